@@ -1,0 +1,1 @@
+"""The `zkgroups` command, installed as the package `zkgroups_cli`. It only calls the library."""

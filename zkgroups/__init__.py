@@ -1,0 +1,82 @@
+"""Kafka's legacy consumer groups in ZooKeeper: register, claim, commit and release, beside members in other languages.
+
+>>> with Registry.connect(zookeeper) as registry:
+...     with registry.group("billing").instance() as me:
+...         _ = me.register(["orders"])
+...         with me.claim(TopicPartition("orders", 0)) as claim:
+...             committed = claim.fetch()
+...             claim.commit((committed.offset if committed else 0) + 100)
+...     print(registry.group("billing").offsets.fetch(TopicPartition("orders", 0)).offset)
+100
+"""
+
+from ._version import VERSION as __version__
+from .core.describe import (
+    GroupDescription,
+    GroupState,
+    InstanceDescription,
+    InstanceState,
+    PartitionDescription,
+    RegisteredInstance,
+)
+from .core.model import (
+    Broker,
+    CommittedOffset,
+    DeniedNode,
+    Dialect,
+    MalformedNode,
+    OffsetRange,
+    Owner,
+    Pattern,
+    Registration,
+    Topic,
+    TopicPartition,
+)
+from .zookeeper.acl import Acl, AclPolicy
+from .zookeeper.claim import Claim, Claims
+from .zookeeper.connection import Digest, Sasl, ShortSessionWarning, Tls
+from .zookeeper.credentials import SessionCredentials
+from .zookeeper.group import Consumergroup, Copied
+from .zookeeper.instance import Instance
+from .zookeeper.offsets import Offsets
+from .zookeeper.registry import Registry
+from .zookeeper.watch import Change, ChangeKind, Watch, Watched
+
+__all__ = [
+    "Acl",
+    "AclPolicy",
+    "Broker",
+    "Change",
+    "ChangeKind",
+    "Claim",
+    "Claims",
+    "CommittedOffset",
+    "Consumergroup",
+    "Copied",
+    "DeniedNode",
+    "Dialect",
+    "Digest",
+    "GroupDescription",
+    "GroupState",
+    "Instance",
+    "InstanceDescription",
+    "InstanceState",
+    "MalformedNode",
+    "OffsetRange",
+    "Offsets",
+    "Owner",
+    "PartitionDescription",
+    "Pattern",
+    "RegisteredInstance",
+    "Registration",
+    "Registry",
+    "Sasl",
+    "SessionCredentials",
+    "ShortSessionWarning",
+    "Tls",
+    "Topic",
+    "TopicPartition",
+    "Watch",
+    "Watched",
+    "__version__",
+]

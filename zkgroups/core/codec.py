@@ -1,0 +1,310 @@
+"""What the znodes hold, byte by byte: written so that every old client can read it, read from what any of them wrote.
+
+    |              | Scala                     | kazoo-go                 | pykafka                     |
+    |--------------|---------------------------|--------------------------|-----------------------------|
+    | registration | JSON, timestamp: text, ms | JSON, timestamp: seconds | the bare name of a topic    |
+    | owner        | <instance>-<stream>       | <instance>               | <instance>, at b't'/<l>-<p> |
+    | offset       | decimal text              | decimal text             | kept in Kafka               |
+
+We write as kazoo-go does, and say in the registration who we are. Nothing read is trusted: a decoder returns a value,
+or a `MalformedNode` with the path and the reason, and never raises.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeGuard
+
+from ..exceptions import InvalidInputError, InvalidNameError, InvalidOptionError
+from .model import Broker, Dialect, MalformedNode, Owner, Pattern, Registration, Topic, TopicPartition
+from .paths import check_instance, check_topic, parse_partition
+from .subscription import check_expression
+
+MAX_OFFSET: Final = 2**63 - 1
+"""Offsets are Java longs."""
+
+MAX_STREAMS: Final = 2**31 - 1
+
+CLIENT: Final = "zkgroups"
+"""How a registration of ours says so; every old parser ignores the field."""
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_OFFSET = re.compile(rb"\+?[0-9]+")
+_PYKAFKA_TOPIC = re.compile(r"""b(['"])([a-zA-Z0-9._-]{1,249})\1""")
+_PYKAFKA_PARTITION = re.compile(r"-?[0-9]+-([0-9]+)")
+
+
+class _Unreadable(Exception):
+    """Strictly private: why something cannot be decoded."""
+
+
+# Registrations
+
+
+def encode_registration(registration: Registration) -> bytes:
+    """The bytes of a registration that Scala members, kazoo-go and pykafka's readers all accept.
+
+    The timestamp is a number of seconds, because kazoo-go insists on a number and Scala does not look at it.
+
+    >>> encode_registration(Registration({"orders": 1}, timestamp_ms=1795255543000)).decode()
+    '{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":1795255543,"client":"zkgroups"}'
+    """
+    _check_subscription(registration)
+    fields = {
+        "version": 1,
+        "subscription": dict(registration.streams),
+        "pattern": registration.pattern.value,
+        "timestamp": (registration.timestamp_ms or 0) // 1000,
+        "client": CLIENT,
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _check_subscription(registration: Registration) -> None:
+    """Refuse what would stop every Scala member of the group."""
+    for name, streams in registration.streams.items():
+        if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MAX_STREAMS:
+            raise InvalidOptionError(f"streams of {name!r}", streams, "it must be a whole number of at least 1")
+        if registration.pattern is Pattern.STATIC:
+            check_topic(name)
+        else:
+            check_expression(name)
+
+
+def decode_registration(
+    path: str, data: bytes | None, *, session: int = 0, version: int = 0
+) -> Registration | MalformedNode:
+    """What an instance subscribes to, in any of the dialects."""
+    raw = data or b""
+    try:
+        return _registration(raw)
+    except _Unreadable as reason:
+        return MalformedNode(path, raw, str(reason), session=session, version=version)
+
+
+def _registration(data: bytes) -> Registration:
+    text = _text(data)
+    fields = _json(text)
+    if not isinstance(fields, dict):
+        if not _TOPIC.fullmatch(text):
+            raise _Unreadable("neither a JSON object nor the name of a topic")
+        return Registration({text: 1}, dialect=Dialect.PYKAFKA)
+    pattern = _pattern(fields)
+    return Registration(
+        _subscription(fields, pattern),
+        pattern,
+        timestamp_ms=_timestamp_ms(fields),
+        version=version if _is_int(version := fields.get("version")) else 1,
+        dialect=_dialect(fields),
+    )
+
+
+def _pattern(fields: Mapping[str, Any]) -> Pattern:
+    if "pattern" not in fields:
+        raise _Unreadable("no pattern")
+    if not isinstance(fields["pattern"], str):
+        raise _Unreadable("the pattern is not text")
+    try:
+        return Pattern(fields["pattern"])
+    except ValueError:
+        return Pattern.STATIC  # as Scala takes every word it does not know
+
+
+def _subscription(fields: Mapping[str, Any], pattern: Pattern) -> dict[str, int]:
+    subscription = fields.get("subscription")
+    if not isinstance(subscription, dict):
+        raise _Unreadable("the subscription is not an object" if "subscription" in fields else "no subscription")
+    for name, streams in subscription.items():
+        if not _is_int(streams) or not 1 <= streams <= MAX_STREAMS:
+            raise _Unreadable(f"{streams!r:.40} is no number of streams")
+        try:
+            if pattern is Pattern.STATIC:
+                check_topic(name)
+            else:
+                check_expression(name)
+        except InvalidInputError as error:
+            raise _Unreadable(str(error)) from error
+    return subscription
+
+
+def _timestamp_ms(fields: Mapping[str, Any]) -> int | None:
+    """Text is milliseconds, as Scala writes; a number is seconds, as kazoo-go does. Anything else is no time."""
+    timestamp = fields.get("timestamp")
+    if isinstance(timestamp, str) and re.fullmatch("[0-9]{1,18}", timestamp, re.ASCII):
+        return int(timestamp)
+    if _is_int(timestamp) and 0 <= timestamp <= MAX_OFFSET // 1000:
+        return int(timestamp) * 1000
+    return None
+
+
+def _dialect(fields: Mapping[str, Any]) -> Dialect:
+    if fields.get("client") == CLIENT:
+        return Dialect.ZKGROUPS
+    return Dialect.KAZOO_GO if _is_int(fields.get("timestamp")) else Dialect.SCALA
+
+
+# Owners
+
+
+def encode_owner(instance: str) -> bytes:
+    """The bytes of an owner node: the bare id, which kazoo-go compares as a whole."""
+    return check_instance(instance).encode()
+
+
+def decode_owner_path(topic: str, name: str) -> TopicPartition | None:
+    """The partition that `owners/<topic>/<name>` means, pykafka's form included; None if it means none.
+
+    >>> decode_owner_path("b'orders'", "1001-3")
+    TopicPartition(topic='orders', partition=3)
+    """
+    if pykafka := _PYKAFKA_TOPIC.fullmatch(topic):
+        topic = pykafka[2]
+    if by_leader := _PYKAFKA_PARTITION.fullmatch(name):
+        name = by_leader[1]
+    return decode_offset_path(topic, name)
+
+
+def decode_owner(
+    path: str,
+    at: TopicPartition | None,
+    data: bytes | None,
+    *,
+    session: int,
+    claimed_ms: int = 0,
+    version: int = 0,
+    czxid: int = 0,
+) -> Owner | MalformedNode:
+    """Who holds a partition; `at` is None where the path names no partition."""
+    raw = data or b""
+    try:
+        text = _text(raw)
+        if at is None:
+            raise _Unreadable("its name is no partition")
+        if not session:
+            raise _Unreadable("it belongs to no session and will never go by itself")
+        owner = check_instance(text)
+    except (_Unreadable, InvalidNameError) as reason:
+        return MalformedNode(path, raw, str(reason), session=session, version=version)
+    return Owner(at, owner, session, claimed_ms, version, czxid, path)
+
+
+# Offsets
+
+
+def check_offset(offset: object) -> int:
+    """Return an offset that may be written, or refuse it: everything else stops or rewinds an old client."""
+    if isinstance(offset, bool) or not isinstance(offset, int):
+        raise InvalidOptionError("offset", offset, "it must be a whole number")
+    if not 0 <= offset <= MAX_OFFSET:
+        raise InvalidOptionError("offset", offset, "it must be between 0 and 2^63-1")
+    return offset
+
+
+def encode_offset(offset: int) -> bytes:
+    """The bytes of an offset: decimal text, with nothing around it.
+
+    >>> encode_offset(5)
+    b'5'
+    """
+    return str(check_offset(offset)).encode()
+
+
+def decode_offset_path(topic: str, name: str) -> TopicPartition | None:
+    """The partition that `offsets/<topic>/<name>` means; None if it means none."""
+    partition = parse_partition(name)
+    try:
+        return None if partition is None else TopicPartition(topic, partition)
+    except InvalidNameError:
+        return None
+
+
+def decode_offset(path: str, data: bytes | None, *, version: int = 0) -> int | MalformedNode:
+    """The next message to read. As Scala reads it: `+4` is 4; spaces, a fraction or nothing at all is no offset.
+
+    >>> decode_offset("/o", b"+4")
+    4
+    >>> decode_offset("/o", b"7 ").reason
+    'not a plain decimal number'
+    """
+    raw = data or b""
+    try:
+        return _offset(raw)
+    except _Unreadable as reason:
+        return MalformedNode(path, raw, str(reason), version=version)
+
+
+def _offset(raw: bytes) -> int:
+    if not raw:
+        raise _Unreadable("empty")
+    if re.fullmatch(rb"-[0-9]+", raw):
+        raise _Unreadable("negative")
+    if not _OFFSET.fullmatch(raw):
+        raise _Unreadable("not a plain decimal number")
+    digits = raw.lstrip(b"+0") or b"0"
+    if len(digits) > 19 or int(digits) > MAX_OFFSET:  # Python itself refuses thousands of digits
+        raise _Unreadable("larger than 2^63-1")
+    return int(digits)
+
+
+# Kafka's own nodes
+
+
+def decode_topic(path: str, name: str, data: bytes | None) -> Topic | MalformedNode:
+    """The partitions of a topic, from Kafka's node."""
+    raw = data or b""
+    try:
+        fields = _json(_text(raw))
+        partitions = fields.get("partitions") if isinstance(fields, dict) else None
+        if not isinstance(partitions, dict):
+            raise _Unreadable("no partitions")
+        numbers = [parse_partition(partition) for partition in partitions]
+        if None in numbers:
+            raise _Unreadable("a partition that is no number")
+        return Topic(name, tuple(sorted(number for number in numbers if number is not None)))
+    except _Unreadable as reason:
+        return MalformedNode(path, raw, str(reason))
+
+
+def decode_broker(path: str, name: str, data: bytes | None) -> Broker | MalformedNode:
+    """Where a broker listens, from its node."""
+    raw = data or b""
+    try:
+        fields = _json(_text(raw))
+        number = parse_partition(name)
+        if number is None or not isinstance(fields, dict):
+            raise _Unreadable("not the registration of a broker")
+    except _Unreadable as reason:
+        return MalformedNode(path, raw, str(reason))
+    host, port, endpoints = fields.get("host"), fields.get("port"), fields.get("endpoints")
+    return Broker(
+        number,
+        host if isinstance(host, str) and host else None,
+        port if _is_int(port) and 0 < port < 65536 else None,
+        tuple(str(endpoint) for endpoint in endpoints) if isinstance(endpoints, list) else (),
+    )
+
+
+# Shared by the decoders
+
+
+def _text(data: bytes) -> str:
+    if not data:
+        raise _Unreadable("empty")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _Unreadable("not UTF-8") from error
+
+
+def _json(text: str) -> Any:
+    """The JSON value in `text`, or None; a number too long or nesting too deep is no reason to fall over."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

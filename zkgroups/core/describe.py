@@ -1,0 +1,230 @@
+"""What a group is at one moment, worked out from its znodes: states, totals, orphans, and what nobody owns.
+
+States of a group, as anybody can see them:
+
+    Dead                 no znode
+    Empty                no instance is registered
+    PreparingRebalance   instances, but nothing is owned
+    CompletingRebalance  partly owned
+    Stable               every partition of every subscribed topic is owned by a living instance
+
+and of an instance:
+
+    Joining       registered, owns nothing, and a topic it subscribes to is not wholly owned
+    AwaitingSync  owns something, and a topic it subscribes to is not wholly owned
+    Stable        every partition of its topics has a living owner (which may be another)
+    Leaving       no longer registered, but still the owner of something
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .model import CommittedOffset, MalformedNode, Owner, Registration, TopicPartition
+from .subscription import subscribed_topics
+
+
+class GroupState(StrEnum):
+    """Where a group is; the table is at the top of this file."""
+
+    DEAD = "Dead"
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+class InstanceState(StrEnum):
+    """Where an instance is; the table is at the top of this file."""
+
+    JOINING = "Joining"
+    AWAITING_SYNC = "AwaitingSync"
+    STABLE = "Stable"
+    LEAVING = "Leaving"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredInstance:
+    """A node under `ids`: who, under which session, since when, and what it subscribes to if that can be read."""
+
+    id: str
+    session: int
+    registration: Registration | MalformedNode
+    registered_ms: int = 0
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The znodes of one group, read in one sweep. `partitions` has the topics that Kafka has registered."""
+
+    group: str
+    exists: bool = True
+    instances: tuple[RegisteredInstance, ...] = ()
+    owners: tuple[Owner, ...] = ()
+    offsets: tuple[CommittedOffset, ...] = ()
+    malformed: tuple[MalformedNode, ...] = ()
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition of a group: who owns it, and what was committed. Two owners are two dialects."""
+
+    at: TopicPartition
+    owners: tuple[Owner, ...]
+    instance: str | None
+    offset: CommittedOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceDescription:
+    """One instance of a group, with its state and what it owns; `registration` is None when it is leaving."""
+
+    id: str
+    state: InstanceState
+    session: int
+    registered_ms: int
+    registration: Registration | MalformedNode | None
+    owned: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """Everything `describe()` tells of a group."""
+
+    group: str
+    state: GroupState
+    instances: tuple[InstanceDescription, ...]
+    partitions: tuple[PartitionDescription, ...]
+    orphans: tuple[Owner, ...]
+    unowned: tuple[TopicPartition, ...]
+    malformed: tuple[MalformedNode, ...]
+
+    @property
+    def members(self) -> int:
+        """How many instances are registered."""
+        return sum(instance.state is not InstanceState.LEAVING for instance in self.instances)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are subscribed to, owned, or have offsets, sorted."""
+        return tuple(sorted({partition.at.topic for partition in self.partitions}))
+
+    @property
+    def owned(self) -> int:
+        """How many partitions a living instance owns."""
+        return sum(partition.instance is not None for partition in self.partitions)
+
+    @property
+    def offsets(self) -> int:
+        """How many partitions have a committed offset."""
+        return sum(partition.offset is not None for partition in self.partitions)
+
+    @property
+    def last_commit_ms(self) -> int | None:
+        """When an offset was last committed, None where there is none."""
+        return max((p.offset.modified_ms for p in self.partitions if p.offset is not None), default=None)
+
+
+def describe(view: GroupView) -> GroupDescription:
+    """Work out the states of a group and of its instances."""
+    living, orphans = _living_and_orphans(view)
+    subscribed = _subscribed(view)
+    wanted = _wanted(view, {topic for topics in subscribed.values() for topic in topics})
+    unowned = tuple(sorted(wanted - living.keys()))
+    return GroupDescription(
+        group=view.group,
+        state=_group_state(view, living, unowned),
+        instances=(*_registered(view, living, subscribed, {at.topic for at in unowned}), *_leaving(orphans)),
+        partitions=_partitions(view, living, wanted),
+        orphans=tuple(orphans),
+        unowned=unowned,
+        malformed=view.malformed,
+    )
+
+
+def _living_and_orphans(view: GroupView) -> tuple[dict[TopicPartition, str], list[Owner]]:
+    """Which instance owns what, and the owners that are none: the same name *and* the same session make one."""
+    sessions = {instance.id: instance.session for instance in view.instances}
+    living: dict[TopicPartition, str] = {}
+    orphans: list[Owner] = []
+    for owner in view.owners:
+        instance = owner.instance(sessions)
+        if instance is not None and sessions[instance] == owner.session:
+            living[owner.at] = instance
+        else:
+            orphans.append(owner)
+    return living, orphans
+
+
+def _subscribed(view: GroupView) -> dict[str, Iterable[str]]:
+    return {
+        instance.id: subscribed_topics(instance.registration, view.partitions)
+        for instance in view.instances
+        if isinstance(instance.registration, Registration)
+    }
+
+
+def _wanted(view: GroupView, topics: set[str]) -> set[TopicPartition]:
+    """Kafka's partitions of the topics; those that left a trace in the group where Kafka has registered none."""
+    known = {TopicPartition(topic, number) for topic in topics for number in view.partitions.get(topic, ())}
+    traces = {owner.at for owner in view.owners} | {offset.at for offset in view.offsets}
+    return known | {at for at in traces if at.topic in topics and at.topic not in view.partitions}
+
+
+def _group_state(
+    view: GroupView, living: Mapping[TopicPartition, str], unowned: tuple[TopicPartition, ...]
+) -> GroupState:
+    if not view.exists:
+        return GroupState.DEAD
+    if not view.instances:
+        return GroupState.EMPTY
+    if not living:
+        return GroupState.PREPARING_REBALANCE
+    return GroupState.COMPLETING_REBALANCE if unowned else GroupState.STABLE
+
+
+def _registered(
+    view: GroupView,
+    living: Mapping[TopicPartition, str],
+    subscribed: Mapping[str, Iterable[str]],
+    unsettled: set[str],
+) -> Iterator[InstanceDescription]:
+    owned: dict[str, list[TopicPartition]] = {}
+    for at, instance in sorted(living.items()):
+        owned.setdefault(instance, []).append(at)
+    for node in sorted(view.instances, key=lambda node: node.id):
+        mine = tuple(owned.get(node.id, ()))
+        state = _instance_state(mine, unsettled.intersection(subscribed.get(node.id, ())))
+        yield InstanceDescription(node.id, state, node.session, node.registered_ms, node.registration, mine)
+
+
+def _instance_state(owned: tuple[TopicPartition, ...], unsettled: set[str]) -> InstanceState:
+    if not unsettled:
+        return InstanceState.STABLE
+    return InstanceState.AWAITING_SYNC if owned else InstanceState.JOINING
+
+
+def _leaving(orphans: Iterable[Owner]) -> Iterator[InstanceDescription]:
+    """Those whose owner nodes outlive their registration; all that is left to name them by is what they wrote."""
+    owned: dict[tuple[str, int], list[TopicPartition]] = {}
+    for owner in orphans:
+        owned.setdefault((owner.id, owner.session), []).append(owner.at)
+    for (instance, session), partitions in sorted(owned.items()):
+        yield InstanceDescription(instance, InstanceState.LEAVING, session, 0, None, tuple(sorted(partitions)))
+
+
+def _partitions(
+    view: GroupView, living: Mapping[TopicPartition, str], wanted: set[TopicPartition]
+) -> tuple[PartitionDescription, ...]:
+    owners: dict[TopicPartition, list[Owner]] = {}
+    for owner in view.owners:
+        owners.setdefault(owner.at, []).append(owner)
+    offsets = {offset.at: offset for offset in view.offsets}
+    return tuple(
+        PartitionDescription(at, tuple(owners.get(at, ())), living.get(at), offsets.get(at))
+        for at in sorted(wanted | owners.keys() | offsets.keys())
+    )

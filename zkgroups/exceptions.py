@@ -1,0 +1,279 @@
+"""Every error zkgroups raises, in one tree; catch a name in the middle to tell kinds of trouble apart.
+
+ZkgroupsException
+├── InvalidInputError (ValueError)      refused before anything was sent
+│   ├── InvalidNameError                a name that cannot be a znode, or would change its path
+│   └── InvalidOptionError              an option outside its bounds
+├── NotFoundError
+│   ├── GroupNotFoundError
+│   ├── NotRegisteredError              the instance has no registration of this session
+│   └── NotClaimedError                 the partition is not held by the one who acts on it
+├── RefusedError                        possible, but it would hurt somebody or lose something
+│   ├── GroupInUseError                 instances are registered
+│   ├── GroupExistsError
+│   ├── OffsetWouldGoBackError          rule 5: only when told
+│   ├── OffsetOutOfRangeError
+│   ├── GuardFailedError                what an administrative act expected is not what is there
+│   └── InterruptedDeleteError          a group that was too large for one transaction is partly deleted
+├── ConflictError                       somebody else was first
+│   ├── AlreadyRegisteredError
+│   ├── AlreadyClaimedError             by this very instance
+│   ├── ClaimedByOtherError             carries the owner
+│   └── OffsetConflictError             the offset changed since it was read
+├── AccessError
+│   ├── AuthenticationError             who we are was not accepted
+│   └── NoPermissionError               what we may do was not enough
+├── UnavailableError                    no server, or nothing certain from one
+│   ├── NotConnectedError               no answer within the time given
+│   ├── ReadOnlyError                   the connection or the server takes no writes
+│   ├── SessionLostError                every claim and registration of that session is void
+│   └── OutcomeUnknownError             sent, and it could not be found out what became of it
+├── ClaimTimeout                        waited for a partition in vain; carries the owner
+├── MalformedNodeError                  a znode that cannot be read as what it should be
+├── TooLargeError                       would break the server's limit on one request
+├── MissingDependencyError              an extra or a program that is not installed
+└── ServerStartError                    a throw-away server did not come up; carries the tail of its log
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from .core.model import CommittedOffset, MalformedNode, Owner, TopicPartition
+
+
+class ZkgroupsException(Exception):
+    """The root of every error of this library."""
+
+    retriable: ClassVar[bool] = False
+    """Whether the same call may succeed later without anything being changed by the caller."""
+
+
+class InvalidInputError(ZkgroupsException, ValueError):
+    """Something the caller passed is not acceptable; nothing was sent."""
+
+
+class InvalidNameError(InvalidInputError):
+    """A group, topic, partition or instance id that cannot be the name of one znode."""
+
+    def __init__(self, kind: str, name: object, reason: str) -> None:
+        super().__init__(f"{kind} {name!r} {reason}")
+        self.kind = kind
+        self.name = name
+
+
+class InvalidOptionError(InvalidInputError):
+    """An option whose value is outside its bounds."""
+
+    def __init__(self, option: str, value: object, reason: str) -> None:
+        super().__init__(f"{option} is {value!r}, but {reason}")
+        self.option = option
+        self.value = value
+
+
+class NotFoundError(ZkgroupsException):
+    """What was asked for is not there."""
+
+
+class GroupNotFoundError(NotFoundError):
+    """There is no znode of that group."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"there is no group {group!r}")
+        self.group = group
+
+
+class NotRegisteredError(NotFoundError):
+    """The instance has no registration, or none that belongs to this session."""
+
+    def __init__(self, group: str, instance: str) -> None:
+        super().__init__(f"instance {instance!r} is not registered in group {group!r}")
+        self.group = group
+        self.instance = instance
+
+
+class NotClaimedError(NotFoundError):
+    """The partition is not held by the one who acted on it: released, taken away, or never claimed."""
+
+    def __init__(self, at: TopicPartition, reason: str = "is not claimed by this instance") -> None:
+        super().__init__(f"{at} {reason}")
+        self.at = at
+
+
+class RefusedError(ZkgroupsException):
+    """It could be done, but it would hurt somebody or lose something."""
+
+
+class GroupInUseError(RefusedError):
+    """The group has registered instances, or owners of a living session."""
+
+    def __init__(self, group: str, instances: Sequence[str]) -> None:
+        shown = ", ".join(instances[:3]) + (f" and {len(instances) - 3} more" if len(instances) > 3 else "")
+        super().__init__(f"group {group!r} is in use by {shown or 'an instance that has just registered'}")
+        self.group = group
+        self.instances = tuple(instances)
+
+
+class GroupExistsError(RefusedError):
+    """The group is already there and would be mixed with another."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"group {group!r} exists already")
+        self.group = group
+
+
+class OffsetWouldGoBackError(RefusedError):
+    """The offset is lower than the committed one, and the caller did not say that it may be."""
+
+    def __init__(self, group: str, at: TopicPartition, committed: int, offset: int) -> None:
+        super().__init__(f"offset of {at} in group {group!r} is {committed} and would go back to {offset}")
+        self.group = group
+        self.at = at
+        self.committed = committed
+        self.offset = offset
+
+
+class OffsetOutOfRangeError(RefusedError):
+    """The offset lies outside the range it was checked against."""
+
+    def __init__(self, at: TopicPartition, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} of {at} is outside {start} to {end}")
+        self.at = at
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class GuardFailedError(RefusedError):
+    """An administrative act expected something else than what is there; nothing was changed."""
+
+
+class InterruptedDeleteError(RefusedError):
+    """A group too large for one transaction is partly deleted; whole topics are left, and no topic is half gone."""
+
+    def __init__(self, group: str, left: Sequence[str], because: str) -> None:
+        super().__init__(f"group {group!r} is partly deleted, {len(left)} topics are left whole: {because}")
+        self.group = group
+        self.left = tuple(left)
+
+
+class ConflictError(ZkgroupsException):
+    """Somebody else was first, or has changed it meanwhile."""
+
+    retriable = True
+
+
+class AlreadyRegisteredError(ConflictError):
+    """The id is registered already, by another session or by another object of this one."""
+
+    def __init__(self, group: str, instance: str, session: int) -> None:
+        super().__init__(f"instance {instance!r} is already registered in group {group!r} by session {session:#x}")
+        self.group = group
+        self.instance = instance
+        self.session = session
+
+
+class AlreadyClaimedError(ConflictError):
+    """This instance holds the partition already."""
+
+    retriable = False
+
+    def __init__(self, at: TopicPartition) -> None:
+        super().__init__(f"{at} is already claimed by this instance")
+        self.at = at
+
+
+class ClaimedByOtherError(ConflictError):
+    """Another instance holds the partition; `owner` says who, under which session and since when."""
+
+    def __init__(self, at: TopicPartition, owner: Owner | MalformedNode) -> None:
+        super().__init__(f"{at} is claimed by {owner.holder}")
+        self.at = at
+        self.owner = owner
+
+
+class OffsetConflictError(ConflictError):
+    """The offset is no longer what the caller had read; `found` is what is there now."""
+
+    def __init__(self, at: TopicPartition, found: CommittedOffset | MalformedNode | None) -> None:
+        now = "is gone" if found is None else f"is now {found.shown}"
+        super().__init__(f"offset of {at} was changed by somebody else and {now}")
+        self.at = at
+        self.found = found
+
+
+class AccessError(ZkgroupsException):
+    """The server knows what we want and does not let us."""
+
+
+class AuthenticationError(AccessError):
+    """The credentials were not accepted, or the server insists on some."""
+
+
+class NoPermissionError(AccessError):
+    """The ACL of the node does not allow it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no permission on {path}")
+        self.path = path
+
+
+class UnavailableError(ZkgroupsException):
+    """No server answered, or nothing certain is known from one."""
+
+    retriable = True
+
+
+class NotConnectedError(UnavailableError):
+    """No answer within the time given; what was asked for has not happened."""
+
+
+class ReadOnlyError(UnavailableError):
+    """The connection was opened for reading only, or the server has lost its quorum and only reads."""
+
+
+class SessionLostError(UnavailableError):
+    """The session has ended: every claim and registration made in it is void, and nothing was written."""
+
+
+class OutcomeUnknownError(UnavailableError):
+    """The request was sent and its answer lost, and looking did not tell what became of it."""
+
+    retriable = False
+
+
+class ClaimTimeout(ZkgroupsException):
+    """The partition was not let go in the time given; `owner` is who holds it."""
+
+    retriable = True
+
+    def __init__(self, at: TopicPartition, owner: Owner | MalformedNode | None, timeout: float) -> None:
+        holder = "somebody who keeps coming back" if owner is None else owner.holder
+        super().__init__(f"{at} was not free within {timeout:g} s: claimed by {holder}")
+        self.at = at
+        self.owner = owner
+        self.timeout = timeout
+
+
+class MalformedNodeError(ZkgroupsException):
+    """A znode holds something that cannot be read as what it should be."""
+
+    def __init__(self, node: MalformedNode) -> None:
+        super().__init__(f"{node.path} cannot be read: {node.reason} ({node.shown})")
+        self.node = node
+        self.path = node.path
+        self.data = node.data
+
+
+class TooLargeError(ZkgroupsException):
+    """The request would be larger than a server accepts; it was not sent."""
+
+
+class MissingDependencyError(ZkgroupsException):
+    """An extra or a program that this needs is not installed; the message says what to install."""
+
+
+class ServerStartError(ZkgroupsException):
+    """A throw-away server did not start; the message ends with the tail of its log."""

@@ -1,0 +1,104 @@
+"""A fenced commit of offsets through claims: what is written, in which transactions, and what a failure means.
+
+Each transaction is {registration unchanged; for each claim: owner unchanged, offset written over the version known}.
+Registration and owners are ephemerals of the session that the transaction is pinned to, so the checks are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from ..core.codec import encode_offset
+from ..core.model import CommittedOffset, DeniedNode
+from ..core.paths import GroupPaths
+from ..exceptions import NoPermissionError, OffsetConflictError, OffsetWouldGoBackError
+from . import bulk, view
+from .claim import Claim, LastCommit
+from .errors import translate
+from .handle import Handle
+from .transaction import Check, Create, Operation, Set, TransactionFailed, batches
+
+
+class Commit:
+    """One call of `commit`: its batches go one after the other, and each is written as a whole or not at all."""
+
+    def __init__(
+        self, paths: GroupPaths, handle: Handle, offsets: Mapping[Claim, int], *, backward: bool = False
+    ) -> None:
+        self._paths = paths
+        self._handle = handle
+        self._data = {claim: encode_offset(offset) for claim, offset in offsets.items()}
+        self._left = list(offsets)
+        self._learn([claim for claim in offsets if claim.last is None])
+        if not backward:
+            self._refuse_to_go_back(offsets)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to write."""
+        return not self._left
+
+    def next_batch(self, registration: Check, session_id: int) -> None:
+        """Write one batch; `TransactionFailed` where a check failed, for the instance to find out what that means."""
+        units = (self._unit(claim) for claim in self._left)
+        batch = next(batches(units, overhead=[registration], chroot=self._handle.session.chroot))
+        claims = self._left[: len(batch)]
+        operations = [registration, *(operation for unit in batch for operation in unit)]
+        try:
+            self._handle.session.transact(operations, session_id=session_id, deadline=self._handle.deadline())
+        except TransactionFailed as failure:
+            if isinstance(failure.operation, Check):
+                raise
+            self._offset_failed(claims[(failure.index - 1) // 2], failure, session_id)
+            return
+        for claim in claims:
+            self._written(claim)
+        del self._left[: len(batch)]
+
+    def _unit(self, claim: Claim) -> Sequence[Operation]:
+        path = self._paths.offset(claim.partition)
+        owner = Check(self._paths.owner(claim.partition), claim.version)
+        if claim.last is None or claim.last.version is None:
+            return [owner, Create(path, self._data[claim], acl=self._handle.acls.offsets)]
+        return [owner, Set(path, self._data[claim], claim.last.version)]
+
+    def _written(self, claim: Claim) -> None:
+        version = claim.last.version if claim.last is not None else None
+        claim.last = LastCommit(0 if version is None else version + 1, int(self._data[claim]))
+
+    def _learn(self, claims: Sequence[Claim]) -> None:
+        """Read what was committed before, by whomever, the first time something is committed through a claim."""
+        paths = [self._paths.offset(claim.partition) for claim in claims]
+        for claim, node in zip(claims, bulk.nodes(self._handle, paths), strict=True):
+            if isinstance(node, DeniedNode):
+                raise NoPermissionError(node.path)
+            found = None if node is None else view.offset(self._paths.group, claim.partition, node)
+            # Something that cannot be read as an offset may be written over: it is no offset to fall behind.
+            offset = found.offset if isinstance(found, CommittedOffset) else None
+            claim.last = LastCommit(None if node is None else node.version, offset)
+
+    def _refuse_to_go_back(self, offsets: Mapping[Claim, int]) -> None:
+        for claim, offset in offsets.items():
+            committed = claim.last.offset if claim.last is not None else None
+            if committed is not None and offset < committed:
+                raise OffsetWouldGoBackError(self._paths.group, claim.partition, committed, offset)
+
+    def _offset_failed(self, claim: Claim, failure: TransactionFailed, session_id: int) -> None:
+        """The offset node is not as it was: a missing directory is made, anything else is somebody else's commit."""
+        if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
+            for topic in dict.fromkeys(claim.partition.topic for claim in self._left):
+                self._handle.session.ensure(
+                    self._paths.offset_topic(topic),
+                    acl=self._handle.acls.directories,
+                    session_id=session_id,
+                    deadline=self._handle.deadline(),
+                )
+            return
+        if not isinstance(failure.error, NoNodeError | NodeExistsError | BadVersionError):
+            raise translate(failure.error, failure.operation.path) from failure.error
+        claim.last = None  # the caller, told of the conflict, may commit again over what is there then
+        node = self._handle.session.get(failure.operation.path, deadline=self._handle.deadline())
+        found = None if node is None else view.offset(self._paths.group, claim.partition, node)
+        raise OffsetConflictError(claim.partition, found) from failure.error

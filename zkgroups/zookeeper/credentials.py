@@ -1,0 +1,75 @@
+"""What a process must keep to end its own past session after a crash, instead of waiting until it times out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
+
+from ..exceptions import InvalidOptionError, NotConnectedError
+from .connection import close
+from .deadline import Deadline
+from .session import Session
+
+_PASSWORD_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCredentials:
+    """The id and password of a ZooKeeper session: whoever has them can take it over, or end it."""
+
+    session_id: int
+    password: bytes = field(repr=False)
+
+    def dump(self) -> str:
+        """As one line of text, to be kept in a file that only its owner can read.
+
+        >>> SessionCredentials.load(SessionCredentials(17, bytes(16)).dump()).session_id
+        17
+        """
+        return f"{self.session_id:#x}:{self.password.hex()}"
+
+    @classmethod
+    def load(cls, text: str) -> Self:
+        """From what `dump` returned."""
+        session_id, _, password = text.strip().partition(":")
+        try:
+            found = cls(int(session_id, 16), bytes.fromhex(password))
+        except ValueError as error:
+            raise InvalidOptionError("session", text, "it must be what SessionCredentials.dump() returned") from error
+        if len(found.password) != _PASSWORD_BYTES:
+            raise InvalidOptionError("session", text, "it must be what SessionCredentials.dump() returned")
+        return found
+
+
+def end_session(client: Any, past: SessionCredentials, timeout: float) -> bool:
+    """End a session that is not the client's own, with its ephemerals; False if it had ended already.
+
+    A second connection takes the session over and closes it. Where it has ended, or the password is wrong, the server
+    gives the second connection a session of its own instead, and that is all that is closed.
+    """
+    taker = KazooClient(
+        hosts=",".join(f"{host}:{port}" if ":" not in host else f"[{host}]:{port}" for host, port in client.hosts),
+        timeout=client._session_timeout / 1000,
+        client_id=(past.session_id, past.password),
+        auth_data=client.auth_data,
+        sasl_options=client._connection.sasl_options,
+        connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
+        use_ssl=client.use_ssl,
+        ca=client.ca,
+        certfile=client.certfile,
+        keyfile=client.keyfile,
+        keyfile_password=client.keyfile_password,
+        verify_certs=client.verify_certs,
+        check_hostname=client.check_hostname,
+    )
+    session = Session.of(taker)
+    taker.start_async()
+    try:
+        if not session.wait_connected(Deadline(timeout)):
+            raise NotConnectedError(f"no connection within {timeout:g} s to end session {past.session_id:#x}")
+        return session.id == past.session_id
+    finally:
+        close(taker)

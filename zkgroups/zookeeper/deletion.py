@@ -1,0 +1,140 @@
+"""Deleting a whole group without pulling it out from under anybody.
+
+What fits goes in one transaction, `ids` first: it fails, and nothing is changed, if somebody is registered by then.
+What is larger goes topic by topic, so that no topic is half gone when it is interrupted, and every transaction asserts
+anew that nobody is registered. Only a topic that alone is larger than one request, of over ten thousand partitions, is
+split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kazoo.exceptions import NoNodeError, NotEmptyError
+
+from ..core.paths import GroupPaths, join
+from ..exceptions import ConflictError, GroupInUseError, GroupNotFoundError, InterruptedDeleteError, ZkgroupsException
+from . import bulk, view
+from .errors import translate
+from .guard import NobodyRegistered
+from .handle import Handle
+from .transaction import Delete, Operation, TransactionFailed, batches, fits
+
+ATTEMPTS: Final = 5
+"""How often to begin anew when the group is changed while it is being deleted."""
+
+
+def delete_group(paths: GroupPaths, handle: Handle) -> None:
+    """Delete the group; `GroupInUseError`, `GroupNotFoundError`, or `InterruptedDeleteError` with what is left."""
+    deletion = _Deletion(paths, handle)
+    try:
+        for _ in range(ATTEMPTS):
+            if deletion.attempt():
+                return
+        raise ConflictError(f"group {paths.group!r} keeps changing while it is being deleted")
+    except ZkgroupsException as error:
+        if not deletion.begun:
+            raise
+        raise InterruptedDeleteError(paths.group, deletion.left, str(error)) from error
+
+
+class _Deletion:
+    """One call of `delete_group`, over as many attempts as it takes."""
+
+    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+        self._paths = paths
+        self._handle = handle
+        self.begun = False
+        self.left: list[str] = []
+
+    def attempt(self) -> bool:
+        """Read the group and delete it; False if it was changed meanwhile, so that it must be read again."""
+        paths, handle = self._paths, self._handle
+        if not handle.session.exists(paths.root, deadline=handle.deadline()):
+            raise GroupNotFoundError(paths.group)
+        guard = NobodyRegistered(paths, handle)
+        _refuse_living_owners(paths, handle)
+        topics = _topics(paths, handle)
+        rest = [*_deletes(_rest(paths, handle)), Delete(paths.root)]
+        whole = [*(operation for unit in topics.values() for operation in unit), *rest]
+        if fits(whole, chroot=handle.session.chroot):
+            return self._transact(whole)
+        self.left = list(topics)
+        return all(self._delete_topic(topic, unit, guard) for topic, unit in topics.items()) and self._transact(rest)
+
+    def _delete_topic(self, topic: str, unit: Sequence[Operation], guard: NobodyRegistered) -> bool:
+        chroot = self._handle.session.chroot
+        pieces = [unit]
+        if not fits([*guard.operations(), *unit], chroot=chroot):
+            grouped = batches([[operation] for operation in unit], overhead=guard.operations(), chroot=chroot)
+            pieces = [[operation for [operation] in piece] for piece in grouped]
+        for piece in pieces:
+            if not self._transact(piece, guard):
+                return False
+            self.begun = True
+        self.left.remove(topic)
+        return True
+
+    def _transact(self, operations: Sequence[Operation], guard: NobodyRegistered | None = None) -> bool:
+        """Carry it out; False where something has come or gone meanwhile."""
+        guards = guard.operations() if guard else []
+        try:
+            self._handle.session.transact([*guards, *operations], deadline=self._handle.deadline())
+        except TransactionFailed as failure:
+            if guard is not None and failure.index < len(guards):
+                guard.failed(failure)
+            elif not isinstance(failure.error, NotEmptyError | NoNodeError):
+                raise translate(failure.error, failure.operation.path) from failure.error
+            return False
+        return True
+
+
+def _refuse_living_owners(paths: GroupPaths, handle: Handle) -> None:
+    """An owner node belongs to a session that lives, also where nothing is registered (rule 2)."""
+    owners = [owner for owner in view.read_owners(handle, paths) if owner.session]
+    if owners:
+        raise GroupInUseError(paths.group, [owner.holder for owner in owners])
+
+
+def _topics(paths: GroupPaths, handle: Handle) -> dict[str, list[Operation]]:
+    """For each topic, what deletes its offsets and its owners' directory."""
+    offsets = _below(handle, paths.offsets)
+    owners = _below(handle, paths.owners)
+    return {
+        topic: _deletes([*offsets.get(topic, ()), *owners.get(topic, ())])
+        for topic in sorted(offsets.keys() | owners.keys())
+    }
+
+
+def _below(handle: Handle, directory: str) -> dict[str, list[str]]:
+    """The subtrees below a directory, each deepest first."""
+    names = handle.session.children(directory, deadline=handle.deadline()) or []
+    return {name: _tree(handle, [join(directory, name)]) for name in names}
+
+
+def _rest(paths: GroupPaths, handle: Handle) -> list[str]:
+    """Everything else in the group, `ids` first, whatever it is and whoever put it there; deepest first."""
+    names = handle.session.children(paths.root, deadline=handle.deadline()) or []
+    known = [path for path in (paths.ids, paths.owners, paths.offsets) if path.rpartition("/")[2] in names]
+    other = [join(paths.root, name) for name in names if join(paths.root, name) not in known]
+    return [*known, *_tree(handle, other)]
+
+
+def _tree(handle: Handle, roots: Iterable[str]) -> list[str]:
+    """The nodes of subtrees, deepest first."""
+    level = list(roots)
+    found: list[str] = []
+    while level:
+        found += level
+        names = list(bulk.children(handle, level))
+        level = [join(path, name) for path, below in zip(level, names, strict=True) for name in _readable(below)]
+    return found[::-1]
+
+
+def _readable(names: object) -> list[str]:
+    return names if isinstance(names, list) else []
+
+
+def _deletes(paths: Iterable[str]) -> list[Operation]:
+    return [Delete(path) for path in paths]

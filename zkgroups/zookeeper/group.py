@@ -1,0 +1,193 @@
+"""One consumer group: what is registered, owned and committed in it, and the acts of an administrator."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from ..core import describe as core
+from ..core.codec import encode_offset
+from ..core.describe import GroupDescription, RegisteredInstance
+from ..core.model import CommittedOffset, MalformedNode, Owner, TopicPartition
+from ..core.paths import GroupPaths
+from ..exceptions import (
+    ClaimTimeout,
+    GroupExistsError,
+    GroupNotFoundError,
+    GuardFailedError,
+    NotClaimedError,
+)
+from . import view
+from .deadline import Deadline
+from .deletion import delete_group
+from .errors import translate
+from .handle import Handle
+from .instance import Instance
+from .offsets import Offsets
+from .transaction import Create, Delete, Operation, Set, TransactionFailed, batches
+from .watch import Watch, Watched
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a copy did: how many offsets it wrote, and which nodes it left out because they hold no offset."""
+
+    offsets: int
+    left_out: tuple[MalformedNode, ...]
+
+
+class Consumergroup:
+    """One group, whether it exists or not. Make it with `registry.group(name)`."""
+
+    def __init__(self, name: str, handle: Handle) -> None:
+        self.paths = GroupPaths(name)
+        self.name = name
+        self._handle = handle
+        self.offsets = Offsets(self.paths, handle)
+
+    def exists(self) -> bool:
+        """Whether there is any znode of the group, be it registrations, owners or offsets only."""
+        return self._handle.session.exists(self.paths.root, deadline=self._handle.deadline())
+
+    def create(self) -> None:
+        """Make the directories of the group; nothing happens if they are there."""
+        deadline = self._handle.deadline()
+        for directory in (self.paths.ids, self.paths.owners, self.paths.offsets):
+            self._handle.session.ensure(directory, acl=self._handle.acls.directories, deadline=deadline)
+
+    def delete(self) -> None:
+        """Delete the group with its offsets; refused while an instance is registered, also if one comes in between."""
+        delete_group(self.paths, self._handle)
+
+    def copy(self, to: str) -> Copied:
+        """Copy the offsets to a new group, which must not exist. Registrations and owners are not copied."""
+        if not self.exists():
+            raise GroupNotFoundError(self.name)
+        target = Consumergroup(to, self._handle)
+        found = list(self.offsets)
+        good = [offset for offset in found if isinstance(offset, CommittedOffset)]
+        self._make_empty(target)
+        units: list[list[Operation]] = [
+            [Create(p, acl=self._handle.acls.directories)] for p in _topic_directories(target.paths, good)
+        ]
+        units += [[self._copied(target.paths, offset)] for offset in good]
+        for batch in batches(units, chroot=self._handle.session.chroot):
+            target._transact([operation for unit in batch for operation in unit])
+        return Copied(len(good), tuple(node for node in found if isinstance(node, MalformedNode)))
+
+    def _make_empty(self, target: Consumergroup) -> None:
+        directories = [target.paths.root, target.paths.ids, target.paths.owners, target.paths.offsets]
+        try:
+            self._handle.session.transact(
+                [Create(path, acl=self._handle.acls.directories) for path in directories],
+                deadline=self._handle.deadline(),
+            )
+        except TransactionFailed as failure:
+            if isinstance(failure.error, NodeExistsError):
+                raise GroupExistsError(target.name) from failure.error
+            raise translate(failure.error, failure.operation.path) from failure.error
+
+    def _copied(self, target: GroupPaths, offset: CommittedOffset) -> Operation:
+        return Create(target.offset(offset.at), encode_offset(offset.offset), acl=self._handle.acls.offsets)
+
+    def _transact(self, operations: Sequence[Operation]) -> None:
+        try:
+            self._handle.session.transact(operations, deadline=self._handle.deadline())
+        except TransactionFailed as failure:
+            raise translate(failure.error, failure.operation.path) from failure.error
+
+    # Instances
+
+    def instances(self) -> list[RegisteredInstance]:
+        """The registered instances, sorted by id; a registration that cannot be read is marked, and stops nothing."""
+        found = view.read_instances(self._handle, self.paths)
+        return sorted((i for i in found if isinstance(i, RegisteredInstance)), key=lambda instance: instance.id)
+
+    def instance(self, id: str | None = None) -> Instance:
+        """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""
+        return Instance(self, self._handle, f"{socket.gethostname()}:{uuid.uuid4()}" if id is None else id)
+
+    # Owners
+
+    def owner(self, at: TopicPartition) -> Owner | MalformedNode | None:
+        """Who holds the partition, None if nobody does."""
+        node = self._handle.session.get(self.paths.owner(at), deadline=self._handle.deadline())
+        return None if node is None else view.owner(at.topic, str(at.partition), node)
+
+    def owners(self) -> Iterator[Owner | MalformedNode]:
+        """All owners, in whichever form they are written, topic by topic."""
+        return view.read_owners(self._handle, self.paths)
+
+    def wait_free(self, at: TopicPartition, *, timeout: float) -> None:
+        """Wait until nobody holds the partition, or `ClaimTimeout`, which says who does and since when."""
+        patience = Deadline.after("timeout", timeout)
+        while (owner := self.owner(at)) is not None:
+            path = self.paths.owner(at)
+            if not self._handle.session.wait_deleted(path, deadline=patience, timeout=self._handle.timeout):
+                raise ClaimTimeout(at, owner, timeout)
+
+    def release(self, at: TopicPartition, *, expected_owner: str, expected_session: int | None = None) -> Owner:
+        """Take a partition from somebody else: an administrative act, guarded by who is expected to hold it.
+
+        The holder's registration is written anew with the same bytes in the same transaction, so that the next commit
+        of a holder of ours is refused. Not guarded is one round trip: a partition that is let go and taken again by
+        somebody else between our look and our transaction is taken from that one.
+        """
+        owner = self.owner(at)
+        if owner is None:
+            raise NotClaimedError(at, "is not claimed by anybody")
+        if isinstance(owner, MalformedNode):
+            raise GuardFailedError(f"{at} is held by {owner.holder}")
+        holder = self._holder(owner)
+        if expected_owner not in (owner.id, holder.id if holder else None):
+            raise GuardFailedError(f"{at} is claimed by {owner.holder}, not by {expected_owner!r}")
+        if expected_session not in (None, owner.session):
+            raise GuardFailedError(f"{at} is claimed by {owner.holder}, not by session {expected_session:#x}")
+        self._take_away(owner, holder)
+        return owner
+
+    def _holder(self, owner: Owner) -> RegisteredInstance | None:
+        instances = {instance.id: instance for instance in self.instances() if instance.session == owner.session}
+        id = owner.instance(instances)
+        return None if id is None else instances[id]
+
+    def _take_away(self, owner: Owner, holder: RegisteredInstance | None) -> None:
+        deadline = self._handle.deadline()
+        operations: list[Operation] = [Delete(owner.path, owner.version)]
+        if holder is not None:
+            path = self.paths.instance(holder.id)
+            node = self._handle.session.get(path, deadline=deadline)
+            if node is None or node.session != owner.session:
+                raise GuardFailedError(f"{owner.at} was claimed by {owner.holder}, who has just left")
+            operations = [Set(path, node.data, node.version), *operations]
+        try:
+            self._handle.session.transact(operations, deadline=deadline)
+        except TransactionFailed as failure:
+            if isinstance(failure.error, NoNodeError | BadVersionError):
+                raise GuardFailedError(f"{owner.at} changed hands meanwhile, nothing was released") from failure.error
+            raise translate(failure.error, failure.operation.path) from failure.error
+
+    # All of it
+
+    def topics(self) -> list[str]:
+        """The topics that are subscribed to by name or pattern, owned, or have offsets, sorted."""
+        return list(self.describe().topics)
+
+    def describe(self) -> GroupDescription:
+        """States, totals, orphans, what nobody owns and what cannot be read, from one sweep of the group."""
+        return core.describe(view.read_group(self._handle, self.paths))
+
+    def watch(self, what: Watched) -> Watch:
+        """Follow members, owners or offsets as they change; see `Watch`."""
+        return Watch(self.paths, self._handle, what)
+
+    def __repr__(self) -> str:
+        return f"<Consumergroup {self.name!r}>"
+
+
+def _topic_directories(target: GroupPaths, offsets: Sequence[CommittedOffset]) -> list[str]:
+    return [target.offset_topic(topic) for topic in dict.fromkeys(offset.at.topic for offset in offsets)]

@@ -1,0 +1,55 @@
+"""The assertion that nobody is registered in a group, as part of a transaction.
+
+ZooKeeper cannot check that a node has no children; but it refuses to delete one that has. So a transaction that deletes
+`ids` and makes it anew, with the same data and access list, fails if anybody is registered at that very moment, and
+changes nothing else. Where there is no `ids`, it is made and deleted again.
+"""
+
+from __future__ import annotations
+
+from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
+
+from ..core.paths import GroupPaths
+from ..exceptions import GroupInUseError
+from .errors import translate
+from .handle import Handle
+from .transaction import Create, Delete, Operation, TransactionFailed
+
+
+class NobodyRegistered:
+    """The guard of one group; making it looks whether somebody is registered now."""
+
+    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+        self._paths = paths
+        self._handle = handle
+        self._operations: list[Operation] = []
+        self._look()
+
+    def operations(self) -> list[Operation]:
+        """What to put at the start of a transaction."""
+        return self._operations
+
+    def failed(self, failure: TransactionFailed) -> None:
+        """One of the operations above has failed: somebody has registered, or `ids` has come or gone meanwhile."""
+        if isinstance(failure.error, NotEmptyError):
+            raise GroupInUseError(self._paths.group, self._registered()) from failure.error
+        if not isinstance(failure.error, NodeExistsError | NoNodeError):
+            raise translate(failure.error, failure.operation.path) from failure.error
+        self._look()
+
+    def _registered(self) -> list[str]:
+        return sorted(self._handle.session.children(self._paths.ids, deadline=self._handle.deadline()) or [])
+
+    def _look(self) -> None:
+        if registered := self._registered():
+            raise GroupInUseError(self._paths.group, registered)
+        deadline = self._handle.deadline()
+        node = self._handle.session.get(self._paths.ids, deadline=deadline)
+        if node is not None:
+            acl = self._handle.session.acl(self._paths.ids, deadline=deadline)
+            self._operations = [Delete(self._paths.ids), Create(self._paths.ids, node.data, acl=acl)]
+        elif self._handle.session.exists(self._paths.root, deadline=deadline):
+            create = Create(self._paths.ids, acl=self._handle.acls.directories)
+            self._operations = [create, Delete(self._paths.ids)]
+        else:
+            self._operations = []  # no group, so nobody in it; whoever registers makes it first

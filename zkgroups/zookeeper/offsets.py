@@ -1,0 +1,227 @@
+"""The committed offsets of one group: read one, some or all, and changed from outside, without a claim.
+
+What is written here is compared and set: over the version that was read, never over something newer. It is not fenced
+by a claim, so it is for those who administer a group, and for consumers that keep offsets without registering. A member
+commits through its claims (`claim.commit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from ..core.codec import check_offset, encode_offset
+from ..core.model import CommittedOffset, DeniedNode, MalformedNode, OffsetRange, TopicPartition
+from ..core.paths import GroupPaths
+from ..exceptions import (
+    MalformedNodeError,
+    NoPermissionError,
+    OffsetConflictError,
+    OffsetOutOfRangeError,
+    OffsetWouldGoBackError,
+)
+from . import bulk, view
+from .errors import translate
+from .guard import NobodyRegistered
+from .handle import Handle
+from .node import Node
+from .transaction import Create, Delete, Operation, Set, TransactionFailed, batches
+
+Found = CommittedOffset | MalformedNode | None
+"""What is there: an offset, something that is none, or nothing."""
+
+
+class _Anything:
+    """Strictly private: no expectation, which is not the same as expecting nothing."""
+
+
+ANYTHING: Final = _Anything()
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One offset to write, over what was found."""
+
+    at: TopicPartition
+    data: bytes
+    node: Node | None
+
+
+class Offsets:
+    """The offsets of a group, e.g. `group.offsets`. Iterating reads all of them, in bulk, malformed ones included."""
+
+    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+        self._paths = paths
+        self._handle = handle
+
+    # Reading
+
+    def fetch(self, at: TopicPartition) -> CommittedOffset | None:
+        """The committed offset of one partition, None (and never 0) where there is none."""
+        found = self.fetch_many([at])[at]
+        if isinstance(found, DeniedNode):
+            raise NoPermissionError(found.path)
+        if isinstance(found, MalformedNode):
+            raise MalformedNodeError(found)
+        return found
+
+    def fetch_many(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Found]:
+        """What is committed for each of the partitions."""
+        return {at: self._read_as(at, node) for at, node in self._nodes(partitions).items()}
+
+    def fetch_all(self) -> Iterator[CommittedOffset | MalformedNode]:
+        """Every offset of the group, topic by topic, in the order of the partitions; memory does not grow with them."""
+        return view.read_offsets(self._handle, self._paths)
+
+    __iter__ = fetch_all
+
+    def _nodes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node | DeniedNode | None]:
+        wanted = list(dict.fromkeys(partitions))
+        return dict(zip(wanted, bulk.nodes(self._handle, map(self._paths.offset, wanted)), strict=True))
+
+    def _read_as(self, at: TopicPartition, node: Node | DeniedNode | None) -> Found:
+        return view.offset(self._paths.group, at, node) if isinstance(node, Node) else node
+
+    # Checking
+
+    def validate(self, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, Exception]:
+        """What is wrong with the committed offsets, measured against the offsets that each partition has.
+
+        A partition that is fine, or where nothing was committed, is left out.
+        """
+        problems: dict[TopicPartition, Exception] = {}
+        for at, found in self.fetch_many(ranges).items():
+            if isinstance(found, MalformedNode):
+                problems[at] = MalformedNodeError(found)
+            elif found is not None and found.offset not in ranges[at]:
+                problems[at] = OffsetOutOfRangeError(at, found.offset, ranges[at].start, ranges[at].end)
+        return problems
+
+    # Writing
+
+    def commit(
+        self,
+        at: TopicPartition,
+        offset: int,
+        *,
+        expected: CommittedOffset | _Anything | None = ANYTHING,
+        backward: bool = False,
+    ) -> None:
+        """Write the next message to read. Lower than what is committed only with `backward` (rule 5).
+
+        `expected` is the offset that the caller has read, or None: if it is another by now, `OffsetConflictError`.
+        """
+        expectations = {} if isinstance(expected, _Anything) else {at: expected}
+        self.commit_many({at: offset}, expected=expectations, backward=backward)
+
+    def commit_many(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        expected: Mapping[TopicPartition, CommittedOffset | None] | None = None,
+        backward: bool = False,
+    ) -> None:
+        """Write several offsets, in as few transactions as the server's limit allows; each is all or none.
+
+        All are checked before the first is written.
+        """
+        self._write(offsets, expected or {}, backward=backward, guard=None)
+
+    def reset(self, offsets: Mapping[TopicPartition, int], *, force: bool = False) -> None:
+        """Set offsets, forward or backward, while nobody is registered; `force` does it all the same.
+
+        A registered member has its own idea of where it is, and its next commit would undo this.
+        """
+        guard = None if force else NobodyRegistered(self._paths, self._handle)
+        self._write(offsets, {}, backward=True, guard=guard)
+
+    def delete(self, partitions: Iterable[TopicPartition], *, force: bool = False) -> None:
+        """Forget offsets, so that a consumer begins where its own policy says; refused as `reset` is."""
+        guard = None if force else NobodyRegistered(self._paths, self._handle)
+        nodes = self._nodes(partitions)
+        units = [[Delete(self._paths.offset(at), node.version)] for at, node in nodes.items() if node is not None]
+        for batch in batches(units, overhead=guard.operations() if guard else (), chroot=self._handle.session.chroot):
+            self._transact([operation for unit in batch for operation in unit], guard)
+
+    def _write(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        expected: Mapping[TopicPartition, CommittedOffset | None],
+        *,
+        backward: bool,
+        guard: NobodyRegistered | None,
+    ) -> None:
+        for offset in offsets.values():
+            check_offset(offset)
+        nodes = self._nodes(offsets)
+        for at, offset in offsets.items():
+            self._check(at, offset, nodes[at], expected, backward=backward)
+        writes = [_Write(at, encode_offset(offset), _as_node(nodes[at])) for at, offset in offsets.items()]
+        units = [[self._operation(write)] for write in writes]
+        for batch in batches(units, overhead=guard.operations() if guard else (), chroot=self._handle.session.chroot):
+            self._transact([operation for unit in batch for operation in unit], guard)
+
+    def _check(
+        self,
+        at: TopicPartition,
+        offset: int,
+        node: Node | DeniedNode | None,
+        expected: Mapping[TopicPartition, CommittedOffset | None],
+        *,
+        backward: bool,
+    ) -> None:
+        found = self._read_as(at, node)
+        if at in expected and not _as_expected(expected[at], found):
+            raise OffsetConflictError(at, found)
+        if isinstance(found, CommittedOffset) and offset < found.offset and not backward:
+            raise OffsetWouldGoBackError(self._paths.group, at, found.offset, offset)
+
+    def _operation(self, write: _Write) -> Operation:
+        path = self._paths.offset(write.at)
+        if write.node is None:
+            return Create(path, write.data, acl=self._handle.acls.offsets)
+        return Set(path, write.data, write.node.version)
+
+    def _transact(self, operations: Sequence[Operation], guard: NobodyRegistered | None) -> None:
+        while True:
+            guards = guard.operations() if guard else []
+            try:
+                self._handle.session.transact([*guards, *operations], deadline=self._handle.deadline())
+                return
+            except TransactionFailed as failure:
+                if guard is not None and failure.index < len(guards):
+                    guard.failed(failure)
+                elif isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
+                    self._make_directories(operations)
+                else:
+                    raise self._conflict(failure) from failure.error
+
+    def _make_directories(self, operations: Sequence[Operation]) -> None:
+        deadline = self._handle.deadline()
+        for directory in dict.fromkeys(operation.path.rpartition("/")[0] for operation in operations):
+            self._handle.session.ensure(directory, acl=self._handle.acls.directories, deadline=deadline)
+
+    def _conflict(self, failure: TransactionFailed) -> Exception:
+        path = failure.operation.path
+        if not isinstance(failure.error, NoNodeError | NodeExistsError | BadVersionError):
+            return translate(failure.error, path)
+        topic, name = path.split("/")[-2:]
+        at = TopicPartition(topic, int(name))
+        return OffsetConflictError(at, self.fetch_many([at])[at])
+
+
+def _as_expected(expected: CommittedOffset | None, found: Found) -> bool:
+    """Whether what is there is what the caller has read: the same node, not written since."""
+    if expected is None or not isinstance(found, CommittedOffset):
+        return expected is found
+    return (expected.offset, expected.version, expected.zxid) == (found.offset, found.version, found.zxid)
+
+
+def _as_node(found: Node | DeniedNode | None) -> Node | None:
+    """The node to write over."""
+    if isinstance(found, DeniedNode):
+        raise NoPermissionError(found.path)  # there is no version to write over
+    return found

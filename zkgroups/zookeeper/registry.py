@@ -1,0 +1,146 @@
+"""The way in: a registry is one ZooKeeper (or a chroot of it), with the groups and what Kafka has registered there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ..core.codec import decode_broker
+from ..core.model import Broker, MalformedNode, Topic
+from ..core.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
+from ..exceptions import MalformedNodeError, NotConnectedError
+from . import bulk, connection, view
+from .acl import AclPolicy, KazooAcls
+from .connection import Digest, Sasl, Tls
+from .credentials import SessionCredentials
+from .deadline import Deadline
+from .group import Consumergroup
+from .handle import Handle
+from .session import Session
+
+
+class Registry:
+    """The consumer groups of one ZooKeeper. Open it with `Registry.connect`, or give it a running kazoo client.
+
+    A client that was given is not closed with the registry.
+    """
+
+    def __init__(self, client: Any, *, acl: AclPolicy | None = None, timeout: float = 15.0) -> None:
+        Deadline.after("timeout", timeout)
+        self._client = client
+        self._handle = Handle(Session.of(client), KazooAcls(acl or AclPolicy()), float(timeout))
+        self._owns_client = False
+
+    @classmethod
+    def connect(
+        cls,
+        hosts: str,
+        *,
+        session_timeout: float = 30.0,
+        timeout: float = 15.0,
+        auth: Sequence[Digest | Sasl] = (),
+        tls: Tls | None = None,
+        acl: AclPolicy | None = None,
+        read_only: bool = False,
+    ) -> Self:
+        """Connect to `host:port,host:port/chroot`, e.g. `Registry.connect("zk1:2181,zk2:2181/kafka")`.
+
+        `session_timeout` is what is asked of the server, at most 300 s; see `Registry.session_timeout` for what it
+        grants. `timeout` is how long the connection, and later each call, may take. `read_only` refuses every write,
+        and also accepts a server that has lost its quorum.
+        """
+        client = connection.connect(
+            hosts, session_timeout=session_timeout, timeout=timeout, auth=auth, tls=tls, read_only=read_only
+        )
+        registry = cls(client, acl=acl, timeout=timeout)
+        registry._owns_client = True
+        return registry
+
+    def close(self) -> None:
+        """End the session, if the registry opened it; with it go all registrations and claims made through it."""
+        if self._owns_client:
+            connection.close(self._client)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Groups
+
+    def group(self, name: str) -> Consumergroup:
+        """The group of that name, whether it exists or not."""
+        return Consumergroup(name, self._handle)
+
+    def groups(self) -> list[str]:
+        """The names of all groups, sorted: a group is whatever has registrations, owners or offsets."""
+        return sorted(self._handle.session.children(CONSUMERS, deadline=self._handle.deadline()) or [])
+
+    def __iter__(self) -> Iterator[Consumergroup]:
+        return (Consumergroup(name, self._handle) for name in self.groups())
+
+    def __len__(self) -> int:
+        return len(self.groups())
+
+    def __contains__(self, name: object) -> bool:
+        return self._handle.session.exists(join(CONSUMERS, check_group(name)), deadline=self._handle.deadline())
+
+    # Kafka
+
+    def topics(self) -> list[str]:
+        """The names of the topics that Kafka has registered, sorted."""
+        return sorted(self._handle.session.children(BROKER_TOPICS, deadline=self._handle.deadline()) or [])
+
+    def topic(self, name: str) -> Topic | None:
+        """One topic with its partition numbers, None if Kafka has not registered it."""
+        for found in view.read_topics(self._handle, [name]):
+            if isinstance(found, MalformedNode):
+                raise MalformedNodeError(found)
+            return found
+        return None
+
+    def brokers(self) -> list[Broker | MalformedNode]:
+        """The living brokers, sorted by number."""
+        ids = self._handle.session.children(BROKER_IDS, deadline=self._handle.deadline()) or []
+        ordered = sorted(ids, key=lambda name: (len(name), name))
+        nodes = bulk.nodes(self._handle, (join(BROKER_IDS, name) for name in ordered))
+        return [
+            node if isinstance(node, MalformedNode) else decode_broker(node.path, name, node.data)
+            for name, node in zip(ordered, nodes, strict=True)
+            if node is not None
+        ]
+
+    # The session
+
+    @property
+    def session_timeout(self) -> float | None:
+        """The session time-out that the server granted, in seconds; it may be another than was asked for.
+
+        None for a client that was connected before the registry was made: it no longer tells.
+        """
+        return self._handle.session.granted_timeout
+
+    @property
+    def session_id(self) -> int | None:
+        """The id of the session, None while there is none."""
+        return self._handle.session.id
+
+    @property
+    def server_is_read_only(self) -> bool:
+        """Whether the server has lost its quorum: what it says may be old, and it takes no writes."""
+        return self._handle.session.server_is_read_only
+
+    def credentials(self) -> SessionCredentials:
+        """What a process keeps to end this session after a crash: see `Instance.register(past_session=...)`."""
+        found = self._client.client_id
+        if found is None:
+            raise NotConnectedError("there is no connection, so there is no session to remember")
+        return SessionCredentials(*found)
+
+    def __repr__(self) -> str:
+        hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
+        return f"<Registry {hosts}{self._handle.session.chroot}>"

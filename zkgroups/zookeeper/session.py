@@ -1,0 +1,366 @@
+"""One kazoo client and what is known of its ZooKeeper session: reads that wait for a reconnect within a time limit, and
+transactions that happen in one session or not at all.
+
+Three things are done here and nowhere else:
+
+- An unknown outcome is resolved by looking (rule 3). When a connection is lost after a transaction was sent, this waits
+  for the next one, asks for a `sync`, looks at the node the transaction would have changed last, and only then says
+  what happened, or sends again. A server that takes a session over refuses what may still come over the old connection,
+  so that nothing is under way any more when it has answered.
+- kazoo's errors become ours (`errors.py`).
+- It is known how long ago a server last proved that it had heard from us. kazoo tells of a lost session only when a
+  server answers again; `alive` also ends by our own clock (rule 7).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Connect
+from kazoo.protocol.states import EventType, KeeperState
+
+from ..exceptions import (
+    AuthenticationError,
+    NotConnectedError,
+    NotFoundError,
+    OutcomeUnknownError,
+    ReadOnlyError,
+    SessionLostError,
+)
+from .deadline import Deadline, uptime
+from .errors import LOSSES, translate, translated
+from .node import Node
+from .transaction import (
+    Create,
+    Operation,
+    PinnedRequest,
+    TransactionFailed,
+    Verdict,
+    culprit,
+    telling,
+    verdict,
+)
+
+_FIRST_USE = threading.Lock()
+
+
+class Session:
+    """The state of one client; all objects made over the same kazoo client share one."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._pulse = _Pulse(client)
+        self._changed = threading.Condition()
+        self._deletions: dict[str, list[_Waiter]] = {}
+        self.refuses_writes = False
+        client.add_listener(self._on_state)
+
+    @classmethod
+    def of(cls, client: Any) -> Session:
+        """The session of a client, made on first use and kept on it."""
+        with _FIRST_USE:
+            found: Session | None = getattr(client, "_zkgroups_session", None)
+            if found is None:
+                found = client._zkgroups_session = cls(client)
+        return found
+
+    @property
+    def client(self) -> Any:
+        """The kazoo client."""
+        return self._client
+
+    @property
+    def id(self) -> int | None:
+        """The id of the session, None before there is one and after it has ended."""
+        found: int | None = self._client._session_id
+        return found or None
+
+    @property
+    def chroot(self) -> str:
+        """What stands before every path; empty if nothing."""
+        return str(self._client.chroot)
+
+    @property
+    def granted_timeout(self) -> float | None:
+        """The session time-out the server granted; None when this client was connected before we could hear it."""
+        return self._pulse.granted
+
+    @property
+    def server_is_read_only(self) -> bool:
+        """Whether we talk to a server without a quorum."""
+        return bool(self._client.client_state == KeeperState.CONNECTED_RO)
+
+    def alive(self, session_id: int) -> bool:
+        """Whether that session is certain to live: it is the current one, and a server has heard us recently enough."""
+        if self.id != session_id or self.server_is_read_only:
+            return False
+        timeout = self._pulse.granted or self._client._session_timeout / 1000
+        return self._pulse.silence() < timeout
+
+    # Reading
+
+    def get(self, path: str, *, deadline: Deadline) -> Node | None:
+        """The node, None if there is none."""
+        found = self.call(lambda: self._client.get_async(path), path, deadline)
+        return None if found is None else Node.of(path, *found)
+
+    def children(self, path: str, *, deadline: Deadline) -> list[str] | None:
+        """The names below the node, None if there is none."""
+        found: list[str] | None = self.call(lambda: self._client.get_children_async(path), path, deadline)
+        return found
+
+    def exists(self, path: str, *, deadline: Deadline) -> bool:
+        """Whether the node is there."""
+        return self.call(lambda: self._client.exists_async(path), path, deadline) is not None
+
+    def acl(self, path: str, *, deadline: Deadline) -> tuple[Any, ...]:
+        """The node's access control list; nothing if there is no node."""
+        found = self.call(lambda: self._client.get_acls_async(path), path, deadline)
+        return () if found is None else tuple(found[0])
+
+    def call(self, ask: Callable[[], Any], path: str, deadline: Deadline) -> Any:
+        """What a read returns, asked again after every loss of the connection while there is time; None for no node."""
+        while True:
+            try:
+                return ask().get(timeout=deadline.remaining)
+            except NoNodeError:
+                return None
+            except ConnectionClosedError as error:
+                raise self._closed() from error
+            except (*LOSSES, SessionExpiredError) as error:
+                if not self.wait_connected(deadline):
+                    raise NotConnectedError(
+                        f"no connection within {deadline.seconds:g} s while reading {path}"
+                    ) from error
+            except (KazooException, KazooTimeoutError) as error:
+                raise translate(error, path) from error
+
+    # Waiting
+
+    def wait_connected(self, deadline: Deadline) -> bool:
+        """Wait until there is a connection; False if the time is over first."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._connected or self._given_up, deadline.remaining)
+        if self._given_up:
+            raise self._closed()
+        return self._connected
+
+    @property
+    def _connected(self) -> bool:
+        return bool(self._client.connected)
+
+    @property
+    def _given_up(self) -> bool:
+        return self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+
+    def wait_deleted(self, path: str, *, deadline: Deadline, timeout: float) -> bool:
+        """Wait until the node has been deleted, once; False if it is still there when the time is over.
+
+        `timeout` is for each request; `deadline` for the whole wait, which may be over before an answer is due.
+
+        One callable watches for everybody: kazoo keeps watchers in a set and cannot take one back, so a new one for
+        every wait that times out would stay for ever.
+        """
+        waiter = _Waiter()
+        with self._changed:
+            self._deletions.setdefault(path, []).append(waiter)
+        try:
+            while True:
+                waiter.woken.clear()
+                stat = self.call(lambda: self._client.exists_async(path, watch=self._on_watch), path, Deadline(timeout))
+                if stat is None or waiter.deleted:
+                    return True
+                if not waiter.woken.wait(deadline.remaining):
+                    return False
+        finally:
+            self._forget(path, waiter)
+
+    def _forget(self, path: str, waiter: _Waiter) -> None:
+        with self._changed:
+            self._deletions[path].remove(waiter)
+            if not self._deletions[path]:
+                del self._deletions[path]
+
+    def _on_watch(self, event: Any) -> None:
+        """On kazoo's watch thread: only wakes, never calls. A path of None means that the connection was lost."""
+        with self._changed:
+            paths = list(self._deletions) if event.path is None else [event.path]
+            for waiter in [waiter for path in paths for waiter in self._deletions.get(path, ())]:
+                waiter.deleted = waiter.deleted or event.type == EventType.DELETED
+                waiter.woken.set()
+
+    def _on_state(self, _state: str) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    # Writing
+
+    def transact(
+        self, operations: Sequence[Operation], *, session_id: int | None = None, deadline: Deadline
+    ) -> list[Any]:
+        """Carry out all of the operations or none, and return their results.
+
+        With `session_id`, only in that session: `SessionLostError` if it is no longer the client's. Without, in
+        whichever session the client has. `TransactionFailed` names the operation that the server refused.
+        """
+        if self.refuses_writes:
+            raise ReadOnlyError("the connection was opened for reading only")
+        while True:
+            pinned = self._any_session(deadline) if session_id is None else session_id
+            request = PinnedRequest(self._client, pinned, operations)
+            results = self._send(request, operations, deadline)
+            if results is not None:
+                return self._checked(operations, results)
+            if request.sent and self._was_carried_out(request, operations, pinned, deadline):
+                return []
+            if session_id is not None and self.id != session_id:
+                raise SessionLostError(f"session {session_id:#x} has ended, nothing was changed")
+
+    def _any_session(self, deadline: Deadline) -> int:
+        while True:
+            if self.id is not None:
+                return self.id
+            if not self.wait_connected(deadline):
+                raise NotConnectedError(f"no connection within {deadline.seconds:g} s")
+
+    def _send(self, request: PinnedRequest, operations: Sequence[Operation], deadline: Deadline) -> list[Any] | None:
+        """The server's answer, or None when it was lost or the session is another by now."""
+        answer = self._client.handler.async_result()
+        self._client._call(request, answer)
+        path = telling(operations).path
+        try:
+            results: list[Any] = answer.get(timeout=deadline.remaining)
+        except KazooTimeoutError as error:
+            if request.withdraw():
+                raise NotConnectedError(
+                    f"no connection within {deadline.seconds:g} s, {path} was not changed"
+                ) from error
+            raise OutcomeUnknownError(f"no answer within {deadline.seconds:g} s about {path}") from error
+        except ConnectionClosedError as error:
+            if request.sent:
+                raise OutcomeUnknownError(f"the connection was closed before the answer about {path}") from error
+            raise self._closed() from error
+        except (*LOSSES, SessionExpiredError):
+            return None
+        except KazooException as error:
+            raise translate(error, path) from error
+        return None if request.refused else results
+
+    def _checked(self, operations: Sequence[Operation], results: list[Any]) -> list[Any]:
+        failure = culprit(operations, results)
+        if failure is not None:
+            raise failure
+        return results
+
+    def _was_carried_out(
+        self, request: PinnedRequest, operations: Sequence[Operation], session_id: int, deadline: Deadline
+    ) -> bool:
+        """Look (rule 3). `sync` first: the server we are with now may lag behind the one that did the work."""
+        operation = telling(operations)
+        try:
+            self.call(lambda: self._client.sync_async("/"), "/", deadline)
+            found = self.get(operation.path, deadline=deadline)
+        except NotConnectedError as error:
+            raise OutcomeUnknownError(
+                f"the connection was lost before the answer about {operation.path}, and none came back in time"
+            ) from error
+        seen = verdict(operation, found, session_id=session_id, zxid_before=request.zxid_before)
+        if seen is Verdict.UNCLEAR:
+            raise OutcomeUnknownError(f"the answer about {operation.path} was lost, and it was changed again since")
+        return seen is Verdict.CARRIED_OUT
+
+    def ensure(self, path: str, *, acl: tuple[Any, ...], session_id: int | None = None, deadline: Deadline) -> None:
+        """Make a directory and those above it, as far as they are missing; the chroot itself is never made."""
+        names = path.split("/")[1:]
+        depth = len(names)
+        while depth and not self.exists("/" + "/".join(names[:depth]), deadline=deadline):
+            depth -= 1
+        while depth < len(names):
+            directory = "/" + "/".join(names[: depth + 1])
+            try:
+                self.transact([Create(directory, acl=acl)], session_id=session_id, deadline=deadline)
+            except TransactionFailed as failure:
+                if isinstance(failure.error, NoNodeError):
+                    depth = self._deeper_by_none(depth)
+                    continue
+                if not isinstance(failure.error, NodeExistsError):
+                    raise translate(failure.error, directory) from failure.error
+            depth += 1
+
+    def _deeper_by_none(self, depth: int) -> int:
+        """The directory above went away while we were at it: begin one higher, unless it is the chroot."""
+        if depth == 0:
+            raise NotFoundError(f"there is no {self.chroot} in this ZooKeeper")
+        return depth - 1
+
+    # Ending
+
+    def _closed(self) -> NotConnectedError | AuthenticationError:
+        """Why there is no connection any more: nobody stopped kazoo, so it gave up by itself, as it does for SASL."""
+        if not self._client._stopped.is_set():
+            return AuthenticationError("the server did not accept the credentials, or insists on some")
+        return NotConnectedError("the connection is closed")
+
+    def sync(self, *, deadline: Deadline) -> None:
+        """Wait until our server knows everything that was decided before this call."""
+        with translated("/"):
+            self.call(lambda: self._client.sync_async("/"), "/", deadline)
+
+
+class _Waiter:
+    """Somebody who waits for a node to be deleted."""
+
+    __slots__ = ("deleted", "woken")
+
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+        self.deleted = False
+
+
+class _Pulse:
+    """When a server last proved that it had heard us, and what session time-out it granted.
+
+    An answer proves that the server had the request: so what counts is when the request was sent, not when the answer
+    came. A watch event proves nothing. kazoo shows neither the time nor the grant, so its connection is listened to.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.granted: float | None = None
+        self._heard = uptime()
+        self._sent: dict[int | None, float] = {}
+        connection = client._connection
+        self._submit, self._read_header, self._invoke = connection._submit, connection._read_header, connection._invoke
+        connection._submit, connection._read_header, connection._invoke = self.submit, self.read_header, self.invoke
+
+    def silence(self) -> float:
+        """Seconds since the last sign that a server had heard us."""
+        return uptime() - self._heard
+
+    def submit(self, request: Any, timeout: float, xid: int | None = None) -> Any:
+        """Note when a request is sent."""
+        if xid is None:
+            self._sent.clear()  # a new connection: nothing that was asked on the old one will be answered
+        self._sent[xid] = uptime()
+        return self._submit(request, timeout, xid)
+
+    def read_header(self, timeout: float) -> Any:
+        """Note that a request was answered."""
+        answer = self._read_header(timeout)
+        sent = self._sent.pop(answer[0].xid, None)
+        if sent is not None:
+            self._heard = max(self._heard, sent)
+        return answer
+
+    def invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        """Note what the server grants when a connection is made."""
+        answer = self._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            granted = answer[0].time_out / 1000
+            if granted > 0:
+                self.granted = granted
+                self._heard = self._sent.pop(None, self._heard)
+        return answer

@@ -1,0 +1,242 @@
+"""Transactions that are carried out in one given session or not at all, how large they are, and how one sees afterwards
+whether they were carried out.
+
+`check` in a ZooKeeper transaction compares a data version, and every node made anew has version 0; and kazoo opens a
+new session by itself when the old one has ended. So neither tells a zombie from its successor. But kazoo serialises a
+request at the moment it sends it, on the thread that owns the connection: there, and only there, is it certain in which
+session the bytes will be read. `PinnedRequest` looks there, and in any session but its own it sends a transaction that
+must fail.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from kazoo.exceptions import RolledBackError, RuntimeInconsistency, ZookeeperError
+from kazoo.protocol import serialization as wire
+from kazoo.protocol.states import ZnodeStat
+from kazoo.security import ACL, OPEN_ACL_UNSAFE
+
+from ..exceptions import TooLargeError
+from .node import Node
+
+MAX_REQUEST_BYTES: Final = 1_048_575
+"""jute.maxbuffer as servers come; over it the server drops the connection without a word, and a retry never ends."""
+
+MAX_BATCH_BYTES: Final = 512 * 1024
+MAX_BATCH_OPERATIONS: Final = 2_000
+"""What is split into several transactions is split here: larger ones gain nothing and keep other clients waiting."""
+
+_ENVELOPE_BYTES: Final = 32
+_HEADER_BYTES: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a node; fails if it is there."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    acl: tuple[ACL, ...] = field(default=tuple(OPEN_ACL_UNSAFE), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Write a node; fails if it is gone or its version has moved."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a node; fails if it is gone, has children, or its version has moved."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Fail unless the node is there and, where a version is given, has that one."""
+
+    path: str
+    version: int = -1
+
+
+Operation = Create | Set | Delete | Check
+
+
+def size(operation: Operation) -> int:
+    """The bytes that an operation adds to a request, without the chroot."""
+    length = _HEADER_BYTES + 4 + len(operation.path.encode()) + 4
+    match operation:
+        case Create():
+            acl = sum(12 + len(entry.id.scheme) + len(entry.id.id) for entry in operation.acl)
+            return length + len(operation.data) + 4 + acl + 4
+        case Set():
+            return length + len(operation.data) + 4
+    return length
+
+
+def fits(operations: Iterable[Operation], *, chroot: str = "") -> bool:
+    """Whether a server takes all of them in one request."""
+    prefix = len(chroot.encode())
+    return sum(size(operation) + prefix for operation in operations) + _ENVELOPE_BYTES <= MAX_REQUEST_BYTES
+
+
+def batches(
+    units: Iterable[Sequence[Operation]], *, overhead: Sequence[Operation] = (), chroot: str = ""
+) -> Iterator[list[Sequence[Operation]]]:
+    """Group units of operations, none of them torn apart, into transactions of a good size."""
+    prefix = len(chroot.encode())
+
+    def cost(unit: Sequence[Operation]) -> int:
+        return sum(size(operation) + prefix for operation in unit)
+
+    start = _ENVELOPE_BYTES + cost(overhead)
+    batch: list[Sequence[Operation]] = []
+    weight, count = start, 0
+    for unit in units:
+        if batch and (weight + cost(unit) > MAX_BATCH_BYTES or count + len(unit) > MAX_BATCH_OPERATIONS):
+            yield batch
+            batch, weight, count = [], start, 0
+        batch.append(unit)
+        weight += cost(unit)
+        count += len(unit)
+    if batch:
+        yield batch
+
+
+class PinnedRequest:
+    """A transaction as kazoo sends it, but only in the session it is meant for, and only until it is withdrawn."""
+
+    type = wire.Transaction.type
+    deserialize = staticmethod(wire.Transaction.deserialize)
+
+    def __init__(self, client: Any, session_id: int, operations: Sequence[Operation]) -> None:
+        self._client = client
+        self._session_id = session_id
+        self._payload = bytes(wire.Transaction([_on_the_wire(client.chroot, op) for op in operations]).serialize())
+        if len(self._payload) + _ENVELOPE_BYTES > MAX_REQUEST_BYTES:
+            raise TooLargeError(
+                f"a transaction of {len(operations)} operations is {len(self._payload)} bytes, "
+                f"and a server takes {MAX_REQUEST_BYTES}"
+            )
+        self._lock = threading.Lock()
+        self._withdrawn = False
+        self.sent = False
+        self.refused = False
+        self.zxid_before = client.last_zxid
+
+    def serialize(self) -> bytes:
+        """Called by kazoo's connection thread as it sends: the last moment at which the session can be compared."""
+        with self._lock:
+            if self._withdrawn or self._client._session_id != self._session_id:
+                self.refused = True
+                return _IMPOSSIBLE
+            self.sent = True
+            return self._payload
+
+    def withdraw(self) -> bool:
+        """Make sure that it is never carried out; False if it is too late for that."""
+        with self._lock:
+            self._withdrawn = True
+            return not self.sent
+
+    def __repr__(self) -> str:
+        return f"PinnedRequest({len(self._payload)} bytes, session {self._session_id:#x})"
+
+
+def _on_the_wire(chroot: str, operation: Operation) -> Any:
+    path = absolute(chroot, operation.path)
+    match operation:
+        case Create():
+            return wire.Create(path, operation.data, operation.acl, 1 if operation.ephemeral else 0)
+        case Set():
+            return wire.SetData(path, operation.data, operation.version)
+        case Delete():
+            return wire.Delete(path, operation.version)
+        case Check():
+            return wire.CheckVersion(path, operation.version)
+
+
+def absolute(chroot: str, path: str) -> str:
+    """The path as the server knows it; kazoo's own function would also rewrite names."""
+    return (chroot + path).rstrip("/") or "/"
+
+
+# The root is always there, and is never written 2^31-1 times.
+_IMPOSSIBLE = bytes(wire.Transaction([wire.CheckVersion("/", 2**31 - 1)]).serialize())
+
+
+class TransactionFailed(Exception):
+    """Strictly private to this folder: the first operation that failed, so that the caller can say what it means."""
+
+    def __init__(self, index: int, operation: Operation, error: Exception) -> None:
+        super().__init__(f"operation {index}, {operation}: {type(error).__name__}")
+        self.index = index
+        self.operation = operation
+        self.error = error
+
+
+def culprit(operations: Sequence[Operation], results: Sequence[object]) -> TransactionFailed | None:
+    """The failure that a server's answer tells of: before it all are rolled back, after it all are inconsistent."""
+    for index, result in enumerate(results):
+        if isinstance(result, ZookeeperError) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+            return TransactionFailed(index, operations[index], result)
+    return None
+
+
+class Verdict(Enum):
+    """What looking at the nodes tells about a transaction whose answer was lost."""
+
+    CARRIED_OUT = "carried out"
+    NOT_CARRIED_OUT = "not carried out"
+    UNCLEAR = "unclear"
+
+
+def telling(operations: Sequence[Operation]) -> Operation:
+    """The operation by which to see what became of all: the last one that changes something."""
+    return next(operation for operation in reversed(operations) if not isinstance(operation, Check))
+
+
+def verdict(operation: Operation, found: Node | None, *, session_id: int, zxid_before: int) -> Verdict:
+    """Judge by what is there now, read after a `sync`, when nothing of the lost request can still be under way.
+
+    `zxid_before` is the last thing this client had seen when it sent: any node it meant to change is older, and any
+    node that the request made is younger.
+    """
+    match operation:
+        case Create(ephemeral=True):
+            mine = found is not None and found.session == session_id and found.data == operation.data
+            return Verdict.CARRIED_OUT if mine else Verdict.NOT_CARRIED_OUT
+        case Create():
+            made = found is not None and found.czxid > zxid_before and found.data == operation.data
+            return Verdict.CARRIED_OUT if made else Verdict.NOT_CARRIED_OUT
+        case Delete():
+            gone = found is None or found.czxid > zxid_before
+            return Verdict.CARRIED_OUT if gone else Verdict.NOT_CARRIED_OUT
+        case Set():
+            return _verdict_on_set(operation, found, zxid_before)
+    return Verdict.UNCLEAR
+
+
+def _verdict_on_set(operation: Set, found: Node | None, zxid_before: int) -> Verdict:
+    if found is None or found.czxid > zxid_before:
+        return Verdict.UNCLEAR
+    if found.version == operation.version:
+        return Verdict.NOT_CARRIED_OUT
+    ours = found.version == operation.version + 1 and found.mzxid > zxid_before and found.data == operation.data
+    return Verdict.CARRIED_OUT if ours else Verdict.UNCLEAR
+
+
+def stats(results: Sequence[object]) -> list[ZnodeStat]:
+    """What the `Set` operations among the results say of the nodes they wrote, in order."""
+    return [result for result in results if isinstance(result, ZnodeStat)]
