@@ -26,6 +26,7 @@ MAX_OFFSET: Final = 2**63 - 1
 """Offsets are Java longs."""
 
 MAX_STREAMS: Final = 2**31 - 1
+"""Numbers in a registration are Java ints."""
 
 CLIENT: Final = "zkgroups"
 """How a registration of ours says so; every old parser ignores the field."""
@@ -46,7 +47,8 @@ class _Unreadable(Exception):
 def encode_registration(registration: Registration) -> bytes:
     """The bytes of a registration that Scala members, kazoo-go and pykafka's readers all accept.
 
-    The timestamp is a number of seconds, because kazoo-go insists on a number and Scala does not look at it.
+    The timestamp is a number of seconds, because kazoo-go insists on a number and Scala does not look at it; but
+    before Kafka 1.0 Scala can read no number that is no Java int, so a clock that is further off is held back.
 
     >>> encode_registration(Registration({"orders": 1}, timestamp_ms=1795255543000)).decode()
     '{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":1795255543,"client":"zkgroups"}'
@@ -56,14 +58,17 @@ def encode_registration(registration: Registration) -> bytes:
         "version": 1,
         "subscription": dict(registration.streams),
         "pattern": registration.pattern.value,
-        "timestamp": (registration.timestamp_ms or 0) // 1000,
+        "timestamp": min(max((registration.timestamp_ms or 0) // 1000, 0), MAX_STREAMS),
         "client": CLIENT,
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _check_subscription(registration: Registration) -> None:
-    """Refuse what would stop every Scala member of the group."""
+    """Refuse what would stop every Scala member of the group, or what each client would read differently."""
+    if registration.pattern is not Pattern.STATIC and len(registration.streams) > 1:
+        expressions = list(registration.streams)
+        raise InvalidOptionError("topic pattern", expressions, "Scala reads one expression only: join them with commas")
     for name, streams in registration.streams.items():
         if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MAX_STREAMS:
             raise InvalidOptionError(f"streams of {name!r}", streams, "it must be a whole number of at least 1")
@@ -88,7 +93,7 @@ def _registration(data: bytes) -> Registration:
     text = _text(data)
     fields = _json(text)
     if not isinstance(fields, dict):
-        if not _TOPIC.fullmatch(text):
+        if not _TOPIC.fullmatch(text) or text in {".", ".."}:
             raise _Unreadable("neither a JSON object nor the name of a topic")
         return Registration({text: 1}, dialect=Dialect.PYKAFKA)
     pattern = _pattern(fields)
@@ -130,12 +135,12 @@ def _subscription(fields: Mapping[str, Any], pattern: Pattern) -> dict[str, int]
 
 
 def _timestamp_ms(fields: Mapping[str, Any]) -> int | None:
-    """Text is milliseconds, as Scala writes; a number is seconds, as kazoo-go does. Anything else is no time."""
+    """Text is milliseconds, as Scala writes; a number is seconds, as kazoo-go does. 0 and the rest are no time."""
     timestamp = fields.get("timestamp")
     if isinstance(timestamp, str) and re.fullmatch("[0-9]{1,18}", timestamp, re.ASCII):
-        return int(timestamp)
-    if _is_int(timestamp) and 0 <= timestamp <= MAX_OFFSET // 1000:
-        return int(timestamp) * 1000
+        return int(timestamp) or None
+    if _is_int(timestamp) and 0 < timestamp <= MAX_OFFSET // 1000:
+        return timestamp * 1000
     return None
 
 
@@ -280,9 +285,9 @@ def decode_broker(path: str, name: str, data: bytes | None) -> Broker | Malforme
     host, port, endpoints = fields.get("host"), fields.get("port"), fields.get("endpoints")
     return Broker(
         number,
-        host if isinstance(host, str) and host else None,
+        host if _is_text(host) else None,
         port if _is_int(port) and 0 < port < 65536 else None,
-        tuple(str(endpoint) for endpoint in endpoints) if isinstance(endpoints, list) else (),
+        tuple(endpoint for endpoint in endpoints if _is_text(endpoint)) if isinstance(endpoints, list) else (),
     )
 
 
@@ -301,9 +306,19 @@ def _text(data: bytes) -> str:
 def _json(text: str) -> Any:
     """The JSON value in `text`, or None; a number too long or nesting too deep is no reason to fall over."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_json)
     except (ValueError, RecursionError):
         return None
+
+
+def _no_json(constant: str) -> None:
+    """Python alone takes NaN and Infinity for JSON."""
+    raise ValueError(constant)
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    """Text that can be shown: JSON may carry halves of characters, which cannot be written anywhere."""
+    return isinstance(value, str) and value != "" and not re.search("[\ud800-\udfff]", value)
 
 
 def _is_int(value: object) -> TypeGuard[int]:

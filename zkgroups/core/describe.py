@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from .model import CommittedOffset, MalformedNode, Owner, Registration, TopicPartition
 from .subscription import subscribed_topics
@@ -71,7 +72,10 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition of a group: who owns it, and what was committed. Two owners are two dialects."""
+    """One partition of a group: who owns it, and what was committed.
+
+    Two owners are two dialects, whose nodes do not exclude each other; `instance` is then the first of them that lives.
+    """
 
     at: TopicPartition
     owners: tuple[Owner, ...]
@@ -129,6 +133,10 @@ class GroupDescription:
         return max((p.offset.modified_ms for p in self.partitions if p.offset is not None), default=None)
 
 
+_Living: TypeAlias = dict[TopicPartition, tuple[str, ...]]
+"""The instances that own a partition: one, or two where two dialects do not see each other."""
+
+
 def describe(view: GroupView) -> GroupDescription:
     """Work out the states of a group and of its instances."""
     living, orphans = _living_and_orphans(view)
@@ -146,17 +154,19 @@ def describe(view: GroupView) -> GroupDescription:
     )
 
 
-def _living_and_orphans(view: GroupView) -> tuple[dict[TopicPartition, str], list[Owner]]:
-    """Which instance owns what, and the owners that are none: the same name *and* the same session make one."""
-    sessions = {instance.id: instance.session for instance in view.instances}
-    living: dict[TopicPartition, str] = {}
+def _living_and_orphans(view: GroupView) -> tuple[_Living, list[Owner]]:
+    """Which instances own what, and the owners that are none: the same name *and* the same session make one."""
+    sessions: dict[int, set[str]] = {}
+    for node in view.instances:
+        sessions.setdefault(node.session, set()).add(node.id)
+    living: dict[TopicPartition, tuple[str, ...]] = {}
     orphans: list[Owner] = []
     for owner in view.owners:
-        instance = owner.instance(sessions)
-        if instance is not None and sessions[instance] == owner.session:
-            living[owner.at] = instance
-        else:
+        instance = owner.instance(sessions.get(owner.session, frozenset()))
+        if instance is None:
             orphans.append(owner)
+        elif instance not in living.get(owner.at, ()):
+            living[owner.at] = (*living.get(owner.at, ()), instance)
     return living, orphans
 
 
@@ -175,9 +185,7 @@ def _wanted(view: GroupView, topics: set[str]) -> set[TopicPartition]:
     return known | {at for at in traces if at.topic in topics and at.topic not in view.partitions}
 
 
-def _group_state(
-    view: GroupView, living: Mapping[TopicPartition, str], unowned: tuple[TopicPartition, ...]
-) -> GroupState:
+def _group_state(view: GroupView, living: _Living, unowned: tuple[TopicPartition, ...]) -> GroupState:
     if not view.exists:
         return GroupState.DEAD
     if not view.instances:
@@ -189,13 +197,14 @@ def _group_state(
 
 def _registered(
     view: GroupView,
-    living: Mapping[TopicPartition, str],
+    living: _Living,
     subscribed: Mapping[str, Iterable[str]],
     unsettled: set[str],
 ) -> Iterator[InstanceDescription]:
     owned: dict[str, list[TopicPartition]] = {}
-    for at, instance in sorted(living.items()):
-        owned.setdefault(instance, []).append(at)
+    for at, instances in sorted(living.items()):
+        for instance in instances:
+            owned.setdefault(instance, []).append(at)
     for node in sorted(view.instances, key=lambda node: node.id):
         mine = tuple(owned.get(node.id, ()))
         state = _instance_state(mine, unsettled.intersection(subscribed.get(node.id, ())))
@@ -217,14 +226,12 @@ def _leaving(orphans: Iterable[Owner]) -> Iterator[InstanceDescription]:
         yield InstanceDescription(instance, InstanceState.LEAVING, session, 0, None, tuple(sorted(partitions)))
 
 
-def _partitions(
-    view: GroupView, living: Mapping[TopicPartition, str], wanted: set[TopicPartition]
-) -> tuple[PartitionDescription, ...]:
+def _partitions(view: GroupView, living: _Living, wanted: set[TopicPartition]) -> tuple[PartitionDescription, ...]:
     owners: dict[TopicPartition, list[Owner]] = {}
     for owner in view.owners:
         owners.setdefault(owner.at, []).append(owner)
     offsets = {offset.at: offset for offset in view.offsets}
     return tuple(
-        PartitionDescription(at, tuple(owners.get(at, ())), living.get(at), offsets.get(at))
+        PartitionDescription(at, tuple(owners.get(at, ())), living.get(at, (None,))[0], offsets.get(at))
         for at in sorted(wanted | owners.keys() | offsets.keys())
     )

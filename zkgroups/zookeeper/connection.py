@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import logging
 import math
+import socket
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.hosts import collect_hosts
+from kazoo.protocol.serialization import CloseInstance
 from kazoo.retry import KazooRetry
 
 from ..core.paths import check_name
@@ -193,12 +193,31 @@ def _stopped_on_error(client: Any) -> Iterator[None]:
         raise
 
 
+CLOSE_TIMEOUT: Final = 5.0
+HANG_UP_TIMEOUT: Final = 0.5
+
+
 def close(client: Any) -> None:
-    """End the session and free what the client holds; a client that has given up already is no trouble."""
-    with contextlib.suppress(KazooException, KazooTimeoutError, OSError, AttributeError):
-        client.stop()
-    with contextlib.suppress(Exception):
-        client.close()
+    """End the session and free what the client holds, also where the server hangs or nothing was ever connected.
+
+    kazoo's own `stop` waits as long as a session lasts for an answer, so this asks as it does, and hangs up after less.
+    """
+    if client._stopped.is_set():
+        return
+    client._stopped.set()
+    client._queue.append((CloseInstance, None))
+    connection = client._connection
+    with contextlib.suppress(OSError, AttributeError):
+        connection._write_sock.send(b"\0")
+    if not connection.connection_stopped.wait(CLOSE_TIMEOUT if client.connected else 0.0):
+        with contextlib.suppress(OSError, AttributeError):
+            connection._socket.shutdown(socket.SHUT_RDWR)
+        # What is still waiting for a first connection ends by itself, on a daemon thread.
+        if not connection.connection_stopped.wait(HANG_UP_TIMEOUT):
+            return
+    client.handler.stop()
+    connection.stop()
+    client.close()
 
 
 class _ConnectionLog(logging.Logger):

@@ -34,6 +34,7 @@ from ..exceptions import (
     NotClaimedError,
     NotConnectedError,
     NotRegisteredError,
+    OffsetWouldGoBackError,
     OutcomeUnknownError,
     SessionLostError,
     ZkgroupsException,
@@ -380,7 +381,9 @@ class Instance:
     def _is_current(self, claim: Claim) -> bool:
         tenure = self._tenure
         return (
-            tenure is not None and tenure.session_id == claim.session_id and self._claims.get(claim.partition) is claim
+            tenure is not None
+            and claim.session_id == tenure.session_id == self._session.id
+            and self._claims.get(claim.partition) is claim
         )
 
     def verify(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -398,13 +401,22 @@ class Instance:
         """Strictly for claims: write offsets under the fence."""
         claims = list(offsets)
         with locked(claims):
-            commit = Commit(self.group.paths, self._handle, offsets, backward=backward)
+            commit = self._begin_commit(claims, offsets, backward=backward)
             while not commit.done:
                 tenure = self._tenure_for(claims)
                 try:
                     commit.next_batch(Check(self._path, tenure.version), tenure.session_id)
                 except TransactionFailed as failure:
                     self._look_again(tenure, failure)
+
+    def _begin_commit(self, claims: Sequence[Claim], offsets: Mapping[Claim, int], *, backward: bool) -> Commit:
+        """Compare with what is committed. Who falls behind because a successor went on is told of the lost session."""
+        self._tenure_for(claims)
+        try:
+            return Commit(self.group.paths, self._handle, offsets, backward=backward)
+        except OffsetWouldGoBackError:
+            self._tenure_for(claims)
+            raise
 
     def _tenure_for(self, claims: Sequence[Claim]) -> Tenure:
         """The registration under which all of the claims are held; else say which is not, and why."""

@@ -155,7 +155,9 @@ class Session:
 
     @property
     def _given_up(self) -> bool:
-        return self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+        """Whether kazoo will not connect any more; before it has connected for the first time it is closed, too."""
+        state = self._client.client_state
+        return state == KeeperState.AUTH_FAILED or (state == KeeperState.CLOSED and self._pulse.has_beaten)
 
     def wait_deleted(self, path: str, *, deadline: Deadline, timeout: float) -> bool:
         """Wait until the node has been deleted, once; False if it is still there when the time is over.
@@ -330,6 +332,7 @@ class _Pulse:
 
     def __init__(self, client: Any) -> None:
         self.granted: float | None = None
+        self.has_beaten = bool(client.connected)
         self._heard = uptime()
         self._sent: dict[int | None, float] = {}
         connection = client._connection
@@ -362,5 +365,6 @@ class _Pulse:
             granted = answer[0].time_out / 1000
             if granted > 0:
                 self.granted = granted
+                self.has_beaten = True
                 self._heard = self._sent.pop(None, self._heard)
         return answer

@@ -1,0 +1,164 @@
+"""Failures 2 and 3, rule 3: whichever answer or request is lost, everything happens once, and nobody hears of an error.
+
+One scripted run of all that an instance does is repeated with the connection cut at every single request in turn. After
+each step the tree must be what it is after that step of a run in which nothing goes wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.protocol.serialization import Transaction
+
+from zkgroups import Instance, Registry, TopicPartition
+from zkgroups.exceptions import OutcomeUnknownError
+from zkgroups.testing import TcpProxy
+
+from .conftest import Connect
+from .tree import Tree, dump
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
+
+
+def steps(registry: Registry) -> Iterator[str]:
+    """Everything an instance does, from its registration to the end of its group."""
+    group = registry.group("billing")
+    me = group.instance("me")
+    me.register(["orders"])
+    yield "register"
+    one = me.claim(P0)
+    yield "claim"
+    two = me.claim_many([P1, P2])
+    yield "claim many"
+    one.commit(5)
+    yield "first commit"
+    one.commit(7)
+    yield "second commit"
+    two.commit({P1: 10, P2: 20})
+    yield "commit many"
+    me.update(["orders", "refunds"])
+    yield "update"
+    group.offsets.commit(TopicPartition("refunds", 0), 3)
+    yield "commit without a claim"
+    one.release()
+    yield "release"
+    two.commit({P1: 11, P2: 21})
+    yield "commit after a release"
+    two.release()
+    yield "release many"
+    yield from leave(registry, me)
+
+
+def leave(registry: Registry, me: Instance) -> Iterator[str]:
+    me.claim(P1)
+    me.deregister()
+    yield "deregister while holding"
+    registry.group("billing").copy("billing-2")
+    yield "copy"
+    registry.group("billing").offsets.reset({P0: 1})
+    yield "reset"
+    registry.group("billing").offsets.delete([P0])
+    yield "delete an offset"
+    registry.group("billing").delete()
+    yield "delete the group"
+
+
+@pytest.fixture
+def still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registrations carry the time; runs are to be compared byte by byte."""
+    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
+
+
+def run(registry: Registry, raw: Any) -> dict[str, Tree]:
+    """What the tree is after each step."""
+    return {step: dump(raw) for step in steps(registry)}
+
+
+@pytest.fixture
+def model(proxied: Registry, proxy: TcpProxy, raw: Any, still: None) -> tuple[dict[str, Any], int]:
+    """A run in which nothing goes wrong, and how many requests it takes."""
+    before = proxy.requests
+    found = run(proxied, raw)
+    raw.delete("/consumers", recursive=True)
+    return found, proxy.requests - before
+
+
+Arm = Callable[[TcpProxy, int], Any]
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        pytest.param(lambda proxy, n: proxy.cut_before_reply(n), id="answer lost"),
+        pytest.param(lambda proxy, n: proxy.cut_before_request(n), id="request lost"),
+        pytest.param(lambda proxy, n: proxy.cut_after_reply(n), id="connection lost in between"),
+    ],
+)
+def test_rule_3_wherever_the_connection_is_lost_everything_happens_once(
+    arm: Arm, model: tuple[dict[str, Any], int], proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    expected, requests = model
+    assert requests > 30
+    for n in range(1, requests + 1):
+        fault = arm(proxy, n)
+        found = run(proxied, raw)
+        assert fault.fired, f"request {n} of {requests} was never made"
+        for step in expected:
+            assert found[step] == expected[step], f"after {step!r}, cut at request {n}"
+        raw.delete("/consumers", recursive=True)
+
+
+def test_rule_3_a_request_that_never_arrived_is_sent_again_once(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
+    me = proxied.group("billing").instance("me")
+    me.register(["orders"])
+    proxied.group("billing").create()
+    me.claim(P0).release()
+    before = proxy.requests_by_type[Transaction.type]
+    fault = proxy.cut_before_request(1)
+    claim = me.claim(P0)
+    assert fault.fired
+    assert claim.verify()
+    assert proxy.requests_by_type[Transaction.type] - before == 2  # the one that was lost, and one more
+
+
+def test_rule_3_an_unknown_outcome_is_said_when_no_server_comes_back(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    me = registry.group("billing").instance("me")
+    me.register(["orders"])
+    claim = me.claim(P0)
+    claim.commit(1)
+    proxy.cut_before_reply(1)
+    proxy.refuse()
+    with pytest.raises(OutcomeUnknownError, match="orders/0"):
+        claim.commit(2)
+    proxy.heal()
+    assert raw.get("/consumers/billing/offsets/orders/0")[0] == b"2"
+
+
+def test_a_claim_whose_outcome_nobody_learned_can_be_taken_again_and_is_not_left_behind(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    me = registry.group("billing").instance("me")
+    me.register(["orders"])
+    me.claim(P0).release()
+    for again in (True, False):
+        proxy.cut_before_reply(1)
+        proxy.refuse()
+        with pytest.raises(OutcomeUnknownError):
+            me.claim(P0)
+        proxy.heal()
+        assert raw.exists("/consumers/billing/owners/orders/0")
+        if again:
+            with me.claim(P0, timeout=5) as claim:
+                assert claim.verify()
+    me.deregister()
+    assert raw.get_children("/consumers/billing/owners/orders") == []
+    assert raw.get_children("/consumers/billing/ids") == []

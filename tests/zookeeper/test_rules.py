@@ -1,0 +1,313 @@
+"""The rules that are never broken, 1, 2, 4 and 5, each as an attempt to break it. Rule 3: test_lost_replies.py; rule 6:
+test_malformed.py and tests/core/test_paths.py."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from kazoo.exceptions import NoNodeError
+
+from zkgroups import Consumergroup, Instance, Registry, TopicPartition
+from zkgroups.exceptions import (
+    AlreadyRegisteredError,
+    ClaimedByOtherError,
+    GuardFailedError,
+    NotClaimedError,
+    NotRegisteredError,
+    OffsetConflictError,
+    OffsetWouldGoBackError,
+    SessionLostError,
+)
+from zkgroups.testing import TcpProxy, expire_session
+from zkgroups.zookeeper.deadline import Deadline
+from zkgroups.zookeeper.transaction import Create
+
+from .conftest import Connect
+from .events import attempt, expire
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+OWNER = "/consumers/billing/owners/orders/0"
+OFFSET = "/consumers/billing/offsets/orders/0"
+ME = "/consumers/billing/ids/me"
+
+
+def member(registry: Registry, id: str = "me") -> Instance:
+    instance = registry.group("billing").instance(id)
+    instance.register(["orders"])
+    return instance
+
+
+# Rule 1
+
+
+def test_rule_1_a_node_with_my_id_of_another_session_is_not_mine(registry: Registry, raw: Any) -> None:
+    me = member(registry)
+    raw.create(OWNER, b"me", ephemeral=True, makepath=True)
+    with pytest.raises(ClaimedByOtherError) as caught:
+        me.claim(P0)
+    assert caught.value.owner.session == raw.client_id[0]
+    assert me.claims == {}
+
+
+def test_rule_1_a_claim_whose_node_was_made_anew_by_another_session_with_my_id_does_not_verify(
+    registry: Registry, raw: Any
+) -> None:
+    claim = member(registry).claim(P0)
+    assert claim.verify()
+    raw.delete(OWNER)
+    raw.create(OWNER, b"me", ephemeral=True)
+    assert not claim.verify()
+
+
+def test_rule_1_my_id_registered_by_another_session_is_not_my_registration(registry: Registry, raw: Any) -> None:
+    raw.create(ME, b"{}", ephemeral=True, makepath=True)
+    me = registry.group("billing").instance("me")
+    with pytest.raises(AlreadyRegisteredError) as caught:
+        me.register(["orders"])
+    assert caught.value.session == raw.client_id[0]
+    with pytest.raises(NotRegisteredError):
+        me.claim(P0)
+
+
+# Rule 2
+
+
+def test_rule_2_release_leaves_a_node_that_another_has_made_anew(registry: Registry, raw: Any) -> None:
+    claim = member(registry).claim(P0)
+    registry.group("billing").release(P0, expected_owner="me")
+    raw.create(OWNER, b"other", ephemeral=True)  # version 0, as ours was
+    claim.release()
+    assert raw.get(OWNER)[0] == b"other"
+
+
+def test_rule_2_release_after_the_session_has_ended_leaves_what_the_next_one_made(registry: Registry, raw: Any) -> None:
+    me = member(registry)
+    claim = me.claim(P0)
+    expire(registry)
+    raw.create(OWNER, b"me", ephemeral=True)  # same id, same version
+    claim.release()
+    me.deregister()
+    assert raw.get(OWNER)[1].ephemeralOwner == raw.client_id[0]
+
+
+def test_rule_2_deregister_after_the_session_has_ended_leaves_the_successor_of_the_same_id(
+    registry: Registry, raw: Any
+) -> None:
+    me = member(registry)
+    expire(registry)
+    raw.create(ME, b"{}", ephemeral=True)
+    me.deregister()
+    assert raw.exists(ME)
+
+
+def test_rule_2_deregister_leaves_a_registration_that_was_made_anew_by_hand_and_changed(
+    registry: Registry, raw: Any
+) -> None:
+    me = member(registry)
+    me.update(["orders", "refunds"])
+    raw.delete(ME)
+    raw.create(ME, b"{}", ephemeral=True)
+    me.deregister()
+    assert raw.exists(ME)
+
+
+def test_rule_2_an_administrative_release_needs_the_owner_and_the_session_to_be_as_expected(
+    registry: Registry, raw: Any, group: Consumergroup
+) -> None:
+    member(registry).claim(P0)
+    session = registry.session_id
+    assert session is not None
+    with pytest.raises(GuardFailedError, match="not by 'other'"):
+        group.release(P0, expected_owner="other")
+    with pytest.raises(GuardFailedError, match="not by session"):
+        group.release(P0, expected_owner="me", expected_session=session + 1)
+    assert raw.exists(OWNER)
+    assert group.release(P0, expected_owner="me", expected_session=session).session == session
+    assert not raw.exists(OWNER)
+    with pytest.raises(NotClaimedError, match="not claimed by anybody"):
+        group.release(P0, expected_owner="me")
+
+
+def test_rule_2_an_administrative_release_takes_the_owner_of_a_stream_by_its_instance_too(
+    registry: Registry, raw: Any, group: Consumergroup
+) -> None:
+    member(registry)
+    foreign = registry._client
+    foreign.create(OWNER, b"me-0", ephemeral=True, makepath=True)
+    group.release(P0, expected_owner="me")
+    assert not raw.exists(OWNER)
+    assert raw.get(ME)[1].version == 1  # so that the holder's next commit is refused
+
+
+# Rule 4
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["an offset exists", "no offset exists yet"])
+def test_rule_4_a_claim_of_an_ended_session_commits_nothing_though_the_successor_looks_the_same(
+    registry: Registry, raw: Any, committed: bool
+) -> None:
+    claim = member(registry).claim(P0)
+    if committed:
+        claim.commit(5)
+    expire(registry)
+    raw.create(ME, b"{}", ephemeral=True)
+    raw.ensure_path("/consumers/billing/owners/orders")
+    raw.create(OWNER, b"me", ephemeral=True)  # same id, same versions: no check can tell
+    with pytest.raises(SessionLostError):
+        claim.commit(9)
+    assert not claim.held
+    assert raw.exists(OFFSET) is None if not committed else raw.get(OFFSET)[0] == b"5"
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["an offset exists", "no offset exists yet"])
+def test_rule_4_a_commit_that_waits_while_its_session_ends_is_not_sent_in_the_next_one(
+    zookeeper: Any, proxied: Registry, proxy: TcpProxy, raw: Any, committed: bool
+) -> None:
+    """The request is queued in kazoo when the session ends; the last moment to notice is when it is serialised."""
+    claim = member(proxied).claim(P0)
+    if committed:
+        claim.commit(5)
+    proxied.group("billing").offsets.commit(P1, 1)
+    proxy.refuse()
+    proxy.cut()
+    outcome: list[object] = []
+    late = threading.Thread(target=lambda: outcome.append(attempt(lambda: claim.commit(9))))
+    late.start()
+    expire_session(proxied._client, client_id=session_of(proxied), address=zookeeper.address)
+    raw.create(ME, b"{}", ephemeral=True)
+    raw.create(OWNER, b"me", ephemeral=True)
+    proxy.heal()
+    late.join(20)
+    assert [type(found) for found in outcome] == [SessionLostError]
+    assert raw.get(OFFSET)[0] == b"5" if committed else raw.exists(OFFSET) is None
+
+
+def session_of(registry: Registry) -> tuple[int, bytes]:
+    """Also while it is not connected, when kazoo does not tell."""
+    return registry._client._session_id, registry._client._session_passwd
+
+
+def test_rule_4_a_request_is_not_sent_in_a_session_other_than_its_own(registry: Registry, raw: Any) -> None:
+    """The innermost fence: what is queued while one session ends and the next begins."""
+    session, old = registry._handle.session, registry.session_id
+    expire(registry)
+    with pytest.raises(SessionLostError):
+        session.transact([Create("/x")], session_id=old, deadline=Deadline(5))
+    assert raw.exists("/x") is None
+    session.transact([Create("/x")], session_id=registry.session_id, deadline=Deadline(5))
+    assert raw.exists("/x")
+
+
+def test_rule_4_a_claim_of_an_ended_session_stays_dead_when_the_instance_registers_and_claims_anew(
+    registry: Registry, raw: Any
+) -> None:
+    me = member(registry)
+    old = me.claim(P0)
+    old.commit(5)
+    expire(registry)
+    me.register(["orders"])
+    new = me.claim(P0)
+    new.commit(7)
+    with pytest.raises(SessionLostError):
+        old.commit(8)
+    old.release()
+    assert new.verify()
+    assert raw.get(OFFSET)[0] == b"7"
+
+
+def test_rule_4_after_an_administrative_release_the_holder_commits_nothing_more(
+    registry: Registry, connect: Connect, raw: Any
+) -> None:
+    claim = member(registry).claim(P0)
+    claim.commit(5)
+    registry.group("billing").release(P0, expected_owner="me")
+    other = member(connect(), "other").claim(P0)
+    with pytest.raises(NotClaimedError):
+        claim.commit(9)
+    assert raw.get(OFFSET)[0] == b"5"
+    other.commit(6)
+    assert raw.get(OFFSET)[0] == b"6"
+
+
+def test_rule_4_an_administrative_release_of_one_partition_leaves_the_holders_others_alone(
+    registry: Registry, raw: Any
+) -> None:
+    claims = member(registry).claim_many([P0, P1])
+    registry.group("billing").release(P0, expected_owner="me")
+    claims[P1].commit(3)
+    assert raw.get("/consumers/billing/offsets/orders/1")[0] == b"3"
+    assert not claims[P0].held
+    assert claims[P1].held
+
+
+def test_rule_4_a_released_claim_commits_nothing(registry: Registry, raw: Any) -> None:
+    claim = member(registry).claim(P0)
+    claim.release()
+    with pytest.raises(NotClaimedError):
+        claim.commit(9)
+    with pytest.raises(NoNodeError):
+        raw.get(OFFSET)
+
+
+def test_rule_4_without_a_registration_nothing_is_committed(registry: Registry, raw: Any) -> None:
+    claim = member(registry).claim(P0)
+    raw.delete(ME)
+    with pytest.raises(NotRegisteredError):
+        claim.commit(9)
+    assert raw.exists(OFFSET) is None
+
+
+# Rule 5
+
+
+def test_rule_5_a_claim_does_not_commit_backward_unless_told(registry: Registry, raw: Any) -> None:
+    claim = member(registry).claim(P0)
+    claim.commit(5)
+    with pytest.raises(OffsetWouldGoBackError, match="is 5 and would go back to 4"):
+        claim.commit(4)
+    assert raw.get(OFFSET)[0] == b"5"
+    claim.commit(4, backward=True)
+    assert raw.get(OFFSET)[0] == b"4"
+
+
+def test_rule_5_the_first_commit_of_a_claim_does_not_go_back_behind_its_predecessor(
+    registry: Registry, raw: Any
+) -> None:
+    raw.create(OFFSET, b"50", makepath=True)
+    claim = member(registry).claim(P0)
+    with pytest.raises(OffsetWouldGoBackError):
+        claim.commit(49)
+    assert raw.get(OFFSET)[0] == b"50"
+
+
+def test_rule_5_one_offset_that_would_go_back_stops_the_whole_batch(registry: Registry, raw: Any) -> None:
+    claims = member(registry).claim_many([P0, P1])
+    claims.commit({P0: 5, P1: 5})
+    with pytest.raises(OffsetWouldGoBackError, match="orders/1"):
+        claims.commit({P0: 6, P1: 4})
+    assert raw.get(OFFSET)[0] == b"5"
+
+
+def test_rule_5_a_foreign_commit_in_between_is_a_conflict_and_is_not_overwritten(registry: Registry, raw: Any) -> None:
+    claim = member(registry).claim(P0)
+    claim.commit(5)
+    raw.set(OFFSET, b"100")
+    with pytest.raises(OffsetConflictError, match="is now 100"):
+        claim.commit(6)
+    with pytest.raises(OffsetWouldGoBackError):
+        claim.commit(6)
+    assert raw.get(OFFSET)[0] == b"100"
+    claim.commit(101)
+    assert raw.get(OFFSET)[0] == b"101"
+
+
+def test_rule_5_an_offset_set_without_a_claim_does_not_go_back_unless_told(group: Consumergroup, raw: Any) -> None:
+    group.offsets.commit(P0, 5)
+    with pytest.raises(OffsetWouldGoBackError):
+        group.offsets.commit(P0, 4)
+    group.offsets.commit(P0, 4, backward=True)
+    assert raw.get(OFFSET)[0] == b"4"

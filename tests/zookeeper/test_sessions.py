@@ -1,0 +1,234 @@
+"""Failures 1 and 5: a session that ends under an owner, and an owner that meets its own past."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from zkgroups import Registry, SessionCredentials, TopicPartition
+from zkgroups.exceptions import (
+    AlreadyRegisteredError,
+    ClaimTimeout,
+    NotClaimedError,
+    NotRegisteredError,
+    OffsetConflictError,
+    OutcomeUnknownError,
+    SessionLostError,
+)
+from zkgroups.testing import TcpProxy, expire_session
+
+from .conftest import Connect
+from .events import expire, new_session
+
+pytestmark = pytest.mark.zookeeper
+
+P0 = TopicPartition("orders", 0)
+SEED = 20_261_121
+
+
+def test_failure_1_an_expired_claim_is_void_and_the_instance_registers_and_claims_anew(
+    registry: Registry, raw: Any
+) -> None:
+    me = registry.group("billing").instance("me")
+    me.register(["orders"])
+    old = me.claim(P0)
+    expire(registry)
+    assert not old.held
+    assert not me.registered
+    assert me.claims == {}
+    with pytest.raises(SessionLostError):
+        me.claim(P0)
+    me.register(["orders"])
+    new = me.claim(P0)
+    assert (new.held, old.held) == (True, False)
+    assert raw.get("/consumers/billing/owners/orders/0")[1].ephemeralOwner == registry.session_id
+
+
+class Worker:
+    """A member that claims, counts the offset up by ones, and lets go, over and over."""
+
+    def __init__(self, registry: Registry, id: str, stop: threading.Event, seed: int) -> None:
+        self._instance = registry.group("billing").instance(id)
+        self._registry = registry
+        self._stop = stop
+        self._random = random.Random(seed)
+        self.seen: Counter[str] = Counter()
+        self.thread = threading.Thread(target=self._run, name=id)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._work()
+            except (SessionLostError, NotRegisteredError, NotClaimedError, ClaimTimeout) as error:
+                self.seen[type(error).__name__] += 1
+            except AlreadyRegisteredError:
+                self.seen["its own past"] += 1
+            except OutcomeUnknownError:
+                self.seen["unknown"] += 1
+            except OffsetConflictError:
+                self.seen["conflict"] += 1
+
+    def _work(self) -> None:
+        if not self._instance.registered:
+            self._instance.register(["orders"], timeout=2)
+        with self._instance.claim(P0, timeout=2) as claim:
+            committed = claim.fetch()
+            offset = committed.offset if committed else 0
+            for _ in range(self._random.randint(1, 20)):
+                offset += 1
+                claim.commit(offset)
+                self.seen["committed"] += 1
+
+
+def test_failure_1_under_load_no_two_sessions_ever_commit_for_one_partition_together(connect: Connect) -> None:
+    """Every commit is the last offset and one more: a commit of somebody who no longer holds would be a conflict, or
+    would make the final offset differ from the number of commits."""
+    print(f"seed {SEED}")
+    nemesis = random.Random(SEED)
+    stop = threading.Event()
+    registries = [connect() for _ in range(3)]
+    workers = [Worker(registry, f"w{n}", stop, SEED + n) for n, registry in enumerate(registries)]
+    for worker in workers:
+        worker.thread.start()
+    for _ in range(25):
+        expire(nemesis.choice(registries))
+    stop.set()
+    for worker in workers:
+        worker.thread.join(30)
+    seen = sum((worker.seen for worker in workers), Counter())
+    final = connect().group("billing").offsets.fetch(P0)
+    assert final is not None
+    assert seen["conflict"] == 0, seen
+    assert seen["SessionLostError"] > 0, seen
+    assert 0 <= final.offset - seen["committed"] <= seen["unknown"] + seen["SessionLostError"], seen
+
+
+def test_failure_1_a_claim_that_hears_nothing_is_given_up_before_another_can_take_it(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
+) -> None:
+    """The server ends the session by its clock, the holder by its own, and the holder's counts from what it sent."""
+    chroot = zookeeper_hosts.partition("/")[2]
+    silent = connect(f"{proxy.address}/{chroot}", session_timeout=2.0)
+    other = connect(session_timeout=2.0)
+    mine = silent.group("billing").instance("silent")
+    mine.register(["orders"])
+    claim = mine.claim(P0)
+    next_one = other.group("billing").instance("next")
+    next_one.register(["orders"])
+    last_held = 0.0
+    done = threading.Event()
+
+    def sample() -> None:
+        nonlocal last_held
+        while not done.is_set():
+            if claim.held:
+                last_held = time.monotonic()
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        proxy.drop()
+        next_one.claim(P0, timeout=20)
+        taken = time.monotonic()
+    finally:
+        done.set()
+        sampler.join()
+    assert 0 < last_held < taken
+    assert not claim.held
+
+
+CRASHING = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from zkgroups import Registry, TopicPartition
+registry = Registry.connect(sys.argv[1], session_timeout=float(sys.argv[2]))
+me = registry.group("billing").instance("me")
+me.register(["orders"])
+me.claim(TopicPartition("orders", 0))
+print(registry.credentials().dump(), flush=True)
+sys.stdin.read()
+"""
+
+
+def crash(hosts: str, session_timeout: float) -> SessionCredentials:
+    """A process that registers and claims, and is killed; what it had written down of its session."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CRASHING, hosts, str(session_timeout)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        credentials = SessionCredentials.load(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+    return credentials
+
+
+def test_failure_5_a_restarted_instance_waits_for_its_own_past_no_longer_than_the_session_lasts(
+    zookeeper_hosts: str, registry: Registry
+) -> None:
+    timeout = 2.0
+    crash(zookeeper_hosts, timeout)
+    killed = time.monotonic()
+    me = registry.group("billing").instance("me")
+    with pytest.raises(AlreadyRegisteredError):
+        me.register(["orders"])
+    me.register(["orders"], timeout=timeout + 5)
+    me.claim(P0, timeout=timeout + 5)
+    assert time.monotonic() - killed <= timeout + 1
+
+
+def test_failure_5_a_restarted_instance_ends_its_own_past_session_at_once(
+    zookeeper_hosts: str, registry: Registry
+) -> None:
+    past = crash(zookeeper_hosts, 120.0)
+    me = registry.group("billing").instance("me")
+    me.register(["orders"], past_session=past)
+    assert me.claim(P0).held
+
+
+def test_failure_5_a_foreign_registration_of_the_same_id_is_not_ended(
+    zookeeper_hosts: str, registry: Registry, raw: Any
+) -> None:
+    past = crash(zookeeper_hosts, 120.0)
+    expire_session(raw, client_id=(past.session_id, past.password))
+    raw.create("/consumers/billing/ids/me", b"{}", ephemeral=True, makepath=True)
+    me = registry.group("billing").instance("me")
+    with pytest.raises(AlreadyRegisteredError):
+        me.register(["orders"], timeout=0.5, past_session=past)
+    assert raw.get("/consumers/billing/ids/me")[1].ephemeralOwner == raw.client_id[0]
+
+
+def test_a_wrong_password_ends_nobodys_session(registry: Registry, connect: Connect) -> None:
+    other = connect()
+    me = other.group("billing").instance("me")
+    me.register(["orders"])
+    stolen = SessionCredentials(other.credentials().session_id, b"0123456789abcdef")
+    with pytest.raises(AlreadyRegisteredError):
+        registry.group("billing").instance("me").register(["orders"], past_session=stolen)
+    assert other.group("billing").instances()[0].session == stolen.session_id
+
+
+def test_a_session_that_ends_by_itself_is_noticed_when_the_server_answers_again(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
+) -> None:
+    chroot = zookeeper_hosts.partition("/")[2]
+    registry = connect(f"{proxy.address}/{chroot}", session_timeout=1.0)
+    me = registry.group("billing").instance("me")
+    me.register(["orders"])
+    claim = me.claim(P0)
+    with new_session(registry):
+        proxy.drop()
+        connect().group("billing").wait_free(P0, timeout=20)
+        proxy.heal()
+        proxy.cut()
+    with pytest.raises(SessionLostError):
+        claim.commit(1)

@@ -1,0 +1,31 @@
+"""The tree as it really is, to compare with a model."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from kazoo.exceptions import NoNodeError
+
+Tree = dict[str, tuple[bytes, bool, int]]
+
+
+def dump(client: Any, root: str = "/consumers") -> Tree:
+    """Every node below and with `root`: its data, whether it is ephemeral, and how often it was written."""
+    found: Tree = {}
+    level = [root]
+    while level:
+        asked = [(path, client.get_async(path), client.get_children_async(path)) for path in level]
+        level = []
+        for path, node, names in asked:
+            with suppress(NoNodeError):
+                data, stat = node.get()
+                found[path] = (data or b"", bool(stat.ephemeralOwner), stat.version)
+                level += [f"{path}/{name}" for name in names.get()]
+    return found
+
+
+def offsets(client: Any, group: str) -> dict[str, bytes]:
+    """The offset nodes of a group."""
+    root = f"/consumers/{group}/offsets"
+    return {p.removeprefix(root + "/"): data for p, (data, _, _) in dump(client, root).items() if p.count("/") == 5}
