@@ -1,4 +1,4 @@
-"""What the tests of zkgroups/zookeeper share: other members with sessions of their own, and the tree as it really is."""
+"""What these tests share: other members with sessions of their own, and the tree as it really is."""
 
 from __future__ import annotations
 

@@ -1,0 +1,247 @@
+"""Failures 14 and 17, rule 6: nothing read is trusted, and no name leaves its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from zkgroups import (
+    CommittedOffset,
+    Consumergroup,
+    GroupState,
+    InstanceState,
+    MalformedNode,
+    Owner,
+    Registration,
+    Registry,
+    TopicPartition,
+)
+from zkgroups.core.paths import check_name
+from zkgroups.exceptions import InvalidNameError, MalformedNodeError
+from zkgroups.testing import TcpProxy
+
+from .tree import dump
+
+pytestmark = pytest.mark.zookeeper
+
+GROUP = "/consumers/billing"
+P0 = TopicPartition("orders", 0)
+
+POISON = {
+    "empty": b"",
+    "no JSON": b"{nonsense",
+    "no UTF-8": b"\xff\xfe",
+    "a list": b"[1, 2]",
+    "no pattern": b'{"version":1,"subscription":{"orders":1}}',
+    "no subscription": b'{"version":1,"pattern":"static"}',
+    "a list of topics": b'{"subscription":["orders"],"pattern":"static"}',
+    "no streams": b'{"subscription":{"orders":0},"pattern":"static"}',
+    "streams as text": b'{"subscription":{"orders":"1"},"pattern":"static"}',
+    "half a stream": b'{"subscription":{"orders":0.5},"pattern":"static"}',
+    "a null pattern": b'{"subscription":{"orders":1},"pattern":null}',
+    "no expression": b'{"subscription":{"(":1},"pattern":"white_list"}',
+    "a topic with a slash": b'{"subscription":{"a/b":1},"pattern":"static"}',
+    "nested too deep": b"[" * 100_000,
+    "a huge value": b'{"subscription":{"orders":1},"pattern":"static","x":"' + b"x" * 500_000 + b'"',
+}
+
+
+def test_failure_14_members_that_cannot_be_read_are_marked_and_the_rest_of_the_group_settles(
+    registry: Registry, group: Consumergroup, raw: Any
+) -> None:
+    raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
+    for name, data in POISON.items():
+        raw.create(f"{GROUP}/ids/{name}", data, ephemeral=True, makepath=True)
+    raw.create(f"{GROUP}/owners/orders/nonsense", b"x", ephemeral=True, makepath=True)
+    raw.create(f"{GROUP}/owners/orders/7", b"\xff", ephemeral=True)
+    raw.create(f"{GROUP}/owners/orders/8", b"nobody's session")
+    raw.create(f"{GROUP}/offsets/orders/7", b"abc", makepath=True)
+    raw.create(f"{GROUP}/offsets/orders/x", b"1")
+    with group.instance("me") as me:
+        me.register(["orders"])
+        me.claim(P0).commit(5)
+        found = group.describe()
+    assert found.state is GroupState.STABLE
+    malformed = {node.path.removeprefix(GROUP + "/") for node in found.malformed}
+    assert malformed == {f"ids/{name}" for name in POISON} | {
+        "owners/orders/nonsense",
+        "owners/orders/7",
+        "owners/orders/8",
+        "offsets/orders/7",
+        "offsets/orders/x",
+    }
+    [good] = [instance for instance in found.instances if isinstance(instance.registration, Registration)]
+    assert (good.id, good.state, good.owned) == ("me", InstanceState.STABLE, (P0,))
+    assert [(p.at, p.instance, p.offset and p.offset.offset) for p in found.partitions] == [(P0, "me", 5)]
+
+
+def test_failure_14_one_that_is_asked_for_by_itself_is_an_error_with_its_path(
+    registry: Registry, group: Consumergroup, raw: Any
+) -> None:
+    raw.create(f"{GROUP}/ids/me", b"{nonsense", ephemeral=True, makepath=True)
+    raw.create(f"{GROUP}/offsets/orders/0", b"abc", makepath=True)
+    with pytest.raises(MalformedNodeError, match="/consumers/billing/ids/me cannot be read"):
+        group.instance("me").registration()
+    with pytest.raises(MalformedNodeError, match="/consumers/billing/offsets/orders/0 cannot be read") as caught:
+        group.offsets.fetch(P0)
+    assert caught.value.data == b"abc"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.one_of(st.binary(max_size=200), st.integers().map(lambda n: str(n).encode())))
+def test_failure_14_whatever_bytes_an_offset_holds_they_are_a_value_or_marked(
+    group: Consumergroup, raw: Any, data: bytes
+) -> None:
+    raw.ensure_path(f"{GROUP}/offsets/orders/0")
+    raw.set(f"{GROUP}/offsets/orders/0", data)
+    [found] = group.offsets
+    match found:
+        case CommittedOffset():
+            assert found.offset == int(data)
+        case MalformedNode():
+            assert (found.path, found.data) == (f"{GROUP}/offsets/orders/0", data)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.binary(max_size=100))
+def test_failure_14_whatever_bytes_an_owner_holds_they_are_a_value_or_marked(
+    group: Consumergroup, raw: Any, data: bytes
+) -> None:
+    path = f"{GROUP}/owners/orders/0"
+    if raw.exists(path):
+        raw.delete(path)
+    raw.create(path, data, ephemeral=True, makepath=True)
+    match group.owner(P0):
+        case Owner(id=id):
+            assert id.encode() == data
+        case MalformedNode() as found:
+            assert (found.path, found.data) == (path, data)
+        case nothing:
+            pytest.fail(f"{nothing} for {data!r}")
+    group.describe()
+
+
+BAD_NAMES = [
+    "",
+    "/",
+    "a/b",
+    "a/ids",
+    "../x",
+    "..",
+    ".",
+    "a\x00b",
+    "a\nb",
+    "\x7f",
+    "\ud800",
+    "\udcff",
+    "\U0001f600",
+    "\ufffe",
+    "x" * 300_000,
+    7,
+    None,
+    b"bytes",
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=lambda name: ascii(name)[:12])
+def test_failure_17_a_bad_name_is_refused_before_any_request(
+    proxied: Registry, proxy: TcpProxy, raw: Any, name: Any
+) -> None:
+    group = proxied.group("billing")
+    instance = group.instance("me")
+    instance.register(["orders"])
+    claim = instance.claim(P0)
+    before, tree = proxy.requests, dump(raw, "/")
+    attempts = [
+        lambda: proxied.group(name),
+        lambda: name in proxied,
+        lambda: proxied.topic(name),
+        lambda: group.copy(name),
+        lambda: instance.update([name]),
+        lambda: TopicPartition(name, 0),
+        lambda: group.offsets.commit(TopicPartition(name, 0), 1),
+    ]
+    if name is not None:  # None asks for a new id
+        attempts.append(lambda: group.instance(name))
+    for attempt in attempts:
+        with pytest.raises(InvalidNameError):
+            attempt()
+    assert proxy.requests == before
+    assert dump(raw, "/") == tree
+    assert claim.held
+
+
+@pytest.mark.parametrize("partition", [-1, 2**31, "0", "x", 1.0, None, True], ids=repr)
+def test_failure_17_a_partition_that_is_no_number_is_refused_and_named(partition: Any) -> None:
+    with pytest.raises(InvalidNameError, match="partition"):
+        TopicPartition("orders", partition)
+
+
+GOOD_NAMES = [
+    "a b",
+    " a ",
+    "a:b",
+    "...",
+    "zookeeper",
+    "%2F",
+    "é",
+    "e\u0301",
+    "Ω≈ç√",
+    "日本",
+    "a\\b",
+    "'",
+    '"',
+    "ids",
+    "\u202e",
+]
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES, ids=ascii)
+def test_failure_17_a_name_that_zookeeper_allows_is_carried_exactly(registry: Registry, raw: Any, name: str) -> None:
+    at = TopicPartition(name, 3)
+    group = registry.group(name)
+    with group.instance(name) as me:
+        me.register([name])
+        with me.claim(at) as claim:
+            claim.commit(7)
+            assert [owner.at for owner in group.owners() if isinstance(owner, Owner)] == [at]
+        assert [instance.id for instance in group.instances()] == [name]
+    assert [offset.at for offset in group.offsets if isinstance(offset, CommittedOffset)] == [at]
+    assert [group.name for group in registry] == [name]
+    assert set(dump(raw, "/consumers")) == {
+        "/consumers",
+        f"/consumers/{name}",
+        f"/consumers/{name}/ids",
+        f"/consumers/{name}/owners",
+        f"/consumers/{name}/owners/{name}",
+        f"/consumers/{name}/offsets",
+        f"/consumers/{name}/offsets/{name}",
+        f"/consumers/{name}/offsets/{name}/3",
+    }
+
+
+def allowed(name: str) -> bool:
+    try:
+        return bool(check_name("name", name))
+    except InvalidNameError:
+        return False
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(name=st.text(min_size=1, max_size=8))
+def test_failure_17_the_server_and_we_agree_on_which_names_there_can_be(raw: Any, name: str) -> None:
+    """What we refuse the server refuses, or takes for another node; what we accept it makes under exactly that name."""
+    raw.ensure_path("/names")
+    if allowed(name):
+        raw.create(f"/names/{name}")
+        assert raw.get_children("/names") == [name]
+        raw.delete(f"/names/{name}")
+    elif name.isascii() or all(ord(character) < 0xD800 for character in name):
+        try:
+            made = raw.create(f"/names/{name}")
+        except Exception:
+            return
+        pytest.fail(f"the server made {made!r}, which we refuse")
