@@ -14,7 +14,7 @@ import pytest
 from kazoo.protocol.serialization import Transaction
 
 from zkgroups import Instance, Registry, TopicPartition
-from zkgroups.exceptions import OutcomeUnknownError
+from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
 
 from .conftest import Connect
@@ -140,6 +140,23 @@ def test_rule_3_an_unknown_outcome_is_said_when_no_server_comes_back(
         claim.commit(2)
     proxy.heal()
     assert raw.get("/consumers/billing/offsets/orders/0")[0] == b"2"
+
+
+def test_rule_3_what_was_given_up_before_it_was_sent_is_not_sent_later(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    me = registry.group("billing").instance("me")
+    me.register(["orders"])
+    claim = me.claim(P0)
+    claim.commit(1)
+    proxy.refuse()
+    proxy.cut()
+    with pytest.raises(NotConnectedError, match="orders/0 was not changed"):
+        claim.commit(2)
+    proxy.heal()
+    claim.commit(3)  # kazoo sends in the order of the calls: the one before would have moved the version
+    assert raw.get("/consumers/billing/offsets/orders/0")[1].version == 1
 
 
 def test_a_claim_whose_outcome_nobody_learned_can_be_taken_again_and_is_not_left_behind(

@@ -253,6 +253,15 @@ def test_rule_4_a_released_claim_commits_nothing(registry: Registry, raw: Any) -
         raw.get(OFFSET)
 
 
+def test_rule_4_a_claim_whose_owner_node_is_gone_commits_nothing(registry: Registry, raw: Any) -> None:
+    claims = member(registry).claim_many([P0, P1])
+    raw.delete(OWNER)
+    with pytest.raises(NotClaimedError, match="orders/0"):
+        claims.commit({P0: 9, P1: 9})
+    assert raw.exists(OFFSET) is None
+    claims.commit({P1: 9})
+
+
 def test_rule_4_without_a_registration_nothing_is_committed(registry: Registry, raw: Any) -> None:
     claim = member(registry).claim(P0)
     raw.delete(ME)

@@ -40,18 +40,18 @@ class Commit:
         """Whether nothing is left to write."""
         return not self._left
 
-    def next_batch(self, registration: Check, session_id: int) -> None:
+    def next_batch(self, guard: Sequence[Check], session_id: int) -> None:
         """Write one batch; `TransactionFailed` where a check failed, for the instance to find out what that means."""
         units = (self._unit(claim) for claim in self._left)
-        batch = next(batches(units, overhead=[registration], chroot=self._handle.session.chroot))
+        batch = next(batches(units, overhead=guard, chroot=self._handle.session.chroot))
         claims = self._left[: len(batch)]
-        operations = [registration, *(operation for unit in batch for operation in unit)]
+        operations = [*guard, *(operation for unit in batch for operation in unit)]
         try:
             self._handle.session.transact(operations, session_id=session_id, deadline=self._handle.deadline())
         except TransactionFailed as failure:
             if isinstance(failure.operation, Check):
                 raise
-            self._offset_failed(claims[(failure.index - 1) // 2], failure, session_id)
+            self._offset_failed(claims[(failure.index - len(guard)) // 2], failure, session_id)
             return
         for claim in claims:
             self._written(claim)

@@ -1,13 +1,10 @@
-"""One member of a group: its registration, its claims, and the fence around what it does with them.
+"""One member of a group: what it registers, what it claims, what it commits and lets go of.
 
-Everything an instance writes goes in one session, the one it registered in (`Tenure`), and in transactions that check
-the registration at the version it knows. So what it does fails, and changes nothing, once the session has ended, once
-the registration is gone, and once an administrator has taken a claim away (who for that purpose writes the registration
-anew, with the same bytes). After such a failure the instance looks what is still its own (`_look_again`) and tries
-again with the rest.
+The fence around all of it is in `tenure.py`. After a check has failed, the instance looks what is still its own
+(`_look_again`) and tries again with that, or raises.
 
-Not inside this fence: an owner node that somebody deletes by hand, or a client of another kind without looking, and
-that a third one then makes anew.
+Not inside the fence: an owner node that somebody deletes by hand, or a client of another kind without looking, and that
+a third one then makes anew.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -27,19 +23,16 @@ from ..core.model import MalformedNode, Pattern, Registration, TopicPartition
 from ..core.paths import check_instance
 from ..exceptions import (
     AlreadyClaimedError,
-    AlreadyRegisteredError,
     ClaimedByOtherError,
     ClaimTimeout,
     MalformedNodeError,
     NotClaimedError,
-    NotConnectedError,
     NotRegisteredError,
     OffsetWouldGoBackError,
-    OutcomeUnknownError,
     SessionLostError,
     ZkgroupsException,
 )
-from . import bulk, credentials, view
+from . import bulk, view
 from .claim import Claim, Claims, locked
 from .commit import Commit
 from .credentials import SessionCredentials
@@ -47,25 +40,14 @@ from .deadline import Deadline
 from .errors import translate
 from .handle import Handle
 from .node import Node
-from .transaction import Check, Create, Delete, Operation, Set, TransactionFailed, batches
+from .tenure import GONE, Registrar, Tenure
+from .transaction import Check, Create, Delete, TransactionFailed, batches
 
 if TYPE_CHECKING:
     from .group import Consumergroup
 
 Topics = Iterable[str] | Mapping[str, int]
 """Names of topics, or names with the number of streams of each."""
-
-
-GONE = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Tenure:
-    """A registration that was made: in which session, and the version its node has as far as we know."""
-
-    session_id: int
-    version: int
-    """The version of its node, or GONE once it was found missing."""
 
 
 class Instance:
@@ -79,26 +61,25 @@ class Instance:
         self.id = check_instance(id)
         self._handle = handle
         self._session = handle.session
-        self._path = group.paths.instance(id)
+        self._registrar = Registrar(group.paths, handle, id)
         self._owner = encode_owner(id)
-        self._lock = threading.Lock()  # guards the four below, and is never held during a call
-        self._tenure: Tenure | None = None
+        self._lock = threading.Lock()  # guards the two below, and is never held during a call
         self._claims: dict[TopicPartition, Claim] = {}
         self._claiming: set[TopicPartition] = set()
-        self._unsure: dict[str, bytes] = {}  # nodes we may have made, where the answer was lost for good
 
     # Registration
 
     @property
     def registered(self) -> bool:
         """Whether it certainly is: registered by this object, in a session that lives."""
-        tenure = self._tenure
-        return tenure is not None and self._session.alive(tenure.session_id)
+        tenure = self._registrar.tenure
+        return tenure is not None and tenure.version != GONE and self._session.alive(tenure.session_id)
 
     @property
     def session_id(self) -> int | None:
         """The session it registered in, None before."""
-        return None if self._tenure is None else self._tenure.session_id
+        tenure = self._registrar.tenure
+        return None if tenure is None else tenure.session_id
 
     def register(
         self,
@@ -115,63 +96,16 @@ class Instance:
         nobody else's is touched.
         """
         registration = _registration(topics, pattern)
-        data = encode_registration(registration)
         patience = Deadline.after("timeout", timeout)
-        with self._lock:
-            tenure = self._tenure
-        if tenure is not None and tenure.version != GONE and tenure.session_id == self._session.id:
-            raise AlreadyRegisteredError(self.group.name, self.id, tenure.session_id)
-        while True:
-            session_id = self._current_session()
-            try:
-                self._create_registration(data, session_id)
-                break
-            except AlreadyRegisteredError as taken:
-                self._await_free_id(taken, patience, past_session)
-                past_session = None  # ending it works the first time, or is of no use
-        with self._lock:
-            self._tenure = Tenure(session_id, 0)
-            self._claims = {at: claim for at, claim in self._claims.items() if claim.session_id == session_id}
+        data = encode_registration(registration)
+        tenure = self._registrar.register(data, patience=patience, past_session=past_session)
+        with self._lock:  # claims of an earlier session ended with it
+            self._claims = {at: c for at, c in self._claims.items() if c.session_id == tenure.session_id}
         return registration
-
-    def _current_session(self) -> int:
-        deadline = self._handle.deadline()
-        while (session_id := self._session.id) is None:
-            if not self._session.wait_connected(deadline):
-                raise NotConnectedError(f"no connection within {deadline.seconds:g} s")
-        return session_id
-
-    def _create_registration(self, data: bytes, session_id: int) -> None:
-        create = Create(self._path, data, True, self._handle.acls.ephemerals)
-        while True:
-            try:
-                self._transact([create], Tenure(session_id, 0))
-                return
-            except TransactionFailed as failure:
-                if isinstance(failure.error, NoNodeError):
-                    self._ensure(self.group.paths.ids, session_id)
-                    continue
-                if not isinstance(failure.error, NodeExistsError):
-                    raise translate(failure.error, self._path) from failure.error
-            found = self._session.get(self._path, deadline=self._handle.deadline())
-            if found is not None and not self._sweep_away(found, session_id):
-                raise AlreadyRegisteredError(self.group.name, self.id, found.session)
-
-    def _await_free_id(
-        self, taken: AlreadyRegisteredError, patience: Deadline, past_session: SessionCredentials | None
-    ) -> None:
-        """Make way for a new attempt, or raise: end our own past session, else wait for the node to go."""
-        if past_session is not None and past_session.session_id == taken.session != self._session.id:
-            credentials.end_session(self._session.client, past_session, self._handle.timeout)
-            return
-        if patience.passed or not self._session.wait_deleted(
-            self._path, deadline=patience, timeout=self._handle.timeout
-        ):
-            raise taken
 
     def registration(self) -> Registration:
         """Read the registration as it stands in ZooKeeper, whoever wrote it."""
-        node = self._session.get(self._path, deadline=self._handle.deadline())
+        node = self._session.get(self._registrar.path, deadline=self._handle.deadline())
         if node is None:
             raise NotRegisteredError(self.group.name, self.id)
         found = decode_registration(node.path, node.data, session=node.session, version=node.version)
@@ -184,16 +118,12 @@ class Instance:
         registration = _registration(topics, pattern)
         data = encode_registration(registration)
         while True:
-            tenure = self._require_tenure()
+            tenure = self._registrar.require()
             try:
-                self._transact([Set(self._path, data, tenure.version)], tenure)
+                self._registrar.rewrite(data, tenure)
+                return registration
             except TransactionFailed as failure:
                 self._look_again(tenure, failure)
-                continue
-            with self._lock:
-                if self._tenure == tenure:
-                    self._tenure = replace(tenure, version=tenure.version + 1)
-            return registration
 
     def deregister(self) -> None:
         """Release everything and take the registration away; nothing happens if it is gone already.
@@ -202,24 +132,20 @@ class Instance:
         """
         with self._lock:
             claims = list(self._claims.values())
-        try:
+        with contextlib.suppress(SessionLostError):  # the server has taken it all away
             self.let_go(claims)
             self._drop_registration()
-            self._sweep_all()
-        except SessionLostError:
-            pass  # the server has taken it all away
-        with self._lock:
-            self._tenure = None
-            self._claims.clear()
-            self._unsure.clear()
+            self._registrar.sweep_all(self._session.require_id(self._handle.deadline()))
+        self._registrar.forget()
+        self._forget(claims)
 
     def _drop_registration(self) -> None:
-        while (tenure := self._tenure) is not None and tenure.version != GONE:
+        while (tenure := self._registrar.tenure) is not None:
             try:
-                self._transact([Delete(self._path, tenure.version)], tenure)
+                self._registrar.drop(tenure)
                 return
             except TransactionFailed as failure:
-                self._look_again(tenure, failure, registered=False)
+                self._look_again(tenure, failure)
 
     # Claiming
 
@@ -255,7 +181,7 @@ class Instance:
 
     def _reserve(self, wanted: Sequence[TopicPartition]) -> None:
         """One thread at a time for each partition, so that a node that is ours is ours by this very call."""
-        self._require_tenure()
+        self._registrar.require()
         with self._lock:
             for at in wanted:
                 held = self._claims.get(at)
@@ -267,67 +193,52 @@ class Instance:
         taken: list[Claim] = []
         units = [[self._create_owner(at)] for at in wanted]
         try:
-            for batch in batches(units, overhead=[Check(self._path)], chroot=self._session.chroot):
+            for batch in batches(units, overhead=[Check(self._registrar.path)], chroot=self._session.chroot):
                 partitions = wanted[len(taken) : len(taken) + len(batch)]
-                taken += self._claim_batch(partitions, [unit[0] for unit in batch])
+                taken += self._claim_batch(partitions, [create for [create] in batch])
         except BaseException:
-            self._give_back(taken)
+            with contextlib.suppress(ZkgroupsException):  # the error that is under way tells more
+                self.let_go(taken)
             raise
         return Claims(self, taken)
 
     def _create_owner(self, at: TopicPartition) -> Create:
         return Create(self.group.paths.owner(at), self._owner, True, self._handle.acls.ephemerals)
 
-    def _claim_batch(self, partitions: Sequence[TopicPartition], creates: Sequence[Operation]) -> list[Claim]:
+    def _claim_batch(self, partitions: Sequence[TopicPartition], creates: Sequence[Create]) -> list[Claim]:
         while True:
-            tenure = self._require_tenure()
+            tenure = self._registrar.require()
             try:
-                self._transact([Check(self._path, tenure.version), *creates], tenure)
+                self._registrar.transact([*self._registrar.check(tenure), *creates], tenure)
             except TransactionFailed as failure:
-                if failure.index == 0:
-                    self._look_again(tenure, failure)
-                elif isinstance(failure.error, NoNodeError):
-                    for topic in dict.fromkeys(at.topic for at in partitions):
-                        self._ensure(self.group.paths.owned_topic(topic), tenure.session_id)
-                elif not isinstance(failure.error, NodeExistsError):
-                    raise translate(failure.error, failure.operation.path) from failure.error
-                else:
-                    self._refuse_foreign(partitions[failure.index - 1], failure.operation.path, tenure)
+                self._claim_failed(partitions, failure, tenure)
                 continue
             claims = [Claim(self, at, tenure.session_id) for at in partitions]
             with self._lock:
                 self._claims.update((claim.partition, claim) for claim in claims)
             return claims
 
+    def _claim_failed(self, partitions: Sequence[TopicPartition], failure: TransactionFailed, tenure: Tenure) -> None:
+        """Make a new attempt worth while, or raise what stands in its way."""
+        if isinstance(failure.operation, Check):
+            self._look_again(tenure, failure)
+        elif isinstance(failure.error, NoNodeError):
+            for topic in dict.fromkeys(at.topic for at in partitions):
+                self._registrar.ensure(self.group.paths.owned_topic(topic), tenure)
+        elif isinstance(failure.error, NodeExistsError):
+            self._refuse_foreign(partitions[failure.index - 1], failure.operation.path, tenure)
+        else:
+            raise translate(failure.error, failure.operation.path) from failure.error
+
     def _refuse_foreign(self, at: TopicPartition, path: str, tenure: Tenure) -> None:
         """Say who holds it, unless it has been let go meanwhile."""
         node = self._session.get(path, deadline=self._handle.deadline())
-        if node is not None and not self._sweep_away(node, tenure.session_id):
+        if node is not None and not self._registrar.sweep(node, tenure):
             raise ClaimedByOtherError(at, view.owner(at.topic, str(at.partition), node))
 
-    def _sweep_away(self, node: Node, session_id: int) -> bool:
-        """Take away what an attempt of ours left whose outcome nobody learned; False if the node is no such thing."""
-        if node.session != session_id or self._unsure.get(node.path) != node.data:
-            return False
-        with contextlib.suppress(TransactionFailed):  # it is gone, then
-            self._transact([Delete(node.path, node.version)], Tenure(session_id, 0))
-        with self._lock:
-            self._unsure.pop(node.path, None)
-        return True
-
-    def _sweep_all(self) -> None:
-        for path in list(self._unsure):
-            node = self._session.get(path, deadline=self._handle.deadline())
-            if node is not None:
-                self._sweep_away(node, self._current_session())
-
-    def _give_back(self, taken: Sequence[Claim]) -> None:
-        with contextlib.suppress(ZkgroupsException):  # the error that is under way tells more
-            self.let_go(taken)
-
     def _await_free(self, taken: ClaimedByOtherError, patience: Deadline) -> None:
-        path = taken.owner.path
-        if patience.passed or not self._session.wait_deleted(path, deadline=patience, timeout=self._handle.timeout):
+        path, timeout = taken.owner.path, self._handle.timeout
+        if patience.passed or not self._session.wait_deleted(path, deadline=patience, timeout=timeout):
             raise ClaimTimeout(taken.at, taken.owner, patience.seconds) from taken
 
     # Letting go
@@ -335,18 +246,18 @@ class Instance:
     def release(self, *partitions: TopicPartition) -> None:
         """Let go of the given partitions, or of all where none is given. Only what this session made is touched."""
         with self._lock:
-            claims = [self._claims.get(at) for at in partitions] if partitions else list(self._claims.values())
-        for at, claim in zip(partitions, claims, strict=False):
-            if claim is None:
-                raise NotClaimedError(at)
-        self.let_go([claim for claim in claims if claim is not None])
+            held = dict(self._claims)
+        missing = [at for at in partitions if at not in held]
+        if missing:
+            raise NotClaimedError(missing[0])
+        self.let_go([held[at] for at in partitions or held])
 
     def let_go(self, claims: Sequence[Claim]) -> None:
         """Strictly for claims: release those that are still current, in as few transactions as the limit allows."""
         while True:
             with self._lock:
                 current = [claim for claim in claims if self._is_current(claim)]
-                tenure = self._tenure
+            tenure = self._registrar.tenure
             if not current or tenure is None:
                 return
             try:
@@ -354,15 +265,15 @@ class Instance:
             except SessionLostError:
                 pass  # the server has taken them away
             except TransactionFailed as failure:
-                self._look_again(tenure, failure, registered=False)
+                self._look_again(tenure, failure)
                 continue
             self._forget(current)
 
     def _delete_owners(self, claims: Sequence[Claim], tenure: Tenure) -> None:
         units = [[Delete(self.group.paths.owner(claim.partition), claim.version)] for claim in claims]
-        guard = [] if tenure.version == GONE else [Check(self._path, tenure.version)]
+        guard = self._registrar.check(tenure)
         for batch in batches(units, overhead=guard, chroot=self._session.chroot):
-            self._transact([*guard, *(unit[0] for unit in batch)], tenure)
+            self._registrar.transact([*guard, *(delete for [delete] in batch)], tenure)
 
     def _forget(self, claims: Iterable[Claim]) -> None:
         with self._lock:
@@ -370,7 +281,7 @@ class Instance:
                 if self._claims.get(claim.partition) is claim:
                     del self._claims[claim.partition]
 
-    # Holding
+    # Holding and committing
 
     def holds(self, claim: Claim) -> bool:
         """Strictly for claims: whether it is certainly still held, by what is known here."""
@@ -379,7 +290,7 @@ class Instance:
         return current and self._session.alive(claim.session_id)
 
     def _is_current(self, claim: Claim) -> bool:
-        tenure = self._tenure
+        tenure = self._registrar.tenure
         return (
             tenure is not None
             and claim.session_id == tenure.session_id == self._session.id
@@ -405,7 +316,7 @@ class Instance:
             while not commit.done:
                 tenure = self._tenure_for(claims)
                 try:
-                    commit.next_batch(Check(self._path, tenure.version), tenure.session_id)
+                    commit.next_batch(self._registrar.check(tenure), tenure.session_id)
                 except TransactionFailed as failure:
                     self._look_again(tenure, failure)
 
@@ -423,56 +334,27 @@ class Instance:
         for claim in claims:
             if self._session.id != claim.session_id:
                 raise SessionLostError(f"the session of the claim on {claim.partition} has ended, nothing was changed")
-        tenure = self._require_tenure()
+        tenure = self._registrar.require()
         with self._lock:
             for claim in claims:
                 if not self._is_current(claim):
                     raise NotClaimedError(claim.partition)
         return tenure
 
-    # The fence
-
-    def _require_tenure(self) -> Tenure:
-        tenure = self._tenure
-        if tenure is None:
-            raise NotRegisteredError(self.group.name, self.id)
-        if self._session.id != tenure.session_id:
-            raise SessionLostError(f"session {tenure.session_id:#x} of {self.id!r} has ended, nothing was changed")
-        return tenure
-
-    def _transact(self, operations: Sequence[Operation], tenure: Tenure) -> None:
-        try:
-            self._session.transact(operations, session_id=tenure.session_id, deadline=self._handle.deadline())
-        except OutcomeUnknownError:
-            with self._lock:
-                self._unsure.update((op.path, op.data) for op in operations if isinstance(op, Create))
-            raise
-
-    def _ensure(self, directory: str, session_id: int) -> None:
-        self._session.ensure(
-            directory, acl=self._handle.acls.directories, session_id=session_id, deadline=self._handle.deadline()
-        )
-
-    def _look_again(self, tenure: Tenure, failure: TransactionFailed, *, registered: bool = True) -> None:
-        """A check of ours has failed: find out what is still ours, and carry on with that, or raise.
+    def _look_again(self, tenure: Tenure, failure: TransactionFailed) -> None:
+        """A check of ours has failed: find out what is still ours.
 
         The registration is read first and the owners after it. Who takes a claim away writes the registration in the
         same transaction: so what is still ours after version v was read is ours as long as the version is v.
         """
         if not isinstance(failure.error, NoNodeError | BadVersionError):
             raise translate(failure.error, failure.operation.path) from failure.error
-        node = self._session.get(self._path, deadline=self._handle.deadline())
-        mine = node is not None and node.session == tenure.session_id
+        seen = self._registrar.look(tenure)
         with self._lock:
             claims = list(self._claims.values())
         kept = self.verify(claims)
         self._forget(set(claims) - set(kept))
-        with self._lock:
-            if self._tenure is None or self._tenure.session_id != tenure.session_id:
-                return
-            self._tenure = replace(tenure, version=node.version if mine and node is not None else GONE)
-        if not mine and registered:
-            raise NotRegisteredError(self.group.name, self.id) from failure.error
+        self._registrar.adopt(seen)
 
     # Leaving
 

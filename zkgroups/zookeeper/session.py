@@ -79,6 +79,13 @@ class Session:
         found: int | None = self._client._session_id
         return found or None
 
+    def require_id(self, deadline: Deadline) -> int:
+        """The id of the session, waited for if there is none at the moment."""
+        while (session_id := self.id) is None:
+            if not self.wait_connected(deadline):
+                raise NotConnectedError(f"no connection within {deadline.seconds:g} s")
+        return session_id
+
     @property
     def chroot(self) -> str:
         """What stands before every path; empty if nothing."""
@@ -212,7 +219,7 @@ class Session:
         if self.refuses_writes:
             raise ReadOnlyError("the connection was opened for reading only")
         while True:
-            pinned = self._any_session(deadline) if session_id is None else session_id
+            pinned = self.require_id(deadline) if session_id is None else session_id
             request = PinnedRequest(self._client, pinned, operations)
             results = self._send(request, operations, deadline)
             if results is not None:
@@ -221,13 +228,6 @@ class Session:
                 return []
             if session_id is not None and self.id != session_id:
                 raise SessionLostError(f"session {session_id:#x} has ended, nothing was changed")
-
-    def _any_session(self, deadline: Deadline) -> int:
-        while True:
-            if self.id is not None:
-                return self.id
-            if not self.wait_connected(deadline):
-                raise NotConnectedError(f"no connection within {deadline.seconds:g} s")
 
     def _send(self, request: PinnedRequest, operations: Sequence[Operation], deadline: Deadline) -> list[Any] | None:
         """The server's answer, or None when it was lost or the session is another by now."""

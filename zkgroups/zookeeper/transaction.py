@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency, ZookeeperError
 from kazoo.protocol import serialization as wire
@@ -71,6 +71,7 @@ class Check:
 
 
 Operation = Create | Set | Delete | Check
+AnOperation = TypeVar("AnOperation", bound=Operation)
 
 
 def size(operation: Operation) -> int:
@@ -92,8 +93,8 @@ def fits(operations: Iterable[Operation], *, chroot: str = "") -> bool:
 
 
 def batches(
-    units: Iterable[Sequence[Operation]], *, overhead: Sequence[Operation] = (), chroot: str = ""
-) -> Iterator[list[Sequence[Operation]]]:
+    units: Iterable[Sequence[AnOperation]], *, overhead: Sequence[Operation] = (), chroot: str = ""
+) -> Iterator[list[Sequence[AnOperation]]]:
     """Group units of operations, none of them torn apart, into transactions of a good size."""
     prefix = len(chroot.encode())
 
@@ -101,7 +102,7 @@ def batches(
         return sum(size(operation) + prefix for operation in unit)
 
     start = _ENVELOPE_BYTES + cost(overhead)
-    batch: list[Sequence[Operation]] = []
+    batch: list[Sequence[AnOperation]] = []
     weight, count = start, 0
     for unit in units:
         if batch and (weight + cost(unit) > MAX_BATCH_BYTES or count + len(unit) > MAX_BATCH_OPERATIONS):

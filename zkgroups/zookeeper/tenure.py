@@ -1,0 +1,187 @@
+"""The registration of one instance: how it is made, known, and taken away again, and the fence it is for what is done
+under it.
+
+Everything an instance writes goes in one session, the one it registered in, and in transactions that check the
+registration at the version known. So it fails, and changes nothing, once the session has ended, once the registration
+is gone, and once an administrator has taken a claim away (who, for that purpose, writes the registration anew with the
+same bytes in the same transaction).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from ..core.paths import GroupPaths
+from ..exceptions import AlreadyRegisteredError, NotRegisteredError, OutcomeUnknownError, SessionLostError
+from . import credentials
+from .credentials import SessionCredentials
+from .deadline import Deadline
+from .errors import translate
+from .handle import Handle
+from .node import Node
+from .transaction import Check, Create, Delete, Operation, Set, TransactionFailed
+
+GONE: Final = -1
+"""The version of a registration that was found missing, or found to be somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """A registration that was made: in which session, and the version its node has as far as we know."""
+
+    session_id: int
+    version: int = 0
+
+
+class Registrar:
+    """Keeps the registration of one instance; its owner decides what a failed check means for the claims."""
+
+    def __init__(self, paths: GroupPaths, handle: Handle, id: str) -> None:
+        self._paths = paths
+        self._handle = handle
+        self._session = handle.session
+        self._id = id
+        self._lock = threading.Lock()  # guards the two below, and is never held during a call
+        self._tenure: Tenure | None = None
+        self._unsure: dict[str, bytes] = {}  # nodes we may have made, where the answer was lost for good
+        self.path = paths.instance(id)
+
+    @property
+    def tenure(self) -> Tenure | None:
+        """The registration as far as is known, also when its session has ended since; None before and after."""
+        return self._tenure
+
+    def require(self) -> Tenure:
+        """The registration under which something can be done, or the error that says why nothing can."""
+        tenure = self._tenure
+        if tenure is None:
+            raise NotRegisteredError(self._paths.group, self._id)
+        if self._session.id != tenure.session_id:
+            raise SessionLostError(f"session {tenure.session_id:#x} of {self._id!r} has ended, nothing was changed")
+        if tenure.version == GONE:
+            raise NotRegisteredError(self._paths.group, self._id)
+        return tenure
+
+    # Making it, changing it, taking it away
+
+    def register(self, data: bytes, *, patience: Deadline, past_session: SessionCredentials | None) -> Tenure:
+        """Make the registration; one of the same id is waited for, or ended if it is of our own past session."""
+        tenure = self._tenure
+        if tenure is not None and tenure.version != GONE and tenure.session_id == self._session.id:
+            raise AlreadyRegisteredError(self._paths.group, self._id, tenure.session_id)
+        while True:
+            tenure = Tenure(self._session.require_id(self._handle.deadline()))
+            try:
+                self._create(data, tenure)
+                break
+            except AlreadyRegisteredError as taken:
+                self._make_way(taken, patience, past_session)
+                past_session = None  # ending it works the first time, or is of no use
+        with self._lock:
+            self._tenure = tenure
+        return tenure
+
+    def _create(self, data: bytes, tenure: Tenure) -> None:
+        create = Create(self.path, data, True, self._handle.acls.ephemerals)
+        while True:
+            try:
+                self.transact([create], tenure)
+                return
+            except TransactionFailed as failure:
+                if isinstance(failure.error, NoNodeError):
+                    self.ensure(self._paths.ids, tenure)
+                    continue
+                if not isinstance(failure.error, NodeExistsError):
+                    raise translate(failure.error, self.path) from failure.error
+            found = self._session.get(self.path, deadline=self._handle.deadline())
+            if found is not None and not self.sweep(found, tenure):
+                raise AlreadyRegisteredError(self._paths.group, self._id, found.session)
+
+    def _make_way(
+        self, taken: AlreadyRegisteredError, patience: Deadline, past_session: SessionCredentials | None
+    ) -> None:
+        """Make a new attempt worth while, or raise: end our own past session, else wait for the node to go."""
+        if past_session is not None and past_session.session_id == taken.session != self._session.id:
+            credentials.end_session(self._session.client, past_session, self._handle.timeout)
+            return
+        timeout = self._handle.timeout
+        if patience.passed or not self._session.wait_deleted(self.path, deadline=patience, timeout=timeout):
+            raise taken
+
+    def rewrite(self, data: bytes, tenure: Tenure) -> None:
+        """Write other data into the registration; `TransactionFailed` if it is not as known."""
+        self.transact([Set(self.path, data, tenure.version)], tenure)
+        self.adopt(Tenure(tenure.session_id, tenure.version + 1), known=tenure)
+
+    def drop(self, tenure: Tenure) -> None:
+        """Take the registration away; `TransactionFailed` if it is not as known (rule 2)."""
+        if tenure.version != GONE:
+            self.transact([Delete(self.path, tenure.version)], tenure)
+
+    def forget(self) -> None:
+        """There is no registration any more, and nothing that was left behind."""
+        with self._lock:
+            self._tenure = None
+            self._unsure.clear()
+
+    # The fence
+
+    def check(self, tenure: Tenure) -> list[Check]:
+        """What to put at the start of a transaction; nothing if the registration is gone, and only claims are left."""
+        return [] if tenure.version == GONE else [Check(self.path, tenure.version)]
+
+    def transact(self, operations: Sequence[Operation], tenure: Tenure) -> list[Any]:
+        """Carry out the operations in the session of the registration, or not at all."""
+        try:
+            return self._session.transact(operations, session_id=tenure.session_id, deadline=self._handle.deadline())
+        except OutcomeUnknownError:
+            with self._lock:
+                self._unsure.update((op.path, op.data) for op in operations if isinstance(op, Create))
+            raise
+
+    def ensure(self, directory: str, tenure: Tenure) -> None:
+        """Make a directory where it is missing, in the session of the registration."""
+        self._session.ensure(
+            directory,
+            acl=self._handle.acls.directories,
+            session_id=tenure.session_id,
+            deadline=self._handle.deadline(),
+        )
+
+    def look(self, tenure: Tenure) -> Tenure:
+        """The registration as it is now."""
+        node = self._session.get(self.path, deadline=self._handle.deadline())
+        mine = node is not None and node.session == tenure.session_id
+        return Tenure(tenure.session_id, node.version if node is not None and mine else GONE)
+
+    def adopt(self, seen: Tenure, *, known: Tenure | None = None) -> None:
+        """Go on with what was seen, unless another registration (or with `known`, another version) is there by now."""
+        with self._lock:
+            current = self._tenure
+            if current is not None and current.session_id == seen.session_id and known in (None, current):
+                self._tenure = seen
+
+    # What was left behind
+
+    def sweep(self, node: Node, tenure: Tenure) -> bool:
+        """Take away what an attempt of ours left whose outcome nobody learned; False if the node is no such thing."""
+        if node.session != tenure.session_id or self._unsure.get(node.path) != node.data:
+            return False
+        with contextlib.suppress(TransactionFailed):  # it is gone, then
+            self.transact([Delete(node.path, node.version)], tenure)
+        with self._lock:
+            self._unsure.pop(node.path, None)
+        return True
+
+    def sweep_all(self, session_id: int) -> None:
+        """Look for everything that may have been left behind, and take it away."""
+        for path in list(self._unsure):
+            node = self._session.get(path, deadline=self._handle.deadline())
+            if node is not None:
+                self.sweep(node, Tenure(session_id))
