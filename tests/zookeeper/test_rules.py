@@ -270,6 +270,47 @@ def test_rule_4_without_a_registration_nothing_is_committed(registry: Registry, 
     assert raw.exists(OFFSET) is None
 
 
+def test_rule_4_a_registration_found_missing_is_not_replaced_by_somebody_elses(registry: Registry, raw: Any) -> None:
+    me = member(registry)
+    claim = me.claim(P0)
+    raw.delete(ME)
+    with pytest.raises(NotRegisteredError):
+        me.claim(P1)
+    raw.create(ME, b"{}", ephemeral=True)
+    for act in (lambda: me.claim(P1), lambda: claim.commit(9), lambda: me.update(["orders"])):
+        with pytest.raises(NotRegisteredError):
+            act()
+    assert raw.get_children("/consumers/billing/owners/orders") == ["0"]
+    assert raw.exists(OFFSET) is None
+    me.deregister()
+    assert raw.get_children("/consumers/billing/owners/orders") == []
+    assert raw.get(ME)[1].ephemeralOwner == raw.client_id[0]
+
+
+def test_rule_4_who_lost_the_registration_by_hand_can_register_again_and_keeps_its_claims(
+    registry: Registry, raw: Any
+) -> None:
+    me = member(registry)
+    claim = me.claim(P0)
+    raw.delete(ME)
+    with pytest.raises(NotRegisteredError):
+        claim.commit(1)
+    me.register(["orders"])
+    claim.commit(1)
+    assert raw.get(OFFSET)[0] == b"1"
+
+
+def test_threads_that_claim_one_partition_through_one_instance_get_it_once(registry: Registry) -> None:
+    me = member(registry)
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(attempt(lambda: me.claim(P0)))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(type(outcome).__name__ for outcome in found) == ["AlreadyClaimedError"] * 7 + ["Claim"]
+
+
 # Rule 5
 
 

@@ -111,13 +111,14 @@ def test_failure_1_under_load_no_two_sessions_ever_commit_for_one_partition_toge
     assert 0 <= final.offset - seen["committed"] <= seen["unknown"] + seen["SessionLostError"], seen
 
 
+@pytest.mark.parametrize(("timeout", "delay"), [(2.0, 0.0), (6.0, 1.0)], ids=["quick answers", "slow answers"])
 def test_failure_1_a_claim_that_hears_nothing_is_given_up_before_another_can_take_it(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, timeout: float, delay: float
 ) -> None:
     """The server ends the session by its clock, the holder by its own, and the holder's counts from what it sent."""
     chroot = zookeeper_hosts.partition("/")[2]
-    silent = connect(f"{proxy.address}/{chroot}", session_timeout=2.0)
-    other = connect(session_timeout=2.0)
+    silent = connect(f"{proxy.address}/{chroot}", session_timeout=timeout)
+    other = connect()
     mine = silent.group("billing").instance("silent")
     mine.register(["orders"])
     claim = mine.claim(P0)
@@ -135,6 +136,8 @@ def test_failure_1_a_claim_that_hears_nothing_is_given_up_before_another_can_tak
     sampler = threading.Thread(target=sample)
     sampler.start()
     try:
+        proxy.delay(delay, direction="replies")
+        claim.verify()  # the server heard of us before its answer came
         proxy.drop()
         next_one.claim(P0, timeout=20)
         taken = time.monotonic()
@@ -205,6 +208,18 @@ def test_failure_5_a_foreign_registration_of_the_same_id_is_not_ended(
     with pytest.raises(AlreadyRegisteredError):
         me.register(["orders"], timeout=0.5, past_session=past)
     assert raw.get("/consumers/billing/ids/me")[1].ephemeralOwner == raw.client_id[0]
+
+
+def test_failure_5_a_past_session_that_did_not_make_the_registration_is_not_ended(
+    registry: Registry, connect: Connect, raw: Any
+) -> None:
+    other = connect()
+    bystander = other.group("billing").instance("bystander")
+    bystander.register(["orders"])
+    raw.create("/consumers/billing/ids/me", b"{}", ephemeral=True)
+    with pytest.raises(AlreadyRegisteredError):
+        registry.group("billing").instance("me").register(["orders"], past_session=other.credentials())
+    assert {instance.id for instance in registry.group("billing").instances()} == {"me", "bystander"}
 
 
 def test_a_wrong_password_ends_nobodys_session(registry: Registry, connect: Connect) -> None:

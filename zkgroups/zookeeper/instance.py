@@ -63,9 +63,8 @@ class Instance:
         self._session = handle.session
         self._registrar = Registrar(group.paths, handle, id)
         self._owner = encode_owner(id)
-        self._lock = threading.Lock()  # guards the two below, and is never held during a call
+        self._lock = threading.Lock()  # guards what is below, and is never held during a call
         self._claims: dict[TopicPartition, Claim] = {}
-        self._claiming: set[TopicPartition] = set()
 
     # Registration
 
@@ -166,30 +165,16 @@ class Instance:
         """Take several partitions, all or none; as `claim` otherwise."""
         wanted = list(dict.fromkeys(partitions))
         patience = Deadline.after("timeout", 0.0 if timeout is None else timeout)
-        self._reserve(wanted)
-        try:
-            while True:
-                try:
-                    return self._claim_now(wanted)
-                except ClaimedByOtherError as taken:
-                    if timeout is None:
-                        raise
-                    self._await_free(taken, patience)
-        finally:
-            with self._lock:
-                self._claiming.difference_update(wanted)
-
-    def _reserve(self, wanted: Sequence[TopicPartition]) -> None:
-        """One thread at a time for each partition, so that a node that is ours is ours by this very call."""
-        self._registrar.require()
-        with self._lock:
-            for at in wanted:
-                held = self._claims.get(at)
-                if at in self._claiming or (held is not None and self._is_current(held)):
-                    raise AlreadyClaimedError(at)
-            self._claiming.update(wanted)
+        while True:
+            try:
+                return self._claim_now(wanted)
+            except ClaimedByOtherError as taken:
+                if timeout is None:
+                    raise
+                self._await_free(taken, patience)
 
     def _claim_now(self, wanted: Sequence[TopicPartition]) -> Claims:
+        self._registrar.require()
         taken: list[Claim] = []
         units = [[self._create_owner(at)] for at in wanted]
         try:
@@ -231,10 +216,13 @@ class Instance:
             raise translate(failure.error, failure.operation.path) from failure.error
 
     def _refuse_foreign(self, at: TopicPartition, path: str, tenure: Tenure) -> None:
-        """Say who holds it, unless it has been let go meanwhile."""
+        """Say who holds it, unless it has been let go meanwhile, or is what a lost attempt of ours left behind."""
         node = self._session.get(path, deadline=self._handle.deadline())
-        if node is not None and not self._registrar.sweep(node, tenure):
-            raise ClaimedByOtherError(at, view.owner(at.topic, str(at.partition), node))
+        if node is None or self._registrar.sweep(node, tenure):
+            return
+        if node.session == tenure.session_id and node.data == self._owner:
+            raise AlreadyClaimedError(at)
+        raise ClaimedByOtherError(at, view.owner(at.topic, str(at.partition), node))
 
     def _await_free(self, taken: ClaimedByOtherError, patience: Deadline) -> None:
         path, timeout = taken.owner.path, self._handle.timeout
