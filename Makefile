@@ -1,0 +1,41 @@
+# `make` alone lists the targets. All of them work in .venv, which is made when it is first needed.
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# What a test needs and cannot have fails `make test`; to have it skipped instead: make test ZKGROUPS_REQUIRE=
+ZKGROUPS_REQUIRE ?= zookeeper,spark,kafka
+QUICK := not zookeeper and not spark and not kafka and not docker and not slow
+
+.DEFAULT_GOAL := help
+.PHONY: help install java demo check test bench clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-8s %s\n' "$$name" "$$text"; done
+
+install: $(INSTALLED) ## Make .venv with the library, its command and all tools
+
+$(INSTALLED): setup.cfg pyproject.toml Makefile scripts/setup
+	@scripts/setup venv
+
+java:
+	@scripts/setup java
+
+demo: java $(INSTALLED) ## Show what a consumer group is and does, on a ZooKeeper of its own
+	@$(BIN)/zkgroups demo
+
+check: $(INSTALLED) ## Lint, types, and the tests that need no server: seconds
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n auto -m "$(QUICK)"
+
+test: java $(INSTALLED) ## All tests, on real servers
+	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 2
+
+bench: java $(INSTALLED) ## All benchmarks, one after the other
+	@set -e; for file in benchmarks/[!_]*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
+
+clean: ## Take away .venv and everything else that was made here
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,95 @@
+"""From the global options to an open registry. Secrets come from a file, the environment or a terminal, never argv."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from zkgroups import Digest, Registry, Sasl, Tls
+from zkgroups.exceptions import RefusedError
+
+from .options import PREFIX, Options
+
+
+@contextmanager
+def connected(options: Options, *, writes: bool = False) -> Iterator[Registry]:
+    """The registry that the options name. A command that `writes` is refused here where `--read-only` was given."""
+    if options.zookeeper is None:
+        raise click.UsageError(
+            "say where ZooKeeper is: -z HOST:PORT/CHROOT, or the environment variable ZKGROUPS_ZOOKEEPER",
+            click.get_current_context(),
+        )
+    if writes and options.read_only:
+        raise RefusedError("this command writes, and --read-only was given")
+    with Registry.connect(
+        options.zookeeper,
+        session_timeout=options.session_timeout,
+        timeout=options.timeout,
+        auth=_auth(options),
+        tls=_tls(options),
+        read_only=options.read_only,
+    ) as registry:
+        yield registry
+
+
+def _auth(options: Options) -> list[Digest | Sasl]:
+    if options.digest_user is not None and options.sasl_user is not None:
+        raise _usage("give --digest-user or --sasl-user, not both")
+    if options.digest_user is not None:
+        return [Digest(options.digest_user, _password(options, options.digest_user))]
+    if options.sasl_user is not None:
+        return [Sasl(options.sasl_user, _password(options, options.sasl_user))]
+    if options.password_file is not None:
+        raise _usage("--password-file needs --digest-user or --sasl-user")
+    return []
+
+
+def _password(options: Options, user: str) -> str:
+    password = _secret("password", options.password_file)
+    if password is not None:
+        return password
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise _usage(f"the password of {user!r} is missing: --password-file FILE, or {PREFIX}PASSWORD")
+    answer: str = click.prompt(f"Password of {user}", hide_input=True, err=True)
+    return answer
+
+
+def _tls(options: Options) -> Tls | None:
+    if options.tls:
+        return Tls(
+            ca=options.tls_ca,
+            certificate=options.tls_cert,
+            key=options.tls_key,
+            key_password=_secret("tls-key-password", options.tls_key_password_file),
+            verify_hostname=not options.no_tls_hostname_check,
+        )
+    given = {
+        "--tls-ca": options.tls_ca,
+        "--tls-cert": options.tls_cert,
+        "--tls-key": options.tls_key,
+        "--tls-key-password-file": options.tls_key_password_file,
+        "--no-tls-hostname-check": options.no_tls_hostname_check,
+    }
+    for option, value in given.items():
+        if value:
+            raise _usage(f"{option} needs --tls")
+    return None
+
+
+def _secret(name: str, file: Path | None) -> str | None:
+    """What the file holds, else the environment variable of that name; None where there is neither."""
+    if file is None:
+        return os.environ.get(PREFIX + name.upper().replace("-", "_"))
+    try:
+        return file.read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _usage(f"--{name}-file {file} cannot be read: {error}") from error
+
+
+def _usage(message: str) -> click.UsageError:
+    return click.UsageError(message, click.get_current_context())

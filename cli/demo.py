@@ -1,0 +1,188 @@
+"""`zkgroups demo`: what this is about, step by step, on a real ZooKeeper of its own.
+
+Each step is a function that does one thing and says so in a line; `STEPS` has them in their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import click
+
+from zkgroups import Claim, Instance, Registry, TopicPartition
+from zkgroups.exceptions import ClaimedByOtherError, SessionLostError
+from zkgroups.testing import ZooKeeperServer, expire_session
+
+from .description import DESCRIPTIONS, description_row
+from .options import Command, Format, Options
+from .output import Output
+
+_GROUP: Final = "billing"
+_TOPIC: Final = "orders"
+_PARTITIONS: Final = [TopicPartition(_TOPIC, number) for number in range(6)]
+_NAMES: Final = ("anna", "ben", "cleo")
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def demo(options: Options) -> None:
+    """Show what this is about, on a real ZooKeeper of its own.
+
+    Three instances of a group claim partitions and commit offsets; one is refused, one lets go, and the session of one
+    ends. Nothing outside is touched, and nothing is left behind.
+
+    \b
+    Example:
+      zkgroups demo
+    """
+    with ExitStack() as stack:
+        stage = Stage(Output(replace(options, output=Format.TABLE)), stack)
+        for step in STEPS:
+            step(stage)
+    stage.say("All sessions are closed, and the server is gone with its data.")
+
+
+@dataclass(slots=True)
+class Stage:
+    """What the steps share."""
+
+    output: Output
+    stack: ExitStack
+    address: str = ""
+    registries: dict[str, Registry] = field(default_factory=dict)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    claims: dict[tuple[str, TopicPartition], Claim] = field(default_factory=dict)
+
+    def say(self, text: str) -> None:
+        """One line of the story."""
+        self.output.line(text)
+
+    def connect(self) -> Registry:
+        """A session of its own, closed when the story ends."""
+        return self.stack.enter_context(Registry.connect(self.address))
+
+    def claim(self, name: str, *partitions: TopicPartition) -> None:
+        """Let an instance take partitions."""
+        for at, claim in self.instances[name].claim_many(partitions).items():
+            self.claims[name, at] = claim
+
+    def draw(self) -> None:
+        """Show the group as `zkgroups groups describe` does."""
+        self.output.line()
+        self.output.write(DESCRIPTIONS, [description_row(self.instances["anna"].group.describe())])
+        self.output.line()
+
+
+def start_server(stage: Stage) -> None:
+    """A real one, in a process of its own."""
+    server = stage.stack.enter_context(ZooKeeperServer())
+    stage.address = server.address
+    stage.say(f"A real ZooKeeper is running at {server.address}.")
+
+
+def register_topic(stage: Stage) -> None:
+    """What a Kafka broker writes when a topic is made; there is no broker here."""
+    topic = {"version": 1, "partitions": {str(at.partition): [0] for at in _PARTITIONS}}
+    _client(stage.connect()).create(f"/brokers/topics/{_TOPIC}", json.dumps(topic).encode(), makepath=True)
+    stage.say(f"Topic {_TOPIC!r} has {len(_PARTITIONS)} partitions, registered there as Kafka does it.")
+
+
+def register_instances(stage: Stage) -> None:
+    """Three members, each in a session of its own, as if on three machines."""
+    for name in _NAMES:
+        registry = stage.registries[name] = stage.connect()
+        stage.instances[name] = stage.stack.enter_context(registry.group(_GROUP).instance(name))
+        stage.instances[name].register([_TOPIC])
+    stage.say(f"Three instances of group {_GROUP!r} have registered: {', '.join(_NAMES)}. Nobody owns anything yet.")
+
+
+def claim_all(stage: Stage) -> None:
+    """Two partitions for each, in one transaction for each."""
+    for number, name in enumerate(_NAMES):
+        stage.claim(name, *_PARTITIONS[2 * number : 2 * number + 2])
+    stage.say("Each of them claims two partitions, and with that the group is stable.")
+    stage.draw()
+
+
+def be_refused(stage: Stage) -> None:
+    """What another one owns cannot be claimed."""
+    try:
+        stage.claim("ben", _PARTITIONS[0])
+    except ClaimedByOtherError as error:
+        stage.say(f"ben wants {error.at} and is refused: {error}.")
+
+
+def commit(stage: Stage) -> None:
+    """Offsets, each under the claim of its partition."""
+    for (_, at), claim in stage.claims.items():
+        claim.commit(100 + at.partition)
+    stage.say("Everybody commits an offset, which is the next message to read, for each partition.")
+
+
+def release(stage: Stage) -> None:
+    """A partition changes hands in peace: who takes it begins where the other one stopped."""
+    at = _PARTITIONS[1]
+    stage.claims["anna", at].release()
+    stage.claim("ben", at)
+    start = stage.claims["ben", at].fetch()
+    stage.say(f"anna releases {at}. ben claims it, and will go on at offset {start.offset if start else 0}.")
+    stage.draw()
+
+
+def end_session(stage: Stage) -> None:
+    """As for a process that stands still too long: the server has ended its session, and it cannot know yet."""
+    expire_session(_client(stage.registries["cleo"]))
+    stage.say("The session of cleo ends, as after too long a pause: its registration and its claims are gone.")
+    stage.draw()
+
+
+def take_over(stage: Stage) -> None:
+    """What became free is for the others."""
+    stage.claim("anna", _PARTITIONS[4])
+    stage.claim("ben", _PARTITIONS[5])
+    stage.claims["anna", _PARTITIONS[4]].commit(250)
+    stage.say(f"anna takes {_PARTITIONS[4]} and commits 250. ben takes {_PARTITIONS[5]}.")
+
+
+def commit_late(stage: Stage) -> None:
+    """The one that slept wakes up, and must not undo what its successor has done."""
+    at = _PARTITIONS[4]
+    try:
+        stage.claims["cleo", at].commit(150)
+    except SessionLostError as error:
+        now = stage.claims["anna", at].fetch()
+        stage.say(f"cleo wakes up, commits 150 for {at}, and is refused: {error}.")
+        stage.say(f"The offset is still {now.offset if now else None}.")
+    stage.draw()
+
+
+def clean_up(stage: Stage) -> None:
+    """Everybody leaves, and the group is deleted."""
+    for instance in stage.instances.values():
+        instance.deregister()
+    stage.instances["anna"].group.delete()
+    stage.say(f"Everybody leaves, and group {_GROUP!r} is deleted.")
+
+
+STEPS: Final[tuple[Callable[[Stage], None], ...]] = (
+    start_server,
+    register_topic,
+    register_instances,
+    claim_all,
+    be_refused,
+    commit,
+    release,
+    end_session,
+    take_over,
+    commit_late,
+    clean_up,
+)
+
+
+def _client(registry: Registry) -> Any:
+    """The kazoo client below: for what Kafka does, and for accidents; nothing else needs it."""
+    return registry._client

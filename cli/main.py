@@ -1,0 +1,119 @@
+"""The `zkgroups` command: its root, and how a run begins and ends.
+
+Commands are named in a table and imported when they are called, so that `zkgroups --help` is there at once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
+
+import click
+
+from .codes import ExitCode
+from .options import CommandGroup, Options, root_parameters
+from .signals import raise_on_sigterm
+
+_NAME: Final = "zkgroups"
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Where a command is, and what the list of commands says about it."""
+
+    module: str
+    attribute: str
+    help: str
+
+    def load(self) -> click.Command:
+        """Import it."""
+        command: click.Command = getattr(import_module(self.module, __package__), self.attribute)
+        return command
+
+
+COMMANDS: Final = {
+    "groups": Lazy(".groups", "groups", "List, describe, create and delete consumer groups."),
+    "zookeeper": Lazy(".zookeeper", "zookeeper", "Run a ZooKeeper server in the foreground, for trying things out."),
+    "demo": Lazy(".demo", "demo", "Show what this is about, on a real ZooKeeper of its own."),
+}
+
+
+class Root(CommandGroup):
+    """All commands, each imported when it is called."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """Their names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        """The command of that name."""
+        return COMMANDS[name].load() if name in COMMANDS else None
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code.value), code.meaning) for code in ExitCode])
+
+
+root = Root(
+    _NAME,
+    params=root_parameters(),
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Kafka's legacy consumer groups, which live in ZooKeeper: see them, and work on them without breaking them.
+
+    The options below are accepted before and after the name of a command, and from the environment: --zookeeper
+    is ZKGROUPS_ZOOKEEPER, and so on. Data goes to stdout, everything else to stderr.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181,zk2:2181/kafka groups list
+    """,
+)
+click.version_option(package_name=_NAME, prog_name=_NAME, message="%(prog)s %(version)s")(root)
+
+
+def main() -> int:
+    """Run the command line of this process, and return its exit code."""
+    raise_on_sigterm()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have letters the terminal's encoding lacks
+    try:
+        return run(sys.argv[1:])
+    finally:
+        _let_go_of_stdout()
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line, with every error turned into a sentence on stderr and an exit code."""
+    options = Options()
+    try:
+        with root.make_context(_NAME, list(arguments), obj=options) as ctx:
+            root.invoke(ctx)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except BrokenPipeError:
+        return ExitCode.DONE  # who reads our data has read enough
+    except BaseException as error:
+        from .errors import report
+
+        return report(error, verbose=options.verbose)
+    return ExitCode.DONE
+
+
+def _let_go_of_stdout() -> None:
+    """Python would try once more at its end to write what could not be written, and say so."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

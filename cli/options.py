@@ -1,0 +1,182 @@
+"""The global options: declared once, accepted before and after the name of a command, each also by environment.
+
+Every command and every group of commands takes them. The root takes an option from the environment, or its default;
+what stands later on the command line wins over what stands earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from .codes import ExitCode
+from .talk import settle
+
+PREFIX: Final = "ZKGROUPS_"
+"""What the environment variables begin with."""
+
+
+class Format(StrEnum):
+    """How data is written."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    NAME = "name"
+
+
+class Color(StrEnum):
+    """When to use colour: `auto` is on a terminal."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(slots=True)
+class Options:
+    """The global options of one run, by the names they have on the command line."""
+
+    zookeeper: str | None = None
+    output: str | None = None
+    no_headers: bool = False
+    read_only: bool = False
+    timeout: float = 10.0
+    session_timeout: float = 30.0
+    digest_user: str | None = None
+    sasl_user: str | None = None
+    password_file: Path | None = None
+    tls: bool = False
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_key_password_file: Path | None = None
+    no_tls_hostname_check: bool = False
+    verbose: int = 0
+    quiet: bool = False
+    color: str = Color.AUTO.value
+
+
+def _choice(names: type[Format] | type[Color]) -> click.Choice[str]:
+    return click.Choice([name.value for name in names])
+
+
+_FILE: Final[dict[str, Any]] = {"type": click.Path(path_type=Path), "metavar": "FILE"}
+_SECONDS: Final[dict[str, Any]] = {"type": float, "metavar": "SECONDS"}
+_FLAG: Final[dict[str, Any]] = {"is_flag": True}
+
+_DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
+    (("-z", "--zookeeper"), {"metavar": "HOSTS/CHROOT", "help": "Where ZooKeeper is: zk1:2181,zk2:2181/kafka."}),
+    (("-o", "--output"), {"type": _choice(Format), "help": "How data is written; a table by default."}),
+    (("--no-headers",), _FLAG | {"help": "Leave the first line out of tables and CSV."}),
+    (("--read-only",), _FLAG | {"help": "Refuse to write anything; a server that has lost its quorum will do."}),
+    (("--timeout",), _SECONDS | {"help": "For the connection, and for each request."}),
+    (("--session-timeout",), _SECONDS | {"help": "How long our session outlives its connection."}),
+    (("--digest-user",), {"metavar": "NAME", "help": "Who we are to ACLs of the scheme digest."}),
+    (("--sasl-user",), {"metavar": "NAME", "help": "Who we are by SASL DIGEST-MD5."}),
+    (
+        ("--password-file",),
+        _FILE | {"help": "The user's password. Without it $ZKGROUPS_PASSWORD, or a question on the terminal."},
+    ),
+    (("--tls",), _FLAG | {"help": "Connect by TLS."}),
+    (("--tls-ca",), _FILE | {"help": "The authority to trust, as PEM."}),
+    (("--tls-cert",), _FILE | {"help": "Our own certificate, as PEM, which may hold the key, too."}),
+    (("--tls-key",), _FILE | {"help": "The key of our certificate, as PEM."}),
+    (
+        ("--tls-key-password-file",),
+        _FILE | {"help": "The password of the key. Without it $ZKGROUPS_TLS_KEY_PASSWORD."},
+    ),
+    (("--no-tls-hostname-check",), _FLAG | {"help": "Accept a server's certificate for another host name."}),
+    (("-v", "--verbose"), {"count": True, "help": "Show what libraries log; -vv shows tracebacks, too."}),
+    (("-q", "--quiet"), _FLAG | {"help": "Say nothing on stderr but errors."}),
+    (("--color",), {"type": _choice(Color), "help": "Colour in tables."}),
+)
+
+
+def root_parameters() -> list[click.Parameter]:
+    """The global options as the root declares them: with defaults, environment and help."""
+    return [_AtRoot(names, **_root_attributes(names[-1]), **more) for names, more in _DECLARATIONS]
+
+
+def _root_attributes(option: str) -> dict[str, Any]:
+    name = option.removeprefix("--").replace("-", "_")
+    default = getattr(Options(), name)
+    return {
+        "default": default,
+        "show_default": bool(default),
+        "envvar": PREFIX + name.upper(),
+        "expose_value": False,
+        "callback": _remember,
+    }
+
+
+def _later_parameters() -> list[click.Parameter]:
+    return [_Repeated(names, expose_value=False, callback=_remember, **more) for names, more in _DECLARATIONS]
+
+
+def _remember(ctx: click.Context, parameter: click.Parameter, value: object) -> None:
+    name = str(parameter.name)
+    if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+        setattr(ctx.find_object(Options), name, value)
+
+
+class _AtRoot(click.Option):
+    """A global option where it is explained. Its variable has the same name, so that the help need not repeat it."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Both ways to give it, as nobody remembers what is in the environment."""
+        return f"{super().get_error_hint(ctx)} (or {self.envvar})"
+
+
+class _Repeated(click.Option):
+    """A global option after the name of a command; it is explained at the root, and only named again here."""
+
+    def get_help_record(self, ctx: click.Context) -> None:
+        """Nothing: see `_WithGlobalOptions.format_options`."""
+
+
+class _WithGlobalOptions(click.Command):
+    """What a command and a group of commands have in common."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _later_parameters()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What is special to the command, and a reminder of the global options."""
+        super().format_options(ctx, formatter)
+        with formatter.section("Global options, here or before the command"):
+            formatter.write_text("-z HOSTS/CHROOT, -o FORMAT, --timeout SECONDS, and all others of zkgroups --help")
+
+
+class Command(_WithGlobalOptions):
+    """A command that takes the global options."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it: from here on all options are known."""
+        settle(ctx.find_object(Options) or Options())
+        return super().invoke(ctx)
+
+
+class CommandGroup(click.Group):
+    """A group of commands that shows its help where no command was named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; but click's own way to show the help differs from version to version."""
+        if args:
+            return super().parse_args(ctx, args)
+        click.echo(ctx.get_help(), err=True)
+        raise click.exceptions.Exit(ExitCode.USAGE)
+
+
+class Group(_WithGlobalOptions, CommandGroup):
+    """A group of commands that takes the global options, and so do its commands."""
+
+    command_class = Command

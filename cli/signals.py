@@ -1,0 +1,21 @@
+"""SIGTERM as an exception, so that every `with` on the way out lets go of what it holds, as after Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+
+class Terminated(BaseException):
+    """Somebody has asked the process to end."""
+
+
+def raise_on_sigterm() -> None:
+    """From now on SIGTERM raises `Terminated` in the main thread, once."""
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    # Letting go takes a moment, and a second signal must not stop it half way.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated

@@ -1,0 +1,61 @@
+"""The command, pointed at a corner of the server that no other test uses; and what it needs to find there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import ACL, Id, Permissions, make_digest_acl_credential
+
+from zkgroups import Registry, TopicPartition
+
+from .running import Argument, Ended, run
+
+Zkgroups = Callable[..., Ended]
+
+
+@pytest.fixture
+def zkgroups(zookeeper_hosts: str) -> Zkgroups:
+    """Runs the command with ZooKeeper named in the environment."""
+
+    def zkgroups(*arguments: Argument, **env: str) -> Ended:
+        return run(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts} | env)
+
+    return zkgroups
+
+
+@pytest.fixture
+def kazoo(zookeeper_hosts: str) -> Iterator[KazooClient]:
+    """For what no group of ours would write."""
+    client = KazooClient(zookeeper_hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def billing(registry: Registry, kazoo: KazooClient) -> Iterator[Any]:
+    """A group of two live instances: `anna` owns orders/0 with offset 100, and orders/1 is nobody's."""
+    kazoo.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0]}}', makepath=True)
+    group = registry.group("billing")
+    with group.instance("anna") as anna, group.instance("ben") as ben:
+        anna.register(["orders"])
+        ben.register({"orders": 2})
+        anna.claim(TopicPartition("orders", 0)).commit(100)
+        yield group
+
+
+@pytest.fixture
+def secret(kazoo: KazooClient) -> str:
+    """A group with one offset: everybody may see that it exists, and `alice` (password `sesame`) what is in it."""
+    alice = ACL(Permissions.ALL, Id("digest", make_digest_acl_credential("alice", "sesame")))
+    kazoo.add_auth("digest", "alice:sesame")
+    kazoo.ensure_path("/consumers")
+    kazoo.create("/consumers/secret", acl=[alice, ACL(Permissions.READ, Id("world", "anyone"))])
+    for path in ("ids", "owners", "offsets", "offsets/orders"):
+        kazoo.create(f"/consumers/secret/{path}", acl=[alice])
+    kazoo.create("/consumers/secret/offsets/orders/0", b"7", acl=[alice])
+    return "secret"

@@ -1,0 +1,116 @@
+"""Running the installed command as its users do: as a process with pipes, or on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMMAND = str(Path(sys.executable).with_name("zkgroups"))
+TIMEOUT = 60.0
+
+Argument = str | bytes | Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command has printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """That of the tests, without what would be an option."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ZKGROUPS_")}
+    return clean | {"TERM": "xterm-256color", "COLUMNS": "", "LINES": ""} | dict(more or {})
+
+
+def run(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
+    done = subprocess.run(
+        [COMMAND, *arguments], env=environment(env), capture_output=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL
+    )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@contextlib.contextmanager
+def started(*arguments: Argument, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A command that goes on; it is killed if the test does not end it."""
+    process = subprocess.Popen(
+        [COMMAND, *arguments], env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class Terminal:
+    """A command on a terminal of its own, where Ctrl-C is a key and questions can be answered."""
+
+    def __init__(self, *arguments: Argument, env: Mapping[str, str] | None = None, columns: int = 100) -> None:
+        self._screen, keyboard = pty.openpty()
+        termios.tcsetwinsize(keyboard, (24, columns))
+        self.process = subprocess.Popen(
+            [COMMAND, *arguments],
+            env=environment(env),
+            stdin=keyboard,
+            stdout=keyboard,
+            stderr=keyboard,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(keyboard)
+        self.seen = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._screen, keys.encode())
+
+    def wait_for(self, text: str) -> None:
+        """Read until the text appears."""
+        while text not in self.seen:
+            more = self._read()
+            assert more, f"the command ended without {text!r}:\n{self.seen}"
+
+    def end(self) -> Ended:
+        """Read until the command has ended; on a terminal, what it prints and what it says are one."""
+        while self._read():
+            pass
+        return Ended(self.process.wait(TIMEOUT), self.seen.replace("\r\n", "\n"), "")
+
+    def _read(self) -> str:
+        try:
+            more = os.read(self._screen, 65536).decode()
+        except OSError:  # Linux says so when nobody has the terminal open any more
+            more = ""
+        self.seen += more
+        return more
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(TIMEOUT)
+        os.close(self._screen)

@@ -1,0 +1,180 @@
+"""From options to a connection: servers that are not there, secrets, TLS, and being stopped in between."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from zkgroups.testing import ZooKeeperServer
+from zkgroups.testing.configuration import Sasl, Tls
+
+from .conftest import Zkgroups
+from .running import TIMEOUT, Terminal, run, started
+
+SLACK = 10.0  # a process must start and end beside the time it is given, on a machine that has other things to do
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        yield server
+
+
+def address(server: socket.socket) -> str:
+    return "{}:{}".format(*server.getsockname())
+
+
+# Servers that are not there
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "no-such-host.invalid:2181"])
+def test_an_unreachable_server_is_exit_code_7_within_the_time_given(hosts: str) -> None:
+    before = time.monotonic()
+    ended = run("groups", "list", "-z", hosts, "--timeout", "0.5")
+    assert time.monotonic() - before < 0.5 + SLACK
+    assert (ended.code, ended.out) == (7, "")
+    assert ended.err.startswith(f"zkgroups: no connection to {hosts} within 0.5 s: ")
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_a_server_that_never_answers_is_exit_code_7_within_the_time_given(silent: socket.socket) -> None:
+    before = time.monotonic()
+    ended = run("groups", "describe", "billing", "-z", address(silent), "--timeout", "0.5")
+    assert time.monotonic() - before < 0.5 + SLACK
+    assert (ended.code, ended.out) == (7, "")
+
+
+def test_what_libraries_log_is_shown_when_asked_for() -> None:
+    verbose = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.3", "-v")
+    assert "kazoo.client: Connection dropped" in verbose.err
+    assert "Traceback" not in verbose.err
+    assert "Traceback" in run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.3", "-vv").err
+
+
+@pytest.mark.zookeeper
+def test_a_chroot_that_is_not_there_is_exit_code_3(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
+    ended = zkgroups("groups", "list", "-z", f"{zookeeper_hosts}/nowhere")
+    assert (ended.code, ended.out) == (3, "")
+    assert "/nowhere" in ended.err
+
+
+# Being stopped
+
+
+def test_ctrl_c_ends_a_command_that_waits(silent: socket.socket) -> None:
+    with Terminal("groups", "list", "-z", address(silent), "--timeout", "60") as terminal, silent.accept()[0]:
+        terminal.type("\x03")
+        ended = terminal.end()
+    assert ended.code == 130
+    assert ended.out.endswith("zkgroups: interrupted\n")
+
+
+def test_sigterm_ends_a_command_that_waits(silent: socket.socket) -> None:
+    with started("groups", "list", "-z", address(silent), "--timeout", "60") as process, silent.accept()[0]:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, out, err) == (143, "", "zkgroups: terminated\n")
+
+
+# Secrets
+
+AS_ALICE = ("groups", "list", "-o", "csv", "--no-headers", "--digest-user", "alice")
+SEEN = "secret,Empty,0,1,1,0,1,"
+
+
+@pytest.mark.zookeeper
+def test_a_password_comes_from_a_file(zkgroups: Zkgroups, secret: str, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("sesame\n")
+    assert zkgroups(*AS_ALICE, "--password-file", tmp_path / "password").out.startswith(SEEN)
+
+
+@pytest.mark.zookeeper
+def test_a_password_comes_from_the_environment_and_is_never_logged(zkgroups: Zkgroups, secret: str) -> None:
+    ended = zkgroups(*AS_ALICE, "-vv", ZKGROUPS_PASSWORD="sesame")
+    assert ended.out.startswith(SEEN)
+    assert "sesame" not in ended.err
+
+
+@pytest.mark.zookeeper
+def test_a_password_is_asked_for_on_a_terminal_and_not_shown(zookeeper_hosts: str, secret: str) -> None:
+    with Terminal(*AS_ALICE, "-z", zookeeper_hosts) as terminal:
+        terminal.wait_for("Password of alice: ")
+        terminal.type("sesame\n")
+        ended = terminal.end()
+    assert ended.code == 0
+    assert SEEN in ended.out
+    assert "sesame" not in ended.out
+
+
+@pytest.mark.zookeeper
+def test_a_wrong_digest_password_is_one_more_stranger(zkgroups: Zkgroups, secret: str) -> None:
+    assert zkgroups(*AS_ALICE, ZKGROUPS_PASSWORD="wrong").code == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--digest-user", "alice"), "the password of 'alice' is missing"),
+        (("--digest-user", "alice", "--password-file", "/no/such"), "--password-file /no/such cannot be read"),
+        (("--digest-user", "alice", "--sasl-user", "alice"), "not both"),
+        (("--password-file", "/dev/null"), "--password-file needs"),
+        (("--tls-ca", "ca.pem"), "--tls-ca needs --tls"),
+        (("--no-tls-hostname-check",), "--no-tls-hostname-check needs --tls"),
+        (("--tls", "--tls-ca", "/no/such.pem"), "there is no such file"),
+        (("--tls", "--tls-key", __file__), "certificate"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_go_together_are_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+    ended = run("groups", "list", "-z", "127.0.0.1:1", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+
+
+@pytest.mark.zookeeper
+def test_sasl_lets_in_who_has_the_password_and_turns_others_away_in_one_sentence() -> None:
+    with ZooKeeperServer(sasl=Sasl({"alice": "sesame"}, enforce=True)) as server:
+        arguments = ("groups", "list", "-z", server.address, "--sasl-user", "alice")
+        assert run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"}).code == 0
+        wrong = run(*arguments, env={"ZKGROUPS_PASSWORD": "wrong"})
+        assert (wrong.code, wrong.out) == (6, "")
+        assert wrong.err == f"zkgroups: {server.address} did not accept the credentials, or insists on some\n"
+        assert run("groups", "list", "-z", server.address).code == 6
+
+
+def _write_key(file: Path, certificate: trustme.LeafCert, encryption: KeySerializationEncryption) -> None:
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+
+
+@pytest.mark.zookeeper
+def test_tls_with_our_own_certificate_and_a_key_that_has_a_password(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ours, theirs = authority.issue_cert("me@example.org"), authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    _write_key(tmp_path / "server.pem", theirs, NoEncryption())
+    theirs.cert_chain_pems[0].write_to_path(tmp_path / "server.pem", append=True)
+    _write_key(tmp_path / "key.pem", ours, BestAvailableEncryption(b"sesame"))
+    ours.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    (tmp_path / "password").write_text("sesame\n")
+    with ZooKeeperServer(tls=Tls(tmp_path / "server.pem", tmp_path / "ca.pem")) as server:
+        trusting = ("groups", "list", "-z", server.secure_address, "--tls", "--tls-ca", tmp_path / "ca.pem")
+        certified = (*trusting, "--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem")
+        assert run(*certified, "--tls-key-password-file", tmp_path / "password").code == 0
+        assert run(*trusting, "--timeout", "1").code == 7

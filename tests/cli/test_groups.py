@@ -1,0 +1,305 @@
+"""`zkgroups groups`: what it shows, what it changes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shlex
+from typing import Any
+
+import click
+import pytest
+from kazoo.client import KazooClient
+from zkgroups_cli.groups import groups
+
+from zkgroups import Registry, TopicPartition
+
+from .conftest import Zkgroups
+
+pytestmark = pytest.mark.zookeeper
+
+AT = TopicPartition("orders", 0)
+
+
+# list
+
+
+def test_a_listing_has_the_names_in_order(zkgroups: Zkgroups, registry: Registry) -> None:
+    for name in ("b", "a", "Ünïcode"):
+        registry.group(name).create()
+    ended = zkgroups("groups", "list")
+    assert (ended.code, ended.lines, ended.err) == (0, ["GROUP", "a", "b", "Ünïcode"], "")
+
+
+def test_a_wide_listing_has_states_and_totals(zkgroups: Zkgroups, billing: Any) -> None:
+    [header, line] = zkgroups("groups", "list", "-o", "wide").lines
+    assert header.split() == ["GROUP", "STATE", "MEMBERS", "TOPICS", "PARTITIONS", "OWNED", "OFFSETS", "LAST-COMMIT"]
+    assert line.split()[:-1] == ["billing", "CompletingRebalance", "2", "1", "2", "1", "1"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line.split()[-1])
+
+
+def test_a_listing_in_json_has_states_and_totals_as_numbers(zkgroups: Zkgroups, billing: Any) -> None:
+    found = zkgroups("groups", "list", "-o", "json").json
+    [group] = found["groups"]
+    assert found["schema"] == 1
+    assert group.pop("last_commit_ms") == billing.describe().last_commit_ms
+    assert group == {
+        "group": "billing",
+        "state": "CompletingRebalance",
+        "totals": {"members": 2, "topics": 1, "partitions": 2, "owned": 1, "offsets": 1},
+    }
+
+
+def test_where_there_are_no_groups_the_data_is_empty_and_a_word_is_said(zkgroups: Zkgroups) -> None:
+    table = zkgroups("groups", "list")
+    assert (table.code, table.out, table.err) == (0, "", "There are no groups.\n")
+    assert zkgroups("groups", "list", "-o", "json").json == {"schema": 1, "groups": []}
+    assert zkgroups("groups", "list", "-o", "jsonl").out == ""
+
+
+def test_a_group_that_only_has_offsets_is_listed(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+    kazoo.create("/consumers/storm/offsets/orders/0", b"17", makepath=True)
+    [line] = zkgroups("groups", "list", "-o", "wide", "--no-headers").lines
+    assert line.split()[:7] == ["storm", "Empty", "0", "1", "1", "0", "1"]
+
+
+# describe
+
+
+def test_a_description_shows_instances_owners_offsets_and_what_nobody_owns(zkgroups: Zkgroups, billing: Any) -> None:
+    ended = zkgroups("groups", "describe", "billing")
+    summary, instances, partitions = (block.splitlines() for block in ended.out.split("\n\n"))
+    session = f"{billing.owner(AT).session:#x}"
+    assert ended.code == 0
+    assert summary[1].split()[:2] == ["billing", "CompletingRebalance"]
+    assert instances[0].split() == ["INSTANCE", "STATE", "OWNED", "SUBSCRIPTION", "DIALECT", "SESSION", "SINCE"]
+    assert instances[1].split()[:6] == ["anna", "AwaitingSync", "1", "orders", "zkgroups", session]
+    assert instances[2].split()[:5] == ["ben", "Joining", "0", "orders", "x2"]
+    assert partitions[0].split() == ["TOPIC", "PARTITION", "OFFSET", "OWNER", "SESSION", "SINCE", "NOTE"]
+    assert partitions[1].split()[:5] == ["orders", "0", "100", "anna", session]
+    assert partitions[2].split() == ["orders", "1", "-", "-", "-", "-", "unowned"]
+
+
+def test_a_description_in_json_has_it_all_with_numbers_and_nulls(zkgroups: Zkgroups, billing: Any) -> None:
+    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
+    owner = billing.owner(AT)
+    committed = billing.offsets.fetch(AT)
+    assert (group["group"], group["state"], group["topics"]) == ("billing", "CompletingRebalance", ["orders"])
+    assert [instance["instance"] for instance in group["instances"]] == ["anna", "ben"]
+    assert group["instances"][1]["subscription"] == {"pattern": "static", "streams": {"orders": 2}}
+    assert group["partitions"] == [
+        {
+            "topic": "orders",
+            "partition": 0,
+            "offset": 100,
+            "committed_ms": committed.modified_ms,
+            "owners": [{"id": "anna", "session": f"{owner.session:#x}", "claimed_ms": owner.claimed_ms}],
+            "note": None,
+        },
+        {"topic": "orders", "partition": 1, "offset": None, "committed_ms": None, "owners": [], "note": "unowned"},
+    ]
+    assert (group["orphans"], group["unowned"]) == ([], [{"topic": "orders", "partition": 1}])
+    assert group["malformed"] == []
+
+
+def test_a_description_as_csv_has_a_line_for_each_partition(zkgroups: Zkgroups, billing: Any) -> None:
+    lines = list(csv.DictReader(io.StringIO(zkgroups("groups", "describe", "billing", "-o", "csv").out)))
+    assert [(line["group"], line["topic"], line["partition"], line["offset"], line["owners.id"]) for line in lines] == [
+        ("billing", "orders", "0", "100", "anna"),
+        ("billing", "orders", "1", "", ""),
+    ]
+
+
+def test_an_owner_that_is_no_instance_is_an_orphan(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+    kazoo.create("/consumers/billing/owners/orders/0", b"nobody-0", ephemeral=True, makepath=True)
+    ended = zkgroups("groups", "describe", "billing")
+    assert ended.lines[-1].split()[-1] == "orphan"
+    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
+    assert [(orphan["topic"], orphan["partition"], orphan["id"]) for orphan in group["orphans"]] == [
+        ("orders", 0, "nobody-0")
+    ]
+    assert [(instance["state"], instance["subscription"]) for instance in group["instances"]] == [("Leaving", None)]
+
+
+def test_two_owners_of_one_partition_in_two_forms_are_both_shown(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+    kazoo.create("/consumers/billing/owners/orders/0", b"scala-0", ephemeral=True, makepath=True)
+    kazoo.create("/consumers/billing/owners/orders/1001-0", b"pykafka", ephemeral=True)
+    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
+    [partition] = group["partitions"]
+    assert {owner["id"] for owner in partition["owners"]} == {"scala-0", "pykafka"}
+    assert partition["note"] == "two owners"
+
+
+def test_a_node_that_cannot_be_read_is_shown_by_path_and_stops_nothing(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+    kazoo.create("/consumers/billing/offsets/orders/0", b"many", makepath=True)
+    kazoo.create("/consumers/billing/offsets/orders/1", b"7")
+    ended = zkgroups("groups", "describe", "billing")
+    assert ended.code == 0
+    assert ended.lines[-2].split() == ["CANNOT-BE-READ", "REASON", "DATA"]
+    assert ended.lines[-1].startswith("/consumers/billing/offsets/orders/0 ")
+    assert ended.lines[-1].endswith("b'many'")
+    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
+    assert group["totals"]["offsets"] == 1
+
+
+def test_a_pattern_is_shown_as_one(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+    registration = b'{"version":1,"subscription":{"ord.*":3},"pattern":"white_list","timestamp":"1"}'
+    kazoo.create("/consumers/billing/ids/billing_h-1-ab", registration, ephemeral=True, makepath=True)
+    assert "white_list ord.* x3" in zkgroups("groups", "describe", "billing").out
+
+
+def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
+    ended = zkgroups("groups", "describe", "nobody")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    missing = zkgroups("groups", "describe", "nobody", "-o", "json")
+    assert (missing.code, missing.json) == (3, {"schema": 1, "groups": []})
+
+
+def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups) -> None:
+    zkgroups("groups", "create", "a", "c")
+    ended = zkgroups("groups", "describe", "a", "b", "c", "-o", "name")
+    assert (ended.code, ended.lines, ended.err) == (9, ["a", "c"], "zkgroups: there is no group 'b'\n")
+
+
+# create
+
+
+def test_create_makes_groups_and_says_so_on_stderr(zkgroups: Zkgroups, registry: Registry) -> None:
+    ended = zkgroups("groups", "create", "b", "a", "b")
+    assert (ended.code, ended.out, ended.err) == (0, "", "created b\ncreated a\n")
+    assert registry.groups() == ["a", "b"]
+
+
+def test_create_leaves_an_existing_group_as_it_is(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("billing").offsets.commit(AT, 5)
+    ended = zkgroups("groups", "create", "billing")
+    assert (ended.code, ended.err) == (0, "billing exists already\n")
+    assert registry.group("billing").offsets.fetch(AT).offset == 5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("create", "a/b"),
+        ("create", ".."),
+        ("create", "a\x1b[2Jb"),
+        ("create", b"a\xffb"),
+        ("describe", "a/ids"),
+        ("delete", "a/ids"),
+        ("delete", ""),
+    ],
+)
+def test_a_bad_name_is_exit_code_2_before_anything_is_done(
+    zkgroups: Zkgroups, registry: Registry, command: str, name: str | bytes
+) -> None:
+    registry.group("good").create()
+    ended = zkgroups("groups", command, "good", "new", name)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("zkgroups: group '")
+    assert len(ended.err.splitlines()) == 1
+    assert "\x1b" not in ended.err
+    assert registry.groups() == ["good"]
+
+
+# delete
+
+
+def test_delete_removes_groups_with_their_offsets(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("billing").offsets.commit(AT, 5)
+    registry.group("other").create()
+    ended = zkgroups("groups", "delete", "billing")
+    assert (ended.code, ended.out, ended.err) == (0, "", "deleted billing\n")
+    assert registry.groups() == ["other"]
+
+
+def test_a_live_group_is_not_deleted_and_nothing_in_it_is_changed(
+    zkgroups: Zkgroups, kazoo: KazooClient, billing: Any
+) -> None:
+    before = tree(kazoo, "/consumers/billing")
+    ended = zkgroups("groups", "delete", "billing")
+    assert (ended.code, ended.out) == (4, "")
+    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben\n"
+    assert tree(kazoo, "/consumers/billing") == before
+
+
+def test_delete_goes_on_with_the_others_and_says_that_it_is_partly_done(
+    zkgroups: Zkgroups, registry: Registry, billing: Any
+) -> None:
+    registry.group("a").create()
+    registry.group("z").create()
+    ended = zkgroups("groups", "delete", "a", "billing", "gone", "z")
+    assert ended.code == 9
+    assert [line.split()[0] for line in ended.err.splitlines()] == ["deleted", "zkgroups:", "zkgroups:", "deleted"]
+    assert registry.groups() == ["billing"]
+
+
+def test_deleting_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
+    assert zkgroups("groups", "delete", "nobody").code == 3
+
+
+# Permissions
+
+
+def test_a_group_that_may_not_be_read_is_unknown_and_not_empty(zkgroups: Zkgroups, secret: str) -> None:
+    ended = zkgroups("groups", "describe", secret, "-o", "json")
+    [group] = ended.json["groups"]
+    assert ended.code == 6
+    assert ended.err.startswith("zkgroups: no permission on /consumers/secret/")
+    assert group["state"] is None
+    assert set(group["totals"].values()) == {None}
+    assert zkgroups("groups", "list", "-o", "wide").code == 6
+
+
+def test_whoever_lacks_the_permission_changes_nothing(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
+    before = tree(kazoo, "/consumers/secret")
+    ended = zkgroups("groups", "delete", secret)
+    assert (ended.code, ended.out) == (6, "")
+    assert ended.err.startswith("zkgroups: no permission on /consumers/secret")
+    assert tree(kazoo, "/consumers/secret") == before
+
+
+def test_whoever_has_it_reads_and_deletes(zkgroups: Zkgroups, secret: str) -> None:
+    alice = {"ZKGROUPS_DIGEST_USER": "alice", "ZKGROUPS_PASSWORD": "sesame"}
+    assert zkgroups("groups", "list", "-o", "csv", "--no-headers", **alice).out.startswith("secret,Empty,0,1,1,0,1,")
+    assert zkgroups("groups", "delete", secret, **alice).code == 0
+
+
+def test_a_listing_without_permission_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
+    kazoo.set_acls("/consumers", kazoo.get_acls("/consumers/secret/ids")[0])
+    ended = zkgroups("groups", "list")
+    assert (ended.code, ended.out, ended.err) == (6, "", "zkgroups: no permission on /consumers\n")
+
+
+def test_a_group_that_may_not_even_be_seen_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
+    kazoo.set_acls("/consumers/secret", kazoo.get_acls("/consumers/secret/ids")[0])
+    ended = zkgroups("groups", "describe", secret)
+    assert (ended.code, ended.out, ended.err) == (6, "", "zkgroups: no permission on /consumers/secret\n")
+
+
+# Examples
+
+
+def examples() -> list[str]:
+    found = []
+    for name in groups.commands:
+        text = groups.commands[name].get_help(click.Context(groups.commands[name], info_name="zkgroups"))
+        found += re.findall("^ +(zkgroups -z .*)$", text, re.MULTILINE)
+    return found
+
+
+def test_the_examples_in_the_help_work(zkgroups: Zkgroups, zookeeper_hosts: str, registry: Registry) -> None:
+    assert len(examples()) >= len(groups.commands)
+    for example in sorted(examples()):
+        registry.group("billing").create()
+        ended = zkgroups(*shlex.split(example.replace("zk1:2181/kafka", zookeeper_hosts))[1:])
+        assert ended.code == 0, (example, ended.err)
+
+
+def tree(kazoo: KazooClient, path: str) -> dict[str, tuple[bytes, int]]:
+    """Everything below a path, with its data and when it was last changed."""
+    data, stat = kazoo.get(path)
+    found = {path: (data, stat.mzxid)}
+    for name in kazoo.get_children(path):
+        found |= tree(kazoo, f"{path}/{name}")
+    return found

@@ -1,0 +1,163 @@
+"""Formats, terminals and closed pipes, with other people's data in them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from zkgroups_cli.escape import printable
+
+from zkgroups import Registry
+
+from .conftest import Zkgroups
+from .running import COMMAND, TIMEOUT, Terminal, environment, started
+
+pytestmark = pytest.mark.zookeeper
+
+EVIL = "a\x1b[2J\nb\u202ec"
+
+
+@pytest.fixture
+def evil(kazoo: KazooClient) -> str:
+    """An instance whose registration has a screen-clearing topic."""
+    registration = json.dumps({"version": 1, "subscription": {EVIL: 1}, "pattern": "static", "timestamp": "1"})
+    kazoo.create("/consumers/evil/ids/one", registration.encode(), ephemeral=True, makepath=True)
+    return "evil"
+
+
+def on_terminal(hosts: str, *arguments: str, columns: int = 100) -> str:
+    with Terminal(*arguments, env={"ZKGROUPS_ZOOKEEPER": hosts}, columns=columns) as terminal:
+        ended = terminal.end()
+    assert ended.code == 0, ended.out
+    return ended.out
+
+
+def without_colour(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@pytest.mark.parametrize("text", ["plain", "Ünïcode 日本", "a b"])
+def test_what_is_plainly_visible_stays(text: str) -> None:
+    assert printable(text) == text
+
+
+def test_what_is_not_is_written_as_an_escape() -> None:
+    assert printable(EVIL + "\udcff\x9b") == r"a\x1b[2J\nb\u202ec\udcff\x9b"
+
+
+def test_a_table_in_a_pipe_is_plain_and_never_cut(zkgroups: Zkgroups, registry: Registry) -> None:
+    name = "x" * 500
+    registry.group(name).create()
+    [header, line] = zkgroups("groups", "list", "-o", "wide").lines
+    assert line.split()[0] == name
+    assert header.index("STATE") == line.index("Empty")
+    assert "\x1b" not in header + line
+
+
+def test_a_table_with_wide_letters_is_aligned(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("日本").create()
+    registry.group("abcd").create()
+    [_, latin, japanese] = zkgroups("groups", "list", "-o", "wide").lines
+    assert latin.index("Empty") == japanese.index("Empty") + 2
+
+
+def test_a_table_on_a_terminal_fits_and_hides_nothing(zookeeper_hosts: str, registry: Registry) -> None:
+    registry.group("x" * 70 + "z").create()
+    text = without_colour(on_terminal(zookeeper_hosts, "groups", "list", "-o", "wide", columns=90))
+    assert max(map(len, text.splitlines())) <= 90
+    assert text.count("x") == 70
+    assert text.count("z") == 1
+
+
+def test_a_terminal_has_colours_unless_told_not_to(zookeeper_hosts: str, registry: Registry) -> None:
+    registry.group("billing").create()
+    listing = ("groups", "list")
+    assert "\x1b[" in on_terminal(zookeeper_hosts, *listing)
+    assert "\x1b" not in on_terminal(zookeeper_hosts, *listing, "--color", "never")
+
+
+def test_a_pipe_has_colours_only_when_told_to(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("x" * 200).create()
+    assert "\x1b" not in zkgroups("groups", "list", "-o", "wide").out
+    coloured = zkgroups("groups", "list", "-o", "wide", "--color", "always").out
+    assert "\x1b[" in coloured
+    assert "x" * 200 in coloured
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "json", "jsonl"])
+def test_no_control_character_of_others_gets_through(zkgroups: Zkgroups, evil: str, output: str) -> None:
+    out = zkgroups("groups", "describe", evil, "-o", output).out
+    assert "a" in out
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out)
+
+
+@pytest.mark.parametrize("output", ["table", "csv", "name"])
+def test_no_control_character_of_others_reaches_a_terminal(
+    zookeeper_hosts: str, registry: Registry, evil: str, output: str
+) -> None:
+    registry.group("turn\u202e").create()
+    out = on_terminal(zookeeper_hosts, "groups", "describe", evil, "turn\u202e", "-o", output, "--color", "never")
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out)
+
+
+def test_names_in_a_pipe_are_exactly_the_names(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("turn\u202e").create()
+    assert zkgroups("groups", "list", "-o", "name").out == "turn\u202e\n"
+
+
+def test_json_carries_other_peoples_data_unchanged(zkgroups: Zkgroups, evil: str) -> None:
+    [group] = zkgroups("groups", "describe", evil, "-o", "json").json["groups"]
+    [instance] = group["instances"]
+    shown = json.dumps(instance["subscription"]) + json.dumps(group["malformed"])
+    assert "\\u001b[2J" in shown or "\\\\x1b[2J" in shown or "\\\\u001b[2J" in shown
+
+
+def test_json_lines_are_one_document_each_with_the_schema(zkgroups: Zkgroups, registry: Registry) -> None:
+    for name in ("a", "b"):
+        registry.group(name).create()
+    lines = [json.loads(line) for line in zkgroups("groups", "list", "-o", "jsonl").lines]
+    assert [(line["schema"], line["group"], line["last_commit_ms"]) for line in lines] == [
+        (1, "a", None),
+        (1, "b", None),
+    ]
+
+
+def test_headers_can_be_left_out(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("billing").create()
+    assert zkgroups("groups", "list", "--no-headers").out == "billing\n"
+    assert zkgroups("groups", "list", "--no-headers", "-o", "csv").out == "billing,Empty,0,0,0,0,0,\n"
+    assert zkgroups("groups", "list", "-o", "csv").lines[0].startswith("group,state,totals.members,")
+
+
+@pytest.mark.parametrize("output", ["table", "name", "json", "jsonl", "csv"])
+def test_a_closed_pipe_is_no_error(zookeeper_hosts: str, registry: Registry, output: str) -> None:
+    for letter in "abc":  # more than a pipe holds, so that there is something left to write
+        registry.group(letter * 60_000).create()
+    with started("groups", "list", "-o", output, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert (process.wait(TIMEOUT), process.stderr.read()) == (0, "")
+
+
+def test_a_full_disk_is_one_sentence(zookeeper_hosts: str, registry: Registry) -> None:
+    registry.group("billing").create()
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [COMMAND, "groups", "list", "-z", zookeeper_hosts],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+    assert (done.returncode, done.stderr) == (1, "zkgroups: No space left on device\n")
+
+
+def test_letters_that_the_encoding_lacks_are_escaped(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("日本").create()
+    assert zkgroups("groups", "list", "-o", "name", PYTHONIOENCODING="ascii").out == "\\u65e5\\u672c\n"

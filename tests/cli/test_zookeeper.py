@@ -1,0 +1,117 @@
+"""`zkgroups zookeeper`: a real server in the foreground, gone when the command is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from zkgroups import Registry
+from zkgroups.testing import ports
+
+from .running import TIMEOUT, Terminal, run, started
+
+pytestmark = pytest.mark.zookeeper
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip("\n")
+
+
+def serves(address: str) -> bool:
+    host, port = address.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def server_process(data_dir: Path) -> int:
+    """The process of the server with that data: the one whose last argument is its configuration."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().split(b"\0")
+        except OSError:  # it has ended meanwhile
+            continue
+        if words[0].endswith(b"java") and bytes(data_dir / "zoo.cfg") in words:
+            return int(file.parent.name)
+    raise LookupError(data_dir)
+
+
+def test_the_address_is_the_one_line_on_stdout_and_sigterm_ends_both() -> None:
+    with started("zookeeper") as process:
+        address = address_of(process)
+        assert run("groups", "create", "billing", "-z", address).code == 0
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, out) == (143, "")
+    assert err.splitlines()[0].startswith("ZooKeeper is running")
+    assert not serves(address)
+
+
+def test_ctrl_c_ends_both() -> None:
+    with Terminal("zookeeper") as terminal:
+        terminal.wait_for("Ctrl-C ends it")
+        address = terminal.seen.splitlines()[0]
+        assert serves(address)
+        terminal.type("\x03")
+        ended = terminal.end()
+    assert ended.code == 130
+    assert not serves(address)
+
+
+def test_the_port_is_the_one_that_was_asked_for_and_json_says_so(tmp_path: Path) -> None:
+    port = ports.reserve()
+    try:
+        with started("zookeeper", "--port", str(port.number), "-o", "jsonl", "--data-dir", tmp_path) as process:
+            assert address_of(process) == (
+                f'{{"schema": 1, "address": "127.0.0.1:{port.number}", "data_dir": "{tmp_path}"}}'
+            )
+    finally:
+        port.release()
+
+
+def test_data_in_a_given_directory_is_kept(tmp_path: Path) -> None:
+    for round in range(2):
+        with (
+            started("zookeeper", "--data-dir", tmp_path / "data") as process,
+            Registry.connect(address_of(process)) as registry,
+        ):
+            assert ("billing" in registry) is bool(round)
+            registry.group("billing").create()
+            process.send_signal(signal.SIGTERM)
+            process.wait(TIMEOUT)
+
+
+def test_a_server_that_ends_by_itself_ends_the_command(tmp_path: Path) -> None:
+    with started("zookeeper", "--data-dir", tmp_path) as process:
+        address_of(process)
+        os.kill(server_process(tmp_path), signal.SIGKILL)
+        _, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1
+    assert "zkgroups: the server has ended by itself" in err
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = run("zookeeper", "--port", str(taken.getsockname()[1]))
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.endswith("is taken by another program\n")
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "http"])
+def test_a_port_that_is_none_is_exit_code_2(port: str) -> None:
+    assert run("zookeeper", "--port", port).code == 2
+
+
+def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
+    ended = run("zookeeper", env={"PATH": str(tmp_path), "JAVA_HOME": ""})
+    assert (ended.code, ended.out) == (1, "")
+    assert "install" in ended.err
+    assert len(ended.err.splitlines()) == 1

@@ -1,0 +1,244 @@
+"""The shape of the code, held by its syntax trees: which folder imports what, and where threads may start."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Each may import itself and what stands before it.
+ORDER = ("exceptions", "core", "zookeeper", "consumer", "kafka", "spark", "cli")
+# Stands beside: it uses the library's public face, and only these use it.
+TESTING_MAY_IMPORT = {"exceptions", "core", "zookeeper", "testing", "face"}
+MAY_IMPORT_TESTING = {"cli/demo.py", "cli/zookeeper.py"}
+
+HOMES = {
+    "kazoo": {"zookeeper", "testing"},
+    "pyspark": {"spark"},
+    "pyarrow": {"spark"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "docker": {"testing"},
+    "confluent_kafka": {"kafka"},
+    "pytest": {"testing"},
+}
+
+NOT_IN_CORE = {
+    "_thread",
+    "asyncio",
+    "concurrent",
+    "logging",
+    "multiprocessing",
+    "queue",
+    "selectors",
+    "socket",
+    "ssl",
+    "subprocess",
+    "threading",
+    "time",
+}
+CLOCKS = {"now", "utcnow", "today"}
+
+THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread"}
+MAY_START_THREADS = ("zkgroups/consumer/", "zkgroups/testing/", "zkgroups/zookeeper/watch.py")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name imported, as an absolute name of a module (or of something in it)."""
+
+    module: str
+    line: int
+    for_typing: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, and where in the architecture it stands."""
+
+    root: Path
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.relative_to(self.root).as_posix()
+
+    @property
+    def package(self) -> list[str]:
+        return list(self.path.relative_to(self.root).parent.parts)
+
+    @property
+    def place(self) -> str:
+        return place_of(".".join((*self.package, self.path.stem)).removesuffix(".__init__"))
+
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_bytes(), self.name)
+
+    def imports(self) -> Iterator[Import]:
+        tree = self.tree()
+        typing_only = {inner for node in ast.walk(tree) if _is_type_checking(node) for inner in ast.walk(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = self.package[: len(self.package) - node.level + 1] if node.level else []
+                modules = [".".join(filter(None, (*base, node.module, alias.name))) for alias in node.names]
+            else:
+                continue
+            yield from (Import(module, node.lineno, node in typing_only) for module in modules)
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+
+def place_of(module: str) -> str:
+    """Where a module stands: one of ORDER, `testing`, `face` for what `import zkgroups` gives, or a foreign library."""
+    top, _, rest = module.partition(".")
+    if top in {"cli", "zkgroups_cli"}:
+        return "cli"
+    if top != "zkgroups":
+        return top
+    part = rest.partition(".")[0]
+    if part in {*ORDER, "testing", "_version"}:
+        return part
+    return "face"
+
+
+def sources(root: Path) -> list[Source]:
+    return [Source(root, path) for folder in ("zkgroups", "cli") for path in sorted((root / folder).rglob("*.py"))]
+
+
+def violations(root: Path) -> list[str]:
+    """What breaks a rule, as `file:line: what`."""
+    found: list[str] = []
+    for source in sources(root):
+        found += (f"{source.name}:{line}: {what}" for line, what in _problems(source))
+    return found
+
+
+def _problems(source: Source) -> Iterator[tuple[int, str]]:
+    for imported in source.imports():
+        if problem := _problem_of_import(source, imported):
+            yield imported.line, problem
+    tree = source.tree()
+    if ast.get_docstring(tree) is None or tree.body[0].lineno != 1:
+        yield 1, "does not begin with a docstring"
+    for node in ast.walk(tree):
+        name = _name_used(node)
+        if name in THREADS and not source.name.startswith(MAY_START_THREADS):
+            yield getattr(node, "lineno", 0), f"{name} outside of {', '.join(MAY_START_THREADS)}"
+        if isinstance(node, ast.Attribute) and name in CLOCKS and source.place == "core":
+            yield getattr(node, "lineno", 0), f"core reads a clock: {name}"
+
+
+def _name_used(node: ast.AST) -> str | None:
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name) | ast.alias(name=name):
+            return name
+    return None
+
+
+def _problem_of_import(source: Source, imported: Import) -> str | None:
+    here, there = source.place, place_of(imported.module)
+    if there in sys.stdlib_module_names:
+        return f"core imports {there}" if here == "core" and there in NOT_IN_CORE else None
+    if there in {*ORDER, "testing", "face", "_version"}:
+        return None if _is_allowed(source, there, imported) else f"{here} imports {imported.module}"
+    if there not in HOMES:
+        return f"{there} has no home"
+    return None if here in HOMES[there] else f"{here} imports {there}, which lives in {', '.join(HOMES[there])}"
+
+
+def _is_allowed(source: Source, there: str, imported: Import) -> bool:
+    here = source.place
+    if there in {here, "_version"}:
+        return True
+    if there == "testing":
+        return source.name in MAY_IMPORT_TESTING
+    if here == "testing":
+        return there in TESTING_MAY_IMPORT
+    if here == "face":
+        return there in ORDER[:-1]
+    if there == "face":
+        return here == "cli"
+    if here == "exceptions":
+        return imported.for_typing and imported.module.startswith("zkgroups.core.model")
+    return here in ORDER and ORDER.index(there) < ORDER.index(here)
+
+
+def test_the_code_keeps_to_the_architecture() -> None:
+    assert violations(ROOT) == []
+
+
+def test_the_checker_sees_every_file_of_both_packages() -> None:
+    seen = {source.name for source in sources(ROOT)}
+    assert {"zkgroups/exceptions.py", "zkgroups/core/model.py", "zkgroups/zookeeper/registry.py"} <= seen
+    assert {"zkgroups/testing/server.py", "cli/__init__.py"} <= seen
+
+
+ALLOWED = {
+    "zkgroups/exceptions.py": "if TYPE_CHECKING:\n    from .core.model import Owner",
+    "zkgroups/core/model.py": "import re\nfrom ..exceptions import InvalidNameError\nfrom .paths import join",
+    "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import model",
+    "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
+    "zkgroups/testing/plugin.py": "import pytest\nfrom zkgroups import Registry",
+    "zkgroups/__init__.py": "from ._version import VERSION\nfrom .zookeeper.registry import Registry",
+    "cli/demo.py": "import rich, click\nfrom zkgroups import Registry\nfrom zkgroups.testing import ZooKeeperServer",
+    "cli/groups.py": "from .main import main\nfrom zkgroups.core.model import Owner",
+}
+
+FORBIDDEN = [
+    ("zkgroups/exceptions.py", "from .core.model import Owner", "exceptions imports zkgroups.core.model"),
+    ("zkgroups/exceptions.py", "if TYPE_CHECKING:\n    from .core import codec", "exceptions imports zkgroups.core"),
+    ("zkgroups/core/model.py", "from ..zookeeper import bulk", "core imports zkgroups.zookeeper.bulk"),
+    ("zkgroups/core/model.py", "if TYPE_CHECKING:\n    from ..zookeeper.node import Node", "core imports zkgroups.zoo"),
+    ("zkgroups/core/model.py", "def late():\n    import time", "core imports time"),
+    ("zkgroups/core/model.py", "from logging import getLogger", "core imports logging"),
+    ("zkgroups/core/model.py", "datetime.now()", "core reads a clock"),
+    ("zkgroups/core/model.py", "import kazoo", "core imports kazoo"),
+    ("zkgroups/core/model.py", "import numpy", "numpy has no home"),
+    ("zkgroups/zookeeper/bulk.py", "from ..consumer import member", "zookeeper imports zkgroups.consumer"),
+    ("zkgroups/zookeeper/bulk.py", "from .. import testing", "zookeeper imports zkgroups.testing"),
+    ("zkgroups/zookeeper/bulk.py", "from zkgroups import Registry", "zookeeper imports zkgroups.Registry"),
+    ("zkgroups/zookeeper/bulk.py", "import zkgroups_cli.main", "zookeeper imports zkgroups_cli.main"),
+    ("zkgroups/zookeeper/bulk.py", "import threading\nthreading.Thread()", "Thread outside of"),
+    ("zkgroups/zookeeper/bulk.py", "from concurrent.futures import ThreadPoolExecutor", "ThreadPoolExecutor outside"),
+    ("zkgroups/kafka/offsets.py", "import pyspark.sql", "kafka imports pyspark"),
+    ("zkgroups/testing/server.py", "from zkgroups.consumer import member", "testing imports zkgroups.consumer"),
+    ("zkgroups/__init__.py", "from .testing import missing", "face imports zkgroups.testing"),
+    ("cli/groups.py", "import kazoo", "cli imports kazoo"),
+    ("cli/groups.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
+]
+
+
+def _plant(root: Path, name: str, code: str, *, docstring: str = '"""A file."""\n') -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(docstring + code + "\n")
+
+
+def test_what_the_architecture_allows_is_not_reported(tmp_path: Path) -> None:
+    for name, code in ALLOWED.items():
+        _plant(tmp_path, name, code)
+    assert violations(tmp_path) == []
+
+
+@pytest.mark.parametrize(("name", "code", "problem"), FORBIDDEN)
+def test_what_the_architecture_forbids_is_reported(tmp_path: Path, name: str, code: str, problem: str) -> None:
+    _plant(tmp_path, name, code)
+    [found] = violations(tmp_path)
+    assert found.startswith(f"{name}:")
+    assert problem in found
+
+
+@pytest.mark.parametrize("docstring", ["", "\n'''Too late.'''\n", "import re\n'''Too late.'''\n"])
+def test_a_file_without_a_docstring_in_its_first_line_is_reported(tmp_path: Path, docstring: str) -> None:
+    _plant(tmp_path, "zkgroups/core/model.py", "x = 1", docstring=docstring)
+    assert violations(tmp_path) == ["zkgroups/core/model.py:1: does not begin with a docstring"]

@@ -1,0 +1,54 @@
+"""The examples in the docstrings do what they show."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+import zkgroups
+from zkgroups import TopicPartition
+
+
+def _examples() -> Iterator[doctest.DocTest]:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for module in pkgutil.walk_packages(zkgroups.__path__, "zkgroups."):
+        found = importlib.import_module(module.name)
+        yield from finder.find(found, module.name, extraglobs={"TopicPartition": TopicPartition})
+
+
+EXAMPLES = [example for example in _examples() if example.examples]
+
+
+def test_examples_are_found() -> None:
+    assert "zkgroups.core.paths.parse_partition" in {example.name for example in EXAMPLES}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_does_what_it_shows(example: doctest.DocTest) -> None:
+    _run(example)
+
+
+@pytest.mark.zookeeper
+def test_the_example_of_the_whole_library_does_what_it_shows(zookeeper_hosts: str) -> None:
+    [example] = doctest.DocTestFinder(recurse=False).find(
+        zkgroups, "zkgroups", extraglobs={"zookeeper": zookeeper_hosts}
+    )
+    assert example.examples
+    _run(example)
+
+
+def test_an_example_that_shows_something_else_fails() -> None:
+    example = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "planted", None, None)
+    with pytest.raises(pytest.fail.Exception, match="Expected"):
+        _run(example)
+
+
+def _run(example: doctest.DocTest) -> None:
+    report: list[str] = []
+    doctest.DocTestRunner().run(example, out=report.append)
+    if report:
+        pytest.fail("".join(report), pytrace=False)

@@ -1,0 +1,55 @@
+"""The public names: what `zkgroups` exports, and the tree of errors as it is drawn."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import zkgroups
+from zkgroups import exceptions
+
+
+def test_all_is_sorted_and_names_nothing_twice() -> None:
+    assert zkgroups.__all__ == sorted(set(zkgroups.__all__))
+
+
+@pytest.mark.parametrize("name", zkgroups.__all__)
+def test_every_exported_name_can_be_imported(name: str) -> None:
+    assert hasattr(zkgroups, name)
+
+
+def test_every_public_class_that_the_package_imports_is_exported() -> None:
+    imported = {name for name, value in vars(zkgroups).items() if inspect.isclass(value) and not name.startswith("_")}
+    assert imported == set(zkgroups.__all__) - {"__version__"}
+
+
+def test_the_drawn_tree_of_errors_is_the_tree_of_errors() -> None:
+    assert drawn_parents(exceptions.__doc__ or "") == {
+        name: [parent.__name__ for parent in error.__bases__]
+        for name, error in vars(exceptions).items()
+        if inspect.isclass(error) and issubclass(error, Exception)
+    }
+
+
+def test_the_drawing_is_read_as_a_tree() -> None:
+    drawing = """Text above.
+
+Root
+├── A (ValueError)      words
+│   └── B               words
+└── C
+"""
+    assert drawn_parents(drawing) == {"Root": ["Exception"], "A": ["Root", "ValueError"], "B": ["A"], "C": ["Root"]}
+
+
+def drawn_parents(drawing: str) -> dict[str, list[str]]:
+    """The parents of each class, as a drawing of indented lines shows them; a foreign parent stands in brackets."""
+    above: list[str] = []
+    parents: dict[str, list[str]] = {}
+    for branch, name, foreign in re.findall(r"^([│ ├└─]*)(\w+)(?: \((\w+)\))?(?: {2,}.*)?$", drawing, re.MULTILINE):
+        depth = len(branch) // 4
+        above[depth:] = [name]
+        parents[name] = [above[depth - 1] if depth else "Exception", *([foreign] if foreign else [])]
+    return parents

@@ -1,0 +1,183 @@
+"""What the README shows is true: its commands and programs run, on a real server, and print what it says they print.
+
+Console blocks: a line that begins with `$` is a command, what follows is what it prints (`...` stands for anything).
+The commands of a block run one after the other in one shell, until one fails. Only those in NOT_RUN do not run.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from kazoo.client import KazooClient
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.testing import Server, missing
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+# They run this very test; install what is installed; need an engine.
+NOT_RUN = re.compile(r"make test|pip install .*|docker compose .*")
+INSTEAD = {"make demo": "zkgroups demo"}
+FOREGROUND = "zkgroups zookeeper"
+ADDRESS = "zk1:2181,zk2:2181/kafka"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def commands(block: str) -> list[str]:
+    return [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+
+
+def shown(block: str) -> str:
+    return "".join(line for line in block.splitlines(keepends=True) if not line.startswith("$ "))
+
+
+CONSOLE = [block for block in blocks("console") if not all(map(NOT_RUN.fullmatch, commands(block)))]
+SHELL = [block for block in CONSOLE if FOREGROUND not in commands(block)]
+PROGRAMS = [block for block in blocks("python") if "def test_" not in block]
+TESTS = [block for block in blocks("python") if "def test_" in block]
+
+
+def _environment() -> dict[str, str]:
+    """As on the machine of somebody who has just installed it."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ZKGROUPS_")}
+    return clean | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120"}
+
+
+def test_the_readme_has_something_of_everything() -> None:
+    assert SHELL
+    assert PROGRAMS
+    assert TESTS
+
+
+def test_every_command_is_run_or_known_not_to_be() -> None:
+    for block in blocks("console"):
+        for command in commands(block):
+            known = command.startswith(("zkgroups ", "export ZKGROUPS_ZOOKEEPER=")) or command in INSTEAD
+            assert known or NOT_RUN.fullmatch(command), command
+
+
+@pytest.fixture
+def hosts_with_a_group(zookeeper_hosts: str, registry: Registry) -> Iterator[str]:
+    """The group that the examples show: one partition of the topic is left over."""
+    client = KazooClient(zookeeper_hosts)
+    client.start()
+    client.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0]}}', makepath=True)
+    client.stop()
+    client.close()
+    group = registry.group("billing")
+    with group.instance("anna") as anna, group.instance("ben") as ben:
+        anna.register(["orders"])
+        ben.register(["orders"])
+        for partition, offset in enumerate((1200, 900)):
+            anna.claim(TopicPartition("orders", partition)).commit(offset)
+        yield zookeeper_hosts
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("block", SHELL, ids=lambda block: commands(block)[0])
+def test_the_commands_print_what_is_shown(block: str, hosts_with_a_group: str) -> None:
+    script = "\n".join(INSTEAD.get(command, command) for command in commands(block))
+    result = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script.replace(ADDRESS, hosts_with_a_group)],
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+    )
+    assert result.returncode == 0, result.stdout
+    if shown(block):
+        assert_printed(shown(block), result.stdout)
+
+
+def assert_printed(wanted: str, printed: str) -> None:
+    """Times and sessions differ from run to run, and the width of columns with them."""
+    texts = [re.sub(r"0x[0-9a-f]+|\d{4}-\d\d-\d\dT[0-9:]+Z", "?", text) for text in (wanted, printed)]
+    same = doctest.OutputChecker().check_output(*texts, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert same, printed
+
+
+@pytest.mark.zookeeper
+def test_the_server_in_the_foreground_prints_what_is_shown_and_ends() -> None:
+    [block] = [block for block in CONSOLE if FOREGROUND in commands(block)]
+    assert commands(block) == [FOREGROUND]
+    with subprocess.Popen(FOREGROUND.split(), env=_environment(), stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 130
+    assert_printed(shown(block), line)
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_a_program_runs(program: str, zookeeper_hosts: str) -> None:
+    assert ADDRESS in program
+    exec(compile(program.replace(ADDRESS, zookeeper_hosts), "README.md", "exec"), {})
+
+
+@pytest.mark.zookeeper
+def test_the_tests_shown_pass_and_the_fixtures_are_there(zookeeper: Server, tmp_path: Path) -> None:
+    (tmp_path / "test_shown.py").write_text("\n\n".join(TESTS))
+    environment = _environment() | {"ZKGROUPS_TEST_ZOOKEEPER": zookeeper.address}
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_shown.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert result.returncode == 0, result.stdout
+    assert " passed" in result.stdout
+
+
+def test_the_tree_shown_is_the_tree() -> None:
+    [tree] = [block for block in blocks("text") if "zkgroups/\n" in block or "zkgroups/ " in block]
+    paths: set[str] = set()
+    folder = ""
+    for line in tree.splitlines():
+        name = line.split()[0]
+        folder = folder if line.startswith(" ") else name
+        paths.add(folder + name if line.startswith(" ") else name)
+    assert all((ROOT / path).exists() for path in paths), paths
+    assert {f"zkgroups/{path.parent.name}/" for path in (ROOT / "zkgroups").glob("*/__init__.py")} <= paths
+
+
+def test_every_file_linked_is_there() -> None:
+    for target in re.findall(r"\]\((?!https?:|#)([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_make_target_named_is_there() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake (\w+)`", README)) | {"demo", "test"} <= targets
+
+
+def test_the_compose_file_publishes_on_this_machine_only_and_knows_when_a_service_is_healthy() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    for service in services.values():
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        assert service["healthcheck"]["test"]
+    assert set(services["kafka"]["depends_on"]) == services.keys() - {"kafka"}
+
+
+@pytest.mark.docker
+def test_docker_compose_accepts_the_compose_file() -> None:
+    if shutil.which("docker") is None or subprocess.run(["docker", "compose", "version"]).returncode:
+        missing("docker", "docker compose is not installed")
+    subprocess.run(["docker", "compose", "config", "--quiet"], cwd=ROOT, check=True)
