@@ -1,0 +1,53 @@
+"""What the tests of the throw-away servers share: a server for those that do not break it, and kazoo clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
+
+from zkgroups.exceptions import MissingDependencyError
+from zkgroups.testing import ZooKeeperServer, missing
+
+Clients = Callable[..., KazooClient]
+
+
+def through_restarts(address: str) -> str:
+    """
+    Hosts for a client that is to outlive a restart of a standalone server.
+
+    ZooKeeper 3.9 forgets connections made in the first milliseconds of its start: it neither answers nor closes them.
+    kazoo waits on one for the session timeout divided by the number of hosts.
+    """
+    return ",".join([address] * 10)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ZooKeeperServer]:
+    """A server that stays whole; the plugin's `zookeeper` may be somebody else's."""
+    try:
+        started = ZooKeeperServer().start()
+    except MissingDependencyError as error:
+        missing("zookeeper", str(error))
+    with started:
+        yield started
+
+
+@pytest.fixture
+def connect() -> Iterator[Clients]:
+    """Makes connected clients that come back quickly, and closes them after the test."""
+    clients: list[KazooClient] = []
+
+    def connect(hosts: str, **options: object) -> KazooClient:
+        retry = KazooRetry(max_tries=-1, delay=0.01, backoff=1, max_delay=0.05)
+        client = KazooClient(hosts, connection_retry=retry, **{"timeout": 10.0} | options)
+        clients.append(client)
+        client.start(timeout=30)
+        return client
+
+    yield connect
+    for client in clients:
+        client.stop()
+        client.close()

@@ -1,0 +1,97 @@
+"""Three servers: they elect, lose members, and take them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kazoo.exceptions import NotReadOnlyCallError
+from kazoo.protocol.states import KeeperState
+
+from zkgroups.testing import ZooKeeperEnsemble
+
+from .conftest import Clients
+from .waiting import eventually, is_alive
+
+pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[ZooKeeperEnsemble]:
+    """Every test leaves all nodes serving."""
+    with ZooKeeperEnsemble() as ensemble:
+        yield ensemble
+
+
+def test_one_leads_and_the_others_follow(ensemble: ZooKeeperEnsemble) -> None:
+    followers = ensemble.followers()
+
+    assert len(ensemble.nodes) == 3
+    assert len(followers) == 2
+    assert {ensemble.leader(), *followers} == set(ensemble.nodes)
+    assert ensemble.address == ",".join(node.address for node in ensemble.nodes)
+
+
+def test_when_the_leader_is_killed_another_is_elected_and_it_rejoins(
+    ensemble: ZooKeeperEnsemble, connect: Clients
+) -> None:
+    client = connect(ensemble.address)
+    path = client.create("/survives-", ephemeral=True, sequence=True)
+    session, leader = client.client_id, ensemble.leader()
+
+    leader.kill()
+    assert ensemble.leader() is not leader
+    assert client.retry(client.exists, path)
+    assert client.client_id == session
+
+    leader.start()
+    assert leader.mode() == "follower"
+
+
+def test_a_rolling_restart_keeps_the_session(ensemble: ZooKeeperEnsemble, connect: Clients) -> None:
+    client = connect(ensemble.address)
+    session = client.client_id
+    pids = [node.pid for node in ensemble.nodes]
+
+    for node in ensemble.nodes:
+        node.restart()
+        assert client.retry(client.exists, "/")
+
+    assert client.client_id == session
+    assert not set(pids) & {node.pid for node in ensemble.nodes}
+
+
+def test_a_suspended_leader_is_replaced(ensemble: ZooKeeperEnsemble) -> None:
+    leader = ensemble.leader()
+
+    leader.suspend()
+
+    assert ensemble.leader() is not leader
+    leader.resume()
+    assert eventually(lambda: leader.mode() == "follower", timeout=20)
+
+
+def test_a_minority_serves_reads_to_clients_that_ask_for_it(connect: Clients) -> None:
+    with ZooKeeperEnsemble(read_only=True) as ensemble:
+        connect(ensemble.address).create("/made-before")
+        survivor, *others = ensemble.nodes
+        for node in others:
+            node.kill()
+        assert eventually(lambda: survivor.mode() == "read-only", timeout=20)
+
+        client = connect(survivor.address, read_only=True)
+
+        assert client.client_state == KeeperState.CONNECTED_RO
+        assert client.exists("/made-before")
+        with pytest.raises(NotReadOnlyCallError):
+            client.create("/made-after")
+        client.stop()
+
+
+def test_leaving_ends_every_node_and_removes_the_data() -> None:
+    with ZooKeeperEnsemble(1) as ensemble:
+        (node,) = ensemble.nodes
+        pid, data_dir = node.pid, node.data_dir
+
+    assert not is_alive(pid)
+    assert not data_dir.parent.exists()

@@ -1,0 +1,98 @@
+"""Java and the jars are found, and what is missing is said in one sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zkgroups.exceptions import MissingDependencyError
+from zkgroups.testing.java import find_java, server_jars
+
+OLD = 'JAVA_VERSION="1.8.0_402"\n'
+NEW = 'JAVA_VERSION="21.0.2"\n'
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    find_java.cache_clear()
+    yield
+    find_java.cache_clear()
+
+
+def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, on_path = java(tmp_path / "home", NEW), java(tmp_path / "path", NEW)
+    monkeypatch.setenv("JAVA_HOME", str(home.parent.parent))
+    monkeypatch.setenv("PATH", str(on_path.parent))
+
+    assert find_java() == home
+
+
+def test_a_java_home_that_is_too_old_or_empty_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, on_path = java(tmp_path / "home", OLD), java(tmp_path / "path", NEW)
+    monkeypatch.setenv("JAVA_HOME", str(home.parent.parent))
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    assert find_java() == on_path
+
+    find_java.cache_clear()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    assert find_java() == on_path
+
+
+def test_a_java_without_a_release_file_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = java(tmp_path / "home", None)
+    program.write_text("""#!/bin/sh\necho 'openjdk version "17.0.9" 2023-10-17' >&2\n""")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(program.parent))
+
+    assert find_java() == program
+
+
+@pytest.mark.parametrize("release", [OLD, "nonsense\n"])
+def test_without_a_new_enough_java_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(java(tmp_path, release).parent))
+
+    with pytest.raises(MissingDependencyError, match=r"no Java 17 or newer .* install"):
+        find_java()
+
+
+def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+
+    with pytest.raises(MissingDependencyError, match=r"pip install 'zkgroups\[testing\]'"):
+        server_jars()
+
+
+def test_a_pyspark_without_the_jars_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyspark" / "jars").mkdir(parents=True)
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+
+    with pytest.raises(MissingDependencyError, match="has no zookeeper jar"):
+        server_jars()
+
+
+@pytest.mark.zookeeper
+def test_the_jars_are_few_and_all_there() -> None:
+    plain, netty = server_jars(), server_jars(netty=True)
+
+    assert len(plain) == 7
+    assert set(plain) < set(netty)
+    assert all(jar.is_file() for jar in netty)
+
+
+def java(home: Path, release: str | None) -> Path:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    if release is not None:
+        (home / "release").write_text(release)
+    return program

@@ -1,0 +1,132 @@
+"""The pytest plugin as its users have it, in pytest runs of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zkgroups.exceptions import MissingDependencyError
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True)
+def _alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZKGROUPS_REQUIRE", raising=False)
+    monkeypatch.delenv("ZKGROUPS_TEST_ZOOKEEPER", raising=False)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
+
+
+@pytest.fixture
+def _no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_java() -> Path:
+        raise MissingDependencyError("no Java: install one")
+
+    monkeypatch.setattr("zkgroups.testing.server.find_java", find_java)
+
+
+# By name and not by entry point, so that the plugin need not be installed to be tested.
+PLUGIN = ("-p", "no:zkgroups", "-p", "zkgroups.testing.plugin")
+
+
+@pytest.mark.usefixtures("_no_java")
+def test_a_server_that_cannot_be_had_skips(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(zookeeper): pass")
+
+    result = pytester.runpytest(*PLUGIN, "-rs")
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines("*zookeeper: no Java: install one")
+
+
+@pytest.mark.usefixtures("_no_java")
+@pytest.mark.parametrize("names", ["zookeeper", "spark, zookeeper"])
+def test_a_server_that_is_required_and_cannot_be_had_fails(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, names: str
+) -> None:
+    monkeypatch.setenv("ZKGROUPS_REQUIRE", names)
+    pytester.makepyfile("def test_it(zookeeper): pass")
+
+    result = pytester.runpytest(*PLUGIN)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines("zookeeper is required by ZKGROUPS_REQUIRE and missing: no Java: install one")
+
+
+def test_missing_is_for_tests_of_other_things_too(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZKGROUPS_REQUIRE", "spark")
+    pytester.makepyfile("""
+        from zkgroups.testing import missing
+
+        def test_spark(): missing("spark", "no pyspark")
+        def test_kafka(): missing("kafka", "no brokers")
+    """)
+
+    pytester.runpytest(*PLUGIN).assert_outcomes(failed=1, skipped=1)
+
+
+def test_the_marks_are_known(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.zookeeper
+        @pytest.mark.spark
+        @pytest.mark.kafka
+        @pytest.mark.docker
+        def test_it(): pass
+    """)
+
+    pytester.runpytest(*PLUGIN, "--strict-markers", "-W", "error").assert_outcomes(passed=1)
+
+
+def test_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import sys
+
+        def test_it():
+            assert not {"docker", "pyspark", "asyncio", "zkgroups.testing.server"} & set(sys.modules)
+    """)
+
+    pytester.runpytest_subprocess(*PLUGIN, "-p", "no:xdist").assert_outcomes(passed=1)
+
+
+@pytest.mark.zookeeper
+def test_each_test_has_an_empty_registry_of_its_own_on_one_server(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        seen = set()
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_it(registry, zookeeper, zookeeper_hosts, number):
+            assert list(registry) == []
+            registry.group("billing").create()
+            assert [group.name for group in registry] == ["billing"]
+            seen.add((zookeeper.address, zookeeper_hosts))
+
+        def test_seen(zookeeper):
+            assert len(seen) == 3
+            assert {address for address, _ in seen} == {zookeeper.address}
+    """)
+
+    pytester.runpytest(*PLUGIN).assert_outcomes(passed=4)
+
+
+@pytest.mark.zookeeper
+def test_every_worker_of_xdist_has_a_server_of_its_own(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_it(zookeeper, worker_id, number):
+            assert zookeeper.mode() == "standalone"
+            print(worker_id, zookeeper.address)
+    """)
+
+    result = pytester.runpytest(*PLUGIN, "-n", "2", "-rP")
+
+    result.assert_outcomes(passed=2)
+    addresses = {line for line in result.outlines if line.startswith("gw") and "127.0.0.1" in line}
+    assert len({line.split()[-1] for line in addresses}) == 2

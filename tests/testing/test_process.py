@@ -1,0 +1,170 @@
+"""A child process ends with its parent, whatever happens to the parent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zkgroups.testing import ChildProcess
+
+from .waiting import eventually, is_alive
+
+SLEEP = ["sleep", "1000"]
+# Starts a process and something beside it, tells the pid of the process, and ends or waits to be killed.
+PARENT = """
+import os, subprocess, sys, time
+from pathlib import Path
+from zkgroups.testing import ChildProcess
+
+process = ChildProcess(["sleep", "1000"], log=Path(sys.argv[1]))
+{beside}
+print(process.pid, flush=True)
+{then}
+"""
+FORKED_CHILD = """
+if os.fork() == 0:
+    os.close(1)
+    time.sleep(1000)
+    os._exit(0)
+"""
+ANOTHER_PROGRAM = "other = subprocess.Popen(['sleep', '1000'], stdout=subprocess.DEVNULL, close_fds=False)"
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[ChildProcess]:
+    with ChildProcess(SLEEP, log=tmp_path / "log") as process:
+        yield process
+
+
+@pytest.mark.parametrize("beside", ["", FORKED_CHILD, ANOTHER_PROGRAM], ids=["alone", "fork", "program"])
+def test_it_dies_when_its_parent_gets_sigkill_also_when_other_children_live_on(tmp_path: Path, beside: str) -> None:
+    code = PARENT.format(beside=beside, then="time.sleep(1000)")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, start_new_session=True
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_alive(pid)
+
+        parent.kill()
+        parent.wait()
+
+        assert eventually(lambda: not is_alive(pid), timeout=5)
+        # What the parent left behind belongs to this test.
+        end_session(parent.pid)
+
+
+def test_it_dies_when_its_parent_simply_ends(tmp_path: Path) -> None:
+    code = PARENT.format(beside="", then="")
+    parent = subprocess.run([sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, check=True)
+
+    assert eventually(lambda: not is_alive(int(parent.stdout)), timeout=5)
+
+
+def test_it_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    started: list[ChildProcess] = []
+    thread = threading.Thread(target=lambda: started.append(ChildProcess(SLEEP, log=tmp_path / "log")))
+    thread.start()
+    thread.join()
+
+    with started[0] as process:
+        assert process.wait(0.1) is None
+        assert is_alive(process.pid)
+
+
+def test_it_outlives_a_forked_child_of_its_parent(sleeper: ChildProcess) -> None:
+    child = multiprocessing.get_context("fork").Process(target=int)
+    child.start()
+    child.join()
+
+    assert sleeper.wait(0.1) is None
+
+
+def test_ctrl_c_at_the_terminal_does_not_reach_it(sleeper: ChildProcess) -> None:
+    assert os.getpgid(sleeper.pid) != os.getpgid(0)
+
+
+def test_wait_tells_the_status(tmp_path: Path) -> None:
+    assert ChildProcess(["sh", "-c", "exit 7"], log=tmp_path / "log").wait(10) == 7
+
+
+def test_a_killed_one_ends_with_the_number_of_the_signal(sleeper: ChildProcess) -> None:
+    sleeper.kill()
+
+    assert sleeper.wait(0) == 128 + signal.SIGKILL
+    assert not is_alive(sleeper.pid)
+
+
+def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
+    process = ChildProcess(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"], log=tmp_path / "log")
+    assert eventually(lambda: process.tail() == "ready")
+
+    process.stop(timeout=0.1)
+
+    assert process.wait(0) == 128 + signal.SIGKILL
+
+
+def test_a_suspended_one_hears_the_request_to_end(sleeper: ChildProcess) -> None:
+    sleeper.suspend()
+    assert sleeper.running
+
+    sleeper.stop()
+
+    assert sleeper.wait(0) == 128 + signal.SIGTERM
+
+
+def test_suspend_stops_the_process_itself(sleeper: ChildProcess) -> None:
+    sleeper.suspend()
+    assert eventually(lambda: state(sleeper.pid) == "T")
+
+    sleeper.resume()
+    assert eventually(lambda: state(sleeper.pid) == "S")
+
+
+def test_signals_to_one_that_ended_reach_nobody(tmp_path: Path) -> None:
+    process = ChildProcess(["true"], log=tmp_path / "log")
+    assert process.wait(10) == 0
+
+    process.suspend()
+    process.resume()
+    process.stop()
+    process.kill()
+
+
+def test_what_it_prints_is_kept_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("from before\n")
+    process = ChildProcess(["sh", "-c", "echo out; echo err >&2; echo last"], log=log)
+    process.wait(10)
+
+    assert process.tail() == "from before\nout\nerr\nlast"
+    assert process.tail(1) == "last"
+
+
+def test_a_program_that_is_not_there_is_told_in_the_log(tmp_path: Path) -> None:
+    process = ChildProcess(["/no/such/program"], log=tmp_path / "log")
+
+    assert process.wait(10) == 127
+    assert "/no/such/program" in process.tail()
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def end_session(leader: int) -> None:
+    for path in Path("/proc").glob("[0-9]*"):
+        pid = int(path.name)
+        try:
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue

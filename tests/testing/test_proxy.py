@@ -1,0 +1,432 @@
+"""Every way in which the proxy breaks a link, against a real client and a real server, exactly."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+
+from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, ports, probe
+
+from .conftest import Clients, through_restarts
+from .waiting import eventually
+
+pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture
+def proxy(server: ZooKeeperServer) -> Iterator[TcpProxy]:
+    with TcpProxy(server.address) as proxy:
+        yield proxy
+        # Clients that are still to be closed want an answer.
+        proxy.heal()
+
+
+@pytest.fixture
+def direct(server: ZooKeeperServer, connect: Clients) -> KazooClient:
+    """A client that sees what the server has."""
+    return connect(server.address)
+
+
+@pytest.fixture
+def client(connect: Clients, proxy: TcpProxy) -> KazooClient:
+    """A client through the proxy."""
+    return connect(proxy.address)
+
+
+@pytest.fixture
+def path(direct: KazooClient) -> str:
+    """A node for this test."""
+    return str(direct.create(f"/{uuid4().hex}"))
+
+
+def test_everything_passes_when_nothing_is_armed(client: KazooClient, direct: KazooClient, path: str) -> None:
+    data = bytes(500_000)
+
+    client.set(path, data)
+
+    assert direct.get(path)[0] == data
+    assert client.get(path)[0] == data
+
+
+def test_cut_before_request_keeps_it_from_the_server(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
+) -> None:
+    session = client.client_id
+    fault = proxy.cut_before_request()
+
+    with pytest.raises(ConnectionLoss):
+        client.create(f"{path}/new")
+
+    assert fault.fired
+    assert direct.exists(f"{path}/new") is None
+    assert client.retry(client.create, f"{path}/new")
+    assert client.client_id == session
+
+
+def test_cut_before_reply_hides_that_it_was_carried_out(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
+) -> None:
+    fault = proxy.cut_before_reply()
+
+    with pytest.raises(ConnectionLoss):
+        client.create(f"{path}/new")
+
+    assert fault.fired
+    assert direct.exists(f"{path}/new")
+
+
+def test_cut_after_reply_lets_the_answer_arrive_first(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+    for number in range(20):
+        states: list[str] = []
+        lost = threading.Event()
+        listener = heard(states, lost)
+        client.add_listener(listener)
+        fault = proxy.cut_after_reply()
+
+        assert client.retry(client.create, f"{path}/{number}")
+
+        assert fault.wait()
+        assert lost.wait(10)
+        assert states[0] == KazooState.SUSPENDED
+        client.remove_listener(listener)
+        assert eventually(lambda: client.connected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_nth_request_is_the_first_that_is_lost(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str, n: int
+) -> None:
+    proxy.cut_before_request(n)
+
+    outcomes = pipelined_creates(proxy, client, path, 6)
+
+    assert outcomes == [True] * (n - 1) + [False] * (7 - n)
+    assert sorted(direct.get_children(path)) == [str(number) for number in range(1, n)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_nth_request_is_the_last_that_is_carried_out(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str, n: int
+) -> None:
+    proxy.cut_before_reply(n)
+
+    outcomes = pipelined_creates(proxy, client, path, 6)
+
+    assert outcomes == [True] * (n - 1) + [False] * (7 - n)
+    assert sorted(direct.get_children(path)) == [str(number) for number in range(1, n + 1)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_nth_reply_is_the_last_that_arrives(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str, n: int
+) -> None:
+    proxy.cut_after_reply(n)
+
+    outcomes = pipelined_creates(proxy, client, path, 6)
+
+    assert outcomes == [True] * n + [False] * (6 - n)
+    assert sorted(direct.get_children(path)) == [str(number) for number in range(1, n + 1)]
+
+
+def test_replies_from_before_arming_do_not_count(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
+) -> None:
+    proxy.delay(0.2, direction="replies")
+    early = client.create_async(f"{path}/early")
+    assert eventually(lambda: direct.exists(f"{path}/early"))
+    proxy.cut_before_reply()
+    late = client.create_async(f"{path}/late")
+
+    assert early.get(timeout=10)
+    with pytest.raises(ConnectionLoss):
+        late.get(timeout=10)
+    assert direct.exists(f"{path}/late")
+
+
+def test_faults_add_up(proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str) -> None:
+    faults = [proxy.cut_before_reply(1), proxy.cut_before_request(2)]
+
+    for number in (1, 2):
+        with pytest.raises(ConnectionLoss):
+            client.create(f"{path}/{number}")
+        assert eventually(lambda: client.connected)
+
+    assert all(fault.fired for fault in faults)
+    assert direct.get_children(path) == ["1"]
+
+
+def test_a_fault_whose_connection_ends_first_takes_the_next_request(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
+) -> None:
+    proxy.delay(60, direction="replies")
+    fault = proxy.cut_before_reply()
+    first = client.create_async(f"{path}/1")
+    assert eventually(lambda: direct.exists(f"{path}/1"))
+    proxy.cut()
+    proxy.delay(0)
+    with pytest.raises(ConnectionLoss):
+        first.get(timeout=10)
+    assert not fault.fired
+
+    with pytest.raises(ConnectionLoss):
+        client.create(f"{path}/2")
+    assert fault.fired
+    assert direct.exists(f"{path}/2")
+
+
+def test_an_armed_fault_waits_for_its_request(proxy: TcpProxy, client: KazooClient) -> None:
+    fault = proxy.cut_before_request(2)
+
+    client.exists("/")
+
+    assert not fault.wait(0.05)
+    assert not fault.fired
+
+
+def test_faults_count_from_one(proxy: TcpProxy) -> None:
+    with pytest.raises(ValueError, match="counted from 1"):
+        proxy.cut_before_reply(0)
+
+
+def test_cut_ends_every_connection_and_clients_come_back_with_their_session(
+    proxy: TcpProxy, connect: Clients, path: str
+) -> None:
+    clients = [connect(proxy.address) for _ in range(5)]
+    sessions = [client.client_id for client in clients]
+    cuts = [threading.Event() for _ in clients]
+    for client, event in zip(clients, cuts, strict=True):
+        client.add_listener(heard([], event))
+
+    proxy.cut()
+
+    assert all(event.wait(10) for event in cuts)
+    assert all(client.retry(client.exists, path) for client in clients)
+    assert [client.client_id for client in clients] == sessions
+
+
+def test_refuse_turns_new_connections_away_and_keeps_the_old(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+    proxy.refuse()
+    newcomer = KazooClient(proxy.address)
+
+    with pytest.raises(KazooTimeoutError):
+        newcomer.start(timeout=0.3)
+    assert client.exists(path)
+    proxy.accept()
+
+    newcomer.start(timeout=10)
+    newcomer.stop()
+    newcomer.close()
+
+
+def test_delay_makes_an_answer_late_by_so_much(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+    for direction, expected in (("requests", 0.1), ("replies", 0.1), (None, 0.2)):
+        proxy.delay(0.1, direction=direction)
+        assert expected <= seconds(lambda: client.exists(path)) < expected + 5
+        proxy.delay(0)
+
+
+def test_delayed_requests_are_late_together(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+    proxy.delay(0.2, direction="requests")
+
+    def ten_in_flight() -> None:
+        for answer in [client.exists_async(path) for _ in range(10)]:
+            answer.get(timeout=10)
+
+    assert 0.2 <= seconds(ten_in_flight) < 10 * 0.2
+
+
+def test_heal_delivers_what_was_delayed(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+    proxy.delay(60)
+    answer = client.exists_async(path)
+    assert not answer.ready()
+
+    proxy.heal()
+
+    assert answer.get(timeout=5)
+
+
+def test_dropped_requests_never_reach_the_server_and_the_connection_stays(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
+) -> None:
+    proxy.drop(direction="requests")
+    before = proxy.requests
+    answer = client.create_async(f"{path}/new")
+    assert eventually(lambda: proxy.requests == before + 1)
+
+    assert client.connected
+    assert not answer.ready()
+    proxy.heal()
+
+    with pytest.raises(ConnectionLoss):
+        answer.get(timeout=10)
+    assert direct.exists(f"{path}/new") is None
+    assert client.retry(client.exists, path)
+
+
+def test_dropped_replies_belong_to_requests_that_were_carried_out(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
+) -> None:
+    proxy.drop(direction="replies")
+    answer = client.create_async(f"{path}/new")
+
+    assert eventually(lambda: direct.exists(f"{path}/new"))
+    assert not answer.ready()
+    assert client.connected
+
+
+def test_a_client_behind_a_black_hole_notices_and_its_session_expires(
+    proxy: TcpProxy, connect: Clients, direct: KazooClient, path: str
+) -> None:
+    client = connect(proxy.address, timeout=1.0)
+    client.create(f"{path}/mine", ephemeral=True)
+
+    proxy.drop()
+
+    assert eventually(lambda: direct.exists(f"{path}/mine") is None)
+    assert eventually(lambda: not client.connected)
+    proxy.heal()
+    assert eventually(lambda: client.connected)
+
+
+def test_swallowed_watch_events_never_come_and_all_else_works(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
+) -> None:
+    events: list[object] = []
+    client.get(path, watch=events.append)
+    proxy.swallow_watch_events()
+
+    direct.set(path, b"1")
+    # An answer comes after the events that happened before it.
+    assert client.get(path, watch=events.append)[0] == b"1"
+    client.handler.sleep_func(0.05)
+    assert events == []
+    proxy.heal()
+    direct.set(path, b"2")
+
+    assert eventually(lambda: len(events) == 1)
+
+
+def test_heal_disarms_faults(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+    faults = [proxy.cut_before_request(), proxy.cut_before_reply(), proxy.cut_after_reply()]
+
+    proxy.heal()
+
+    assert client.exists(path)
+    assert not any(fault.fired for fault in faults)
+
+
+def test_requests_are_counted_by_type_and_pings_are_not(
+    proxy: TcpProxy, connect: Clients, direct: KazooClient, path: str
+) -> None:
+    client = connect(proxy.address, timeout=0.5)
+    before = proxy.requests
+    client.create(f"{path}/1")
+    client.set(f"{path}/1", b"")
+    client.get(f"{path}/1")
+    client.get_children(path)
+    transaction = client.transaction()
+    transaction.create(f"{path}/2")
+    transaction.commit()
+    time.sleep(0.5)  # for some pings
+
+    assert proxy.requests - before == 5
+    assert eventually(lambda: proxy.replies == proxy.requests)
+    assert proxy.requests_by_type == {
+        Op.CREATE: 1,
+        Op.SET_DATA: 1,
+        Op.GET_DATA: 1,
+        Op.GET_CHILDREN: 1,
+        Op.MULTI: 1,
+    }
+
+
+def test_connections_are_counted(proxy: TcpProxy, connect: Clients) -> None:
+    for _ in range(3):
+        connect(proxy.address)
+
+    assert proxy.connections == 3
+
+
+def test_a_four_letter_word_passes(proxy: TcpProxy) -> None:
+    host, _, port = proxy.address.rpartition(":")
+
+    assert probe.mode(host, int(port)) == "standalone"
+
+
+def test_a_server_that_is_down_looks_down_and_comes_back(connect: Clients) -> None:
+    with ZooKeeperServer() as server, TcpProxy(server.address) as proxy:
+        client = connect(through_restarts(proxy.address))
+        session = client.client_id
+
+        server.kill()
+        assert eventually(lambda: not client.connected)
+        server.start()
+
+        assert client.retry(client.exists, "/")
+        assert client.client_id == session
+        client.stop()
+
+
+def test_close_ends_its_thread_and_can_be_called_twice(server: ZooKeeperServer) -> None:
+    before = threading.active_count()
+    proxy = TcpProxy(server.address).start()
+    host, _, port = proxy.address.rpartition(":")
+    assert threading.active_count() == before + 1
+
+    proxy.close()
+    proxy.close()
+
+    assert threading.active_count() == before
+    assert not probe.accepts(host, int(port))
+    assert ports.is_free(int(port))
+
+
+def test_close_does_not_wait_for_what_is_delayed(server: ZooKeeperServer, connect: Clients) -> None:
+    with TcpProxy(server.address) as proxy:
+        client = connect(proxy.address)
+        proxy.delay(60)
+        requests = [client.exists_async("/") for _ in range(3)]
+        assert eventually(lambda: len(client._pending) == len(requests))
+
+        assert seconds(proxy.close) < 5
+
+    client.stop()
+
+
+def test_nothing_can_be_asked_of_a_proxy_that_was_not_started() -> None:
+    with pytest.raises(RuntimeError, match="start the proxy first"):
+        TcpProxy("127.0.0.1:1").cut()
+
+
+def pipelined_creates(proxy: TcpProxy, client: KazooClient, path: str, count: int) -> list[bool]:
+    """Which of that many creates, all sent before the first arrives, were answered."""
+    proxy.delay(60, direction="requests")
+    answers = [client.create_async(f"{path}/{number}") for number in range(1, count + 1)]
+    assert eventually(lambda: len(client._pending) == count)
+    proxy.delay(0)
+    for answer in answers:
+        answer.wait(10)
+    return [answer.successful() for answer in answers]
+
+
+def heard(states: list[str], suspended: threading.Event) -> Callable[[str], None]:
+    def listener(state: str) -> None:
+        states.append(state)
+        if state == KazooState.SUSPENDED:
+            suspended.set()
+
+    return listener
+
+
+def seconds(action: Callable[[], object]) -> float:
+    began = time.monotonic()
+    action()
+    return time.monotonic() - began

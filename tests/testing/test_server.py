@@ -1,0 +1,223 @@
+"""One server: it comes up, breaks in each way, comes back the same, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.protocol.serialization import Connect
+
+from zkgroups.exceptions import ServerStartError
+from zkgroups.testing import TcpProxy, ZooKeeperServer, ports, probe
+
+from .conftest import Clients, through_restarts
+from .waiting import eventually, is_alive
+
+End = Callable[[ZooKeeperServer], None]
+
+pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture(scope="module")
+def breakable() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+def test_nothing_happens_before_start() -> None:
+    server = ZooKeeperServer()
+
+    assert not server.running
+    with pytest.raises(RuntimeError, match="start the server first"):
+        _ = server.port
+    server.close()
+
+
+def test_leaving_ends_the_process_and_removes_the_data() -> None:
+    with ZooKeeperServer() as server:
+        pid, data_dir = server.pid, server.data_dir
+        assert is_alive(pid)
+        assert data_dir.is_dir()
+
+    assert not is_alive(pid)
+    assert not data_dir.exists()
+
+
+def test_the_server_dies_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from zkgroups.testing import ZooKeeperServer;"
+        "server = ZooKeeperServer(data_dir=Path(sys.argv[1])).start();"
+        "print(server.pid, server.port, flush=True); time.sleep(1000)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid, port = map(int, parent.stdout.readline().split())
+        assert probe.mode(ports.HOST, port) == "standalone"
+
+        parent.kill()
+
+        assert eventually(lambda: not is_alive(pid))
+        assert eventually(lambda: ports.is_free(port))
+
+
+def test_a_given_data_dir_is_kept_and_can_be_served_again(tmp_path: Path, connect: Clients) -> None:
+    data_dir = tmp_path / "with a space"
+    with ZooKeeperServer(data_dir=data_dir) as server:
+        connect(server.address).create("/kept", b"1")
+        port = server.port
+
+    with ZooKeeperServer(data_dir=data_dir, port=port) as again:
+        assert again.port == port
+        assert connect(again.address).get("/kept")[0] == b"1"
+
+
+@pytest.mark.parametrize("end", [ZooKeeperServer.stop, ZooKeeperServer.kill])
+def test_a_server_started_again_has_its_port_data_and_sessions(
+    breakable: ZooKeeperServer, connect: Clients, end: End
+) -> None:
+    client = connect(through_restarts(breakable.address))
+    path = client.create("/ephemeral-", ephemeral=True, sequence=True)
+    session, address, pid = client.client_id, breakable.address, breakable.pid
+
+    end(breakable)
+    assert not breakable.running
+    assert not is_alive(pid)
+    assert breakable.mode() is None
+    breakable.start()
+
+    assert breakable.address == address
+    assert client.retry(client.exists, path)
+    assert client.client_id == session
+
+
+def test_restart_gives_another_process_on_the_same_port(breakable: ZooKeeperServer) -> None:
+    pid, port = breakable.pid, breakable.port
+
+    breakable.restart()
+
+    assert breakable.pid != pid
+    assert breakable.port == port
+    assert breakable.mode() == "standalone"
+
+
+def test_start_of_a_running_server_changes_nothing(breakable: ZooKeeperServer) -> None:
+    pid = breakable.pid
+
+    breakable.start()
+
+    assert breakable.pid == pid
+
+
+def test_a_suspended_server_answers_nothing_until_it_is_resumed(breakable: ZooKeeperServer, connect: Clients) -> None:
+    client = connect(breakable.address)
+
+    breakable.suspend()
+    answer = client.exists_async("/")
+    assert breakable.running
+    assert breakable.mode() is None
+    assert not answer.ready()
+    breakable.resume()
+
+    assert answer.get(timeout=10) is not None
+
+
+@pytest.mark.parametrize("end", [ZooKeeperServer.stop, ZooKeeperServer.kill])
+def test_a_suspended_server_can_be_ended(breakable: ZooKeeperServer, end: End) -> None:
+    breakable.suspend()
+
+    end(breakable)
+
+    assert not breakable.running
+    breakable.start()
+
+
+def test_sessions_may_last_from_two_ticks_to_five_minutes(breakable: ZooKeeperServer) -> None:
+    assert [granted_timeout(breakable, asked) for asked in (0.1, 3.0, 1000.0)] == [0.4, 3.0, 300.0]
+
+
+def test_a_short_session_expires_by_itself(breakable: ZooKeeperServer, connect: Clients) -> None:
+    watcher = connect(breakable.address)
+    with TcpProxy(breakable.address) as proxy:
+        path = connect(proxy.address, timeout=0.5).create("/short-", ephemeral=True, sequence=True)
+        proxy.refuse()
+        proxy.cut()
+
+        assert eventually(lambda: watcher.exists(path) is None, timeout=5)
+        proxy.accept()
+
+
+def test_extra_configuration_wins_over_ours() -> None:
+    config = {"4lw.commands.whitelist": "srvr,conf", "maxClientCnxns": "7"}
+    with ZooKeeperServer(config=config, jvm_options=["-Xmx64m"]) as server:
+        assert "maxClientCnxns=7" in probe.ask(ports.HOST, server.port, "conf")
+
+
+def test_a_bad_configuration_is_told_with_the_log() -> None:
+    with pytest.raises(ServerStartError, match="ended with status 2") as caught:
+        ZooKeeperServer(config={"clientPort": "abc"}).start()
+
+    assert 'NumberFormatException: For input string: "abc"' in str(caught.value)
+
+
+def test_a_corrupt_data_dir_is_told_with_the_log(tmp_path: Path) -> None:
+    (tmp_path / "version-2").mkdir()
+    (tmp_path / "version-2" / "log.1").write_bytes(random.Random(1).randbytes(100))
+
+    with pytest.raises(ServerStartError, match="FileTxnLog"):
+        ZooKeeperServer(data_dir=tmp_path).start()
+
+
+def test_jvm_options_that_java_refuses_are_told() -> None:
+    with pytest.raises(ServerStartError, match="Unrecognized option: -nonsense"):
+        ZooKeeperServer(jvm_options=["-nonsense"]).start()
+
+
+def test_a_server_that_serves_too_late_is_told_and_ended() -> None:
+    server = ZooKeeperServer()
+
+    with pytest.raises(ServerStartError, match=r"did not serve within 0\.01 s"):
+        server.start(timeout=0.01)
+
+    assert not server.running
+
+
+def test_a_given_port_that_is_taken_is_told() -> None:
+    with socket.create_server((ports.HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServerStartError, match=f"port {port} is taken"):
+            ZooKeeperServer(port=port).start()
+
+
+def test_another_port_is_chosen_when_somebody_takes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    intruders: list[socket.socket] = []
+    is_free = ports.is_free
+
+    def take_it_after_the_last_look(number: int) -> bool:
+        free = is_free(number)
+        looked_at.append(number)
+        if len(looked_at) == 2:  # once when reserved, once before the start
+            intruders.append(socket.create_server((ports.HOST, number)))
+        return free
+
+    monkeypatch.setattr(ports, "is_free", take_it_after_the_last_look)
+    with ZooKeeperServer() as server:
+        assert server.mode() == "standalone"
+        assert server.port != looked_at[1]
+        assert looked_at[0] == looked_at[1]
+
+    intruders[0].close()
+
+
+def granted_timeout(server: ZooKeeperServer, asked: float) -> float:
+    """What the server answers to a connect request; kazoo keeps only what it asked for."""
+    request = Connect(0, 0, round(asked * 1000), 0, bytes(16), False).serialize()
+    with socket.create_connection((ports.HOST, server.port)) as connection:
+        connection.sendall(len(request).to_bytes(4) + request)
+        answer, _ = Connect.deserialize(connection.recv(4096), 4)
+    return float(answer.time_out / 1000)

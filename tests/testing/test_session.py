@@ -1,0 +1,123 @@
+"""A session that was ended is gone at the server, and its client hears of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kazoo.protocol.states import KazooState
+
+from zkgroups.testing import Sasl, TcpProxy, ZooKeeperServer, expire_session
+
+from .conftest import Clients
+from .waiting import eventually
+
+pytestmark = pytest.mark.zookeeper
+
+
+def test_the_ephemeral_nodes_are_gone_when_it_returns(server: ZooKeeperServer, connect: Clients) -> None:
+    victim, other = connect(server.address), connect(server.address)
+    for _ in range(20):
+        path = victim.retry(victim.create, "/mine-", ephemeral=True, sequence=True)
+
+        expire_session(victim)
+
+        assert other.exists(path) is None
+        assert eventually(lambda: victim.connected)
+
+
+def test_the_client_hears_suspended_then_lost_then_connected(server: ZooKeeperServer, connect: Clients) -> None:
+    victim = connect(server.address)
+    session = victim.client_id[0]
+    heard: list[str] = []
+    victim.add_listener(heard.append)
+
+    expire_session(victim)
+
+    assert eventually(lambda: KazooState.CONNECTED in heard)
+    assert heard[-2:] == [KazooState.LOST, KazooState.CONNECTED]
+    assert victim.client_id[0] != session
+
+
+@pytest.mark.filterwarnings("ignore:No chroot path exists")
+def test_it_works_through_a_chroot_that_does_not_exist(server: ZooKeeperServer, connect: Clients) -> None:
+    victim = connect(f"{server.address}/no/such/chroot")
+    heard: list[str] = []
+    victim.add_listener(heard.append)
+
+    expire_session(victim)
+
+    assert eventually(lambda: KazooState.LOST in heard)
+
+
+def test_it_can_go_around_a_proxy_that_lets_nobody_through(server: ZooKeeperServer, connect: Clients) -> None:
+    other = connect(server.address)
+    with TcpProxy(server.address) as proxy:
+        victim = connect(proxy.address)
+        path = victim.create("/mine-", ephemeral=True, sequence=True)
+        proxy.refuse()
+
+        expire_session(victim, address=server.address)
+
+        assert other.exists(path) is None
+        proxy.heal()
+
+
+def test_an_earlier_session_of_a_client_that_is_not_connected_can_be_ended(
+    server: ZooKeeperServer, connect: Clients
+) -> None:
+    other = connect(server.address)
+    with TcpProxy(server.address) as proxy:
+        victim = connect(proxy.address)
+        path = victim.create("/mine-", ephemeral=True, sequence=True)
+        session = victim.client_id
+        proxy.refuse()
+        proxy.cut()
+        assert eventually(lambda: not victim.connected)
+
+        with pytest.raises(ValueError, match="no session"):
+            expire_session(victim)
+        expire_session(victim, client_id=session, address=server.address)
+
+        assert other.exists(path) is None
+        proxy.heal()
+
+
+def test_a_session_that_is_gone_already_is_no_error(server: ZooKeeperServer, connect: Clients) -> None:
+    victim = connect(server.address)
+    session = victim.client_id
+    expire_session(victim)
+
+    expire_session(victim, client_id=session)
+
+
+def test_a_client_that_comes_back_at_once_does_not_save_its_session(server: ZooKeeperServer, connect: Clients) -> None:
+    victims = [connect(server.address) for _ in range(10)]
+    sessions = [victim.client_id[0] for victim in victims]
+
+    for victim in victims:
+        expire_session(victim)
+
+    assert eventually(lambda: all(victim.connected for victim in victims))
+    assert not set(sessions) & {victim.client_id[0] for victim in victims}
+
+
+def test_a_client_with_a_login_is_expired_with_it(connect: Clients) -> None:
+    login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": 'se"cret'}
+    with ZooKeeperServer(sasl=Sasl({"alice": 'se"cret'}, enforce=True)) as server:
+        assert Path(server.data_dir, "jaas.conf").stat().st_mode & 0o777 == 0o600
+        victim, other = (connect(server.address, sasl_options=dict(login)) for _ in range(2))
+        path = victim.create("/mine", ephemeral=True)
+
+        expire_session(victim)
+
+        assert other.exists(path) is None
+        for client in (victim, other):
+            client.stop()
+
+
+def test_without_a_server_it_gives_up_in_time(server: ZooKeeperServer, connect: Clients) -> None:
+    victim = connect(server.address)
+
+    with pytest.raises(TimeoutError, match=r"was not ended within 0\.2 s"):
+        expire_session(victim, address="127.0.0.1:1", timeout=0.2)

@@ -1,0 +1,200 @@
+"""The official ZooKeeper image in a container, with the face of `ZooKeeperServer`.
+
+Only an engine on this machine is used, and only an image that is there already: no test run pulls one by surprise.
+The container stays when its server is stopped or killed, with its data, and is removed with them by `close`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Self
+
+from zkgroups.exceptions import MissingDependencyError, ServerStartError
+
+from . import ports, probe
+from .configuration import LONGEST_SESSION
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.containers import Container
+
+IMAGE = "zookeeper:3.9"
+LABEL = "org.zkgroups.testing"
+
+_SOCKET = "unix:///var/run/docker.sock"
+_PATIENCE = 0.3
+_IMAGE_TIMEOUT = 5
+_POLL = 0.02
+_CLIENT_PORT = "2181/tcp"
+
+
+def engine_with_image(image: str = IMAGE) -> bool:
+    """Whether a Docker engine on this machine answers at once and has the image."""
+    # Asked first: importing docker takes longer than finding nobody there.
+    if not _engine_answers():
+        return False
+    try:
+        import docker
+        from docker.errors import DockerException
+    except ImportError:
+        return False
+    try:
+        engine = docker.from_env(timeout=_IMAGE_TIMEOUT)
+        try:
+            engine.images.get(image)
+        finally:
+            engine.close()
+    except (DockerException, OSError):
+        return False
+    return True
+
+
+class ZooKeeperContainer:
+    """A standalone server in a container; `tick_time` is in seconds."""
+
+    def __init__(self, *, image: str = IMAGE, tick_time: float = 0.2) -> None:
+        self._image = image
+        self._tick_time = tick_time
+        self._port: ports.ReservedPort | None = None
+        self._engine: DockerClient | None = None
+        self._container: Container | None = None
+        self._owner = os.getpid()
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as a client takes it."""
+        return f"{ports.HOST}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """The port on this machine; it stays the same from one start to the next."""
+        if self._port is None:
+            raise RuntimeError("start the server first")
+        return self._port.number
+
+    @property
+    def running(self) -> bool:
+        """Whether the server has not ended; a suspended one runs."""
+        return self._container is not None and self._status() in ("running", "paused")
+
+    def mode(self) -> str | None:
+        """`standalone`, or None while it does not serve."""
+        return probe.mode(ports.HOST, self.port)
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines of the server's log."""
+        return self._started().logs(tail=lines).decode(errors="replace")
+
+    def start(self, *, timeout: float = 60.0) -> Self:
+        """Start it and return when it serves; a running one stays as it is."""
+        if self._container is None:
+            self._create()
+        self._started().start()
+        deadline = time.monotonic() + timeout
+        while self.mode() is None:
+            if not self.running or time.monotonic() > deadline:
+                raise ServerStartError(f"the container of {self._image} does not serve:\n{self.log_tail()}")
+            time.sleep(_POLL)
+        return self
+
+    def stop(self) -> None:
+        """Ask it to end; sessions go on when it is started again in time."""
+        self.resume()
+        self._started().stop(timeout=5)
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        self.resume()
+        if self.running:
+            self._started().kill()
+            self._started().wait(timeout=10)
+
+    def suspend(self) -> None:
+        """Let it stand still: it keeps its connections and answers nothing."""
+        self._started().pause()
+
+    def resume(self) -> None:
+        """Let a suspended server run on."""
+        if self._status() == "paused":
+            self._started().unpause()
+
+    def restart(self, *, timeout: float = 60.0) -> None:
+        """Stop and start it, with the same port and the same data."""
+        self.stop()
+        self.start(timeout=timeout)
+
+    def close(self) -> None:
+        """Remove the container and its data."""
+        # A forked child that unwinds its copy of the `with` must not take the parent's server away.
+        if os.getpid() != self._owner:
+            return
+        if self._container is not None:
+            self._container.remove(force=True, v=True)
+            self._container = None
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+        if self._port is not None:
+            self._port.release()
+            self._port = None
+
+    def _create(self) -> None:
+        try:
+            import docker
+        except ImportError as error:
+            raise MissingDependencyError("containers need docker: pip install 'zkgroups[testing]'") from error
+        self._engine = docker.from_env()
+        self._port = ports.reserve()
+        # Not removed by the engine when it ends (auto_remove): a killed server must come back with its data.
+        self._container = self._engine.containers.create(
+            self._image,
+            environment=self._environment(),
+            ports={_CLIENT_PORT: (ports.HOST, self._port.number)},
+            labels={LABEL: str(os.getpid())},
+        )
+
+    def _environment(self) -> dict[str, str]:
+        session_bounds = (round(2 * self._tick_time * 1000), round(LONGEST_SESSION * 1000))
+        return {
+            "ZOO_TICK_TIME": str(round(self._tick_time * 1000)),
+            "ZOO_MAX_CLIENT_CNXNS": "0",
+            "ZOO_ADMINSERVER_ENABLED": "false",
+            "ZOO_CFG_EXTRA": "minSessionTimeout={} maxSessionTimeout={} forceSync=no".format(*session_bounds),
+        }
+
+    def _started(self) -> Container:
+        if self._container is None:
+            raise RuntimeError("start the server first")
+        return self._container
+
+    def _status(self) -> str:
+        container = self._started()
+        container.reload()
+        return container.status
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _engine_answers() -> bool:
+    scheme, _, path = os.environ.get("DOCKER_HOST", _SOCKET).partition("://")
+    # A container on another machine would publish its port there.
+    if scheme != "unix":
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_PATIENCE)
+        try:
+            connection.connect(path)
+            connection.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
+            return b" 200 " in connection.recv(64)
+        except OSError:
+            return False

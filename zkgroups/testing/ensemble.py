@@ -1,0 +1,163 @@
+"""Several real ZooKeeper servers on loopback that form one ensemble, each of which can be broken on its own.
+
+    with ZooKeeperEnsemble() as ensemble:
+        client = KazooClient(ensemble.address)
+        ensemble.leader().kill()
+
+Leaving the `with` ends all of them and removes their data.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from zkgroups.exceptions import ServerStartError
+
+from . import ports
+from .server import PORT_TAKEN, ZooKeeperServer
+
+_ATTEMPTS = 3
+_POLL = 0.01
+# In seconds: how long a member may take to fetch the data, and how long a leader hears nothing from one before it
+# goes on without it. Short, so that a suspended member is soon noticed; long enough for a busy machine.
+_INIT_LIMIT = 10.0
+_SYNC_LIMIT = 2.0
+_READ_ONLY_OPTIONS = ("-Dreadonlymode.enabled=true",)
+# Without these, ZooKeeper 3.9 refuses every session in read-only mode, old and new.
+_READ_ONLY_CONFIG = {"localSessionsEnabled": "true", "localSessionsUpgradingEnabled": "true"}
+
+
+class ZooKeeperEnsemble:
+    """
+    `size` servers, in `nodes`; each can be stopped, killed, suspended and restarted as a `ZooKeeperServer`.
+
+    With `read_only` a node without a quorum serves reads to clients that ask for it. Sessions are local then: one ends
+    with its connection to a node, until it has made an ephemeral node. The other options are those of
+    `ZooKeeperServer`, for every node.
+    """
+
+    def __init__(
+        self,
+        size: int = 3,
+        *,
+        tick_time: float = 0.2,
+        read_only: bool = False,
+        config: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = (),
+        jars: Sequence[Path] | None = None,
+    ) -> None:
+        self._size = size
+        self._tick_time = tick_time
+        self._config = (_READ_ONLY_CONFIG if read_only else {}) | dict(config or {})
+        self._jvm_options = (*(_READ_ONLY_OPTIONS if read_only else ()), *jvm_options)
+        self._jars = jars
+        self._nodes: tuple[ZooKeeperServer, ...] = ()
+        self._reserved: list[ports.ReservedPort] = []
+        self._directory: Path | None = None
+        self._owner = os.getpid()
+
+    @property
+    def nodes(self) -> tuple[ZooKeeperServer, ...]:
+        """The servers, whether they run or not."""
+        return self._nodes
+
+    @property
+    def address(self) -> str:
+        """The hosts string for a client, with every node."""
+        return ",".join(node.address for node in self._nodes)
+
+    def leader(self, *, timeout: float = 30.0) -> ZooKeeperServer:
+        """The node that leads; while an election goes on, this waits for its end."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            for node in self._nodes:
+                if node.mode() == "leader":
+                    return node
+            time.sleep(_POLL)
+        raise ServerStartError(f"no node was elected leader within {timeout} s")
+
+    def followers(self) -> tuple[ZooKeeperServer, ...]:
+        """The nodes that follow a leader now."""
+        return tuple(node for node in self._nodes if node.mode() == "follower")
+
+    def start(self, *, timeout: float = 60.0) -> Self:
+        """Start all nodes and return when each serves."""
+        for attempt in range(_ATTEMPTS):
+            self._build()
+            try:
+                self._start_nodes(timeout)
+                break
+            except ServerStartError as error:
+                self.close()
+                if attempt + 1 == _ATTEMPTS or PORT_TAKEN not in str(error):
+                    raise
+        return self
+
+    def close(self) -> None:
+        """End all nodes and remove their data."""
+        # A forked child that unwinds its copy of the `with` must not take the parent's servers away.
+        if os.getpid() != self._owner:
+            return
+        for node in self._nodes:
+            node.kill()
+        for port in self._reserved:
+            port.release()
+        self._reserved.clear()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _build(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="zkgroups-ensemble-"))
+        config = self._members() | self._config
+        self._nodes = tuple(self._node(number, config) for number in range(1, self._size + 1))
+
+    def _members(self) -> dict[str, str]:
+        members = {
+            f"server.{number}": f"{ports.HOST}:{self._reserve()}:{self._reserve()}"
+            for number in range(1, self._size + 1)
+        }
+        return members | {"initLimit": self._ticks(_INIT_LIMIT), "syncLimit": self._ticks(_SYNC_LIMIT)}
+
+    def _node(self, number: int, config: Mapping[str, str]) -> ZooKeeperServer:
+        assert self._directory is not None
+        data_dir = self._directory / f"node{number}"
+        data_dir.mkdir()
+        (data_dir / "myid").write_text(str(number))
+        return ZooKeeperServer(
+            tick_time=self._tick_time,
+            data_dir=data_dir,
+            port=self._reserve(),
+            config=config,
+            jvm_options=self._jvm_options,
+            jars=self._jars,
+        )
+
+    def _start_nodes(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for node in self._nodes:
+            node.launch()
+        for node in self._nodes:
+            node.wait_until_serving(timeout=deadline - time.monotonic())
+
+    def _reserve(self) -> int:
+        self._reserved.append(ports.reserve())
+        return self._reserved[-1].number
+
+    def _ticks(self, seconds: float) -> str:
+        return str(max(2, round(seconds / self._tick_time)))
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

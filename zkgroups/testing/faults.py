@@ -1,0 +1,137 @@
+"""What a proxy shall do to which frame: the rules alone, without sockets.
+
+Faults count requests from the moment they are armed, over all connections. One that waits for a reply waits for the
+reply to the very request it counted, so replies still on their way from before do not matter; and what the client has
+sent after that request is held back, so that the request is the last one the server saw.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Hashable
+from enum import Enum, auto
+from typing import Literal
+
+from .frames import Frame, Xid
+
+Direction = Literal["requests", "replies"]
+DIRECTIONS: tuple[Direction, ...] = ("requests", "replies")
+
+
+class Verdict(Enum):
+    """What becomes of a frame, the gravest last."""
+
+    PASS = auto()
+    PASS_AS_LAST = auto()  # no later request may follow it
+    PASS_AND_CUT = auto()
+    IGNORE = auto()  # it vanishes, and nobody can tell
+    LOSE = auto()  # it vanishes, and the connection is out of step from here on
+    CUT = auto()  # once the requests before it are answered
+
+
+class Moment(Enum):
+    """When an armed fault cuts the connection."""
+
+    BEFORE_REQUEST = auto()
+    BEFORE_REPLY = auto()
+    AFTER_REPLY = auto()
+
+
+class Fault:
+    """An armed fault, to wait for."""
+
+    def __init__(self, moment: Moment, n: int) -> None:
+        if n < 1:
+            raise ValueError(f"requests are counted from 1, not {n}")
+        self._moment = moment
+        self._remaining = n
+        self._awaited: tuple[Hashable, int] | None = None
+        self._fired = threading.Event()
+
+    @property
+    def fired(self) -> bool:
+        """Whether its frame has come; the cut follows at once."""
+        return self._fired.is_set()
+
+    def wait(self, timeout: float = 10.0) -> bool:
+        """Wait until it has fired; False when it has not after `timeout` seconds."""
+        return self._fired.wait(timeout)
+
+    def _on_request(self, link: Hashable, xid: int) -> Verdict:
+        if self._remaining == 0:
+            return Verdict.PASS
+        self._remaining -= 1
+        if self._remaining > 0:
+            return Verdict.PASS
+        if self._moment is Moment.BEFORE_REQUEST:
+            self._fired.set()
+            return Verdict.CUT
+        self._awaited = (link, xid)
+        return Verdict.PASS_AS_LAST
+
+    def _on_reply(self, link: Hashable, xid: int) -> Verdict:
+        if self._awaited != (link, xid):
+            return Verdict.PASS
+        self._awaited = None
+        self._fired.set()
+        return Verdict.CUT if self._moment is Moment.BEFORE_REPLY else Verdict.PASS_AND_CUT
+
+    def _on_closed(self, link: Hashable) -> None:
+        if self._awaited is not None and self._awaited[0] == link:
+            # The reply will never come: the next request takes its place.
+            self._awaited = None
+            self._remaining = 1
+
+
+class Faults:
+    """All rules in force; it also keeps the counts."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.replies = 0
+        self.by_type: Counter[int] = Counter()
+        self.clear()
+
+    def clear(self) -> None:
+        """Take back every rule; the counts stay."""
+        self.refusing = False
+        self.swallowing_watch_events = False
+        self.dropping: set[Direction] = set()
+        self.delays: dict[Direction, float] = dict.fromkeys(DIRECTIONS, 0.0)
+        self._armed: list[Fault] = []
+
+    def arm(self, moment: Moment, n: int) -> Fault:
+        """Begin to count."""
+        fault = Fault(moment, n)
+        self._armed.append(fault)
+        return fault
+
+    def on_request(self, link: Hashable, frame: Frame) -> Verdict:
+        """What becomes of a frame from the client."""
+        if frame.ordinary:
+            self.requests += 1
+            self.by_type[frame.op or 0] += 1
+        return self._judge("requests", link, frame)
+
+    def on_reply(self, link: Hashable, frame: Frame) -> Verdict:
+        """What becomes of a frame from the server."""
+        if frame.ordinary:
+            self.replies += 1
+        if frame.xid == Xid.WATCH_EVENT and self.swallowing_watch_events:
+            return Verdict.IGNORE
+        return self._judge("replies", link, frame)
+
+    def on_closed(self, link: Hashable) -> None:
+        """A connection is gone, and with it the replies it owed."""
+        for fault in self._armed:
+            fault._on_closed(link)
+
+    def _judge(self, direction: Direction, link: Hashable, frame: Frame) -> Verdict:
+        if direction in self.dropping:
+            return Verdict.LOSE
+        if frame.xid is None or not frame.ordinary:
+            return Verdict.PASS
+        ask = Fault._on_request if direction == "requests" else Fault._on_reply
+        verdicts = [ask(fault, link, frame.xid) for fault in self._armed]
+        return max(verdicts, key=lambda verdict: verdict.value, default=Verdict.PASS)

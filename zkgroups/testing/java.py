@@ -1,0 +1,94 @@
+"""Where Java and the server's jars come from: any Java 17 on this machine, and the jars inside the installed pyspark.
+
+pyspark carries a complete ZooKeeper 3.9, so a real server needs no further download. Of its three hundred jars a server
+needs seven: fewer jars start faster. pyspark is looked up, never imported, because importing it takes a second.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+from zkgroups.exceptions import MissingDependencyError
+
+OLDEST_JAVA = 17
+
+_SERVER_JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "metrics-core", "snappy-java")
+# Without a logger the server fails in silence. The small one in log4j-api costs 0.07 s of start-up, log4j-core 0.2 s.
+_LOGGING_JARS = ("log4j-slf4j2-impl", "log4j-api")
+# For TLS; the code for logins loads the classes of TLS, too.
+_NETTY_JARS = (
+    "netty-buffer",
+    "netty-codec-base",
+    "netty-common",
+    "netty-handler",
+    "netty-resolver",
+    "netty-transport",
+    "netty-transport-classes-epoll",
+    "netty-transport-native-unix-common",
+)
+
+
+@functools.cache
+def find_java() -> Path:
+    """The `java` of `JAVA_HOME`, else the one on the `PATH`; the first that is new enough."""
+    for java in _candidates():
+        if _version(java) >= OLDEST_JAVA:
+            return java
+    raise MissingDependencyError(
+        f"no Java {OLDEST_JAVA} or newer was found in JAVA_HOME or on the PATH: "
+        f"install one, on Debian and Ubuntu `apt install openjdk-{OLDEST_JAVA}-jre-headless`"
+    )
+
+
+def server_jars(*, netty: bool = False) -> tuple[Path, ...]:
+    """The jars of a ZooKeeper server, from the installed pyspark; `netty` for one with TLS or logins."""
+    names = _SERVER_JARS + _LOGGING_JARS + (_NETTY_JARS if netty else ())
+    folder = _pyspark_jars()
+    return tuple(_jar(folder, name) for name in names)
+
+
+def _candidates() -> list[Path]:
+    home = os.environ.get("JAVA_HOME")
+    found = (shutil.which("java", path=str(Path(home, "bin"))) if home else None, shutil.which("java"))
+    return [Path(java) for java in found if java]
+
+
+def _version(java: Path) -> int:
+    """The feature release of this java (8, 17, 21), or 0 where it cannot be told."""
+    # Nearly every Java has a file that says so, and reading it saves starting a JVM just to ask.
+    release = java.resolve().parent.parent / "release"
+    text = release.read_text(errors="replace") if release.is_file() else _version_output(java)
+    match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else 0
+
+
+def _version_output(java: Path) -> str:
+    try:
+        return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _pyspark_jars() -> Path:
+    spec = find_spec("pyspark")
+    for place in (spec and spec.submodule_search_locations) or ():
+        if (folder := Path(place, "jars")).is_dir():
+            return folder
+    raise MissingDependencyError(
+        "the ZooKeeper server comes with pyspark, which is not installed: pip install 'zkgroups[testing]'"
+    )
+
+
+def _jar(folder: Path, name: str) -> Path:
+    found = sorted(folder.glob(f"{name}-[0-9]*.jar"))
+    if not found:
+        raise MissingDependencyError(
+            f"the installed pyspark has no {name} jar: pip install --upgrade 'zkgroups[testing]'"
+        )
+    return found[-1]

@@ -1,0 +1,152 @@
+"""One connection through the proxy: two sockets, and in each direction a reader and a queue.
+
+The reader notes when a frame came; the frame waits in the queue for the delay in force, so frames behind one another
+are late together, not one after the other. What becomes of it is decided when its turn comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from .faults import Direction, Faults, Verdict
+from .frames import Frame, read_frames
+
+Arrival = tuple[float, Frame]
+Queue = asyncio.Queue[Arrival | None]
+
+_PASSING = (Verdict.PASS, Verdict.PASS_AS_LAST, Verdict.PASS_AND_CUT)
+
+
+class Changes:
+    """Wakes what waits for the rules to change."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def announce(self) -> None:
+        """The rules are others now."""
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def wait(self, timeout: float) -> None:
+        """Wait for a change, but no longer than this."""
+        try:
+            await asyncio.wait_for(self._event.wait(), timeout)
+        except TimeoutError:
+            return
+
+
+class Link:
+    """A client's connection and the one to the server that goes with it."""
+
+    def __init__(self, client: asyncio.StreamWriter, faults: Faults, changes: Changes) -> None:
+        self._client = client
+        self._server: asyncio.StreamWriter | None = None
+        self._faults = faults
+        self._changes = changes
+        self._is_cut = False
+        self._lost_frames = False
+        # No request is passed on any more, because a fault wants it so.
+        self._is_mute = False
+        self._cut_when_answered = False
+        self._unanswered = 0
+
+    async def run(self, reader: asyncio.StreamReader, host: str, port: int) -> None:
+        """Connect to the server and pass on frames until one side ends the connection or it is cut."""
+        try:
+            answers, self._server = await asyncio.open_connection(host, port)
+        except OSError:
+            self.cut()
+        else:
+            if self._is_cut:  # meanwhile
+                self._server.transport.abort()
+            else:
+                await self._pass_on(reader, answers, self._server)
+        finally:
+            self._faults.on_closed(self)
+
+    def cut(self) -> None:
+        """End it now, on both sides; what was not yet passed on is lost."""
+        self._is_cut = True
+        self._client.transport.abort()
+        if self._server is not None:
+            self._server.transport.abort()
+        # At once, before the client comes back and is counted; and what is being delayed need not wait.
+        self._faults.on_closed(self)
+        self._changes.announce()
+
+    def heal(self) -> None:
+        """Go on as if nothing had been; a connection that lost frames cannot, and is cut."""
+        if self._lost_frames:
+            self.cut()
+        self._is_mute = False
+
+    async def _pass_on(
+        self, requests: asyncio.StreamReader, replies: asyncio.StreamReader, server: asyncio.StreamWriter
+    ) -> None:
+        to_server: Queue = asyncio.Queue()
+        to_client: Queue = asyncio.Queue()
+        readers = [asyncio.create_task(_read(requests, to_server)), asyncio.create_task(_read(replies, to_client))]
+        writers = [
+            asyncio.create_task(self._write("requests", to_server, server, self._judge_request)),
+            asyncio.create_task(self._write("replies", to_client, self._client, self._judge_reply)),
+        ]
+        await asyncio.wait(writers, return_when=asyncio.FIRST_COMPLETED)
+        self._client.close()
+        server.close()
+        for task in readers + writers:
+            task.cancel()
+        await asyncio.gather(*readers, *writers, return_exceptions=True)
+
+    async def _write(
+        self, direction: Direction, queue: Queue, writer: asyncio.StreamWriter, judge: Callable[[Frame], Verdict]
+    ) -> None:
+        while (arrival := await queue.get()) is not None:
+            came, frame = arrival
+            await self._delay(direction, came)
+            if self._is_cut or not self._act(judge(frame), frame, writer):
+                return
+            try:
+                await writer.drain()
+            except ConnectionError:
+                return
+
+    async def _delay(self, direction: Direction, came: float) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._is_cut and (left := came + self._faults.delays[direction] - loop.time()) > 0:
+            await self._changes.wait(left)
+
+    def _act(self, verdict: Verdict, frame: Frame, writer: asyncio.StreamWriter) -> bool:
+        """Do it; whether the connection goes on."""
+        if verdict is Verdict.LOSE:
+            self._lost_frames = True
+        elif verdict in _PASSING:
+            writer.write(frame.data)
+        self._is_cut = self._is_cut or verdict in (Verdict.CUT, Verdict.PASS_AND_CUT)
+        return not self._is_cut
+
+    def _judge_request(self, frame: Frame) -> Verdict:
+        if self._is_mute:
+            return Verdict.LOSE
+        verdict = self._faults.on_request(self, frame)
+        self._is_mute = verdict in (Verdict.PASS_AS_LAST, Verdict.CUT)
+        self._unanswered += frame.ordinary and verdict in _PASSING
+        if verdict is Verdict.CUT and self._unanswered:
+            self._cut_when_answered = True
+            return Verdict.LOSE
+        return verdict
+
+    def _judge_reply(self, frame: Frame) -> Verdict:
+        verdict = self._faults.on_reply(self, frame)
+        self._unanswered -= frame.ordinary
+        if self._cut_when_answered and not self._unanswered and verdict is Verdict.PASS:
+            return Verdict.PASS_AND_CUT
+        return verdict
+
+
+async def _read(reader: asyncio.StreamReader, queue: Queue) -> None:
+    loop = asyncio.get_running_loop()
+    async for frame in read_frames(reader):
+        queue.put_nowait((loop.time(), frame))
+    queue.put_nowait(None)

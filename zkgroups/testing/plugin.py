@@ -1,0 +1,63 @@
+"""The pytest plugin: marks, a ZooKeeper server for the run, and a fresh registry for each test.
+
+Everybody who has zkgroups installed loads this file with every pytest run: nothing is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from zkgroups import Registry
+
+    from .choose import Server
+
+_MARKS = {
+    "zookeeper": "needs a ZooKeeper server",
+    "spark": "needs pyspark and Java",
+    "kafka": "needs Kafka brokers",
+    "docker": "needs a Docker engine",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, meaning in _MARKS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}; see zkgroups.testing.missing")
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[Server]:
+    """A ZooKeeper server for the whole run (one per worker of pytest-xdist): see `zkgroups.testing.zookeeper`."""
+    from zkgroups.exceptions import MissingDependencyError
+
+    from . import choose
+    from .require import missing
+
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(choose.zookeeper())
+        except MissingDependencyError as error:
+            missing("zookeeper", str(error))
+        yield server
+
+
+@pytest.fixture
+def zookeeper_hosts(zookeeper: Server) -> Iterator[str]:
+    """The server's address with a fresh chroot for this test."""
+    from .choose import fresh_chroot
+
+    with fresh_chroot(zookeeper) as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def registry(zookeeper_hosts: str) -> Iterator[Registry]:
+    """A registry on a chroot of its own."""
+    from zkgroups import Registry
+
+    with Registry.connect(zookeeper_hosts) as registry:
+        yield registry

@@ -1,0 +1,281 @@
+"""One real ZooKeeper server on a loopback port, to start, break and throw away.
+
+    with ZooKeeperServer() as server:
+        client = KazooClient(server.address)
+
+A server keeps its port and its data from one start to the next, so a stopped, killed or suspended one comes back as
+the same server. Leaving the `with` ends it and removes its data, unless the data directory was given.
+
+A client that reconnects in the first milliseconds of a start may be left waiting: ZooKeeper 3.9 then neither answers
+nor closes the connection. kazoo waits for the session timeout divided by its number of hosts, so a client that shall
+keep its session through a restart does well to name the address several times.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self, TypeVar
+
+from zkgroups.exceptions import ServerStartError
+
+from . import ports, probe
+from .configuration import Listen, Sasl, Tls, jaas, zoo_cfg
+from .java import find_java, server_jars
+from .process import ChildProcess
+
+_MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+# A third of the usual start-up time and half of the memory; the heap only takes what a large tree needs.
+_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
+# For the logger that comes with our jars: the reason of a failure, and no word about itself.
+_LOG_OPTIONS = (
+    "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
+    "-Dlog4j2.StatusLogger.level=OFF",
+    "-Dorg.apache.logging.log4j.simplelog.level=WARN",
+    "-Dorg.apache.logging.log4j.simplelog.showdatetime=true",
+)
+PORT_TAKEN = "Address already in use"
+_PORT_ATTEMPTS = 5
+_POLL = 0.005
+
+T = TypeVar("T")
+
+
+class ZooKeeperServer:
+    """
+    A standalone server, or one member of an ensemble when `config` makes it one.
+
+    `tick_time` is in seconds: sessions expire in steps of it, and the shortest lasts two. `data_dir` and `port` are
+    chosen when not given. `config` adds lines to zoo.cfg and overrides ours. `jars` is the class path of another
+    ZooKeeper version, with a logger of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        tick_time: float = 0.2,
+        data_dir: Path | None = None,
+        port: int | None = None,
+        config: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = (),
+        jars: Sequence[Path] | None = None,
+        tls: Tls | None = None,
+        sasl: Sasl | None = None,
+    ) -> None:
+        self._tick_time = tick_time
+        self._given_data_dir = data_dir
+        self._given_port = port
+        self._config = dict(config or {})
+        self._jvm_options = tuple(jvm_options)
+        self._jars = jars
+        self._tls = tls
+        self._sasl = sasl
+        self._data_dir: Path | None = None
+        self._reserved: list[ports.ReservedPort] = []
+        self._port: int | None = None
+        self._secure_port: int | None = None
+        self._process: ChildProcess | None = None
+        self._served = False
+        self._owner = os.getpid()
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as a client takes it."""
+        return f"{ports.HOST}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """The port for plain connections."""
+        return _started(self._port)
+
+    @property
+    def secure_address(self) -> str:
+        """`host:port` for TLS."""
+        return f"{ports.HOST}:{_started(self._secure_port)}"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the server keeps its data, its configuration and its log."""
+        return _started(self._data_dir)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server."""
+        return _started(self._process).pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended; a suspended one runs."""
+        return self._process is not None and self._process.running
+
+    def mode(self) -> str | None:
+        """`standalone`, `leader`, `follower` or `read-only`; None while it does not serve."""
+        return probe.mode(ports.HOST, self.port) if self.running else None
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines of the server's log."""
+        return _started(self._process).tail(lines)
+
+    def start(self, *, timeout: float = 30.0) -> Self:
+        """Start it and return when it serves; a running one stays as it is."""
+        try:
+            self._start(timeout)
+        except BaseException:
+            self.kill()
+            if not self._served:
+                self.close()
+            raise
+        return self
+
+    def launch(self) -> None:
+        """Start the process and do not wait for it; a member of an ensemble serves only when others do."""
+        if self.running:
+            return
+        java = str(find_java())
+        jars = self._jars or server_jars(netty=bool(self._tls or self._sasl))
+        self._make_data_dir()
+        self._choose_ports()
+        config = self._write_configuration()
+        command = [java, *self._options(), "-cp", os.pathsep.join(map(str, jars)), _MAIN_CLASS, str(config)]
+        self._process = ChildProcess(command, log=self.data_dir / "server.log")
+
+    def wait_until_serving(self, *, timeout: float = 30.0) -> None:
+        """Return when it serves; an error with the end of its log when it ends or `timeout` has passed."""
+        process = _started(self._process)
+        deadline = time.monotonic() + timeout
+        while not self._serves():
+            status = process.wait(_POLL)
+            if status is not None:
+                raise ServerStartError(f"{self} ended with status {status}; the end of its log:\n{process.tail()}")
+            if time.monotonic() > deadline:
+                raise ServerStartError(f"{self} did not serve within {timeout} s; its log:\n{process.tail()}")
+        self._served = True
+
+    def stop(self) -> None:
+        """Ask it to end; sessions go on when it is started again in time."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+
+    def suspend(self) -> None:
+        """Let it stand still: it keeps its connections and answers nothing."""
+        _started(self._process).suspend()
+
+    def resume(self) -> None:
+        """Let a suspended server run on."""
+        _started(self._process).resume()
+
+    def restart(self, *, timeout: float = 30.0) -> None:
+        """Stop and start it, with the same port and the same data."""
+        self.stop()
+        self.start(timeout=timeout)
+
+    def close(self) -> None:
+        """End it for good and remove its data, unless the data directory was given."""
+        # A forked child that unwinds its copy of the `with` must not take the parent's server away.
+        if os.getpid() != self._owner:
+            return
+        if self._given_data_dir is None:
+            self.kill()
+            self._remove_data()
+        else:
+            self.stop()
+        self._release_ports()
+
+    def _start(self, timeout: float) -> None:
+        for attempt in range(_PORT_ATTEMPTS):
+            self.launch()
+            try:
+                self.wait_until_serving(timeout=timeout)
+                break
+            except ServerStartError as error:
+                if attempt + 1 == _PORT_ATTEMPTS or not self._may_change_port(error):
+                    raise
+                self.kill()
+                self._release_ports()
+
+    def _serves(self) -> bool:
+        if self.mode() is None:
+            return False
+        return self._secure_port is None or probe.accepts(ports.HOST, self._secure_port)
+
+    def _make_data_dir(self) -> None:
+        if self._data_dir is None:
+            self._data_dir = self._given_data_dir or Path(tempfile.mkdtemp(prefix="zkgroups-"))
+        self._data_dir.mkdir(parents=True, exist_ok=True)
+
+    def _remove_data(self) -> None:
+        if self._data_dir is not None:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
+            self._data_dir = None
+
+    def _choose_ports(self) -> None:
+        if self._port is None:
+            self._port = self._given_port or self._reserve()
+            self._secure_port = self._reserve() if self._tls else None
+        if not ports.is_free(self._port):
+            raise ServerStartError(f"port {self._port} is taken by another program")
+
+    def _reserve(self) -> int:
+        self._reserved.append(ports.reserve())
+        return self._reserved[-1].number
+
+    def _release_ports(self) -> None:
+        for port in self._reserved:
+            port.release()
+        self._reserved.clear()
+        self._port = self._secure_port = None
+
+    def _may_change_port(self, error: ServerStartError) -> bool:
+        # Once clients know the port, it stays.
+        return self._given_port is None and not self._served and PORT_TAKEN in str(error)
+
+    def _write_configuration(self) -> Path:
+        if self._sasl is not None:
+            self._write_secret("jaas.conf", jaas(self._sasl))
+        text = zoo_cfg(
+            data_dir=self.data_dir.absolute(),
+            listen=Listen(ports.HOST, self.port, self._secure_port),
+            tick_time=self._tick_time,
+            tls=self._tls,
+            sasl=self._sasl,
+            extra=self._config,
+        )
+        path = self.data_dir.absolute() / "zoo.cfg"
+        path.write_text(text)
+        return path
+
+    def _write_secret(self, name: str, text: str) -> None:
+        path = self.data_dir / name
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        path.write_text(text)
+
+    def _options(self) -> tuple[str, ...]:
+        logging = () if self._jars else _LOG_OPTIONS
+        login = (f"-Djava.security.auth.login.config={self.data_dir.absolute() / 'jaas.conf'}",) if self._sasl else ()
+        return (*_JVM_OPTIONS, *logging, *login, *self._jvm_options)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<ZooKeeperServer {ports.HOST}:{self._port or '(no port yet)'}>"
+
+
+def _started(value: T | None) -> T:
+    """What exists only once the server was started."""
+    if value is None:
+        raise RuntimeError("start the server first")
+    return value
