@@ -50,6 +50,23 @@ class ZkgroupsException(Exception):
     retriable: ClassVar[bool] = False
     """Whether the same call may succeed later without anything being changed by the caller."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Restored as it was, not made anew from its message: errors come back from Spark's workers and pools."""
+        return (_restored, (type(self), self.args), self.__dict__)
+
+
+def _restored(kind: type[ZkgroupsException], args: tuple[object, ...]) -> ZkgroupsException:
+    return kind.__new__(kind, *args)
+
+
+def _shown(value: object) -> str:
+    """What the caller passed, short enough for a message."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out numbers of thousands of digits
+        return f"a {type(value).__name__} too long to show"
+    return text if len(text) <= 200 else f"{text[:196]}..."
+
 
 class InvalidInputError(ZkgroupsException, ValueError):
     """Something the caller passed is not acceptable; nothing was sent."""
@@ -59,7 +76,7 @@ class InvalidNameError(InvalidInputError):
     """A group, topic, partition or instance id that cannot be the name of one znode."""
 
     def __init__(self, kind: str, name: object, reason: str) -> None:
-        super().__init__(f"{kind} {name!r} {reason}")
+        super().__init__(f"{kind} {_shown(name)} {reason}")
         self.kind = kind
         self.name = name
 
@@ -68,7 +85,7 @@ class InvalidOptionError(InvalidInputError):
     """An option whose value is outside its bounds."""
 
     def __init__(self, option: str, value: object, reason: str) -> None:
-        super().__init__(f"{option} is {value!r}, but {reason}")
+        super().__init__(f"{option} is {_shown(value)}, but {reason}")
         self.option = option
         self.value = value
 

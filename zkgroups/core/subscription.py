@@ -14,14 +14,14 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"}
 
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
-# What Java's and Python's regular expressions may both have, and mean the same by; the rest of what Java refuses, Python
-# refuses too. They part where `{` stands for itself, at named groups, comments, back references, and sets within sets.
+# What regular expressions of Java and of Python may both have, and mean the same by. They part where `{` stands for
+# itself, at named groups, comments, references and sets within sets; what else Java refuses, Python refuses too.
 _PORTABLE = re.compile(
     r"""
     (?:\(\?[ims]+\))?
     (?: [^\\\[({*+?]
       | [*+?]
-      | \{[0-9]{1,9}(?:,(?:[0-9]{1,9})?)?\}
+      | \{[0-9]{1,9}\}
       | \((?:\?(?:[:=!>]|<[=!])|(?!\?))
       | \\(?:[bBdDwWsS]|[^a-zA-Z0-9])
       | \[\^?+(?:(?!--|&&|\|\||~~)[^\\\[\]]|\\(?:[dDwWsS]|[^a-zA-Z0-9]))++\]
@@ -51,7 +51,7 @@ def check_expression(expression: object) -> str:
     try:
         expression.encode()
         re.compile(regex)
-    except (re.error, UnicodeEncodeError, OverflowError, RecursionError) as error:
+    except (re.error, UnicodeEncodeError, RecursionError) as error:
         raise InvalidOptionError("topic pattern", expression, f"it is no regular expression: {str(error)!a}") from error
     return expression
 

@@ -1,0 +1,224 @@
+"""The errors: one tree, a sentence that names the thing, and the same error after a journey to another process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from zkgroups import exceptions
+from zkgroups.core.model import CommittedOffset, MalformedNode, Owner, TopicPartition
+from zkgroups.core.paths import check_group
+from zkgroups.exceptions import (
+    AlreadyClaimedError,
+    AlreadyRegisteredError,
+    ClaimedByOtherError,
+    ClaimTimeout,
+    GroupExistsError,
+    GroupInUseError,
+    GroupNotFoundError,
+    InterruptedDeleteError,
+    InvalidNameError,
+    InvalidOptionError,
+    MalformedNodeError,
+    NoPermissionError,
+    NotClaimedError,
+    NotRegisteredError,
+    OffsetConflictError,
+    OffsetOutOfRangeError,
+    OffsetWouldGoBackError,
+    ZkgroupsException,
+)
+
+AT = TopicPartition("orders", 3)
+OWNER = Owner(AT, "other-0", 0x1A, 1795255170109)
+BROKEN = MalformedNode("/consumers/billing/owners/orders/3", b"\xff", "not UTF-8", session=0x1A)
+
+BUILT = [
+    (InvalidNameError("group", "a/b", "contains a slash"), "group 'a/b' contains a slash"),
+    (InvalidOptionError("offset", -1, "it must be more"), "offset is -1, but it must be more"),
+    (GroupNotFoundError("billing"), "there is no group 'billing'"),
+    (NotRegisteredError("billing", "me"), "instance 'me' is not registered in group 'billing'"),
+    (NotClaimedError(AT), "orders/3 is not claimed by this instance"),
+    (NotClaimedError(AT, "was taken away"), "orders/3 was taken away"),
+    (GroupInUseError("billing", []), "group 'billing' is in use by an instance that has just registered"),
+    (GroupInUseError("billing", ["a", "b", "c"]), "group 'billing' is in use by a, b, c"),
+    (GroupInUseError("billing", ["a", "b", "c", "d", "e"]), "group 'billing' is in use by a, b, c and 2 more"),
+    (GroupExistsError("billing"), "group 'billing' exists already"),
+    (
+        OffsetWouldGoBackError("billing", AT, 9, 5),
+        "offset of orders/3 in group 'billing' is 9 and would go back to 5",
+    ),
+    (OffsetOutOfRangeError(AT, 9, 1, 5), "offset 9 of orders/3 is outside 1 to 5"),
+    (
+        InterruptedDeleteError("billing", ["orders"], "somebody registered"),
+        "group 'billing' is partly deleted, 1 topics are left whole: somebody registered",
+    ),
+    (
+        AlreadyRegisteredError("billing", "me", 0x1A),
+        "instance 'me' is already registered in group 'billing' by session 0x1a",
+    ),
+    (AlreadyClaimedError(AT), "orders/3 is already claimed by this instance"),
+    (
+        ClaimedByOtherError(AT, OWNER),
+        "orders/3 is claimed by 'other-0' of session 0x1a since 2026-11-21T09:59:30Z",
+    ),
+    (
+        ClaimedByOtherError(AT, BROKEN),
+        "orders/3 is claimed by a node that cannot be read, "
+        "/consumers/billing/owners/orders/3 of session 0x1a (not UTF-8)",
+    ),
+    (OffsetConflictError(AT, None), "offset of orders/3 was changed by somebody else and is gone"),
+    (
+        OffsetConflictError(AT, CommittedOffset("billing", AT, 7)),
+        "offset of orders/3 was changed by somebody else and is now 7",
+    ),
+    (
+        OffsetConflictError(AT, MalformedNode("/o", b"x", "no number")),
+        "offset of orders/3 was changed by somebody else and is now b'x'",
+    ),
+    (NoPermissionError("/consumers/billing"), "no permission on /consumers/billing"),
+    (
+        ClaimTimeout(AT, OWNER, 2.5),
+        "orders/3 was not free within 2.5 s: claimed by 'other-0' of session 0x1a since 2026-11-21T09:59:30Z",
+    ),
+    (
+        ClaimTimeout(AT, None, 30.0),
+        "orders/3 was not free within 30 s: claimed by somebody who keeps coming back",
+    ),
+    (
+        MalformedNodeError(BROKEN),
+        "/consumers/billing/owners/orders/3 cannot be read: not UTF-8 (b'\\xff')",
+    ),
+]
+
+OF_A_SENTENCE_ONLY = [
+    kind
+    for kind in vars(exceptions).values()
+    if isinstance(kind, type) and issubclass(kind, ZkgroupsException) and "__init__" not in vars(kind)
+]
+
+ERRORS = [error for error, _ in BUILT] + [kind("orders/3 did not work") for kind in OF_A_SENTENCE_ONLY]
+
+
+def named(error: object) -> str:
+    return type(error).__name__
+
+
+def same(error: ZkgroupsException, other: ZkgroupsException) -> bool:
+    return type(other) is type(error) and str(other) == str(error) and vars(other) == vars(error)
+
+
+@pytest.mark.parametrize(("error", "message"), BUILT, ids=[named(error) for error, _ in BUILT])
+def test_an_error_says_in_one_sentence_what_it_is_about(error: ZkgroupsException, message: str) -> None:
+    assert str(error) == message
+
+
+def test_every_kind_of_error_is_built_here() -> None:
+    kinds = {kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert {type(error) for error in ERRORS} == kinds
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=named)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_is_the_same_after_pickling(error: ZkgroupsException, protocol: int) -> None:
+    error.__cause__ = ValueError("not carried, as with every exception of Python")
+    assert same(error, pickle.loads(pickle.dumps(error, protocol)))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=named)
+def test_an_error_can_be_copied(error: ZkgroupsException) -> None:
+    assert same(error, copy.copy(error))
+    assert same(error, copy.deepcopy(error))
+
+
+def test_a_note_on_an_error_is_carried_too() -> None:
+    error = GroupNotFoundError("billing")
+    error.add_note("and deregistering failed")
+    assert pickle.loads(pickle.dumps(error)).__notes__ == ["and deregistering failed"]
+
+
+def test_an_error_of_a_subclass_that_somebody_else_wrote_is_carried() -> None:
+    error = SubclassedError("billing", extra=5)
+    assert same(error, pickle.loads(pickle.dumps(error)))
+
+
+class SubclassedError(GroupNotFoundError):
+    def __init__(self, group: str, *, extra: int) -> None:
+        super().__init__(group)
+        self.extra = extra
+
+
+def test_an_error_comes_out_of_a_process_pool() -> None:
+    with (
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+        pytest.raises(InvalidNameError, match="contains a slash") as caught,
+    ):
+        pool.submit(check_group, "a/b").result(timeout=60)
+    assert (caught.value.kind, caught.value.name) == ("group", "a/b")
+
+
+def test_an_error_carries_what_a_caller_needs() -> None:
+    assert ClaimedByOtherError(AT, OWNER).owner is OWNER
+    assert ClaimTimeout(AT, OWNER, 2.5).timeout == 2.5
+    assert OffsetConflictError(AT, None).found is None
+    assert MalformedNodeError(BROKEN).path == BROKEN.path
+    assert MalformedNodeError(BROKEN).data == BROKEN.data
+    assert GroupInUseError("billing", ["a"]).instances == ("a",)
+    assert InterruptedDeleteError("billing", ["orders"], "x").left == ("orders",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["a" * 10**6, "a\n\x1b[2J/", "\ud800", "אב/\u202e", b"\x00" * 10**6, pytest.param(10**5000, id="huge"), [[]] * 999],
+)
+def test_what_the_caller_passed_fits_into_a_message(value: object) -> None:
+    for error in (InvalidNameError("group", value, "is bad"), InvalidOptionError("offset", value, "it is bad")):
+        assert len(str(error)) < 300
+        assert str(error).isprintable()
+        str(error).encode()
+    assert InvalidNameError("group", value, "is bad").name == value
+
+
+def test_a_wrong_argument_is_a_value_error_too() -> None:
+    assert isinstance(InvalidNameError("group", "", "is empty"), ValueError)
+    assert isinstance(InvalidOptionError("timeout", -1, "no"), ValueError)
+
+
+def test_only_what_may_succeed_unchanged_later_is_retriable() -> None:
+    retriable = {named(error) for error in ERRORS if error.retriable}
+    assert retriable == {
+        "ConflictError",
+        "AlreadyRegisteredError",
+        "ClaimedByOtherError",
+        "OffsetConflictError",
+        "UnavailableError",
+        "NotConnectedError",
+        "ReadOnlyError",
+        "SessionLostError",
+        "ClaimTimeout",
+    }
+
+
+def test_the_tree_at_the_top_of_the_file_is_the_tree_that_is() -> None:
+    """Each line of the drawing hangs below the nearest one above it that is drawn less deep."""
+    drawn: dict[str, str | None] = {}
+    above: list[str] = []
+    assert exceptions.__doc__ is not None
+    for branch, name in re.findall(
+        r"^([│├└─ ]*)([A-Z]\w+(?:Exception|Error|Timeout))", exceptions.__doc__, re.MULTILINE
+    ):
+        depth = len(branch) // 4
+        above = above[:depth]
+        drawn[name] = above[-1] if above else None
+        above.append(name)
+    actual = {
+        name: next((base.__name__ for base in kind.__bases__ if issubclass(base, ZkgroupsException)), None)
+        for name, kind in vars(exceptions).items()
+        if isinstance(kind, type) and issubclass(kind, ZkgroupsException)
+    }
+    assert drawn == actual

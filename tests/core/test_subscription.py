@@ -1,0 +1,120 @@
+"""Which topics a registration means, as the Scala client reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from zkgroups.core.codec import encode_registration
+from zkgroups.core.model import Pattern, Registration
+from zkgroups.core.subscription import check_expression, subscribed_topics, topic_expression
+from zkgroups.exceptions import InvalidInputError, InvalidOptionError
+
+from . import old_clients
+from .strategies import EXPRESSIONS, TOPICS
+
+KAFKA = ["__consumer_offsets", "__transaction_state", "orders", "orders.v2", "refunds", "Orders"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("orders", "orders"),
+        ("orders, refunds.*", "orders|refunds.*"),
+        (" a , b ", "a|b"),
+        ("\t\r\na\x00\x1f", "a"),
+        ("a\tb", "a\tb"),
+        ('"a,b"', "a|b"),
+        ("''\"a'\"", "a"),
+        ("a'b", "a'b"),
+        ('" a "', "a"),
+        ("\u00a0a", "\u00a0a"),  # Java's trim knows no blanks but those up to the space
+        ("", ""),
+        ("','", "|"),
+    ],
+)
+def test_an_expression_becomes_the_one_that_scala_makes_of_it(expression: str, expected: str) -> None:
+    assert topic_expression(expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expression", "expected"),
+    [
+        ("white_list", "orders", {"orders"}),
+        ("white_list", "orders.*", {"orders", "orders.v2"}),
+        ("white_list", "refunds,orders", {"orders", "refunds"}),
+        ("white_list", "rder", set()),
+        ("white_list", "(?i)orders", {"orders", "Orders"}),
+        ("white_list", ".*", {"orders", "orders.v2", "refunds", "Orders"}),
+        ("white_list", "__consumer_offsets", set()),
+        ("white_list", "", set()),
+        ("black_list", "orders.*", {"refunds", "Orders"}),
+        ("black_list", "nothing", {"orders", "orders.v2", "refunds", "Orders"}),
+        ("black_list", ".*", set()),
+        ("black_list", "rder", {"orders", "orders.v2", "refunds", "Orders"}),
+    ],
+)
+def test_a_list_chooses_whole_names_and_never_kafka_s_own_topics(
+    pattern: str, expression: str, expected: set[str]
+) -> None:
+    registration = Registration({expression: 2}, Pattern(pattern))
+    assert subscribed_topics(registration, KAFKA) == dict.fromkeys(expected, 2)
+
+
+def test_a_static_subscription_names_its_topics_whether_they_exist_or_not() -> None:
+    registration = Registration({"orders": 1, "gone": 2, "__consumer_offsets": 1, "a.*": 1})
+    assert subscribed_topics(registration, KAFKA) == registration.streams
+
+
+def test_of_several_expressions_the_first_counts() -> None:
+    registration = Registration({"refunds": 1, "orders": 2}, Pattern.WHITE_LIST)
+    assert subscribed_topics(registration, KAFKA) == {"refunds": 1}
+    registration = Registration({"refunds": 1, "orders": 2}, Pattern.BLACK_LIST)
+    assert "refunds" not in subscribed_topics(registration, KAFKA)
+
+
+@pytest.mark.parametrize("pattern", list(Pattern))
+def test_an_empty_subscription_counts_for_nothing(pattern: Pattern) -> None:
+    assert subscribed_topics(Registration({}, pattern), KAFKA) == {}
+
+
+@given(
+    expression=EXPRESSIONS,
+    streams=st.integers(1, 9),
+    pattern=st.sampled_from([Pattern.WHITE_LIST, Pattern.BLACK_LIST]),
+    topics=st.lists(TOPICS | st.sampled_from(["a", "b", "t6", "ab", *KAFKA]), unique=True),
+)
+def test_a_pattern_of_ours_means_the_same_topics_to_scala(
+    expression: str, streams: int, pattern: Pattern, topics: list[str]
+) -> None:
+    registration = Registration({expression: streams}, pattern)
+    try:
+        data = encode_registration(registration)
+    except InvalidInputError:
+        assume(False)
+    reading = old_clients.scala_registration(data, jackson=True)
+    expected = old_clients.scala_topics(reading, topics, lambda regex, topic: bool(re.fullmatch(regex, topic)))
+    assert subscribed_topics(registration, topics) == expected
+
+
+@given(expression=EXPRESSIONS)
+def test_an_expression_that_is_accepted_compiles_for_java_and_for_python(expression: str) -> None:
+    try:
+        check_expression(expression)
+    except InvalidOptionError:
+        return
+    old_clients.JavaPattern(topic_expression(expression))
+    re.compile(topic_expression(expression))
+    json.dumps(expression, ensure_ascii=False).encode()
+
+
+def test_an_absurdly_long_expression_is_checked_at_once() -> None:
+    check_expression("a|" * 20_000)
+    for expression in ("(" * 50_000, "[" * 50_000, "a" * 50_000 + "{", "\\." * 50_000 + "\\", "[a-z]" * 20_000 + "["):
+        with pytest.raises(InvalidOptionError) as caught:
+            check_expression(expression)
+        assert len(str(caught.value)) < 500
