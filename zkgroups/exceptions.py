@@ -186,7 +186,8 @@ class AlreadyRegisteredError(ConflictError):
     """The id is registered already, by another session or by another object of this one."""
 
     def __init__(self, group: str, instance: str, session: int) -> None:
-        super().__init__(f"instance {instance!r} is already registered in group {group!r} by session {session:#x}")
+        holder = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}"
+        super().__init__(f"instance {instance!r} is already registered in group {group!r} by {holder}")
         self.group = group
         self.instance = instance
         self.session = session

@@ -60,7 +60,7 @@ REFUSED = {
     "too long in bytes, not in letters": "é" * (MAX_NAME_BYTES // 2 + 1),
 }
 
-NOT_TEXT = [None, 5, True, 1.5, b"billing", ["a"], ("a",), object()]
+NOT_TEXT = [None, 5, True, 1.5, b"billing", ["a"], ("a",), pytest.param(object(), id="an object")]
 
 CARRIED = {
     "spaces": " a  b ",

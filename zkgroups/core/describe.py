@@ -7,6 +7,7 @@ States of a group, as anybody can see them:
     PreparingRebalance   instances, but nothing is owned
     CompletingRebalance  partly owned
     Stable               every partition of every subscribed topic is owned by a living instance
+    Unknown              registrations, owners or topics are there that we may not read
 
 and of an instance:
 
@@ -23,7 +24,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from .model import CommittedOffset, MalformedNode, Owner, Registration, TopicPartition
+from .model import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, TopicPartition
+from .paths import GroupPaths
 from .subscription import subscribed_topics
 
 
@@ -35,6 +37,7 @@ class GroupState(StrEnum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
+    UNKNOWN = "Unknown"
 
 
 class InstanceState(StrEnum):
@@ -188,6 +191,9 @@ def _wanted(view: GroupView, topics: set[str]) -> set[TopicPartition]:
 def _group_state(view: GroupView, living: _Living, unowned: tuple[TopicPartition, ...]) -> GroupState:
     if not view.exists:
         return GroupState.DEAD
+    offsets = GroupPaths(view.group).offsets
+    if any(isinstance(node, DeniedNode) and not node.path.startswith(offsets) for node in view.malformed):
+        return GroupState.UNKNOWN
     if not view.instances:
         return GroupState.EMPTY
     if not living:

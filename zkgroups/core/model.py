@@ -92,7 +92,7 @@ class MalformedNode:
     @property
     def holder(self) -> str:
         """How to name the one who holds a partition by this node."""
-        return f"a node that cannot be read, {self.path} of session {self.session:#x} ({self.reason})"
+        return f"a node that cannot be read, {self.path} of session {session_hex(self.session)} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Owner:
     @property
     def holder(self) -> str:
         """How a message names the owner."""
-        return f"{self.id!r} of session {self.session:#x} since {utc(self.claimed_ms)}"
+        return f"{self.id!r} of session {session_hex(self.session)} since {utc(self.claimed_ms)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,15 @@ class Broker:
     host: str | None
     port: int | None
     endpoints: tuple[str, ...] = ()
+
+
+def session_hex(session: int) -> str:
+    """A session id as ZooKeeper's own tools print it; as a Java long it may be negative.
+
+    >>> session_hex(-1)
+    '0xffffffffffffffff'
+    """
+    return f"{session & 0xFFFF_FFFF_FFFF_FFFF:#x}"
 
 
 def utc(ms: int) -> str:

@@ -15,7 +15,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from ..core.model import DeniedNode
 from ..exceptions import NoPermissionError
-from .errors import LOSSES
+from .deadline import Deadline
+from .errors import LOSSES, translate
 from .handle import Handle
 from .node import Node
 
@@ -50,20 +51,23 @@ def _pipelined(handle: Handle, paths: Iterable[str], ask: Callable[[str], Any]) 
 
 
 def _answer(handle: Handle, ask: Callable[[str], Any], path: str, answer: Any) -> tuple[str, Any]:
+    deadline = handle.deadline()
     try:
-        return path, answer.get(timeout=handle.timeout)
+        return path, answer.get(timeout=deadline.remaining)
     except NoNodeError:
         return path, None
     except NoAuthError:
         return path, _denied(path)
-    except (*LOSSES, ConnectionClosedError, SessionExpiredError, KazooTimeoutError):
-        return path, _again(handle, ask, path)
+    except KazooTimeoutError as error:
+        raise translate(error, path) from error
+    except (*LOSSES, ConnectionClosedError, SessionExpiredError):
+        return path, _again(handle, ask, path, deadline)
 
 
-def _again(handle: Handle, ask: Callable[[str], Any], path: str) -> Any:
+def _again(handle: Handle, ask: Callable[[str], Any], path: str, deadline: Deadline) -> Any:
     """The connection was lost with the question: ask once more, patiently."""
     try:
-        return handle.session.call(lambda: ask(path), path, handle.deadline())
+        return handle.session.call(lambda: ask(path), path, deadline)
     except NoPermissionError:
         return _denied(path)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-import math
+import re
 import socket
+import ssl
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.hosts import collect_hosts
-from kazoo.protocol.serialization import CloseInstance
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionClosedRequireSaslError
+from kazoo.protocol.serialization import SASL, Auth, CloseInstance
 from kazoo.retry import KazooRetry
 
 from ..core.paths import check_name
@@ -51,6 +53,10 @@ class Digest:
     user: str
     password: str = field(repr=False)
 
+    def __post_init__(self) -> None:
+        if not self.user or ":" in self.user:
+            raise InvalidOptionError("user", self.user, "a name of the digest scheme has no colon, and is not empty")
+
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
@@ -71,18 +77,32 @@ class Tls:
     verify_hostname: bool = True
 
 
+# A name that cannot be one, such as `zk..example`, would end kazoo's thread instead of not being resolved.
+_SERVER: Final = re.compile(
+    r"(?:[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?"
+    r"|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?\])"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
 def check_hosts(hosts: object) -> str:
     """Return a hosts string such as `zk1:2181,zk2:2181/kafka`, or refuse it."""
     if not isinstance(hosts, str) or not hosts.strip():
         raise InvalidOptionError("zookeeper", hosts, "it must be like host:port,host:port/chroot")
+    servers, _, chroot = hosts.strip().partition("/")
+    for server in servers.split(","):
+        found = _SERVER.fullmatch(server.strip())
+        if found is None or not 0 < int(found["port"] or 2181) < 65536:
+            raise InvalidOptionError(
+                "zookeeper",
+                hosts,
+                f"it must be like host:port,host:port/chroot ({server.strip()!r} is no host and port)",
+            )
     try:
-        found, chroot = collect_hosts(hosts)
-        for name in (chroot or "/").strip("/").split("/") if chroot and chroot != "/" else ():
+        for name in chroot.rstrip("/").split("/") if chroot.rstrip("/") else ():
             check_name("chroot", name)
-    except (ValueError, InvalidNameError) as error:
+    except InvalidNameError as error:
         raise InvalidOptionError("zookeeper", hosts, f"it must be like host:port,host:port/chroot ({error})") from error
-    if any(not host.isascii() or " " in host for host, _ in found):
-        raise InvalidOptionError("zookeeper", hosts, "it names a host that cannot be one")
     return hosts.strip().rstrip("/")
 
 
@@ -90,8 +110,6 @@ def check_session_timeout(seconds: object) -> float:
     """Return a session time-out that makes sense; a very short one is warned of."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SESSION_TIMEOUT:
         raise InvalidOptionError("session_timeout", seconds, f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} s")
-    if math.isnan(seconds):
-        raise InvalidOptionError("session_timeout", seconds, "it must be a number")
     if seconds < SHORT_SESSION_TIMEOUT:
         warnings.warn(
             f"a session of {seconds:g} s ends at the first long pause; {SHORT_SESSION_TIMEOUT:g} s or more is safer",
@@ -113,8 +131,9 @@ def connect(
     """A kazoo client that is connected and authenticated; the options are those of `Registry.connect`."""
     deadline = Deadline.after("timeout", timeout)
     log = _ConnectionLog()
+    hosts = check_hosts(hosts)
     client = KazooClient(
-        hosts=check_hosts(hosts),
+        hosts=hosts,
         timeout=check_session_timeout(session_timeout),
         read_only=read_only,
         logger=log,
@@ -124,6 +143,8 @@ def connect(
         sasl_options=_sasl_options(auth),
         **_tls_options(tls),
     )
+    share_time(client, timeout)
+    log_in_cleanly(client)
     session = Session.of(client)  # before it connects, so that it hears what the server grants
     with _stopped_on_error(client):
         _start(client, hosts, deadline, log)
@@ -151,15 +172,90 @@ def _tls_options(tls: Tls | None) -> dict[str, Any]:
             raise InvalidOptionError(option, str(file), "there is no such file")
     if tls.key is not None and tls.certificate is None:
         raise InvalidOptionError("tls key", str(tls.key), "it needs the certificate it belongs to")
+    _check_readable(tls)
     return {
         "use_ssl": True,
         "ca": None if tls.ca is None else str(tls.ca),
         "certfile": None if tls.certificate is None else str(tls.certificate),
         # kazoo ignores a certificate that comes without a key, in silence; one file may hold both
         "keyfile": None if tls.certificate is None else str(tls.key or tls.certificate),
-        "keyfile_password": tls.key_password,
+        "keyfile_password": tls.key_password or "",  # without one OpenSSL would ask at the terminal
         "check_hostname": tls.verify_hostname,
     }
+
+
+def _check_readable(tls: Tls) -> None:
+    """Refuse files that cannot be used: kazoo would try them again and again, until the time is over."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    option, file = "tls ca", tls.ca
+    try:
+        if tls.ca is not None:
+            context.load_verify_locations(tls.ca)
+        option, file = "tls certificate", tls.certificate
+        if tls.certificate is not None:
+            context.load_cert_chain(tls.certificate, tls.key, password=tls.key_password or "")
+    except OSError as error:  # every error of TLS is one
+        raise InvalidOptionError(option, str(file), f"it cannot be used: {error.strerror or error}") from error
+
+
+SHORTEST_ATTEMPT: Final = 1.0
+LONGEST_ATTEMPT: Final = 5.0
+
+
+def share_time(client: Any, timeout: float) -> None:
+    """Give each host its share of the time, so that one that is silent does not keep us from the next.
+
+    kazoo waits for one host as long as a session lasts, which is too long where it is the first of several, and too
+    short for any where the session is. And a server that has just been started may forget a connection it accepted.
+    """
+    share = min(timeout, client._session_timeout / 1000) / len(client.hosts)
+    patience = min(max(share, SHORTEST_ATTEMPT), LONGEST_ATTEMPT)
+    make, invoke = client.handler.create_connection, client._connection._invoke
+
+    def create_connection(address: Any, **options: Any) -> Any:
+        return make(address, **options | {"timeout": patience})
+
+    def invoke_patiently(_timeout: float, request: Any, xid: int | None = None) -> Any:
+        return invoke(patience, request, xid)
+
+    client.handler.create_connection = create_connection
+    client._connection._invoke = invoke_patiently
+
+
+LONGEST_LOGIN: Final = 10
+"""Requests of one SASL login; DIGEST-MD5 takes three."""
+
+
+def log_in_cleanly(client: Any) -> None:
+    """Let a SASL login that fails end the connection as kazoo ends one that was refused, and nothing else end it.
+
+    Of an enforcing server's refusal kazoo's thread dies with a traceback; to a server that knows no SASL it sends the
+    same request again and again; and a connection that is lost in the middle it takes for a refusal.
+    """
+    connection = client._connection
+    log_in, submit = connection._authenticate_with_sasl, connection._submit
+    sent = 0
+
+    def authenticate_with_sasl(host: str, timeout: float) -> None:
+        nonlocal sent
+        sent = 0
+        try:
+            log_in(host, timeout)
+        except SessionClosedRequireSaslError as error:
+            raise AuthFailedError("the server insists on SASL and refused it") from error
+        except AuthFailedError as error:
+            if isinstance(error.__cause__, ConnectionDropped):
+                raise ConnectionDropped("the connection was lost during the SASL login") from error
+            raise
+
+    def submit_for_a_while(request: Any, timeout: float, xid: int | None = None) -> Any:
+        nonlocal sent
+        sent += isinstance(request, SASL)
+        if sent > LONGEST_LOGIN:
+            raise AuthFailedError("the SASL login does not end: the server may know no SASL")
+        return submit(request, timeout, xid)
+
+    connection._authenticate_with_sasl, connection._submit = authenticate_with_sasl, submit_for_a_while
 
 
 def _start(client: Any, hosts: str, deadline: Deadline, log: _ConnectionLog) -> None:
@@ -212,12 +308,24 @@ def close(client: Any) -> None:
     if not connection.connection_stopped.wait(CLOSE_TIMEOUT if client.connected else 0.0):
         with contextlib.suppress(OSError, AttributeError):
             connection._socket.shutdown(socket.SHUT_RDWR)
-        # What is still waiting for a first connection ends by itself, on a daemon thread.
         if not connection.connection_stopped.wait(HANG_UP_TIMEOUT):
+            # It waits for a name to be resolved or a host to answer, which cannot be broken off, but ends.
+            threading.Thread(target=_free, args=(client,), name="zkgroups-close", daemon=True).start()
             return
+    _free(client)
+
+
+def _free(client: Any) -> None:
+    client._connection.stop()
     client.handler.stop()
-    connection.stop()
     client.close()
+
+
+_PLAINER: Final = {
+    "None": "no server answered",
+    "socket connection broken": "the server hung up; it may want TLS, or have no quorum",
+}
+"""What kazoo says when time runs out, and when the other side closes, in words that help."""
 
 
 class _ConnectionLog(logging.Logger):
@@ -229,11 +337,14 @@ class _ConnectionLog(logging.Logger):
         self.reason = "no server answered"
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Keep what kazoo says about a connection, and pass everything on."""
+        """Keep what kazoo says about a connection, and pass everything on but passwords."""
+        if isinstance(record.args, tuple):
+            record.args = tuple("(a login)" if isinstance(arg, Auth | SASL) else arg for arg in record.args)
         message = record.getMessage()
         for start in ("Connection dropped: ", "Connection time-out: ", "Cannot resolve "):
             if message.startswith(start):
-                self.reason = message.removeprefix("Connection dropped: ").removeprefix("socket connection error: ")
+                reason = message.removeprefix("Connection dropped: ").removeprefix("socket connection error: ")
+                self.reason = _PLAINER.get(reason, reason)
         super().handle(record)
 
     def isEnabledFor(self, level: int) -> bool:

@@ -8,8 +8,9 @@ from typing import Any, Self
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
+from ..core.model import session_hex
 from ..exceptions import InvalidOptionError, NotConnectedError
-from .connection import close
+from .connection import close, log_in_cleanly, share_time
 from .deadline import Deadline
 from .session import Session
 
@@ -65,11 +66,13 @@ def end_session(client: Any, past: SessionCredentials, timeout: float) -> bool:
         verify_certs=client.verify_certs,
         check_hostname=client.check_hostname,
     )
+    share_time(taker, timeout)
+    log_in_cleanly(taker)
     session = Session.of(taker)
     taker.start_async()
     try:
         if not session.wait_connected(Deadline(timeout)):
-            raise NotConnectedError(f"no connection within {timeout:g} s to end session {past.session_id:#x}")
+            raise NotConnectedError(f"no connection within {timeout:g} s to end session {session_hex(past.session_id)}")
         return session.id == past.session_id
     finally:
         close(taker)

@@ -12,13 +12,14 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from ..core import describe as core
 from ..core.codec import encode_offset
 from ..core.describe import GroupDescription, RegisteredInstance
-from ..core.model import CommittedOffset, MalformedNode, Owner, TopicPartition
+from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, TopicPartition
 from ..core.paths import GroupPaths
 from ..exceptions import (
     ClaimTimeout,
     GroupExistsError,
     GroupNotFoundError,
     GuardFailedError,
+    NoPermissionError,
     NotClaimedError,
 )
 from . import view
@@ -65,9 +66,9 @@ class Consumergroup:
 
     def copy(self, to: str) -> Copied:
         """Copy the offsets to a new group, which must not exist. Registrations and owners are not copied."""
+        target = Consumergroup(to, self._handle)
         if not self.exists():
             raise GroupNotFoundError(self.name)
-        target = Consumergroup(to, self._handle)
         found = list(self.offsets)
         good = [offset for offset in found if isinstance(offset, CommittedOffset)]
         self._make_empty(target)
@@ -104,8 +105,12 @@ class Consumergroup:
 
     def instances(self) -> list[RegisteredInstance]:
         """The registered instances, sorted by id; a registration that cannot be read is marked, and stops nothing."""
-        found = view.read_instances(self._handle, self.paths)
-        return sorted((i for i in found if isinstance(i, RegisteredInstance)), key=lambda instance: instance.id)
+        instances: list[RegisteredInstance] = []
+        for found in view.read_instances(self._handle, self.paths):
+            if isinstance(found, MalformedNode):
+                raise NoPermissionError(found.path)  # nobody there and nobody shown are not the same
+            instances.append(found)
+        return sorted(instances, key=lambda instance: instance.id)
 
     def instance(self, id: str | None = None) -> Instance:
         """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""
@@ -114,9 +119,11 @@ class Consumergroup:
     # Owners
 
     def owner(self, at: TopicPartition) -> Owner | MalformedNode | None:
-        """Who holds the partition, None if nobody does."""
+        """Who holds the partition, None if nobody does; in pykafka's form, too, where there is no other."""
         node = self._handle.session.get(self.paths.owner(at), deadline=self._handle.deadline())
-        return None if node is None else view.owner(at.topic, str(at.partition), node)
+        if node is not None:
+            return view.owner(at.topic, str(at.partition), node)
+        return view.pykafka_owner(self._handle, self.paths, at)
 
     def owners(self) -> Iterator[Owner | MalformedNode]:
         """All owners, in whichever form they are written, topic by topic."""
@@ -126,8 +133,7 @@ class Consumergroup:
         """Wait until nobody holds the partition, or `ClaimTimeout`, which says who does and since when."""
         patience = Deadline.after("timeout", timeout)
         while (owner := self.owner(at)) is not None:
-            path = self.paths.owner(at)
-            if not self._handle.session.wait_deleted(path, deadline=patience, timeout=self._handle.timeout):
+            if not self._handle.session.wait_deleted(owner.path, deadline=patience, timeout=self._handle.timeout):
                 raise ClaimTimeout(at, owner, timeout)
 
     def release(self, at: TopicPartition, *, expected_owner: str, expected_session: int | None = None) -> Owner:
@@ -151,7 +157,12 @@ class Consumergroup:
         return owner
 
     def _holder(self, owner: Owner) -> RegisteredInstance | None:
-        instances = {instance.id: instance for instance in self.instances() if instance.session == owner.session}
+        """The instance that owns, whose registration must be written anew; one that cannot be read may be it."""
+        instances = {
+            instance.id: instance
+            for instance in self.instances()
+            if instance.session == owner.session or isinstance(instance.registration, DeniedNode)
+        }
         id = owner.instance(instances)
         return None if id is None else instances[id]
 

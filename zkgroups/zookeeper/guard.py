@@ -7,13 +7,18 @@ changes nothing else. Where there is no `ids`, it is made and deleted again.
 
 from __future__ import annotations
 
+from typing import Final
+
 from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
 from ..core.paths import GroupPaths
-from ..exceptions import GroupInUseError
+from ..exceptions import GroupInUseError, NoPermissionError
 from .errors import translate
 from .handle import Handle
 from .transaction import Create, Delete, Operation, TransactionFailed
+
+_HIDDEN: Final = ":x"
+"""What a server shows instead of a hash to those who may not administer the node."""
 
 
 class NobodyRegistered:
@@ -23,7 +28,7 @@ class NobodyRegistered:
         self._paths = paths
         self._handle = handle
         self._operations: list[Operation] = []
-        self._look()
+        self.look()
 
     def operations(self) -> list[Operation]:
         """What to put at the start of a transaction."""
@@ -35,18 +40,21 @@ class NobodyRegistered:
             raise GroupInUseError(self._paths.group, self._registered()) from failure.error
         if not isinstance(failure.error, NodeExistsError | NoNodeError):
             raise translate(failure.error, failure.operation.path) from failure.error
-        self._look()
+        self.look()
 
     def _registered(self) -> list[str]:
         return sorted(self._handle.session.children(self._paths.ids, deadline=self._handle.deadline()) or [])
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Look again, and decide by what is there now how to assert it."""
         if registered := self._registered():
             raise GroupInUseError(self._paths.group, registered)
         deadline = self._handle.deadline()
         node = self._handle.session.get(self._paths.ids, deadline=deadline)
         if node is not None:
             acl = self._handle.session.acl(self._paths.ids, deadline=deadline)
+            if any(entry.id.scheme == "digest" and entry.id.id.endswith(_HIDDEN) for entry in acl):
+                raise NoPermissionError(self._paths.ids)  # making it anew would lock everybody out
             self._operations = [Delete(self._paths.ids), Create(self._paths.ids, node.data, acl=acl)]
         elif self._handle.session.exists(self._paths.root, deadline=deadline):
             create = Create(self._paths.ids, acl=self._handle.acls.directories)

@@ -141,7 +141,7 @@ class Offsets:
     def delete(self, partitions: Iterable[TopicPartition], *, force: bool = False) -> None:
         """Forget offsets, so that a consumer begins where its own policy says; refused as `reset` is."""
         guard = None if force else NobodyRegistered(self._paths, self._handle)
-        nodes = self._nodes(partitions)
+        nodes = {at: _readable(node) for at, node in self._nodes(partitions).items()}
         units = [[Delete(self._paths.offset(at), node.version)] for at, node in nodes.items() if node is not None]
         for batch in batches(units, overhead=guard.operations() if guard else (), chroot=self._handle.session.chroot):
             self._transact([operation for unit in batch for operation in unit], guard)
@@ -156,10 +156,10 @@ class Offsets:
     ) -> None:
         for offset in offsets.values():
             check_offset(offset)
-        nodes = self._nodes(offsets)
+        nodes = {at: _readable(node) for at, node in self._nodes(offsets).items()}
         for at, offset in offsets.items():
             self._check(at, offset, nodes[at], expected, backward=backward)
-        writes = [_Write(at, encode_offset(offset), _as_node(nodes[at])) for at, offset in offsets.items()]
+        writes = [_Write(at, encode_offset(offset), nodes[at]) for at, offset in offsets.items()]
         units = [[self._operation(write)] for write in writes]
         for batch in batches(units, overhead=guard.operations() if guard else (), chroot=self._handle.session.chroot):
             self._transact([operation for unit in batch for operation in unit], guard)
@@ -168,7 +168,7 @@ class Offsets:
         self,
         at: TopicPartition,
         offset: int,
-        node: Node | DeniedNode | None,
+        node: Node | None,
         expected: Mapping[TopicPartition, CommittedOffset | None],
         *,
         backward: bool,
@@ -196,6 +196,8 @@ class Offsets:
                     guard.failed(failure)
                 elif isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
                     self._make_directories(operations)
+                    if guard is not None:
+                        guard.look()  # where there was no group before, there was nothing to guard
                 else:
                     raise self._conflict(failure) from failure.error
 
@@ -220,7 +222,7 @@ def _as_expected(expected: CommittedOffset | None, found: Found) -> bool:
     return (expected.offset, expected.version, expected.zxid) == (found.offset, found.version, found.zxid)
 
 
-def _as_node(found: Node | DeniedNode | None) -> Node | None:
+def _readable(found: Node | DeniedNode | None) -> Node | None:
     """The node to write over."""
     if isinstance(found, DeniedNode):
         raise NoPermissionError(found.path)  # there is no version to write over

@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..core.codec import decode_broker
-from ..core.model import Broker, MalformedNode, Topic
+from ..core.model import Broker, DeniedNode, MalformedNode, Topic
 from ..core.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
-from ..exceptions import MalformedNodeError, NotConnectedError
+from ..exceptions import MalformedNodeError, NoPermissionError, NotConnectedError
 from . import bulk, connection, view
 from .acl import AclPolicy, KazooAcls
 from .connection import Digest, Sasl, Tls
@@ -98,6 +98,8 @@ class Registry:
     def topic(self, name: str) -> Topic | None:
         """One topic with its partition numbers, None if Kafka has not registered it."""
         for found in view.read_topics(self._handle, [name]):
+            if isinstance(found, DeniedNode):
+                raise NoPermissionError(found.path)
             if isinstance(found, MalformedNode):
                 raise MalformedNodeError(found)
             return found

@@ -23,6 +23,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KeeperState
 
+from ..core.model import session_hex
 from ..exceptions import (
     AuthenticationError,
     NotConnectedError,
@@ -227,7 +228,7 @@ class Session:
             if request.sent and self._was_carried_out(request, operations, pinned, deadline):
                 return []
             if session_id is not None and self.id != session_id:
-                raise SessionLostError(f"session {session_id:#x} has ended, nothing was changed")
+                raise SessionLostError(f"session {session_hex(session_id)} has ended, nothing was changed")
 
     def _send(self, request: PinnedRequest, operations: Sequence[Operation], deadline: Deadline) -> list[Any] | None:
         """The server's answer, or None when it was lost or the session is another by now."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from ..core.model import session_hex
 from ..core.paths import GroupPaths
 from ..exceptions import AlreadyRegisteredError, NotRegisteredError, OutcomeUnknownError, SessionLostError
 from . import credentials
@@ -63,7 +64,8 @@ class Registrar:
         if tenure is None:
             raise NotRegisteredError(self._paths.group, self._id)
         if self._session.id != tenure.session_id:
-            raise SessionLostError(f"session {tenure.session_id:#x} of {self._id!r} has ended, nothing was changed")
+            session = session_hex(tenure.session_id)
+            raise SessionLostError(f"session {session} of {self._id!r} has ended, nothing was changed")
         if tenure.version == GONE:
             raise NotRegisteredError(self._paths.group, self._id)
         return tenure

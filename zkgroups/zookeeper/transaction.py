@@ -21,6 +21,7 @@ from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, OPEN_ACL_UNSAFE
 
+from ..core.model import session_hex
 from ..exceptions import TooLargeError
 from .node import Node
 
@@ -152,7 +153,7 @@ class PinnedRequest:
             return not self.sent
 
     def __repr__(self) -> str:
-        return f"PinnedRequest({len(self._payload)} bytes, session {self._session_id:#x})"
+        return f"PinnedRequest({len(self._payload)} bytes, session {session_hex(self._session_id)})"
 
 
 def _on_the_wire(chroot: str, operation: Operation) -> Any:

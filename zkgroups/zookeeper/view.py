@@ -33,7 +33,8 @@ def read_group(handle: Handle, paths: GroupPaths) -> GroupView:
     malformed += [node.registration for node in instances if isinstance(node.registration, MalformedNode)]
     owners = tuple(_good(read_owners(handle, paths), malformed))
     offsets = tuple(_good(read_offsets(handle, paths), malformed))
-    topics = _good(read_topics(handle, _topics_of_interest(handle, instances, owners, offsets)), malformed)
+    names = _topics_of_interest(handle, instances, owners, offsets, malformed)
+    topics = tuple(_good(read_topics(handle, names), malformed))
     return GroupView(
         group=paths.group,
         instances=instances,
@@ -58,13 +59,18 @@ def _topics_of_interest(
     instances: Iterable[RegisteredInstance],
     owners: Iterable[Owner],
     offsets: Iterable[CommittedOffset],
+    malformed: list[MalformedNode],
 ) -> list[str]:
     """Those the group has to do with; all of Kafka's where somebody subscribes by a pattern."""
     registrations = [node.registration for node in instances if isinstance(node.registration, Registration)]
     named = {owner.at.topic for owner in owners} | {offset.at.topic for offset in offsets}
     named |= {topic for entry in registrations if entry.pattern is Pattern.STATIC for topic in entry.streams}
     if any(entry.pattern is not Pattern.STATIC for entry in registrations):
-        named.update(handle.session.children(BROKER_TOPICS, deadline=handle.deadline()) or ())
+        [known] = bulk.children(handle, [BROKER_TOPICS])
+        if isinstance(known, MalformedNode):
+            malformed.append(known)
+        else:
+            named.update(known or ())
     return sorted(named)
 
 
@@ -104,6 +110,18 @@ def owner(topic: str, name: str, node: Node) -> Owner | MalformedNode:
         version=node.version,
         czxid=node.czxid,
     )
+
+
+def pykafka_owner(handle: Handle, paths: GroupPaths, at: TopicPartition) -> Owner | MalformedNode | None:
+    """Who holds the partition as pykafka writes it: the node is named after the leader, too, which may be any."""
+    topic = f"b'{at.topic}'"
+    directory = paths.owned_topic(topic)
+    names = handle.session.children(directory, deadline=handle.deadline()) or []
+    mine = [name for name in sorted(names) if decode_owner_path(topic, name) == at]
+    for name, node in zip(mine, bulk.nodes(handle, (join(directory, name) for name in mine)), strict=True):
+        if node is not None:
+            return node if isinstance(node, MalformedNode) else owner(topic, name, node)
+    return None
 
 
 def read_offsets(handle: Handle, paths: GroupPaths) -> Iterator[CommittedOffset | MalformedNode]:

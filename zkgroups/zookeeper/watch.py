@@ -1,39 +1,50 @@
 """Following what changes in a group: members and their registrations, owners, or offsets.
 
-A `Watch` reads in the thread of whoever iterates over it; kazoo's watch thread only notes which path has changed. So no
-code of a user runs on kazoo's threads, and no call is made there (rule 8). ZooKeeper's watches fire once, and die with
-the connection, with the session and with their node: what has fired is read and armed again, and after a loss
-everything is compared with what was known. That is said by a change of its own, `RESCANNED`, because what happened
-twice meanwhile then shows as one change.
+A `Watch` works in the thread of whoever iterates over it, or in one of its own; on kazoo's threads `_Ear` only takes
+note of which path has changed. So no code of a user runs there, and no call is made there (rule 8).
+
+ZooKeeper's watches fire once, and die with the connection, with the session and with their node. What has fired is read
+and armed again. After a loss of the connection everything is, and compared with what was told before; a change of its
+own, `RESCANNED`, says so, because what happened several times meanwhile then shows as one change.
+
+Nothing waits in between: requests are under way, many together, and `next` goes on where it stopped when its time was
+over. So it is always in time, and so is `close`, whatever the connection does.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakKeyDictionary, WeakSet
 
-from kazoo.protocol.states import EventType
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+from kazoo.protocol.states import KazooState
 
 from ..core.describe import RegisteredInstance
 from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner
 from ..core.paths import GroupPaths, join, parent
-from ..exceptions import UnavailableError
-from . import bulk, view
+from ..exceptions import NoPermissionError, UnavailableError, ZkgroupsException
+from . import view
+from .bulk import WINDOW
 from .deadline import Deadline
+from .errors import translate
 from .handle import Handle
 from .node import Node
+from .session import Session
 
 log = logging.getLogger(__name__)
 
 PATIENCE: Final = 1.0
-"""While there is no connection: how often to look whether the watch was closed."""
+"""While there is no connection: how often to look whether kazoo has given up, which it does not always tell."""
+
+GLANCE: Final = 0.05
+"""While an answer is due: how often to look whether the watch was closed or the connection lost."""
 
 
 class Watched(StrEnum):
@@ -55,6 +66,8 @@ class ChangeKind(StrEnum):
 
 Value = RegisteredInstance | Owner | CommittedOffset | MalformedNode
 
+_Leaf = Node | DeniedNode
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -70,24 +83,34 @@ class Change:
 class Watch:
     """An iterator of changes, which begins with what is there; a context manager; or, by `follow`, a callback.
 
+    Who applies the changes in their order has at any time what was there at one time: `APPEARED` and `CHANGED` carry
+    what is there `now`, and `RESCANNED` changes nothing; what it found to be different comes after it.
+
     >>> with group.watch(Watched.OWNERS) as changes:  # doctest: +SKIP
     ...     for change in changes:
     ...         print(change.kind, change.path)
     """
 
     def __init__(self, paths: GroupPaths, handle: Handle, what: Watched) -> None:
-        self._paths = paths
-        self._handle = handle
+        self._group = paths.group
+        self._session = handle.session
         self._what = what
         self._root = {Watched.MEMBERS: paths.ids, Watched.OWNERS: paths.owners, Watched.OFFSETS: paths.offsets}[what]
-        self._fired: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
+        self._turn = threading.Lock()  # one thread at a time in `next`; it guards all but the last five
         self._changes: deque[Change] = deque()
-        self._nodes: dict[str, Node] = {}
-        self._directories: set[str] = set()
-        self._rescan = "the watch begins"
+        self._told: dict[str, dict[str, _Leaf]] = {}  # by directory and path
+        self._armed: dict[str, int] = {}  # the directories whose changes will be heard, each by when it was made
+        self._to_look: deque[str] = deque()
+        self._asked: deque[_Asked] = deque()
+        self._losses: int | None = None  # as many as there had been when all was last looked at
+        self._reason = "the watch begins"
         self._session_id: int | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._news = threading.Condition()
+        self._fired: dict[str, None] = {}  # guarded by _news: what has changed, in order
+        self._ear = _Ear.of(self._session)
+        self._ear.add(self._root, self)
 
     # Use
 
@@ -98,37 +121,43 @@ class Watch:
     def next(self, timeout: float | None = None) -> Change | None:
         """The next change; None when the time is over or the watch was closed."""
         deadline = Deadline(threading.TIMEOUT_MAX) if timeout is None else Deadline.after("timeout", timeout)
-        while not self._closed.is_set():
-            if self._changes:
-                return self._changes.popleft()
-            try:
-                if not self._look(deadline):
+        if not self._turn.acquire(timeout=deadline.remaining):
+            return None
+        try:
+            while not self._closed.is_set():
+                if self._changes:
+                    return self._changes.popleft()
+                if not self._step(deadline):
                     return None
-            except UnavailableError as error:
-                self._rescan = self._rescan or f"no answer: {error}"
-                if not self._wait_connected(deadline):
-                    return None
-        return None
+            return None
+        finally:
+            self._turn.release()
 
     def follow(self, callback: Callable[[Change], object]) -> Self:
         """Call back for every change, on a thread of this watch, until it is closed; an error is logged and goes on."""
+        if self._thread is not None:
+            raise RuntimeError("this watch has a callback already")
         self._thread = threading.Thread(
-            target=self._follow, args=(callback,), name=f"zkgroups-watch-{self._paths.group}", daemon=True
+            target=self._follow, args=(callback,), name=f"zkgroups-watch-{self._group}", daemon=True
         )
         self._thread.start()
         return self
 
     def _follow(self, callback: Callable[[Change], object]) -> None:
-        for change in self:
-            try:
-                callback(change)
-            except Exception:
-                log.exception("the callback that watches %s of group %s failed", self._what, self._paths.group)
+        try:
+            for change in self:
+                try:
+                    callback(change)
+                except Exception:
+                    log.exception("the callback that watches %s of group %s failed", self._what, self._group)
+        except ZkgroupsException as error:
+            log.error("nobody watches %s of group %s any more: %s", self._what, self._group, error)
 
     def close(self) -> None:
-        """End it: iterations end, and the callback's thread with them."""
+        """End it: iterations end, and the callback's thread with them, after the call that is under way."""
         self._closed.set()
-        self._fired.put((EventType.NONE, ""))
+        self._ear.remove(self._root, self)
+        self.wake()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -140,130 +169,268 @@ class Watch:
     ) -> None:
         self.close()
 
-    # Hearing
+    # Hearing, on kazoo's threads
 
-    def _on_watch(self, event: Any) -> None:
-        """On kazoo's watch thread: only takes note. A path of None means that all watches have died."""
-        self._fired.put((event.type, event.path))
+    def hear(self, path: str) -> None:
+        """Strictly for the ear: take note of a node that has changed."""
+        with self._news:
+            self._fired[path] = None
+            self._news.notify_all()
 
-    def _wait_connected(self, deadline: Deadline) -> bool:
-        while not self._closed.is_set() and not deadline.passed:
-            if self._handle.session.wait_connected(Deadline(min(PATIENCE, deadline.remaining))):
+    def wake(self) -> None:
+        """Strictly for the ear: the connection was lost, or is back."""
+        with self._news:
+            self._news.notify_all()
+
+    # Waiting
+
+    def _step(self, deadline: Deadline) -> bool:
+        """Take one step towards the next change; False if the time was over first."""
+        if self._losses != self._ear.losses:
+            return self._start_over(deadline)
+        self._gather()
+        self._ask()
+        if self._asked:
+            return self._await_answer(self._asked[0], deadline)
+        return self._wait(lambda: bool(self._fired) or self._losses != self._ear.losses, deadline)
+
+    def _wait(self, ready: Callable[[], bool], deadline: Deadline) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: self._closed.is_set() or ready(), deadline.remaining)
+
+    def _start_over(self, deadline: Deadline) -> bool:
+        """Everything is to be looked at, as soon as there is a connection."""
+        losses = self._ear.losses
+        if not self._session.wait_connected(Deadline(0.0)):  # an error where kazoo has given up
+            self._wait(lambda: bool(self._session.client.connected), Deadline(min(PATIENCE, deadline.remaining)))
+            return not deadline.passed
+        with self._news:
+            self._fired.clear()
+        self._armed.clear()
+        self._asked.clear()
+        self._to_look.clear()
+        self._losses = losses
+        self._reason = self._reason or "the connection was lost"
+        # The server we are with now may lag behind the one before. Its answer need not be waited for: it comes first.
+        self._session.client.sync_async("/")
+        self._to_look.append(self._root)
+        return True
+
+    def _gather(self) -> None:
+        with self._news:
+            self._to_look.extend(self._fired)
+            self._fired.clear()
+
+    def _ask(self) -> None:
+        client, on_watch = self._session.client, self._ear.on_watch
+        while self._to_look and len(self._asked) < WINDOW:
+            path = self._to_look.popleft()
+            if path == self._root or self._is_topic(path):
+                answer = client.get_children_async(path, watch=on_watch, include_data=True)
+                self._asked.append(_Asked(path, answer, self._look_at_directory))
+            else:
+                answer = client.get_async(path, watch=on_watch)
+                self._asked.append(_Asked(path, answer, self._look_at_leaf))
+
+    def _is_topic(self, path: str) -> bool:
+        return self._what is not Watched.MEMBERS and parent(path) == self._root
+
+    def _await_answer(self, asked: _Asked, deadline: Deadline) -> bool:
+        while not asked.answer.ready():
+            if self._closed.is_set() or self._losses != self._ear.losses:
                 return True
-        return False
-
-    def _look(self, deadline: Deadline) -> bool:
-        """Read what has to be read; False if there was nothing until the time was over."""
-        if self._rescan:
-            self._look_at_everything()
-            return True
+            if deadline.passed:
+                return False
+            asked.answer.wait(min(GLANCE, deadline.remaining))
+        self._asked.popleft()
         try:
-            kind, path = self._fired.get(timeout=deadline.remaining)
-        except queue.Empty:
-            return False
-        if path is None:
-            self._rescan = "the connection was lost"
-        elif path in self._directories or path == self._root:
-            if kind == EventType.DELETED:
-                self._say_rescanned(path, "the directory was deleted")
-            self._look_at_directory(path)
-        elif path:
-            self._look_at_leaf(path)
+            asked.look(asked.path, _found(asked))
+        except UnavailableError:
+            losses, self._losses = self._losses, None
+            # Lost with the connection, which is told in a moment; else the server is overloaded, and gets a rest.
+            self._wait(lambda: self._ear.losses != losses, Deadline(min(PATIENCE, deadline.remaining)))
+        except ZkgroupsException:
+            self._losses = None
+            raise
         return True
 
     # Looking
 
-    def _look_at_everything(self) -> None:
-        session_id = self._handle.session.id
-        reason = self._rescan
-        if self._session_id not in (None, session_id):
-            reason = "the session has ended, and there is a new one"
-        known, self._nodes, self._directories = self._nodes, {}, set()
-        found: deque[Change] = deque()
-        self._changes, pending = found, self._changes
-        try:
-            self._look_at_directory(self._root, known=known)
-        except UnavailableError:
-            self._nodes, self._changes = known, pending
-            raise
-        for path in known.keys() - self._nodes.keys():
-            self._say(ChangeKind.VANISHED, path, before=known[path])
-        self._session_id, self._rescan = session_id, ""
-        self._changes = pending
-        self._say_rescanned(self._root, reason)
-        self._changes.extend(found)
+    def _look_at_directory(self, path: str, found: tuple[list[str], Any] | DeniedNode | None) -> None:
+        """Compare the names with what was told before; in a directory made anew everything is looked at."""
+        names, czxid = (found[0], found[1].czxid) if isinstance(found, tuple) else ([], None)
+        known = self._armed.pop(path, None)
+        if path == self._root:
+            self._say_why(found, anew=known not in (None, czxid))
+        else:
+            self._take(path, found if isinstance(found, DeniedNode) else None)
+        below = [join(path, name) for name in sorted(names, key=lambda name: (len(name), name))]
+        told = self._told.setdefault(path, {})
+        for gone in sorted(told.keys() - set(below)):
+            self._take(gone, None)
+        if path == self._root and self._what is not Watched.MEMBERS:
+            self._forget_topics(set(below))
+            self._to_look.extend(topic for topic in below if topic not in self._armed)
+        elif known == czxid:
+            # What could not be read has no watch: there may be another node by now.
+            self._to_look.extend(leaf for leaf in below if not isinstance(told.get(leaf), Node))
+        else:
+            self._to_look.extend(below)
+        if czxid is not None:
+            self._armed[path] = czxid
+        elif path == self._root:
+            answer = self._session.client.exists_async(path, watch=self._ear.on_watch)
+            self._asked.append(_Asked(path, answer, self._look_at_absence))
 
-    def _say_rescanned(self, path: str, reason: str) -> None:
-        self._changes.append(Change(ChangeKind.RESCANNED, path, reason=reason))
+    def _say_why(self, found: object, *, anew: bool) -> None:
+        """The root was read: say so where that was not for what happens every day."""
+        if isinstance(found, DeniedNode):
+            raise NoPermissionError(found.path)
+        session_id = self._session.id
+        if self._reason and self._session_id not in (None, session_id):
+            self._reason = "the session has ended, and there is a new one"
+        elif anew:
+            self._reason = "it was deleted" if found is None else "it was deleted and made anew"
+        if self._reason:
+            self._changes.append(Change(ChangeKind.RESCANNED, self._root, reason=self._reason))
+        self._session_id, self._reason = session_id, ""
 
-    def _look_at_directory(self, directory: str, *, known: dict[str, Node] | None = None) -> None:
-        names = self._children(directory)
-        self._directories.add(directory)
-        below = {join(directory, name) for name in names}
-        if self._is_parent_of_leaves(directory):
-            self._forget_leaves(lambda path: parent(path) == directory and path not in below)
-            self._look_at_leaves(sorted(below - self._nodes.keys()), known or {})
-            return
-        for gone in {path for path in self._directories if parent(path) == directory} - below:
-            self._directories.discard(gone)
-            self._forget_leaves(lambda path, gone=gone: parent(path) == gone)  # type: ignore[misc]
-        for new in sorted(below - self._directories):
-            self._look_at_directory(new, known=known)
+    def _forget_topics(self, there: set[str]) -> None:
+        for topic in sorted((self._told.keys() | self._armed.keys()) - there - {self._root}):
+            self._armed.pop(topic, None)
+            for path in list(self._told.get(topic, ())):
+                self._take(path, None)
+            self._told.pop(topic, None)
 
-    def _is_parent_of_leaves(self, directory: str) -> bool:
-        return self._what is Watched.MEMBERS or directory != self._root
+    def _look_at_absence(self, path: str, found: object) -> None:
+        """There was no directory, and there is a watch on its being made: unless it was made in between."""
+        if found is not None:
+            self._to_look.append(path)
 
-    def _forget_leaves(self, gone: Callable[[str], bool]) -> None:
-        for path in [path for path in self._nodes if gone(path)]:
-            self._say(ChangeKind.VANISHED, path, before=self._nodes.pop(path))
+    def _look_at_leaf(self, path: str, found: tuple[bytes, Any] | DeniedNode | None) -> None:
+        self._take(path, Node.of(path, *found) if isinstance(found, tuple) else found)
 
-    def _children(self, directory: str) -> list[str]:
-        """The names below, with a watch on them; where there is no node, with a watch on its being made."""
-        session, client = self._handle.session, self._handle.session.client
-        while True:
-            deadline = self._handle.deadline()
-            names: list[str] | None = session.call(
-                lambda: client.get_children_async(directory, watch=self._on_watch), directory, deadline
-            )
-            if names is not None or directory != self._root:
-                return names or []
-            if session.call(lambda: client.exists_async(directory, watch=self._on_watch), directory, deadline) is None:
-                return []
+    # Telling
 
-    def _look_at_leaves(self, paths: list[str], known: dict[str, Node]) -> None:
-        for path, node in zip(paths, bulk.nodes(self._handle, paths, watch=self._on_watch), strict=True):
-            self._take(path, node, known.get(path))
-
-    def _look_at_leaf(self, path: str) -> None:
-        [node] = bulk.nodes(self._handle, [path], watch=self._on_watch)
-        self._take(path, node, self._nodes.pop(path, None))
-
-    def _take(self, path: str, node: Node | DeniedNode | None, before: Node | None) -> None:
-        """Compare a leaf with what was known of it, and say what is new."""
-        if not isinstance(node, Node):
+    def _take(self, path: str, now: _Leaf | None) -> None:
+        """Compare a leaf with what was told of it, and tell what is new."""
+        told = self._told.setdefault(parent(path), {})
+        before = told.pop(path, None)
+        if now is not None:
+            told[path] = now
+        if before is None or now is None or _is_another(before, now):
             if before is not None:
-                self._say(ChangeKind.VANISHED, path, before=before)
-            return
-        self._nodes[path] = node
-        if before is None:
-            self._say(ChangeKind.APPEARED, path, now=node)
-        elif before.czxid != node.czxid:
-            self._say(ChangeKind.VANISHED, path, before=before)
-            self._say(ChangeKind.APPEARED, path, now=node)
-        elif before.mzxid != node.mzxid and (self._what is Watched.OFFSETS or before.data != node.data):
-            self._say(ChangeKind.CHANGED, path, now=node, before=before)
+                self._tell(ChangeKind.VANISHED, path, before=before)
+            if now is not None:
+                self._tell(ChangeKind.APPEARED, path, now=now)
+        elif self._has_changed(before, now):
+            self._tell(ChangeKind.CHANGED, path, now=now, before=before)
 
-    def _say(self, kind: ChangeKind, path: str, *, now: Node | None = None, before: Node | None = None) -> None:
+    def _has_changed(self, before: _Leaf, now: _Leaf) -> bool:
+        if isinstance(before, Node) and isinstance(now, Node):
+            # A commit of the same offset is a commit; a registration written anew as it was says nothing.
+            return before.mzxid != now.mzxid and (self._what is Watched.OFFSETS or before.data != now.data)
+        return type(before) is not type(now)
+
+    def _tell(self, kind: ChangeKind, path: str, *, now: _Leaf | None = None, before: _Leaf | None = None) -> None:
         self._changes.append(Change(kind, path, self._value(now), self._value(before)))
 
-    def _value(self, node: Node | None) -> Value | None:
-        if node is None:
+    def _value(self, leaf: _Leaf | None) -> Value | None:
+        if leaf is None:
             return None
-        topic, name = node.path.rsplit("/", 2)[-2:]
+        topic, name = leaf.path.rsplit("/", 2)[-2:]
+        if isinstance(leaf, DeniedNode):
+            return RegisteredInstance(name, 0, leaf) if self._what is Watched.MEMBERS else leaf
         match self._what:
             case Watched.MEMBERS:
-                return view.registered_instance(name, node)
+                return view.registered_instance(name, leaf)
             case Watched.OWNERS:
-                return view.owner(topic, name, node)
+                return view.owner(topic, name, leaf)
             case Watched.OFFSETS:
-                return view.offset_named(self._paths.group, topic, name, node)
+                return view.offset_named(self._group, topic, name, leaf)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request under way, and what to do with its answer."""
+
+    path: str
+    answer: Any
+    look: Callable[[str, Any], None]
+
+
+def _found(asked: _Asked) -> Any:
+    try:
+        return asked.answer.get_nowait()
+    except NoNodeError:
+        return None
+    except NoAuthError:
+        return DeniedNode(asked.path, b"", "no permission to read it")
+    except KazooException as error:
+        raise translate(error, asked.path) from error
+
+
+def _is_another(before: _Leaf, now: _Leaf) -> bool:
+    """Whether a node was deleted and one of the same name made."""
+    return isinstance(before, Node) and isinstance(now, Node) and before.czxid != now.czxid
+
+
+class _Ear:
+    """Where kazoo calls: one for each client, for all watches over it.
+
+    kazoo keeps watchers in sets, one set for each path, and cannot take one back. As there is only this one callable,
+    a watch that was closed leaves nothing behind, and neither does one that was forgotten without being closed.
+    """
+
+    def __init__(self) -> None:
+        self.losses = 0
+        """How often all watches have died: with each loss of the connection."""
+        self._lock = threading.Lock()
+        self._watches: dict[str, WeakSet[Watch]] = {}
+
+    @classmethod
+    def of(cls, session: Session) -> _Ear:
+        """The ear on a client, made on first use."""
+        with _FIRST_USE:
+            found = _EARS.get(session)
+            if found is None:
+                found = _EARS[session] = cls()
+                session.client.add_listener(found.on_state)
+        return found
+
+    def add(self, root: str, watch: Watch) -> None:
+        """Tell it of what happens below `root`."""
+        with self._lock:
+            self._watches.setdefault(root, WeakSet()).add(watch)
+
+    def remove(self, root: str, watch: Watch) -> None:
+        """Tell it no more."""
+        with self._lock:
+            watches = self._watches.get(root, WeakSet())
+            watches.discard(watch)
+            if not watches:
+                self._watches.pop(root, None)
+
+    def on_watch(self, event: Any) -> None:
+        """On kazoo's watch thread. Without a path it is the loss of the connection, which `on_state` tells."""
+        if event.path is None:
+            return
+        root = "/".join(event.path.split("/")[:4])
+        for watch in self._listening(root):
+            watch.hear(event.path)
+
+    def on_state(self, state: str) -> None:
+        """On kazoo's connection thread, before anything can be asked over the next connection."""
+        if state != KazooState.CONNECTED:
+            self.losses += 1
+        for watch in self._listening():
+            watch.wake()
+
+    def _listening(self, *roots: str) -> list[Watch]:
+        with self._lock:
+            chosen: Iterable[str] = roots or list(self._watches)
+            return [watch for root in chosen for watch in self._watches.get(root, ())]
+
+
+_FIRST_USE = threading.Lock()
+_EARS: WeakKeyDictionary[Session, _Ear] = WeakKeyDictionary()

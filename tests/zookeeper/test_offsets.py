@@ -1,0 +1,415 @@
+"""Offsets from outside, without a claim: read, compared and set, reset and deleted, whatever old clients left there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from zkgroups import (
+    CommittedOffset,
+    Consumergroup,
+    MalformedNode,
+    OffsetRange,
+    Offsets,
+    TopicPartition,
+)
+from zkgroups.exceptions import (
+    GroupInUseError,
+    InvalidNameError,
+    InvalidOptionError,
+    MalformedNodeError,
+    OffsetConflictError,
+    OffsetOutOfRangeError,
+    OffsetWouldGoBackError,
+)
+from zkgroups.zookeeper.guard import NobodyRegistered
+from zkgroups.zookeeper.transaction import Delete
+
+from .tree import dump, offsets
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
+GROUP = "/consumers/billing"
+ROOT = f"{GROUP}/offsets/orders"
+UNREADABLE = [b"", b" 7", b"7 ", b"3\n", b"abc", b"1.0", b"-1", b"99999999999999999999", b"9223372036854775808", None]
+"""What old clients left and no reader of theirs, or not every one, takes for an offset."""
+
+
+def read(group: Consumergroup, at: TopicPartition = P0) -> CommittedOffset:
+    found = group.offsets.fetch(at)
+    assert found is not None
+    return found
+
+
+# Reading
+
+
+def test_an_offset_that_is_missing_is_none_and_never_zero(group: Consumergroup, raw: Any) -> None:
+    """Where there is no group, no topic, no partition, and where the partition has become a directory of nothing."""
+    assert group.offsets.fetch(P0) is None
+    assert (list(group.offsets), group.offsets.fetch_many([P0, P1])) == ([], {P0: None, P1: None})
+    raw.create(f"{ROOT}/1", b"5", makepath=True)
+    assert group.offsets.fetch(P0) is None
+    assert group.offsets.fetch_many([P1, P0])[P0] is None
+    assert group.offsets.fetch(TopicPartition("refunds", 0)) is None
+
+
+def test_zero_is_an_offset(group: Consumergroup, raw: Any) -> None:
+    raw.create(f"{ROOT}/0", b"0", makepath=True)
+    assert read(group).offset == 0
+    group.offsets.commit(P1, 0)
+    assert raw.get(f"{ROOT}/1")[0] == b"0"
+    with pytest.raises(OffsetConflictError):
+        group.offsets.commit(P0, 5, expected=None)
+
+
+def test_an_offset_comes_with_its_version_and_the_times_of_its_first_and_its_last_commit(
+    group: Consumergroup, raw: Any
+) -> None:
+    before = int(time.time() * 1000)
+    group.offsets.commit(P0, 5)
+    first = read(group)
+    group.offsets.commit(P0, 6)
+    second = read(group)
+    stat = raw.get(f"{ROOT}/0")[1]
+    assert (first.version, second.version) == (0, 1)
+    assert first.created_ms == first.modified_ms == second.created_ms == stat.ctime
+    assert (second.modified_ms, second.zxid) == (stat.mtime, stat.mzxid)
+    assert before <= second.created_ms <= second.modified_ms <= int(time.time() * 1000)
+    assert (second.group, second.at, second.offset) == ("billing", P0, 6)
+
+
+def test_all_offsets_come_topic_by_topic_sorted_as_numbers_and_what_is_none_is_marked_in_its_place(
+    group: Consumergroup, raw: Any
+) -> None:
+    for name in ("10", "9", "0", "2147483647"):
+        raw.create(f"{ROOT}/{name}", name.encode(), makepath=True)
+    raw.create(f"{ROOT}/2", b"what")
+    raw.create(f"{ROOT}/01", b"5")
+    raw.create(f"{ROOT}/2147483648", b"5")
+    raw.create(f"{ROOT}/x", b"5")
+    raw.create(f"{GROUP}/offsets/audit/7", b"70", makepath=True)
+    raw.create(f"{GROUP}/offsets/empty")
+    found = list(group.offsets)
+    assert [o.offset for o in found if isinstance(o, CommittedOffset)] == [70, 0, 9, 10, 2147483647]
+    assert [o.path for o in found if isinstance(o, MalformedNode)] == [
+        f"{ROOT}/{name}" for name in ("01", "2147483648", "x", "2")
+    ]
+    assert [str(o.at) for o in found if isinstance(o, CommittedOffset)][:3] == ["audit/7", "orders/0", "orders/9"]
+
+
+def test_many_are_fetched_once_each_in_the_order_asked_for(group: Consumergroup, raw: Any) -> None:
+    raw.create(f"{ROOT}/0", b"5", makepath=True)
+    raw.create(f"{ROOT}/1", b"what")
+    found = group.offsets.fetch_many([P2, P1, P0, P1])
+    assert list(found) == [P2, P1, P0]
+    assert [type(value) for value in found.values()] == [type(None), MalformedNode, CommittedOffset]
+
+
+@pytest.mark.parametrize("partition", [-1, 2**31, "0", 1.0, None, True])
+def test_a_partition_that_is_no_number_is_refused_and_named(partition: Any) -> None:
+    with pytest.raises(InvalidNameError, match="partition") as caught:
+        TopicPartition("orders", partition)
+    assert caught.value.name is partition
+
+
+# Committing
+
+
+def test_a_commit_makes_its_parents_and_writes_plain_decimal_text(group: Consumergroup, raw: Any) -> None:
+    group.offsets.commit_many({P0: 5, TopicPartition("refunds", 3): 2**63 - 1})
+    assert offsets(raw, "billing") == {"orders/0": b"5", "refunds/3": b"9223372036854775807"}
+    assert raw.get_children(GROUP) == ["offsets"]
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63, pytest.param(10**5000, id="huge"), "5", 5.0, None, True])
+def test_what_is_no_offset_is_refused_before_anything_is_sent(group: Consumergroup, raw: Any, offset: Any) -> None:
+    for call in (group.offsets.commit_many, lambda values: group.offsets.reset(values, force=True)):
+        with pytest.raises(InvalidOptionError) as caught:
+            call({P0: 5, P1: offset})
+        assert caught.value.value is offset
+    assert raw.get_children("/") == []
+
+
+def test_a_commit_of_nothing_does_nothing(group: Consumergroup, raw: Any) -> None:
+    group.offsets.commit_many({})
+    group.offsets.reset({})
+    group.offsets.delete([])
+    assert raw.get_children("/") == []
+
+
+def test_what_the_caller_has_read_is_what_is_written_over(group: Consumergroup, raw: Any) -> None:
+    group.offsets.commit(P0, 5, expected=None)
+    seen = read(group)
+    group.offsets.commit(P0, 6, expected=seen)
+    with pytest.raises(OffsetConflictError, match="is now 6") as caught:
+        group.offsets.commit(P0, 7, expected=seen)
+    assert caught.value.found == read(group)
+    with pytest.raises(OffsetConflictError):
+        group.offsets.commit(P0, 7, expected=None)
+    assert raw.get(f"{ROOT}/0")[0] == b"6"
+
+
+def test_an_offset_written_anew_with_the_same_number_is_not_the_one_that_was_read(
+    group: Consumergroup, raw: Any
+) -> None:
+    """Deleted and made anew, it has the same value and the same version; written over, the same value."""
+    group.offsets.commit(P0, 5)
+    seen = read(group)
+    raw.delete(f"{ROOT}/0")
+    with pytest.raises(OffsetConflictError, match="is gone") as caught:
+        group.offsets.commit(P0, 7, expected=seen)
+    assert caught.value.found is None
+    raw.create(f"{ROOT}/0", b"5")
+    assert (read(group).offset, read(group).version) == (seen.offset, seen.version)
+    with pytest.raises(OffsetConflictError):
+        group.offsets.commit(P0, 7, expected=seen)
+    seen = read(group)
+    raw.set(f"{ROOT}/0", b"5")
+    with pytest.raises(OffsetConflictError):
+        group.offsets.commit(P0, 7, expected=seen)
+    assert raw.get(f"{ROOT}/0")[0] == b"5"
+
+
+def test_one_that_is_not_as_expected_keeps_all_from_being_written(group: Consumergroup, raw: Any) -> None:
+    group.offsets.commit_many({P0: 1, P1: 1})
+    expected = {P0: read(group), P1: read(group, P1), P2: None}
+    raw.create(f"{ROOT}/2", b"9")
+    with pytest.raises(OffsetConflictError) as caught:
+        group.offsets.commit_many({P0: 2, P1: 2, P2: 2}, expected=expected)
+    assert caught.value.at == P2
+    assert offsets(raw, "billing") == {"orders/0": b"1", "orders/1": b"1", "orders/2": b"9"}
+
+
+class Interrupted(Offsets):
+    """Offsets of which somebody else changes some, just when they have been looked at for the first time."""
+
+    def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
+        super().__init__(group.paths, group._handle)
+        self._acts = [act]
+
+    def _nodes(self, partitions: Iterable[TopicPartition]) -> Any:
+        found = super()._nodes(partitions)
+        while self._acts:
+            self._acts.pop()()
+        return found
+
+
+@pytest.mark.parametrize("change", ["set", "delete", "create"])
+def test_a_change_between_the_look_and_the_write_is_a_conflict_and_nothing_is_written(
+    group: Consumergroup, raw: Any, change: str
+) -> None:
+    group.offsets.commit_many({P0: 5, P1: 5} if change != "create" else {P0: 5})
+    changes: dict[str, Callable[[], object]] = {
+        "set": lambda: raw.set(f"{ROOT}/1", b"100"),
+        "delete": lambda: raw.delete(f"{ROOT}/1"),
+        "create": lambda: raw.create(f"{ROOT}/1", b"100"),
+    }
+    with pytest.raises(OffsetConflictError) as caught:
+        Interrupted(group, changes[change]).commit_many({P0: 6, P1: 6})
+    assert caught.value.at == P1
+    left = {"orders/0": b"5"} | ({} if change == "delete" else {"orders/1": b"100"})
+    assert offsets(raw, "billing") == left
+
+
+def test_an_offset_never_goes_back_unless_told(group: Consumergroup, raw: Any) -> None:
+    group.offsets.commit_many({P0: 5, P1: 5})
+    seen = read(group)
+    for call in (
+        lambda: group.offsets.commit(P0, 4),
+        lambda: group.offsets.commit(P0, 4, expected=seen),
+        lambda: group.offsets.commit_many({P1: 6, P0: 4}),
+    ):
+        with pytest.raises(OffsetWouldGoBackError) as caught:
+            call()
+        assert (caught.value.at, caught.value.committed, caught.value.offset) == (P0, 5, 4)
+    assert offsets(raw, "billing") == {"orders/0": b"5", "orders/1": b"5"}
+    group.offsets.commit(P0, 5)
+    group.offsets.commit(P0, 4, backward=True)
+    assert raw.get(f"{ROOT}/0")[0] == b"4"
+
+
+def test_five_thousand_are_written_in_batches_and_each_of_them_is(group: Consumergroup) -> None:
+    group.offsets.commit_many({TopicPartition("orders", number): number for number in range(5000)})
+    found = [offset for offset in group.offsets if isinstance(offset, CommittedOffset)]
+    assert [(offset.at.partition, offset.offset) for offset in found] == [(number, number) for number in range(5000)]
+    assert 2 <= len({offset.zxid for offset in found}) <= 10  # that many transactions
+
+
+def test_all_batches_are_checked_before_the_first_is_written(group: Consumergroup, raw: Any) -> None:
+    raw.create(f"{ROOT}/2100", b"1", makepath=True)
+    with pytest.raises(OffsetWouldGoBackError, match="orders/2100"):
+        group.offsets.commit_many({TopicPartition("orders", number): 0 for number in range(2101)})
+    assert offsets(raw, "billing") == {"orders/2100": b"1"}
+
+
+# What old clients left
+
+
+@pytest.mark.parametrize("data", UNREADABLE)
+def test_what_is_no_offset_is_malformed_and_may_be_written_over(group: Consumergroup, raw: Any, data: bytes) -> None:
+    raw.create(f"{ROOT}/0", data, makepath=True)
+    with pytest.raises(MalformedNodeError) as caught:
+        group.offsets.fetch(P0)
+    assert (caught.value.path, caught.value.data) == (f"{ROOT}/0", data or b"")
+    found = group.offsets.fetch_many([P0])[P0]
+    assert isinstance(found, MalformedNode)
+    with pytest.raises(OffsetConflictError):
+        group.offsets.commit(P0, 1, expected=None)
+    group.offsets.commit(P0, 1)
+    assert raw.get(f"{ROOT}/0")[0] == b"1"
+    with pytest.raises(OffsetWouldGoBackError):
+        group.offsets.commit(P0, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "offset"),
+    [(b"+4", 4), (b"007", 7), (b"9223372036854775807", 2**63 - 1), pytest.param(b"0" * 5000 + b"8", 8, id="zeros")],
+)
+def test_what_scala_takes_for_an_offset_is_one_and_does_not_go_back_by_accident(
+    group: Consumergroup, raw: Any, data: bytes, offset: int
+) -> None:
+    raw.create(f"{ROOT}/0", data, makepath=True)
+    assert read(group).offset == offset
+    with pytest.raises(OffsetWouldGoBackError):
+        group.offsets.commit(P0, offset - 1)
+    assert raw.get(f"{ROOT}/0")[0] == data
+    group.offsets.commit(P0, offset)
+    assert raw.get(f"{ROOT}/0")[0] == b"%d" % offset
+
+
+def test_something_unreadable_that_became_an_offset_meanwhile_is_not_written_over(
+    group: Consumergroup, raw: Any
+) -> None:
+    raw.create(f"{ROOT}/0", b"", makepath=True)
+    with pytest.raises(OffsetConflictError, match="is now 100"):
+        Interrupted(group, lambda: raw.set(f"{ROOT}/0", b"100")).commit(P0, 1)
+    assert raw.get(f"{ROOT}/0")[0] == b"100"
+
+
+# Checking
+
+
+def test_validate_tells_what_lies_outside_its_range_and_what_cannot_be_read(group: Consumergroup, raw: Any) -> None:
+    at = [TopicPartition("orders", number) for number in range(6)]
+    for number, data in enumerate((b"9", b"10", b"20", b"21", b"what")):
+        raw.create(f"{ROOT}/{number}", data, makepath=True)
+    problems = group.offsets.validate(dict.fromkeys(at, OffsetRange(10, 20)))
+    assert {p: type(problem) for p, problem in problems.items()} == {
+        at[0]: OffsetOutOfRangeError,
+        at[3]: OffsetOutOfRangeError,
+        at[4]: MalformedNodeError,
+    }
+    assert "offset 21 of orders/3 is outside 10 to 20" in str(problems[at[3]])
+    assert group.offsets.validate({}) == {}
+
+
+# Reset and delete
+
+
+def test_reset_goes_forward_and_back_while_nobody_is_registered(group: Consumergroup, raw: Any) -> None:
+    group.create()
+    group.offsets.commit(P0, 5)
+    group.offsets.reset({P0: 2, P1: 9})
+    assert offsets(raw, "billing") == {"orders/0": b"2", "orders/1": b"9"}
+    assert raw.get_children(f"{GROUP}/ids") == []
+
+
+@pytest.mark.parametrize("ids", [None, b"", b"data"], ids=["no ids", "ids", "ids with data"])
+def test_reset_and_delete_leave_ids_as_it_was(group: Consumergroup, raw: Any, ids: bytes | None) -> None:
+    raw.create(f"{ROOT}/0", b"5", makepath=True)
+    if ids is not None:
+        raw.create(f"{GROUP}/ids", ids)
+    group.offsets.reset({P0: 2})
+    assert raw.get(f"{ROOT}/0")[0] == b"2"
+    group.offsets.delete([P0, P1])
+    assert raw.get_children(ROOT) == []
+    assert (raw.exists(f"{GROUP}/ids") and raw.get(f"{GROUP}/ids")[0]) == ids
+
+
+def test_reset_and_delete_are_refused_while_an_instance_is_registered_and_forced_all_the_same(
+    group: Consumergroup, raw: Any
+) -> None:
+    group.offsets.commit(P0, 5)
+    raw.create(f"{GROUP}/ids/scala_host-1", b"{}", ephemeral=True, makepath=True)
+    for call in (lambda: group.offsets.reset({P0: 2}), lambda: group.offsets.delete([P0])):
+        with pytest.raises(GroupInUseError, match="scala_host-1") as caught:
+            call()
+        assert caught.value.instances == ("scala_host-1",)
+    assert offsets(raw, "billing") == {"orders/0": b"5"}
+    group.offsets.reset({P0: 2}, force=True)
+    assert offsets(raw, "billing") == {"orders/0": b"2"}
+    group.offsets.delete([P0], force=True)
+    assert group.offsets.fetch(P0) is None
+
+
+@pytest.mark.parametrize("ids", [False, True], ids=["no ids", "ids"])
+@pytest.mark.parametrize("act", ["reset", "delete"])
+def test_one_that_registers_between_the_look_and_the_transaction_keeps_it_from_happening(
+    group: Consumergroup, raw: Any, ids: bool, act: str
+) -> None:
+    raw.create(f"{ROOT}/0", b"5", makepath=True)
+    if ids:
+        raw.create(f"{GROUP}/ids")
+    guard = NobodyRegistered(group.paths, group._handle)
+    raw.create(f"{GROUP}/ids/late", b"{}", ephemeral=True, makepath=True)
+    before = dump(raw)
+    calls: dict[str, Callable[[], object]] = {
+        "reset": lambda: group.offsets._write({P0: 2, P1: 3}, {}, backward=True, guard=guard),
+        "delete": lambda: group.offsets._transact([Delete(f"{ROOT}/0")], guard),
+    }
+    with pytest.raises(GroupInUseError, match="late"):
+        calls[act]()
+    assert dump(raw) == before
+
+
+def test_one_that_registers_in_a_group_that_was_not_there_keeps_a_reset_from_happening(
+    group: Consumergroup, raw: Any
+) -> None:
+    guard = NobodyRegistered(group.paths, group._handle)
+    raw.create(f"{GROUP}/ids/late", b"{}", ephemeral=True, makepath=True)
+    with pytest.raises(GroupInUseError, match="late"):
+        group.offsets._write({P0: 2}, {}, backward=True, guard=guard)
+    assert offsets(raw, "billing") == {}
+
+
+@pytest.mark.parametrize("change", ["ids appear", "ids vanish", "the group appears"])
+def test_directories_that_come_and_go_between_the_look_and_the_transaction_do_not_stop_a_reset(
+    group: Consumergroup, raw: Any, change: str
+) -> None:
+    if change == "ids appear":
+        raw.create(GROUP, makepath=True)
+    if change == "ids vanish":
+        raw.create(f"{GROUP}/ids", makepath=True)
+    guard = NobodyRegistered(group.paths, group._handle)
+    if change == "ids vanish":
+        raw.delete(f"{GROUP}/ids")
+    else:
+        raw.create(f"{GROUP}/ids", makepath=True)
+    group.offsets._write({P0: 2}, {}, backward=True, guard=guard)
+    assert offsets(raw, "billing") == {"orders/0": b"2"}
+    assert (raw.exists(f"{GROUP}/ids") is None) == (change == "ids vanish")
+
+
+def test_a_commit_between_the_look_and_the_reset_is_a_conflict_and_is_not_lost(group: Consumergroup, raw: Any) -> None:
+    group.offsets.commit(P0, 5)
+    for act in ("reset", "delete"):
+        interrupted = Interrupted(group, lambda: raw.set(f"{ROOT}/0", b"100"))
+        calls: dict[str, Callable[[], object]] = {
+            "reset": lambda offsets=interrupted: offsets.reset({P0: 2}),
+            "delete": lambda offsets=interrupted: offsets.delete([P0]),
+        }
+        with pytest.raises(OffsetConflictError, match="is now 100"):
+            calls[act]()
+        assert raw.get(f"{ROOT}/0")[0] == b"100"
+
+
+def test_delete_forgets_only_what_is_named(group: Consumergroup, raw: Any) -> None:
+    group.offsets.commit_many({P0: 5, P1: 6})
+    raw.create(f"{ROOT}/2", b"what")
+    group.offsets.delete([P0, P2, TopicPartition("unknown", 0)])
+    assert offsets(raw, "billing") == {"orders/1": b"6"}

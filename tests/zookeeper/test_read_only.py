@@ -1,0 +1,164 @@
+"""Failure 18: three servers of which two are down, so that the third only reads, if it is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
+
+from zkgroups import CommittedOffset, GroupState, Registry, TopicPartition
+from zkgroups.exceptions import NotConnectedError, ReadOnlyError, UnavailableError
+from zkgroups.testing import ZooKeeperEnsemble
+
+from .test_group import until
+from .test_registry import in_time, no_thread_stays
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[ZooKeeperEnsemble]:
+    with ZooKeeperEnsemble(read_only=True) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A group for each test, because the servers are shared."""
+    return str(request.node.name)
+
+
+@contextmanager
+def minority(ensemble: ZooKeeperEnsemble) -> Iterator[None]:
+    """One server is left, and it reads."""
+    for node in ensemble.nodes[1:]:
+        node.kill()
+    until(lambda: ensemble.nodes[0].mode() == "read-only", 30.0)
+    try:
+        yield
+    finally:
+        for node in ensemble.nodes[1:]:
+            node.launch()
+        for node in ensemble.nodes:
+            until(lambda node=node: node.mode() in ("leader", "follower"), 30.0)  # type: ignore[misc]
+
+
+@contextmanager
+def reading_client(ensemble: ZooKeeperEnsemble) -> Iterator[Any]:
+    """A client of the caller's, which takes a server that only reads."""
+    retry = KazooRetry(max_tries=-1, delay=0.05, backoff=1)
+    client = KazooClient(ensemble.address, timeout=2.0, read_only=True, connection_retry=retry)
+    client.start(timeout=30.0)
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def client(ensemble: ZooKeeperEnsemble) -> Iterator[Any]:
+    with reading_client(ensemble) as client:
+        yield client
+
+
+def test_failure_18_a_read_only_registry_reads_from_a_minority_and_says_so_and_refuses_to_write(
+    ensemble: ZooKeeperEnsemble, name: str
+) -> None:
+    """One that was opened before goes on: its session is unknown to a server without a quorum, so it gets another."""
+    with Registry.connect(ensemble.address, timeout=30.0) as writer:
+        writer.group(name).offsets.commit(P0, 5)
+    with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as registry:
+        group = registry.group(name)
+        until(lambda: group.offsets.fetch(P0) is not None)
+        assert not registry.server_is_read_only
+        with minority(ensemble):
+            assert [o.offset for o in group.offsets if isinstance(o, CommittedOffset)] == [5]
+            assert registry.server_is_read_only
+            _reads_and_refuses(ensemble, name)
+        until(lambda: group.exists() and not registry.server_is_read_only, 30.0)
+
+
+def _reads_and_refuses(ensemble: ZooKeeperEnsemble, name: str) -> None:
+    with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as registry:
+        assert registry.server_is_read_only
+        group = registry.group(name)
+        assert name in registry
+        assert [o.offset for o in group.offsets if isinstance(o, CommittedOffset)] == [5]
+        assert group.describe().state is GroupState.EMPTY
+        calls: list[Callable[[], object]] = [
+            group.create,
+            group.delete,
+            lambda: group.offsets.commit(P0, 6),
+            lambda: group.offsets.reset({P0: 1}),
+            lambda: group.instance("me").register(["orders"]),
+            lambda: group.copy("copy"),
+        ]
+        for call in calls:
+            with in_time(2.0), pytest.raises(ReadOnlyError):
+                call()
+        assert "copy" not in registry
+    with reading_client(ensemble) as client:
+        registry = Registry(client, timeout=5.0)
+        group = registry.group(name)
+        assert registry.server_is_read_only
+        calls = [
+            lambda: group.offsets.commit(P0, 6),
+            lambda: group.instance("me").register(["orders"]),
+            registry.group("new").create,
+        ]
+        for call in calls:
+            with in_time(2.0), pytest.raises(ReadOnlyError, match="lost its quorum"):
+                call()
+        assert group.instances() == []
+    with no_thread_stays(), in_time(3.0), pytest.raises(NotConnectedError, match=r"quorum|answer|refused"):
+        Registry.connect(ensemble.address, timeout=1.5)
+
+
+def test_a_read_only_registry_refuses_to_write_also_where_the_server_would(
+    ensemble: ZooKeeperEnsemble, name: str
+) -> None:
+    with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as registry:
+        assert not registry.server_is_read_only
+        with pytest.raises(ReadOnlyError, match="opened for reading only"):
+            registry.group(name).offsets.commit(P0, 6)
+        assert not registry.group(name).exists()
+
+
+def test_failure_18_a_claim_made_before_is_not_trusted_while_only_a_read_only_server_answers(
+    ensemble: ZooKeeperEnsemble, client: Any, name: str
+) -> None:
+    """The server refuses the session that claimed, and still shows its owner node, which may be anybody's next."""
+    registry = Registry(client, timeout=1.0)
+    group = registry.group(name)
+    me = group.instance("me")
+    me.register(["orders"])
+    claim = me.claim(P0)
+    claim.commit(5)
+    assert claim.held
+    with minority(ensemble):
+        until(lambda: not claim.held, 4.0)
+        assert not me.registered
+        with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as reader:
+            owner = reader.group(name).owner(P0)
+            assert owner is not None
+            assert owner.session == claim.session_id
+            calls: list[Callable[[], object]] = [
+                lambda: claim.commit(6),
+                lambda: group.offsets.commit(P1, 6),
+                lambda: me.claim(P1),
+                registry.groups,
+            ]
+            for call in calls:
+                with in_time(2.5), pytest.raises(UnavailableError):
+                    call()
+            assert not claim.held
+            assert [o.offset for o in reader.group(name).offsets if isinstance(o, CommittedOffset)] == [5]
+    until(lambda: client.connected, 30.0)
+    assert not claim.held or claim.verify()
+    with Registry.connect(ensemble.address, timeout=30.0) as reader:  # and nothing of it comes late
+        assert [o.offset for o in reader.group(name).offsets if isinstance(o, CommittedOffset)] == [5]

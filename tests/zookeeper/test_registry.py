@@ -1,0 +1,462 @@
+"""The registry: what it lists, what it is opened with, and what becomes of a connection that cannot be had or goes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zkgroups import Broker, MalformedNode, Registry, ShortSessionWarning, Topic, TopicPartition
+from zkgroups.exceptions import (
+    InvalidInputError,
+    InvalidNameError,
+    InvalidOptionError,
+    MalformedNodeError,
+    NotConnectedError,
+    NotFoundError,
+    NotRegisteredError,
+    OutcomeUnknownError,
+)
+from zkgroups.testing import TcpProxy, ZooKeeperServer
+
+from .conftest import Connect
+
+pytestmark = pytest.mark.zookeeper
+
+P0 = TopicPartition("orders", 0)
+TIMEOUT = 0.9
+LATE = 2 * TIMEOUT - 0.1
+"""When a call that may take TIMEOUT must have ended, on a machine that does other things, too; twice is too long."""
+
+
+@contextmanager
+def in_time(seconds: float) -> Iterator[None]:
+    """What is done inside takes less than so many seconds."""
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < seconds
+
+
+@contextmanager
+def no_thread_stays(within: float = 5.0) -> Iterator[None]:
+    """Every thread that was started inside ends, at the latest soon afterwards."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(within)
+        assert not thread.is_alive(), thread
+
+
+# Groups
+
+
+def test_a_registry_lists_its_groups_sorted_and_counts_them(registry: Registry) -> None:
+    assert (list(registry), len(registry), registry.groups()) == ([], 0, [])
+    for name in ("b", "a", "Z", "10", "9", "ä"):
+        registry.group(name).create()
+    assert [group.name for group in registry] == registry.groups() == ["10", "9", "Z", "a", "b", "ä"]
+    assert len(registry) == 6
+
+
+def test_a_group_is_whatever_has_registrations_owners_or_offsets(registry: Registry, raw: Any) -> None:
+    raw.create("/consumers/members/ids/x", b"{}", ephemeral=True, makepath=True)
+    raw.create("/consumers/owned/owners/orders/0", b"x", ephemeral=True, makepath=True)
+    raw.create("/consumers/offsets only/offsets/orders/0", b"5", makepath=True)
+    raw.create("/consumers/stray")
+    assert registry.groups() == ["members", "offsets only", "owned", "stray"]
+    assert all(name in registry for name in registry.groups())
+    assert "other" not in registry
+    stray = registry.group("stray")
+    assert (stray.exists(), stray.instances(), list(stray.owners()), list(stray.offsets)) == (True, [], [], [])
+    stray.delete()
+    assert "stray" not in registry
+
+
+@pytest.mark.parametrize("name", ["a/b", "", ".", "..", "a\x00b", "a\nb", "\ud800", 5, None])
+def test_a_name_that_cannot_be_a_group_is_refused_and_named_before_anything_is_sent(
+    registry: Registry, raw: Any, name: Any
+) -> None:
+    with pytest.raises(InvalidNameError) as caught:
+        registry.group(name)
+    assert (caught.value.kind, caught.value.name) == ("group", name)
+    with pytest.raises(InvalidNameError):
+        _ = name in registry
+    assert raw.get_children("/") == []
+
+
+# Kafka
+
+
+def test_topics_are_what_kafka_has_registered_with_the_partition_numbers_there_are(
+    registry: Registry, raw: Any
+) -> None:
+    assert registry.topics() == []
+    raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"10":[1],"0":[1,2],"2":[3]}}', makepath=True)
+    raw.create("/brokers/topics/audit", b'{"version":1,"partitions":{}}')
+    assert registry.topics() == ["audit", "orders"]
+    assert registry.topic("orders") == Topic("orders", (0, 2, 10))
+    assert registry.topic("audit") == Topic("audit", ())
+    assert registry.topic("unknown") is None
+    with pytest.raises(InvalidNameError):
+        registry.topic("a/b")
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"[]", b"{}", b'{"partitions":[0]}', b'{"partitions":{"x":[1]}}', None])
+def test_a_topic_that_cannot_be_read_is_malformed_with_its_path(registry: Registry, raw: Any, data: bytes) -> None:
+    raw.create("/brokers/topics/orders", data, makepath=True)
+    with pytest.raises(MalformedNodeError) as caught:
+        registry.topic("orders")
+    assert caught.value.path == "/brokers/topics/orders"
+    assert registry.topics() == ["orders"]
+
+
+def test_brokers_are_sorted_by_number_and_one_that_cannot_be_read_stops_none(registry: Registry, raw: Any) -> None:
+    assert registry.brokers() == []
+    raw.create(
+        "/brokers/ids/10", b'{"host":"kafka10","port":9092,"endpoints":["PLAINTEXT://kafka10:9092"]}', makepath=True
+    )
+    raw.create("/brokers/ids/9", b'{"host":null,"port":-1,"endpoints":["SSL://kafka9:9093"]}')
+    raw.create("/brokers/ids/2", b"what")
+    [malformed, *brokers] = registry.brokers()
+    assert isinstance(malformed, MalformedNode)
+    assert malformed.path == "/brokers/ids/2"
+    assert brokers == [
+        Broker(9, None, None, ("SSL://kafka9:9093",)),
+        Broker(10, "kafka10", 9092, ("PLAINTEXT://kafka10:9092",)),
+    ]
+
+
+# A client of the caller's
+
+
+def test_a_running_client_is_taken_over_and_is_not_closed(raw: Any) -> None:
+    with Registry(raw) as registry:
+        assert registry.session_id == raw.client_id[0]
+        assert registry.session_timeout is None  # it was granted before anybody listened
+        registry.group("billing").create()
+    assert raw.connected
+    assert raw.get_children("/consumers/billing") != []
+    assert registry.groups() == ["billing"]
+
+
+def test_two_registries_over_one_client_are_one_session_and_two_instances(raw: Any) -> None:
+    one, two = Registry(raw), Registry(raw)
+    assert one._handle.session is two._handle.session  # it listens to the client, which is to be done once
+    assert one.session_id == two.session_id
+    with one.group("billing").instance("a") as a, two.group("billing").instance("b") as b:
+        a.register(["orders"])
+        b.register(["orders"])
+        held = a.claim(P0)
+        assert b.group.owner(P0) == a.group.owner(P0)
+        b.release()
+        assert held.verify()
+        b.deregister()
+        assert a.registered
+        with pytest.raises(NotRegisteredError):
+            b.registration()
+
+
+def test_a_client_that_hears_what_it_is_granted_later_says_so(zookeeper_hosts: str, raw: Any) -> None:
+    registry = Registry(raw)
+    raw.stop()
+    raw.start()
+    assert registry.session_timeout == 20.0
+    assert registry.session_id == raw.client_id[0]
+
+
+# Session time-outs
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[ZooKeeperServer]:
+    """A server that grants sessions of 1 to 8 seconds."""
+    with ZooKeeperServer(config={"minSessionTimeout": "1000", "maxSessionTimeout": "8000"}) as server:
+        yield server
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(300.0, 8.0), (7.0, 7.0), (0.5, 1.0), (0.0001, 1.0)])
+def test_the_session_timeout_shown_is_the_one_the_server_grants(
+    narrow: ZooKeeperServer, asked: float, granted: float
+) -> None:
+    with Registry.connect(narrow.address, session_timeout=asked) as registry:
+        assert registry.session_timeout == granted
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [0, 0.0, -1, -0.001, 300.001, 301, pytest.param(10**5000, id="huge"), float("inf"), float("nan"), "30", None, True],
+)
+def test_a_session_timeout_outside_its_bounds_is_refused_at_once(seconds: Any) -> None:
+    with pytest.raises(InvalidOptionError) as caught, in_time(0.5):
+        Registry.connect("127.0.0.1:1", session_timeout=seconds)
+    assert caught.value.option == "session_timeout"
+    assert caught.value.value is seconds
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(5.999, True), (0.5, True), (6, False), (300, False)])
+def test_a_session_timeout_under_six_seconds_warns_at_the_line_that_asked(
+    narrow: ZooKeeperServer, seconds: float, warned: bool
+) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ShortSessionWarning)
+        Registry.connect(narrow.address, session_timeout=seconds).close()
+    found = [w for w in caught if w.category is ShortSessionWarning]
+    assert [Path(w.filename).name for w in found] == ["test_registry.py"] * warned
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "5", None, True])
+def test_a_time_limit_that_is_none_is_refused_at_once(seconds: Any, raw: Any) -> None:
+    for make in (lambda: Registry.connect("127.0.0.1:1", timeout=seconds), lambda: Registry(raw, timeout=seconds)):
+        with pytest.raises(InvalidOptionError, match="timeout") as caught, in_time(0.5):
+            make()
+        assert caught.value.option == "timeout"
+
+
+# Hosts
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        None,
+        5,
+        b"zk1:2181",
+        "",
+        "  ",
+        "/kafka",
+        ":2181",
+        "zk1:port",
+        "zk1:99999",
+        "zk1:0",
+        "zk1:-1",
+        "zk1:",
+        "zk1:2181,",
+        "zk1:2181,,zk2:2181",
+        "zk 1:2181",
+        "zk\t1:2181",
+        "zk\x001:2181",
+        "zk..example:2181",
+        f"{'z' * 64}:2181",
+        "zk1.example/chroot:2181/\x00",
+        "zookeeper://zk1:2181",
+        "user:secret@zk1:2181",
+        "zk1:2181?x",
+        "zk1:2181#x",
+        "bücher:2181",
+        "::1:2181",
+        "[::1:2181",
+        "zk1:2181//kafka",
+        "zk1:2181/a//b",
+        "zk1:2181/../x",
+        "zk1:2181/./x",
+        "zk1:2181/a\nb",
+    ],
+)
+def test_a_hosts_string_that_cannot_be_one_is_refused_at_once_and_named(hosts: Any) -> None:
+    with pytest.raises(InvalidOptionError) as caught, in_time(0.5), no_thread_stays():
+        Registry.connect(hosts)
+    assert caught.value.option == "zookeeper"
+    assert caught.value.value is hosts
+    assert "host:port" in str(caught.value)
+
+
+def test_a_hosts_string_may_have_blanks_around_it_a_slash_at_its_end_and_no_port(
+    zookeeper: Any, zookeeper_hosts: str, connect: Connect
+) -> None:
+    registry = connect(zookeeper_hosts)
+    registry.group("billing").create()
+    for hosts in (f"{zookeeper_hosts}/", f" {zookeeper_hosts} ", zookeeper_hosts.replace("127.0.0.1", "localhost")):
+        assert connect(hosts).groups() == ["billing"]
+    for hosts in (f"{zookeeper.address}/", zookeeper.address):
+        assert "consumers" not in repr(connect(hosts))
+    for fine in ("zk1", "zk1/kafka", "[::1]:2181", "[fe80::1%eth0]", "zk-1.example_1.com.:2181,10.0.0.1/a/b c"):
+        with pytest.raises(NotConnectedError):
+            Registry.connect(fine, timeout=0)
+
+
+def test_a_wrong_hosts_string_is_an_input_error_and_a_value_error() -> None:
+    with pytest.raises(ValueError, match="zk1:port") as caught:
+        Registry.connect("zk1:port")
+    assert isinstance(caught.value, InvalidInputError)
+
+
+def test_a_chroot_that_is_not_there_is_named(zookeeper: Any) -> None:
+    with (
+        pytest.raises(NotFoundError, match=f"no /kafka/one in the ZooKeeper at {zookeeper.address}$"),
+        no_thread_stays(),
+    ):
+        Registry.connect(f"{zookeeper.address}/kafka/one")
+
+
+def test_the_registry_shows_where_it_is_connected_to(registry: Registry, zookeeper_hosts: str) -> None:
+    assert repr(registry) == f"<Registry {zookeeper_hosts}>"
+
+
+# Servers that cannot be reached
+
+
+@pytest.fixture
+def unreachable(request: pytest.FixtureRequest, zookeeper: Any) -> Iterator[tuple[str, str]]:
+    """The address of a server that does not answer, and what the error says about it."""
+    with ExitStack() as stack:
+        match request.param:
+            case "closed port":
+                yield f"127.0.0.1:{stack.enter_context(_port_that_is_closed())}", "refused"
+            case "black hole":
+                yield stack.enter_context(_black_hole()), "answer"
+            case "silent":
+                proxy = stack.enter_context(TcpProxy(zookeeper.address))
+                proxy.drop()
+                yield proxy.address, "answer"
+            case "hangs up":
+                proxy = stack.enter_context(TcpProxy(zookeeper.address))
+                proxy.refuse()
+                yield proxy.address, "reset|hung up"
+            case "no such host":
+                yield "no-such-host.invalid:2181", "resolve"
+
+
+@contextmanager
+def _port_that_is_closed() -> Iterator[int]:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]
+
+
+@contextmanager
+def _black_hole() -> Iterator[str]:
+    """An address to which every new connection hangs: nobody takes those that wait, and no more may wait."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+UNREACHABLE = ["closed port", "black hole", "silent", "hangs up", "no such host"]
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "session_timeout"),
+    [("silent", 10.0), *((name, 300.0) for name in UNREACHABLE)],
+    indirect=["unreachable"],
+)
+def test_a_server_that_cannot_be_reached_is_told_of_in_time_with_the_reason_and_leaves_nothing_behind(
+    unreachable: tuple[str, str], session_timeout: float
+) -> None:
+    hosts, reason = unreachable
+    with no_thread_stays(), in_time(1.6), pytest.raises(NotConnectedError, match=reason) as caught:
+        Registry.connect(hosts, timeout=0.6, session_timeout=session_timeout)
+    assert hosts in str(caught.value)
+    assert not str(caught.value).endswith("None")
+
+
+@pytest.mark.parametrize("unreachable", ["black hole"], indirect=True)
+def test_an_attempt_that_cannot_be_broken_off_is_not_waited_for_and_leaves_nothing_behind(
+    unreachable: tuple[str, str],
+) -> None:
+    with no_thread_stays(), in_time(0.95), pytest.raises(NotConnectedError):
+        Registry.connect(unreachable[0], timeout=0.1)
+
+
+@pytest.mark.parametrize("unreachable", UNREACHABLE, indirect=True)
+def test_a_server_that_cannot_be_reached_does_not_keep_us_from_another_that_can(
+    unreachable: tuple[str, str], zookeeper: Any
+) -> None:
+    """The order is drawn by lot, so the one that answers is seldom the first."""
+    hosts = ",".join([*[unreachable[0]] * 3, zookeeper.address])
+    with no_thread_stays(), Registry.connect(hosts, timeout=5.0, session_timeout=300.0) as registry:
+        assert registry.session_id
+
+
+# Closing
+
+
+def test_close_may_be_called_twice_and_ends_the_session(connect: Connect, raw: Any) -> None:
+    with no_thread_stays():
+        registry = connect()
+        registry.group("billing").instance("me").register(["orders"])
+        assert raw.exists("/consumers/billing/ids/me")
+        registry.close()
+        registry.close()
+    assert raw.exists("/consumers/billing/ids/me") is None
+
+
+def test_what_is_asked_after_close_is_refused_at_once(connect: Connect) -> None:
+    registry = connect()
+    group = registry.group("billing")
+    group.create()
+    registry.close()
+    calls: list[Callable[[], object]] = [
+        registry.groups,
+        registry.topics,
+        registry.brokers,
+        registry.credentials,
+        group.describe,
+        group.create,
+        group.delete,
+        lambda: group.offsets.fetch(P0),
+        lambda: group.offsets.commit(P0, 1),
+        lambda: list(group.owners()),
+        lambda: group.wait_free(P0, timeout=5),
+        lambda: group.instance("me").register(["orders"]),
+    ]
+    with in_time(1.0):
+        for call in calls:
+            with pytest.raises(NotConnectedError):
+                call()
+    assert registry.session_id is None
+
+
+@pytest.fixture
+def server() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+def test_calls_to_a_server_that_stands_still_end_in_time_and_work_again_when_it_goes_on(
+    server: ZooKeeperServer,
+) -> None:
+    with Registry.connect(server.address, timeout=TIMEOUT) as registry:
+        group = registry.group("billing")
+        group.create()
+        server.suspend()
+        reads: list[Callable[[], object]] = [
+            group.describe,
+            lambda: list(group.offsets),
+            lambda: group.offsets.commit(P0, 1),
+            lambda: group.instance("me").register(["orders"]),
+        ]
+        for call in reads:
+            with in_time(LATE), pytest.raises((NotConnectedError, OutcomeUnknownError)) as caught:
+                call()
+            if call is not reads[-1]:
+                assert isinstance(caught.value, NotConnectedError)
+        server.resume()
+        group.offsets.commit(P0, 7)
+        found = group.offsets.fetch(P0)
+        assert found is not None
+        assert found.offset == 7
+
+
+def test_closing_a_connection_to_a_server_that_stands_still_takes_seconds_at_most(server: ZooKeeperServer) -> None:
+    with no_thread_stays():
+        registry = Registry.connect(server.address, timeout=TIMEOUT, session_timeout=300.0)
+        server.suspend()
+        with pytest.raises(NotConnectedError):
+            registry.groups()  # by now it stands still
+        with in_time(7.0):
+            registry.close()
+        with in_time(0.5), pytest.raises(NotConnectedError):
+            registry.groups()
