@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -87,7 +87,7 @@ def start_server(stage: Stage) -> None:
 def register_topic(stage: Stage) -> None:
     """What a Kafka broker writes when a topic is made; there is no broker here."""
     topic = {"version": 1, "partitions": {str(at.partition): [0] for at in _PARTITIONS}}
-    _client(stage.connect()).create(f"/brokers/topics/{_TOPIC}", json.dumps(topic).encode(), makepath=True)
+    stage.connect().client.create(f"/brokers/topics/{_TOPIC}", json.dumps(topic).encode(), makepath=True)
     stage.say(f"Topic {_TOPIC!r} has {len(_PARTITIONS)} partitions, registered there as Kafka does it.")
 
 
@@ -135,7 +135,7 @@ def release(stage: Stage) -> None:
 
 def end_session(stage: Stage) -> None:
     """As for a process that stands still too long: the server has ended its session, and it cannot know yet."""
-    expire_session(_client(stage.registries["cleo"]))
+    expire_session(stage.registries["cleo"].client)
     stage.say("The session of cleo ends, as after too long a pause: its registration and its claims are gone.")
     stage.draw()
 
@@ -181,8 +181,3 @@ STEPS: Final[tuple[Callable[[Stage], None], ...]] = (
     commit_late,
     clean_up,
 )
-
-
-def _client(registry: Registry) -> Any:
-    """The kazoo client below: for what Kafka does, and for accidents; nothing else needs it."""
-    return registry._client

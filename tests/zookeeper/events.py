@@ -15,7 +15,7 @@ from zkgroups.testing import expire_session
 def new_session(registry: Registry) -> Iterator[None]:
     """Return when the session that is current at the start has been lost and the client has the next one."""
     lost, back = threading.Event(), threading.Event()
-    client = registry._client
+    client = registry.client
 
     def listen(state: str) -> None:
         if state == "LOST":
@@ -34,7 +34,7 @@ def new_session(registry: Registry) -> Iterator[None]:
 def expire(registry: Registry, address: str | None = None) -> None:
     """End the session at the server, and return when the client has a new one."""
     with new_session(registry):
-        expire_session(registry._client, address=address)
+        expire_session(registry.client, address=address)
 
 
 def attempt(call: Any) -> object:

@@ -336,7 +336,6 @@ def test_failure_16_a_directory_that_may_not_be_listed_is_marked_and_the_rest_of
         alice.set_acls(denied, OPEN_ACL_UNSAFE)
 
 
-@pytest.mark.xfail(strict=True, reason="deletion.py takes an owner that may not be read for none; patch reported")
 def test_a_group_whose_owners_may_not_be_read_is_not_deleted_under_them(registry: Registry, alice: Any) -> None:
     alice.create(f"{OWNERS}/orders/0", b"x", ephemeral=True, makepath=True)
     for denied in (f"{OWNERS}/orders/0", f"{OWNERS}/orders", OWNERS):
@@ -370,7 +369,6 @@ def test_asserting_that_nobody_is_registered_leaves_the_list_of_ids_as_it_was(
     assert alice.get(f"{OFFSETS}/orders/0")[0] == b"3"
 
 
-@pytest.mark.xfail(strict=True, reason="Session.exists takes a node that may not be read for an error; patch reported")
 def test_what_may_not_be_read_is_there_all_the_same(connect: Connect, registry: Registry, alice: Any) -> None:
     """ZooKeeper 3.9 says NoAuth to who asks whether such a node exists: so it does."""
     alice.create(f"{OFFSETS}/orders/0", b"5", makepath=True)

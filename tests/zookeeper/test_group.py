@@ -196,7 +196,7 @@ def test_a_group_larger_than_one_request_is_deleted_in_a_transaction_for_each_to
 def test_one_that_registers_while_a_large_group_is_deleted_stops_it_and_no_topic_is_half_gone(
     large: Consumergroup, raw: Any, connect: Connect
 ) -> None:
-    member = connect()._client
+    member = connect().client
     raw.set(IDS, b"data of ids")
 
     def register(_event: object) -> None:
@@ -514,7 +514,7 @@ def test_a_group_that_is_not_there_is_dead_and_one_with_offsets_only_is_empty(gr
 def test_a_group_of_members_of_every_kind_is_described_in_one_sweep(
     group: Consumergroup, connect: Connect, raw: Any
 ) -> None:
-    scala, go, pykafka = (connect()._client for _ in range(3))
+    scala, go, pykafka = (connect().client for _ in range(3))
     scala_id, go_id, pykafka_id = "billing_host-1795255170109-ab12cd34", f"host:{uuid.uuid4()}", f"host:{uuid.uuid4()}"
     raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1],"7":[1]}}', makepath=True)
     raw.create("/brokers/topics/refunds", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
@@ -599,7 +599,7 @@ def test_an_owner_of_another_session_with_the_name_of_an_instance_is_an_orphan(
     group: Consumergroup, connect: Connect, raw: Any
 ) -> None:
     raw.create(f"{IDS}/me", b"orders", ephemeral=True, makepath=True)
-    connect()._client.create(f"{OWNERS}/orders/0", b"me", ephemeral=True, makepath=True)
+    connect().client.create(f"{OWNERS}/orders/0", b"me", ephemeral=True, makepath=True)
     description = group.describe()
     assert [owner.id for owner in description.orphans] == ["me"]
     assert description.owned == 0

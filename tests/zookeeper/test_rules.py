@@ -136,7 +136,7 @@ def test_rule_2_an_administrative_release_takes_the_owner_of_a_stream_by_its_ins
     registry: Registry, raw: Any, group: Consumergroup
 ) -> None:
     member(registry)
-    foreign = registry._client
+    foreign = registry.client
     foreign.create(OWNER, b"me-0", ephemeral=True, makepath=True)
     group.release(P0, expected_owner="me")
     assert not raw.exists(OWNER)
@@ -177,7 +177,7 @@ def test_rule_4_a_commit_that_waits_while_its_session_ends_is_not_sent_in_the_ne
     outcome: list[object] = []
     late = threading.Thread(target=lambda: outcome.append(attempt(lambda: claim.commit(9))))
     late.start()
-    expire_session(proxied._client, client_id=session_of(proxied), address=zookeeper.address)
+    expire_session(proxied.client, client_id=session_of(proxied), address=zookeeper.address)
     raw.create(ME, b"{}", ephemeral=True)
     raw.create(OWNER, b"me", ephemeral=True)
     proxy.heal()
@@ -188,7 +188,7 @@ def test_rule_4_a_commit_that_waits_while_its_session_ends_is_not_sent_in_the_ne
 
 def session_of(registry: Registry) -> tuple[int, bytes]:
     """Also while it is not connected, when kazoo does not tell."""
-    return registry._client._session_id, registry._client._session_passwd
+    return registry.client._session_id, registry.client._session_passwd
 
 
 def test_rule_4_a_request_is_not_sent_in_a_session_other_than_its_own(registry: Registry, raw: Any) -> None:

@@ -690,7 +690,7 @@ def test_a_watch_has_one_callback(group: Consumergroup) -> None:
 
 def watchers(registry: Registry) -> int:
     """How many callables kazoo keeps."""
-    client = registry._client
+    client = registry.client
     return sum(len(found) for each in (client._data_watchers, client._child_watchers) for found in each.values())
 
 
@@ -722,7 +722,7 @@ def test_watches_that_were_closed_or_forgotten_leave_no_watchers_behind(
     gc.collect()
     assert watchers(registry) == 3
     assert not any(ref() for ref in forgotten)
-    assert len(registry._client.state_listeners) == 2  # of the session, and of all watches
+    assert len(registry.client.state_listeners) == 2  # of the session, and of all watches
 
 
 def test_waits_in_vain_leave_no_watchers_behind(registry: Registry, group: Consumergroup, raw: Any) -> None:
@@ -854,7 +854,7 @@ class Chaos:
         self.proxy.cut()
 
     def expire(self) -> None:
-        client = self.victim._client
+        client = self.victim.client
         if client._session_id:
             expire_session(client, client_id=(client._session_id, client._session_passwd), address=self.address)
 

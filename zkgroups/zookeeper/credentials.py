@@ -10,7 +10,7 @@ from kazoo.retry import KazooRetry
 
 from ..core.model import session_hex
 from ..exceptions import InvalidOptionError, NotConnectedError
-from .connection import close, log_in_cleanly, share_time
+from .corrections import close, log_in_cleanly, share_time
 from .deadline import Deadline
 from .session import Session
 

@@ -13,8 +13,16 @@ from typing import Final
 
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
+from ..core.model import DeniedNode
 from ..core.paths import GroupPaths, join
-from ..exceptions import ConflictError, GroupInUseError, GroupNotFoundError, InterruptedDeleteError, ZkgroupsException
+from ..exceptions import (
+    ConflictError,
+    GroupInUseError,
+    GroupNotFoundError,
+    InterruptedDeleteError,
+    NoPermissionError,
+    ZkgroupsException,
+)
 from . import bulk, view
 from .errors import translate
 from .guard import NobodyRegistered
@@ -92,9 +100,12 @@ class _Deletion:
 
 def _refuse_living_owners(paths: GroupPaths, handle: Handle) -> None:
     """An owner node belongs to a session that lives, also where nothing is registered (rule 2)."""
-    owners = [owner for owner in view.read_owners(handle, paths) if owner.session]
-    if owners:
-        raise GroupInUseError(paths.group, [owner.holder for owner in owners])
+    owners = list(view.read_owners(handle, paths))
+    for owner in owners:
+        if isinstance(owner, DeniedNode):
+            raise NoPermissionError(owner.path)  # there may be one
+    if living := [owner.holder for owner in owners if owner.session]:
+        raise GroupInUseError(paths.group, living)
 
 
 def _topics(paths: GroupPaths, handle: Handle) -> dict[str, list[Operation]]:

@@ -10,7 +10,7 @@ from ..core.codec import decode_broker
 from ..core.model import Broker, DeniedNode, MalformedNode, Topic
 from ..core.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
 from ..exceptions import MalformedNodeError, NoPermissionError, NotConnectedError
-from . import bulk, connection, view
+from . import bulk, connection, corrections, view
 from .acl import AclPolicy, KazooAcls
 from .connection import Digest, Sasl, Tls
 from .credentials import SessionCredentials
@@ -60,7 +60,7 @@ class Registry:
     def close(self) -> None:
         """End the session, if the registry opened it; with it go all registrations and claims made through it."""
         if self._owns_client:
-            connection.close(self._client)
+            corrections.close(self._client)
 
     def __enter__(self) -> Self:
         return self
@@ -69,6 +69,11 @@ class Registry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def client(self) -> Any:
+        """The kazoo client underneath, for what is not offered here."""
+        return self._client
 
     # Groups
 

@@ -26,6 +26,7 @@ from kazoo.protocol.states import EventType, KeeperState
 from ..core.model import session_hex
 from ..exceptions import (
     AuthenticationError,
+    NoPermissionError,
     NotConnectedError,
     NotFoundError,
     OutcomeUnknownError,
@@ -122,8 +123,11 @@ class Session:
         return found
 
     def exists(self, path: str, *, deadline: Deadline) -> bool:
-        """Whether the node is there."""
-        return self.call(lambda: self._client.exists_async(path), path, deadline) is not None
+        """Whether the node is there; one that we may not read is, or ZooKeeper (since 3.9) would not say so."""
+        try:
+            return self.call(lambda: self._client.exists_async(path), path, deadline) is not None
+        except NoPermissionError:
+            return True
 
     def acl(self, path: str, *, deadline: Deadline) -> tuple[Any, ...]:
         """The node's access control list; nothing if there is no node."""

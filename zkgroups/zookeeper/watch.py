@@ -1,6 +1,6 @@
 """Following what changes in a group: members and their registrations, owners, or offsets.
 
-A `Watch` works in the thread of whoever iterates over it, or in one of its own; on kazoo's threads `_Ear` only takes
+A `Watch` works in the thread of whoever iterates over it, or in one of its own; on kazoo's threads `Ear` only takes
 note of which path has changed. So no code of a user runs there, and no call is made there (rule 8).
 
 ZooKeeper's watches fire once, and die with the connection, with the session and with their node. What has fired is read
@@ -16,15 +16,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Final, Self
-from weakref import WeakKeyDictionary, WeakSet
 
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
-from kazoo.protocol.states import KazooState
 
 from ..core.describe import RegisteredInstance
 from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner
@@ -33,10 +31,10 @@ from ..exceptions import NoPermissionError, UnavailableError, ZkgroupsException
 from . import view
 from .bulk import WINDOW
 from .deadline import Deadline
+from .ear import Ear
 from .errors import translate
 from .handle import Handle
 from .node import Node
-from .session import Session
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +107,7 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._news = threading.Condition()
         self._fired: dict[str, None] = {}  # guarded by _news: what has changed, in order
-        self._ear = _Ear.of(self._session)
+        self._ear = Ear.of(self._session)
         self._ear.add(self._root, self)
 
     # Use
@@ -373,64 +371,3 @@ def _found(asked: _Asked) -> Any:
 def _is_another(before: _Leaf, now: _Leaf) -> bool:
     """Whether a node was deleted and one of the same name made."""
     return isinstance(before, Node) and isinstance(now, Node) and before.czxid != now.czxid
-
-
-class _Ear:
-    """Where kazoo calls: one for each client, for all watches over it.
-
-    kazoo keeps watchers in sets, one set for each path, and cannot take one back. As there is only this one callable,
-    a watch that was closed leaves nothing behind, and neither does one that was forgotten without being closed.
-    """
-
-    def __init__(self) -> None:
-        self.losses = 0
-        """How often all watches have died: with each loss of the connection."""
-        self._lock = threading.Lock()
-        self._watches: dict[str, WeakSet[Watch]] = {}
-
-    @classmethod
-    def of(cls, session: Session) -> _Ear:
-        """The ear on a client, made on first use."""
-        with _FIRST_USE:
-            found = _EARS.get(session)
-            if found is None:
-                found = _EARS[session] = cls()
-                session.client.add_listener(found.on_state)
-        return found
-
-    def add(self, root: str, watch: Watch) -> None:
-        """Tell it of what happens below `root`."""
-        with self._lock:
-            self._watches.setdefault(root, WeakSet()).add(watch)
-
-    def remove(self, root: str, watch: Watch) -> None:
-        """Tell it no more."""
-        with self._lock:
-            watches = self._watches.get(root, WeakSet())
-            watches.discard(watch)
-            if not watches:
-                self._watches.pop(root, None)
-
-    def on_watch(self, event: Any) -> None:
-        """On kazoo's watch thread. Without a path it is the loss of the connection, which `on_state` tells."""
-        if event.path is None:
-            return
-        root = "/".join(event.path.split("/")[:4])
-        for watch in self._listening(root):
-            watch.hear(event.path)
-
-    def on_state(self, state: str) -> None:
-        """On kazoo's connection thread, before anything can be asked over the next connection."""
-        if state != KazooState.CONNECTED:
-            self.losses += 1
-        for watch in self._listening():
-            watch.wake()
-
-    def _listening(self, *roots: str) -> list[Watch]:
-        with self._lock:
-            chosen: Iterable[str] = roots or list(self._watches)
-            return [watch for root in chosen for watch in self._watches.get(root, ())]
-
-
-_FIRST_USE = threading.Lock()
-_EARS: WeakKeyDictionary[Session, _Ear] = WeakKeyDictionary()

@@ -1,0 +1,145 @@
+"""What kazoo does by itself that nobody who waits for an answer can live with, corrected on one client at a time.
+
+It waits for one silent host as long as a session lasts, and for its own end even longer; its thread dies with a
+traceback when a login is refused; and the reason why it cannot connect goes to its log only, passwords included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from typing import Any, Final
+
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionClosedRequireSaslError
+from kazoo.protocol.serialization import SASL, Auth, CloseInstance
+
+SHORTEST_ATTEMPT: Final = 1.0
+LONGEST_ATTEMPT: Final = 5.0
+
+
+def share_time(client: Any, timeout: float) -> None:
+    """Give each host its share of the time, so that one that is silent does not keep us from the next.
+
+    kazoo waits for one host as long as a session lasts, which is too long where it is the first of several, and too
+    short for any where the session is. And a server that has just been started may forget a connection it accepted.
+    """
+    share = min(timeout, client._session_timeout / 1000) / len(client.hosts)
+    patience = min(max(share, SHORTEST_ATTEMPT), LONGEST_ATTEMPT)
+    make, invoke = client.handler.create_connection, client._connection._invoke
+
+    def create_connection(address: Any, **options: Any) -> Any:
+        return make(address, **options | {"timeout": patience})
+
+    def invoke_patiently(_timeout: float, request: Any, xid: int | None = None) -> Any:
+        return invoke(patience, request, xid)
+
+    client.handler.create_connection = create_connection
+    client._connection._invoke = invoke_patiently
+
+
+LONGEST_LOGIN: Final = 10
+"""Requests of one SASL login; DIGEST-MD5 takes three."""
+
+
+def log_in_cleanly(client: Any) -> None:
+    """Let a SASL login that fails end the connection as kazoo ends one that was refused, and nothing else end it.
+
+    Of an enforcing server's refusal kazoo's thread dies with a traceback; to a server that knows no SASL it sends the
+    same request again and again; and a connection that is lost in the middle it takes for a refusal.
+    """
+    connection = client._connection
+    log_in, submit = connection._authenticate_with_sasl, connection._submit
+    sent = 0
+
+    def authenticate_with_sasl(host: str, timeout: float) -> None:
+        nonlocal sent
+        sent = 0
+        try:
+            log_in(host, timeout)
+        except SessionClosedRequireSaslError as error:
+            raise AuthFailedError("the server insists on SASL and refused it") from error
+        except AuthFailedError as error:
+            if isinstance(error.__cause__, ConnectionDropped):
+                raise ConnectionDropped("the connection was lost during the SASL login") from error
+            raise
+
+    def submit_for_a_while(request: Any, timeout: float, xid: int | None = None) -> Any:
+        nonlocal sent
+        sent += isinstance(request, SASL)
+        if sent > LONGEST_LOGIN:
+            raise AuthFailedError("the SASL login does not end: the server may know no SASL")
+        return submit(request, timeout, xid)
+
+    connection._authenticate_with_sasl, connection._submit = authenticate_with_sasl, submit_for_a_while
+
+
+CLOSE_TIMEOUT: Final = 5.0
+HANG_UP_TIMEOUT: Final = 0.5
+
+
+def close(client: Any) -> None:
+    """End the session and free what the client holds, also where the server hangs or nothing was ever connected.
+
+    kazoo's own `stop` waits as long as a session lasts for an answer, so this asks as it does, and hangs up after less.
+    """
+    if client._stopped.is_set():
+        return
+    client._stopped.set()
+    client._queue.append((CloseInstance, None))
+    connection = client._connection
+    with contextlib.suppress(OSError, AttributeError):
+        connection._write_sock.send(b"\0")
+    if not connection.connection_stopped.wait(CLOSE_TIMEOUT if client.connected else 0.0):
+        with contextlib.suppress(OSError, AttributeError):
+            connection._socket.shutdown(socket.SHUT_RDWR)
+        if not connection.connection_stopped.wait(HANG_UP_TIMEOUT):
+            _close_at_its_end(client)
+    client.handler.stop()
+    if connection.connection_stopped.is_set():
+        connection.stop()
+        client.close()
+
+
+def _close_at_its_end(client: Any) -> None:
+    """It waits for a name to be resolved or a host to answer: that cannot be broken off, but the last thing it does is
+    to tell that it is closed."""
+    tell = client._session_callback
+
+    def tell_and_close(state: str) -> None:
+        tell(state)
+        if client._connection.connection_stopped.is_set():
+            client.close()
+
+    client._session_callback = tell_and_close
+
+
+_PLAINER: Final = {
+    "None": "no server answered",
+    "socket connection broken": "the server hung up; it may want TLS, or have no quorum",
+}
+"""What kazoo says when time runs out, and when the other side closes, in words that help."""
+
+
+class ConnectionLog(logging.Logger):
+    """kazoo's log, passed on to its usual logger, and read for the reason why a connection cannot be made."""
+
+    def __init__(self) -> None:
+        super().__init__("kazoo.client")
+        self.parent = self._usual = logging.getLogger("kazoo.client")
+        self.reason = "no server answered"
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Keep what kazoo says about a connection, and pass everything on but passwords."""
+        if isinstance(record.args, tuple):
+            record.args = tuple("(a login)" if isinstance(arg, Auth | SASL) else arg for arg in record.args)
+        message = record.getMessage()
+        for start in ("Connection dropped: ", "Connection time-out: ", "Cannot resolve "):
+            if message.startswith(start):
+                reason = message.removeprefix("Connection dropped: ").removeprefix("socket connection error: ")
+                self.reason = _PLAINER.get(reason, reason)
+        super().handle(record)
+
+    def isEnabledFor(self, level: int) -> bool:
+        """Warnings are always read here, whether or not anybody shows them."""
+        return level >= logging.WARNING or self._usual.isEnabledFor(level)
