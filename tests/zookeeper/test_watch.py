@@ -446,6 +446,29 @@ def test_an_answer_over_the_connection_before_counts_for_nothing(
         assert seen(told(offsets)) == ("appeared", f"{OFFSETS}/orders/1")
 
 
+def test_an_answer_may_be_lost_before_it_is_told_that_the_connection_is(
+    proxied: Registry, proxy: TcpProxy, group: Consumergroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.offsets.commit(P0, 1)
+    client = proxied._client
+    tell = client._make_state_change
+
+    def tell_late(state: str) -> None:
+        if state == "SUSPENDED":
+            threading.Event().wait(0.3)
+        tell(state)
+
+    monkeypatch.setattr(client, "_make_state_change", tell_late)
+    with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
+        proxy.drop(direction="requests")
+        assert offsets.next(timeout=0.1) is None
+        proxy.heal()
+        assert [seen(change) for change in told_many(offsets, 2)] == [
+            ("rescanned", OFFSETS),
+            ("appeared", f"{OFFSETS}/orders/0"),
+        ]
+
+
 def test_topics_are_read_many_at_a_time(proxied: Registry, proxy: TcpProxy, group: Consumergroup) -> None:
     topics = 60
     group.offsets.commit_many({TopicPartition(f"t{n}", 0): 1 for n in range(topics)})

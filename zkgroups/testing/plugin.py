@@ -1,6 +1,7 @@
 """The pytest plugin: marks, a ZooKeeper server for the run, and a fresh registry for each test.
 
-Everybody who has zkgroups installed loads this file with every pytest run: nothing is imported before it is used.
+Everybody who has zkgroups installed loads this file with every pytest run: no server, and none of what one needs, is
+imported before it is used.
 """
 
 from __future__ import annotations

@@ -198,6 +198,8 @@ def _start(client: Any, hosts: str, deadline: Deadline, log: ConnectionLog) -> N
     client.start_async()
     try:
         connected = Session.of(client).wait_connected(deadline)
+    except AuthenticationError as error:
+        raise AuthenticationError(f"{hosts} did not accept the credentials, or insists on some") from error
     except UnavailableError as error:
         raise NotConnectedError(f"no connection to {hosts}: {log.reason}") from error
     if not connected:

@@ -134,6 +134,7 @@ class ConnectionLog(logging.Logger):
         if isinstance(record.args, tuple):
             record.args = tuple("(a login)" if isinstance(arg, Auth | SASL) else arg for arg in record.args)
         message = record.getMessage()
+        record.msg, record.args = message, None  # who keeps the record would keep the error in it, and its open socket
         for start in ("Connection dropped: ", "Connection time-out: ", "Cannot resolve "):
             if message.startswith(start):
                 reason = message.removeprefix("Connection dropped: ").removeprefix("socket connection error: ")
