@@ -8,7 +8,7 @@ ZKGROUPS_REQUIRE ?= zookeeper,spark,kafka
 QUICK := not zookeeper and not spark and not kafka and not docker and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo check test bench clean
+.PHONY: help install java demo lint check test bench clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-8s %s\n' "$$name" "$$text"; done
@@ -24,10 +24,12 @@ java:
 demo: java $(INSTALLED) ## Show what a consumer group is and does, on a ZooKeeper of its own
 	@$(BIN)/zkgroups demo
 
-check: $(INSTALLED) ## Lint, types, and the tests that need no server: seconds
+lint: $(INSTALLED) ## Lint and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+check: lint ## Lint, types, and the tests that need no server: seconds
 	$(BIN)/pytest -q -n auto -m "$(QUICK)"
 
 test: java $(INSTALLED) ## All tests, on real servers

@@ -27,6 +27,6 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 7, "no connection, session lost, or outcome unknown"
     WAITED_IN_VAIN = 8, "waited in vain"
     PARTIAL = 9, "partly done"
-    FINDINGS = 10, "a check found something, or a znode cannot be read"
+    FINDINGS = 10, "a check found something, or the znode asked for cannot be read"
     INTERRUPTED = 130, "ended by Ctrl-C, after letting go"
     TERMINATED = 143, "ended by SIGTERM, after letting go"

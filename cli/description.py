@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from zkgroups import (
     Registration,
     TopicPartition,
 )
-from zkgroups.core.model import utc
+from zkgroups.core.model import session_hex, utc
 
 from .output import Column, Row, Table
 
@@ -167,7 +168,13 @@ def _owner_row(owner: Owner) -> dict[str, Any]:
 
 
 def _malformed_row(node: MalformedNode) -> Row:
-    return {"path": node.path, "reason": node.reason, "data": None if isinstance(node, DeniedNode) else node.shown}
+    read = not isinstance(node, DeniedNode)
+    return {
+        "path": node.path,
+        "reason": node.reason,
+        "data": node.shown if read else None,
+        "data_base64": b64encode(node.data).decode() if read else None,
+    }
 
 
 def _at(at: TopicPartition) -> dict[str, Any]:
@@ -176,4 +183,4 @@ def _at(at: TopicPartition) -> dict[str, Any]:
 
 def _session(session: int) -> str | None:
     """In hexadecimal, as ZooKeeper shows it: as a number in JSON it would lose its last digits."""
-    return f"{session:#x}" if session else None
+    return session_hex(session) if session else None

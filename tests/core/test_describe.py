@@ -411,7 +411,11 @@ def test_what_is_said_of_any_group_fits_together(view: GroupView) -> None:
             assert set(each.owned) == {n.at for n in view.owners if each.id in ours(view, n)}
     if description.state is GroupState.STABLE:
         assert not description.unowned
-        assert {each.state for each in description.instances} <= {InstanceState.STABLE, InstanceState.LEAVING}
+        assert {each.state for each in description.instances} <= {
+            InstanceState.STABLE,
+            InstanceState.LEAVING,
+            InstanceState.UNKNOWN,
+        }
     assert (description.state is GroupState.EMPTY) == (not view.instances)
     assert (description.state is GroupState.PREPARING_REBALANCE) == (bool(view.instances) and not living)
 

@@ -15,6 +15,7 @@ and of an instance:
     AwaitingSync  owns something, and a topic it subscribes to is not wholly owned
     Stable        every partition of its topics has a living owner (which may be another)
     Leaving       no longer registered, but still the owner of something
+    Unknown       its registration cannot be read, so what it should own is not known
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class InstanceState(StrEnum):
     AWAITING_SYNC = "AwaitingSync"
     STABLE = "Stable"
     LEAVING = "Leaving"
+    UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class GroupDescription:
     orphans: tuple[Owner, ...]
     unowned: tuple[TopicPartition, ...]
     malformed: tuple[MalformedNode, ...]
+    subscribed: tuple[str, ...] = ()
 
     @property
     def members(self) -> int:
@@ -118,7 +121,7 @@ class GroupDescription:
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that are subscribed to, owned, or have offsets, sorted."""
-        return tuple(sorted({partition.at.topic for partition in self.partitions}))
+        return tuple(sorted({partition.at.topic for partition in self.partitions}.union(self.subscribed)))
 
     @property
     def owned(self) -> int:
@@ -154,6 +157,7 @@ def describe(view: GroupView) -> GroupDescription:
         orphans=tuple(orphans),
         unowned=unowned,
         malformed=view.malformed,
+        subscribed=tuple(sorted({topic for topics in subscribed.values() for topic in topics})),
     )
 
 
@@ -213,7 +217,10 @@ def _registered(
             owned.setdefault(instance, []).append(at)
     for node in sorted(view.instances, key=lambda node: node.id):
         mine = tuple(owned.get(node.id, ()))
-        state = _instance_state(mine, unsettled.intersection(subscribed.get(node.id, ())))
+        readable = node.id in subscribed
+        state = (
+            _instance_state(mine, unsettled.intersection(subscribed[node.id])) if readable else InstanceState.UNKNOWN
+        )
         yield InstanceDescription(node.id, state, node.session, node.registered_ms, node.registration, mine)
 
 

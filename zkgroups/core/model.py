@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
 
+from ..exceptions import InvalidNameError
 from .paths import check_partition, check_topic
 
 
@@ -33,6 +34,13 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}"
+
+
+def check_at(at: object) -> TopicPartition:
+    """Return what is a partition of a topic, or refuse it."""
+    if not isinstance(at, TopicPartition):
+        raise InvalidNameError("partition", at, "is no TopicPartition")
+    return at
 
 
 class Pattern(StrEnum):

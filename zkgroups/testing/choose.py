@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
+from zkgroups.exceptions import ServerStartError
+
 from .server import ZooKeeperServer
 
 if TYPE_CHECKING:
@@ -69,9 +71,14 @@ def fresh_chroot(server: Server) -> Iterator[str]:
 def _client(server: Server) -> Iterator[KazooClient]:
     """A connection for a moment only: during the test the server may well be down."""
     from kazoo.client import KazooClient
+    from kazoo.handlers.threading import KazooTimeoutError
 
     client = KazooClient(server.address)
-    client.start()
+    try:
+        client.start(timeout=10)
+    except KazooTimeoutError as error:
+        source = f"{ZOOKEEPER_VARIABLE} names it, but " if isinstance(server, ExternalZooKeeper) else ""
+        raise ServerStartError(f"{server.address}: {source}no server answers there") from error
     try:
         yield client
     finally:

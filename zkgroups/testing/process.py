@@ -25,9 +25,11 @@ from zkgroups.exceptions import ServerStartError
 # Descriptor 3: the shell gives what it starts in the background /dev/null as its standard input.
 _GUARD = """
 exec 3<&0
+scratch=$1
+shift
 "$@" </dev/null >&2 3<&- &
 child=$!
-{ read -r _ <&3; kill -9 "$child"; } >&2 &
+{ read -r _ <&3; trap '' TERM; kill -9 "$child"; [ -z "$scratch" ] || rm -rf "$scratch"; } >&2 &
 watcher=$!
 echo "$child"
 wait "$child"
@@ -40,13 +42,16 @@ _alive: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
 
 class ChildProcess:
-    """A running command; what it prints goes to the end of the file `log`."""
+    """A running command; what it prints goes to the end of the file `log`.
 
-    def __init__(self, command: Sequence[str], *, log: Path) -> None:
+    `scratch` is a directory that goes with it when the parent dies and can remove nothing.
+    """
+
+    def __init__(self, command: Sequence[str], *, log: Path, scratch: Path | None = None) -> None:
         self.log = log
         with log.open("ab") as output:
             self._guard = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARD, "sh", *command],
+                ["/bin/sh", "-c", _GUARD, "sh", str(scratch or ""), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

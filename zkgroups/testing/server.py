@@ -141,7 +141,8 @@ class ZooKeeperServer:
         self._choose_ports()
         config = self._write_configuration()
         command = [java, *self._options(), "-cp", os.pathsep.join(map(str, jars)), _MAIN_CLASS, str(config)]
-        self._process = ChildProcess(command, log=self.data_dir / "server.log")
+        scratch = None if self._given_data_dir else self.data_dir
+        self._process = ChildProcess(command, log=self.data_dir / "server.log", scratch=scratch)
 
     def wait_until_serving(self, *, timeout: float = 30.0) -> None:
         """Return when it serves; an error with the end of its log when it ends or `timeout` has passed."""

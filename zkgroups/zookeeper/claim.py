@@ -8,7 +8,7 @@ One whose session has ended, or whose claim is gone, gets a typed error and chan
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -49,11 +49,11 @@ class Claim:
     @property
     def held(self) -> bool:
         """Whether it is certainly still ours, as far as can be known without asking: see `verify` for asking."""
-        return self._instance.holds(self)
+        return self._instance._holds(self)
 
     def verify(self) -> bool:
         """Ask the server whether the owner node carries our id and our session (rule 1)."""
-        return self._instance.verify([self]) == [self]
+        return self._instance._verify([self]) == [self]
 
     def fetch(self) -> CommittedOffset | None:
         """The offset to start from, None where nothing was committed."""
@@ -61,11 +61,11 @@ class Claim:
 
     def commit(self, offset: int, *, backward: bool = False) -> None:
         """Write the next message to read; lower than what is committed only with `backward` (rule 5)."""
-        self._instance.commit({self: offset}, backward=backward)
+        self._instance._commit({self: offset}, backward=backward)
 
     def release(self) -> None:
         """Let go, as does leaving the `with` block; nothing happens if it is gone already."""
-        self._instance.let_go([self])
+        self._instance._let_go([self])
 
     def __enter__(self) -> Self:
         return self
@@ -102,18 +102,18 @@ class Claims(Mapping[TopicPartition, Claim]):
 
     def verify(self) -> list[TopicPartition]:
         """Ask the server which of them are still ours."""
-        return [claim.partition for claim in self._instance.verify(list(self.values()))]
+        return [claim.partition for claim in self._instance._verify(list(self.values()))]
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, backward: bool = False) -> None:
         """Write offsets of any of them, in as few transactions as the server's limit allows; each is all or none."""
         unknown = [at for at in offsets if at not in self._claims]
         if unknown:
             raise NotClaimedError(unknown[0])
-        self._instance.commit({self[at]: offset for at, offset in offsets.items()}, backward=backward)
+        self._instance._commit({self[at]: offset for at, offset in offsets.items()}, backward=backward)
 
     def release(self) -> None:
         """Let go of all of them, as does leaving the `with` block."""
-        self._instance.let_go(list(self.values()))
+        self._instance._let_go(list(self.values()))
 
     def __enter__(self) -> Self:
         return self
@@ -127,9 +127,8 @@ class Claims(Mapping[TopicPartition, Claim]):
         return f"<Claims of {len(self)} partitions by {self._instance.id!r}>"
 
 
-def _leave(release: object, error: BaseException | None) -> None:
+def _leave(release: Callable[[], None], error: BaseException | None) -> None:
     """Let go at the end of a `with` block, without hiding the error that ended it."""
-    assert callable(release)
     try:
         release()
     except ZkgroupsException as trouble:

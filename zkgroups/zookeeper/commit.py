@@ -6,13 +6,14 @@ Registration and owners are ephemerals of the session that the transaction is pi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.codec import encode_offset
 from ..core.model import CommittedOffset, DeniedNode
-from ..core.paths import GroupPaths
+from ..core.paths import GroupPaths, join
 from ..exceptions import NoPermissionError, OffsetConflictError, OffsetWouldGoBackError
 from . import bulk, view
 from .claim import Claim, LastCommit
@@ -70,6 +71,7 @@ class Commit:
 
     def _learn(self, claims: Sequence[Claim]) -> None:
         """Read what was committed before, by whomever, the first time something is committed through a claim."""
+        claims = self._with_a_node(claims)
         paths = [self._paths.offset(claim.partition) for claim in claims]
         for claim, node in zip(claims, bulk.nodes(self._handle, paths), strict=True):
             if isinstance(node, DeniedNode):
@@ -78,6 +80,25 @@ class Commit:
             # Something that cannot be read as an offset may be written over: it is no offset to fall behind.
             offset = found.offset if isinstance(found, CommittedOffset) else None
             claim.last = LastCommit(None if node is None else node.version, offset)
+
+    def _with_a_node(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Those where something may be committed. Of several in a topic, its directory tells all that have nothing."""
+        counts = Counter(claim.partition.topic for claim in claims)
+        topics = [topic for topic, count in counts.items() if count > 1]
+        found = bulk.children(self._handle, map(self._paths.offset_topic, topics))
+        there = {
+            topic: {join(self._paths.offset_topic(topic), name) for name in names or ()}
+            for topic, names in zip(topics, found, strict=True)
+            if not isinstance(names, DeniedNode)
+        }
+        left: list[Claim] = []
+        for claim in claims:
+            path = self._paths.offset(claim.partition)
+            if path in there.get(claim.partition.topic, {path}):
+                left.append(claim)
+            else:
+                claim.last = LastCommit(None, None)
+        return left
 
     def _refuse_to_go_back(self, offsets: Mapping[Claim, int]) -> None:
         for claim, offset in offsets.items():

@@ -12,7 +12,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from ..core import describe as core
 from ..core.codec import encode_offset
 from ..core.describe import GroupDescription, RegisteredInstance
-from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, TopicPartition
+from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, TopicPartition, check_at
 from ..core.paths import GroupPaths
 from ..exceptions import (
     ClaimTimeout,
@@ -120,7 +120,7 @@ class Consumergroup:
 
     def owner(self, at: TopicPartition) -> Owner | MalformedNode | None:
         """Who holds the partition, None if nobody does; in pykafka's form, too, where there is no other."""
-        node = self._handle.session.get(self.paths.owner(at), deadline=self._handle.deadline())
+        node = self._handle.session.get(self.paths.owner(check_at(at)), deadline=self._handle.deadline())
         if node is not None:
             return view.owner(at.topic, str(at.partition), node)
         return view.pykafka_owner(self._handle, self.paths, at)

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Self
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.codec import decode_registration, encode_owner, encode_registration
-from ..core.model import MalformedNode, Pattern, Registration, TopicPartition
+from ..core.model import MalformedNode, Pattern, Registration, TopicPartition, check_at
 from ..core.paths import check_instance
 from ..exceptions import (
     AlreadyClaimedError,
     ClaimedByOtherError,
     ClaimTimeout,
+    InvalidOptionError,
     MalformedNodeError,
     NotClaimedError,
     NotRegisteredError,
@@ -132,7 +133,7 @@ class Instance:
         with self._lock:
             claims = list(self._claims.values())
         with contextlib.suppress(SessionLostError):  # the server has taken it all away
-            self.let_go(claims)
+            self._let_go(claims)
             self._drop_registration()
             self._registrar.sweep_all(self._session.require_id(self._handle.deadline()))
         self._registrar.forget()
@@ -163,7 +164,7 @@ class Instance:
 
     def claim_many(self, partitions: Iterable[TopicPartition], *, timeout: float | None = None) -> Claims:
         """Take several partitions, all or none; as `claim` otherwise."""
-        wanted = list(dict.fromkeys(partitions))
+        wanted = [check_at(at) for at in dict.fromkeys(partitions)]
         patience = Deadline.after("timeout", 0.0 if timeout is None else timeout)
         while True:
             try:
@@ -183,7 +184,7 @@ class Instance:
                 taken += self._claim_batch(partitions, [create for [create] in batch])
         except BaseException:
             with contextlib.suppress(ZkgroupsException):  # the error that is under way tells more
-                self.let_go(taken)
+                self._let_go(taken)
             raise
         return Claims(self, taken)
 
@@ -232,16 +233,22 @@ class Instance:
     # Letting go
 
     def release(self, *partitions: TopicPartition) -> None:
-        """Let go of the given partitions, or of all where none is given. Only what this session made is touched."""
+        """Let go of the given partitions. Only what this session made is touched."""
         with self._lock:
             held = dict(self._claims)
         missing = [at for at in partitions if at not in held]
         if missing:
             raise NotClaimedError(missing[0])
-        self.let_go([held[at] for at in partitions or held])
+        self._let_go([held[at] for at in partitions])
 
-    def let_go(self, claims: Sequence[Claim]) -> None:
-        """Strictly for claims: release those that are still current, in as few transactions as the limit allows."""
+    def release_all(self) -> None:
+        """Let go of everything, and stay registered."""
+        with self._lock:
+            held = list(self._claims.values())
+        self._let_go(held)
+
+    def _let_go(self, claims: Sequence[Claim]) -> None:
+        """For claims: release those that are still current, in as few transactions as the limit allows."""
         while True:
             with self._lock:
                 current = [claim for claim in claims if self._is_current(claim)]
@@ -271,8 +278,8 @@ class Instance:
 
     # Holding and committing
 
-    def holds(self, claim: Claim) -> bool:
-        """Strictly for claims: whether it is certainly still held, by what is known here."""
+    def _holds(self, claim: Claim) -> bool:
+        """For claims: whether it is certainly still held, by what is known here."""
         with self._lock:
             current = self._is_current(claim)
         return current and self._session.alive(claim.session_id)
@@ -285,8 +292,8 @@ class Instance:
             and self._claims.get(claim.partition) is claim
         )
 
-    def verify(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Strictly for claims: those whose owner node carries our id and our session, by asking (rule 1)."""
+    def _verify(self, claims: Sequence[Claim]) -> list[Claim]:
+        """For claims: those whose owner node carries our id and our session, by asking (rule 1)."""
         paths = [self.group.paths.owner(claim.partition) for claim in claims]
         found: list[Claim] = []
         for claim, node in zip(claims, bulk.nodes(self._handle, paths), strict=True):
@@ -296,8 +303,8 @@ class Instance:
         with self._lock:
             return [claim for claim in found if self._is_current(claim)]
 
-    def commit(self, offsets: Mapping[Claim, int], *, backward: bool = False) -> None:
-        """Strictly for claims: write offsets under the fence."""
+    def _commit(self, offsets: Mapping[Claim, int], *, backward: bool = False) -> None:
+        """For claims: write offsets under the fence."""
         claims = list(offsets)
         with locked(claims):
             commit = self._begin_commit(claims, offsets, backward=backward)
@@ -340,7 +347,7 @@ class Instance:
         seen = self._registrar.look(tenure)
         with self._lock:
             claims = list(self._claims.values())
-        kept = self.verify(claims)
+        kept = self._verify(claims)
         self._forget(set(claims) - set(kept))
         self._registrar.adopt(seen)
 
@@ -367,5 +374,7 @@ def _registration(topics: Topics, pattern: Pattern) -> Registration:
     """What is written: one stream for each topic unless said otherwise."""
     if isinstance(topics, str):
         topics = [topics]  # a name is iterable too, letter by letter
+    if not isinstance(topics, Iterable):
+        raise InvalidOptionError("topics", topics, "it must be names of topics")
     streams = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
-    return Registration(streams, pattern, timestamp_ms=int(time.time() * 1000))
+    return Registration(streams, pattern, timestamp_ms=int(time.time()) * 1000)  # what is written are seconds

@@ -14,7 +14,7 @@ from typing import Final
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.codec import check_offset, encode_offset
-from ..core.model import CommittedOffset, DeniedNode, MalformedNode, OffsetRange, TopicPartition
+from ..core.model import CommittedOffset, DeniedNode, MalformedNode, OffsetRange, TopicPartition, check_at
 from ..core.paths import GroupPaths
 from ..exceptions import (
     MalformedNodeError,
@@ -79,7 +79,7 @@ class Offsets:
     __iter__ = fetch_all
 
     def _nodes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node | DeniedNode | None]:
-        wanted = list(dict.fromkeys(partitions))
+        wanted = [check_at(at) for at in dict.fromkeys(partitions)]
         return dict(zip(wanted, bulk.nodes(self._handle, map(self._paths.offset, wanted)), strict=True))
 
     def _read_as(self, at: TopicPartition, node: Node | DeniedNode | None) -> Found:

@@ -27,7 +27,7 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from ..core.describe import RegisteredInstance
 from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner
 from ..core.paths import GroupPaths, join, parent
-from ..exceptions import NoPermissionError, UnavailableError, ZkgroupsException
+from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
 from . import view
 from .bulk import WINDOW
 from .deadline import Deadline
@@ -92,8 +92,12 @@ class Watch:
     def __init__(self, paths: GroupPaths, handle: Handle, what: Watched) -> None:
         self._group = paths.group
         self._session = handle.session
-        self._what = what
-        self._root = {Watched.MEMBERS: paths.ids, Watched.OWNERS: paths.owners, Watched.OFFSETS: paths.offsets}[what]
+        if what not in list(Watched):
+            raise InvalidOptionError("what", what, "it must be one of " + ", ".join(Watched))
+        self._what = Watched(what)
+        self._root = {Watched.MEMBERS: paths.ids, Watched.OWNERS: paths.owners, Watched.OFFSETS: paths.offsets}[
+            self._what
+        ]
         self._turn = threading.Lock()  # one thread at a time in `next`; it guards all but the last five
         self._changes: deque[Change] = deque()
         self._told: dict[str, dict[str, _Leaf]] = {}  # by directory and path
