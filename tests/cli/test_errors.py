@@ -1,4 +1,4 @@
-"""Errors become exit codes and sentences in one place, by the table of the design."""
+"""Errors become exit codes and sentences in one place, by one table."""
 
 from __future__ import annotations
 

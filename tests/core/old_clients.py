@@ -1,4 +1,4 @@
-"""How the three old clients read the znodes: small models, written from `znodes.md` and not from our code.
+"""How the three old clients read the znodes: small models, written from what they do and not from our code.
 
 `Poison` is what makes a reader give up; a Scala member then gives up its rebalance, and so do all others of the group.
 """

@@ -320,6 +320,7 @@ def test_a_malformed_registration_does_not_stop_the_others() -> None:
     assert description.malformed == (MALFORMED,)
     assert description.members == 2
     assert one(description, "bad").registration == MALFORMED
+    assert one(description, "bad").state is InstanceState.UNKNOWN
     assert one(description, "bad").owned == (at("orders/1"),)
     assert description.orphans == ()
 

@@ -24,7 +24,9 @@ import os, subprocess, sys, time
 from pathlib import Path
 from zkgroups.testing import ChildProcess
 
-process = ChildProcess(["sleep", "1000"], log=Path(sys.argv[1]))
+scratch = Path(sys.argv[1]).parent / "scratch"
+scratch.joinpath("data").mkdir(parents=True)
+process = ChildProcess(["sleep", "1000"], log=Path(sys.argv[1]), scratch=scratch)
 {beside}
 print(process.pid, flush=True)
 {then}
@@ -58,6 +60,7 @@ def test_it_dies_when_its_parent_gets_sigkill_also_when_other_children_live_on(t
         parent.wait()
 
         assert eventually(lambda: not is_alive(pid), timeout=5)
+        assert eventually(lambda: not (tmp_path / "scratch").exists(), timeout=5)
         # What the parent left behind belongs to this test.
         end_session(parent.pid)
 

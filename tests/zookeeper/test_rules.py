@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from zkgroups import Consumergroup, Instance, Registry, TopicPartition
+from zkgroups import Claim, Consumergroup, Instance, Registry, TopicPartition
 from zkgroups.exceptions import (
+    AlreadyClaimedError,
     AlreadyRegisteredError,
     ClaimedByOtherError,
     GuardFailedError,
     NotClaimedError,
+    NotConnectedError,
     NotRegisteredError,
     OffsetConflictError,
     OffsetWouldGoBackError,
+    OutcomeUnknownError,
     SessionLostError,
 )
 from zkgroups.testing import TcpProxy, expire_session
@@ -361,3 +364,176 @@ def test_rule_5_an_offset_set_without_a_claim_does_not_go_back_unless_told(group
         group.offsets.commit(P0, 4)
     group.offsets.commit(P0, 4, backward=True)
     assert raw.get(OFFSET)[0] == b"4"
+
+
+# Found by trying to break it
+
+
+def script(*steps: Any) -> list[object]:
+    """The steps side by side, each on a thread of its own; what they return or raise."""
+    found: list[object] = [None] * len(steps)
+    threads = [
+        threading.Thread(target=lambda n=n, step=step: found.__setitem__(n, attempt(step)))
+        for n, step in enumerate(steps)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return found
+
+
+def test_rule_4_a_commit_that_is_sent_again_while_another_thread_releases_does_not_reach_the_successors_offset(
+    proxied: Registry, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    """The successor's owner node looks like ours did; so a release waits for the commit that is under way."""
+    successor = member(connect(), "successor")
+    for _ in range(10):
+        me = member(proxied)
+        claim = me.claim(P0)
+        committed = claim.fetch()
+        offset = committed.offset if committed else 0
+        claim.commit(offset)
+        proxy.cut_before_request(1)
+        found = script(
+            lambda claim=claim, offset=offset: claim.commit(offset + 1),
+            lambda claim=claim: claim.release(),
+            lambda: successor.claim(P0, timeout=20),
+        )
+        theirs = found[2]
+        assert isinstance(theirs, Claim), found
+        assert not claim.held
+        start = theirs.fetch()
+        theirs.commit((start.offset if start else 0) + 10)
+        assert found[0] is None or isinstance(found[0], NotClaimedError), found
+        theirs.release()
+        me.deregister()
+        proxy.heal()
+
+
+def test_rule_4_after_a_release_whose_outcome_nobody_learned_the_claim_is_not_held_and_commits_nothing(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    me = member(registry)
+    claim = me.claim(P0)
+    claim.commit(5)
+    proxy.cut_before_reply(1)
+    proxy.refuse()
+    with pytest.raises(OutcomeUnknownError):
+        claim.release()
+    proxy.heal()
+    raw.create(OWNER, b"other", ephemeral=True)
+    assert not claim.held
+    with pytest.raises(NotClaimedError):
+        claim.commit(6)
+    assert raw.get(OFFSET)[0] == b"5"
+    claim.release()
+    assert raw.get(OWNER)[0] == b"other"
+
+
+def test_rule_3_a_refusal_whose_answer_is_lost_is_still_a_refusal(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
+    """We hold P1: that it is there, and ours, does not mean that P0 and P1 were taken together."""
+    me = member(proxied)
+    me.claim(P1)
+    fault = proxy.cut_before_reply(1)
+    with pytest.raises(AlreadyClaimedError):
+        me.claim_many([P0, P1])
+    assert fault.fired
+    assert raw.exists(OWNER) is None
+    fault = proxy.cut_before_reply(1)
+    with pytest.raises(AlreadyClaimedError):
+        me.claim(P1)
+    assert fault.fired
+
+
+def test_rule_3_part_of_what_a_lost_commit_would_have_written_is_not_taken_for_all_of_it(
+    zookeeper: Any, proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    claims = member(proxied).claim_many([P0, P1])
+    claims.commit({P0: 1, P1: 1})
+    proxy.cut_before_request(1)
+    proxy.refuse()
+    outcome: list[object] = []
+    late = threading.Thread(target=lambda: outcome.append(attempt(lambda: claims.commit({P0: 100, P1: 100}))))
+    late.start()
+    expire_session(proxied.client, client_id=session_of(proxied), address=zookeeper.address)
+    raw.set("/consumers/billing/offsets/orders/1", b"100")
+    proxy.heal()
+    late.join(20)
+    assert isinstance(outcome[0], SessionLostError | OutcomeUnknownError)
+    assert raw.get(OFFSET)[0] == b"1"
+
+
+def test_rule_2_a_claim_that_was_taken_after_an_unknown_outcome_is_not_swept_away(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    me = member(registry)
+    me.claim(P0).release()
+    proxy.drop(direction="requests")
+    with pytest.raises(OutcomeUnknownError):
+        me.claim(P0)
+    proxy.heal()
+    claim = me.claim(P0, timeout=10)
+    owner = raw.get(OWNER)[1].czxid
+    with pytest.raises(AlreadyClaimedError):
+        me.claim(P0)
+    assert raw.get(OWNER)[1].czxid == owner
+    assert claim.verify()
+
+
+def test_rule_4_claims_kept_over_a_new_registration_are_those_that_are_still_ours(registry: Registry, raw: Any) -> None:
+    me = member(registry)
+    claim = me.claim(P0)
+    raw.delete(ME)
+    raw.delete(OWNER)
+    raw.create(OWNER, b"other", ephemeral=True)
+    with pytest.raises(NotRegisteredError):
+        claim.commit(1)
+    me.register(["orders"])
+    assert not claim.held
+    with pytest.raises(NotClaimedError):
+        claim.commit(1)
+
+
+def test_rule_5_an_offset_deleted_and_made_anew_is_not_taken_for_the_one_that_was_read(
+    registry: Registry, connect: Connect, raw: Any
+) -> None:
+    """Both nodes have version 0. Who deletes under members makes them look again."""
+    claim = member(registry).claim(P0)
+    claim.commit(10)
+    operator = connect().group("billing").offsets
+    operator.delete([P0], force=True)
+    operator.commit(P0, 1000)
+    with pytest.raises(OffsetWouldGoBackError):
+        claim.commit(20)
+    assert raw.get(OFFSET)[0] == b"1000"
+    claim.commit(1001)
+
+
+def test_rule_4_an_administrative_release_makes_everybody_look_again(registry: Registry, raw: Any) -> None:
+    other = member(registry, "other")
+    other.claim(P1)
+    member(registry).claim(P0)
+    registry.group("billing").release(P0, expected_owner="me")
+    assert raw.get("/consumers/billing/ids/other")[1].version == 1
+
+
+def test_rule_3_registering_again_after_two_unknown_outcomes_takes_away_what_either_left(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    me = registry.group("billing").instance("me")
+    for topics in (["a"], ["b"]):
+        while isinstance(attempt(registry.group("billing").create), NotConnectedError):
+            pass  # until it is connected again
+        proxy.cut_before_reply(1)
+        proxy.refuse()
+        with pytest.raises(OutcomeUnknownError):
+            me.register(topics)
+        proxy.heal()
+    me.register(["orders"])
+    assert dict(me.registration().streams) == {"orders": 1}
+    me.deregister()
+    assert raw.exists(ME) is None

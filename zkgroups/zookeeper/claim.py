@@ -29,6 +29,8 @@ class LastCommit:
     """None where there is no node yet."""
     offset: int | None
     """None where nothing that can be read was committed."""
+    tenure_version: int
+    """The version of our registration under which this was learned."""
 
 
 class Claim:
@@ -44,6 +46,7 @@ class Claim:
         self.session_id = session_id
         self.version = 0
         self.last: LastCommit | None = None
+        self.doubtful = False  # a release whose outcome nobody learned: it can only be released
         self.lock = threading.Lock()
 
     @property

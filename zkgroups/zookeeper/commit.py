@@ -14,63 +14,72 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from ..core.codec import encode_offset
 from ..core.model import CommittedOffset, DeniedNode
 from ..core.paths import GroupPaths, join
-from ..exceptions import NoPermissionError, OffsetConflictError, OffsetWouldGoBackError
+from ..exceptions import NoPermissionError, OffsetConflictError, OffsetWouldGoBackError, OutcomeUnknownError
 from . import bulk, view
 from .claim import Claim, LastCommit
 from .errors import translate
 from .handle import Handle
+from .tenure import Tenure
 from .transaction import Check, Create, Operation, Set, TransactionFailed, batches
 
 
 class Commit:
-    """One call of `commit`: its batches go one after the other, and each is written as a whole or not at all."""
+    """One attempt of `commit`, under the registration as it is known; after a failed check there is another."""
 
-    def __init__(
-        self, paths: GroupPaths, handle: Handle, offsets: Mapping[Claim, int], *, backward: bool = False
-    ) -> None:
+    def __init__(self, paths: GroupPaths, handle: Handle, tenure: Tenure, guard: Sequence[Check]) -> None:
         self._paths = paths
         self._handle = handle
-        self._data = {claim: encode_offset(offset) for claim, offset in offsets.items()}
-        self._left = list(offsets)
-        self._learn([claim for claim in offsets if claim.last is None])
+        self._tenure = tenure
+        self._guard = guard
+
+    def write(self, left: dict[Claim, int], *, backward: bool) -> None:
+        """Write the offsets and take them out of `left`, one batch after the other, each as a whole or not at all.
+
+        `TransactionFailed` where a check failed, for the instance to find out what that means. What was read before
+        the registration was last written anew is read again: who did that may have deleted offsets, too, and a node
+        made since then would have the version of the one before.
+        """
+        data = {claim: encode_offset(offset) for claim, offset in left.items()}
+        version = self._tenure.version
+        self._learn([claim for claim in left if claim.last is None or claim.last.tenure_version != version])
         if not backward:
-            self._refuse_to_go_back(offsets)
+            self._refuse_to_go_back(left)
+        while left:
+            self._write_batch(left, data)
 
-    @property
-    def done(self) -> bool:
-        """Whether nothing is left to write."""
-        return not self._left
-
-    def next_batch(self, guard: Sequence[Check], session_id: int) -> None:
-        """Write one batch; `TransactionFailed` where a check failed, for the instance to find out what that means."""
-        units = (self._unit(claim) for claim in self._left)
-        batch = next(batches(units, overhead=guard, chroot=self._handle.session.chroot))
-        claims = self._left[: len(batch)]
-        operations = [*guard, *(operation for unit in batch for operation in unit)]
+    def _write_batch(self, left: dict[Claim, int], data: Mapping[Claim, bytes]) -> None:
+        units = (self._unit(claim, data[claim]) for claim in left)
+        batch = next(batches(units, overhead=self._guard, chroot=self._handle.session.chroot))
+        claims = list(left)[: len(batch)]
+        operations = [*self._guard, *(operation for unit in batch for operation in unit)]
+        session_id, deadline = self._tenure.session_id, self._handle.deadline()
         try:
-            self._handle.session.transact(operations, session_id=session_id, deadline=self._handle.deadline())
+            self._handle.session.transact(operations, session_id=session_id, deadline=deadline)
         except TransactionFailed as failure:
             if isinstance(failure.operation, Check):
                 raise
-            self._offset_failed(claims[(failure.index - len(guard)) // 2], failure, session_id)
+            self._offset_failed(claims, claims[(failure.index - len(self._guard)) // 2], failure)
             return
+        except OutcomeUnknownError:
+            for claim in claims:
+                claim.last = None  # what the next commit finds may be our own
+            raise
         for claim in claims:
-            self._written(claim)
-        del self._left[: len(batch)]
+            self._written(claim, left.pop(claim))
 
-    def _unit(self, claim: Claim) -> Sequence[Operation]:
+    def _unit(self, claim: Claim, data: bytes) -> Sequence[Operation]:
         path = self._paths.offset(claim.partition)
         owner = Check(self._paths.owner(claim.partition), claim.version)
         if claim.last is None or claim.last.version is None:
-            return [owner, Create(path, self._data[claim], acl=self._handle.acls.offsets)]
-        return [owner, Set(path, self._data[claim], claim.last.version)]
+            return [owner, Create(path, data, acl=self._handle.acls.offsets)]
+        return [owner, Set(path, data, claim.last.version)]
 
-    def _written(self, claim: Claim) -> None:
+    def _written(self, claim: Claim, offset: int) -> None:
         version = claim.last.version if claim.last is not None else None
-        claim.last = LastCommit(0 if version is None else version + 1, int(self._data[claim]))
+        claim.last = LastCommit(0 if version is None else version + 1, offset, self._tenure.version)
 
     def _learn(self, claims: Sequence[Claim]) -> None:
-        """Read what was committed before, by whomever, the first time something is committed through a claim."""
+        """Read what was committed before, by whomever."""
         claims = self._with_a_node(claims)
         paths = [self._paths.offset(claim.partition) for claim in claims]
         for claim, node in zip(claims, bulk.nodes(self._handle, paths), strict=True):
@@ -79,7 +88,7 @@ class Commit:
             found = None if node is None else view.offset(self._paths.group, claim.partition, node)
             # Something that cannot be read as an offset may be written over: it is no offset to fall behind.
             offset = found.offset if isinstance(found, CommittedOffset) else None
-            claim.last = LastCommit(None if node is None else node.version, offset)
+            claim.last = LastCommit(None if node is None else node.version, offset, self._tenure.version)
 
     def _with_a_node(self, claims: Sequence[Claim]) -> list[Claim]:
         """Those where something may be committed. Of several in a topic, its directory tells all that have nothing."""
@@ -97,7 +106,7 @@ class Commit:
             if path in there.get(claim.partition.topic, {path}):
                 left.append(claim)
             else:
-                claim.last = LastCommit(None, None)
+                claim.last = LastCommit(None, None, self._tenure.version)
         return left
 
     def _refuse_to_go_back(self, offsets: Mapping[Claim, int]) -> None:
@@ -106,14 +115,14 @@ class Commit:
             if committed is not None and offset < committed:
                 raise OffsetWouldGoBackError(self._paths.group, claim.partition, committed, offset)
 
-    def _offset_failed(self, claim: Claim, failure: TransactionFailed, session_id: int) -> None:
+    def _offset_failed(self, claims: Sequence[Claim], claim: Claim, failure: TransactionFailed) -> None:
         """The offset node is not as it was: a missing directory is made, anything else is somebody else's commit."""
         if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
-            for topic in dict.fromkeys(claim.partition.topic for claim in self._left):
+            for topic in dict.fromkeys(each.partition.topic for each in claims):
                 self._handle.session.ensure(
                     self._paths.offset_topic(topic),
                     acl=self._handle.acls.directories,
-                    session_id=session_id,
+                    session_id=self._tenure.session_id,
                     deadline=self._handle.deadline(),
                 )
             return

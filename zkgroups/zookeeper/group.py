@@ -26,6 +26,7 @@ from . import view
 from .deadline import Deadline
 from .deletion import delete_group
 from .errors import translate
+from .guard import EverybodyLooksAgain
 from .handle import Handle
 from .instance import Instance
 from .offsets import Offsets
@@ -139,9 +140,10 @@ class Consumergroup:
     def release(self, at: TopicPartition, *, expected_owner: str, expected_session: int | None = None) -> Owner:
         """Take a partition from somebody else: an administrative act, guarded by who is expected to hold it.
 
-        The holder's registration is written anew with the same bytes in the same transaction, so that the next commit
-        of a holder of ours is refused. Not guarded is one round trip: a partition that is let go and taken again by
-        somebody else between our look and our transaction is taken from that one.
+        All registrations of the group are written anew with the same bytes in the same transaction, so that the next
+        commit of whoever held the partition is refused, if it is one of ours. Not guarded is one round trip: a
+        partition that is let go and taken again by somebody else between our look and our transaction is taken from
+        that one.
         """
         owner = self.owner(at)
         if owner is None:
@@ -167,20 +169,25 @@ class Consumergroup:
         return None if id is None else instances[id]
 
     def _take_away(self, owner: Owner, holder: RegisteredInstance | None) -> None:
-        deadline = self._handle.deadline()
-        operations: list[Operation] = [Delete(owner.path, owner.version)]
-        if holder is not None:
-            path = self.paths.instance(holder.id)
-            node = self._handle.session.get(path, deadline=deadline)
-            if node is None or node.session != owner.session:
+        everybody = EverybodyLooksAgain(self.paths, self._handle)
+        while True:
+            push = everybody.operations()
+            if holder is not None and self.paths.instance(holder.id) not in {operation.path for operation in push}:
+                if isinstance(holder.registration, DeniedNode):
+                    raise NoPermissionError(holder.registration.path)
                 raise GuardFailedError(f"{owner.at} was claimed by {owner.holder}, who has just left")
-            operations = [Set(path, node.data, node.version), *operations]
-        try:
-            self._handle.session.transact(operations, deadline=deadline)
-        except TransactionFailed as failure:
-            if isinstance(failure.error, NoNodeError | BadVersionError):
-                raise GuardFailedError(f"{owner.at} changed hands meanwhile, nothing was released") from failure.error
-            raise translate(failure.error, failure.operation.path) from failure.error
+            try:
+                operations = [*push, Delete(owner.path, owner.version)]
+                self._handle.session.transact(operations, deadline=self._handle.deadline())
+                return
+            except TransactionFailed as failure:
+                if isinstance(failure.operation, Set):
+                    everybody.failed(failure)
+                elif isinstance(failure.error, NoNodeError | BadVersionError):
+                    message = f"{owner.at} changed hands meanwhile, nothing was released"
+                    raise GuardFailedError(message) from failure.error
+                else:
+                    raise translate(failure.error, failure.operation.path) from failure.error
 
     # All of it
 

@@ -1,4 +1,5 @@
-"""The assertion that nobody is registered in a group, as part of a transaction.
+"""What is put at the start of a transaction to keep the members of a group from harm: the assertion that nobody is
+registered, or a push that makes everybody look again.
 
 ZooKeeper cannot check that a node has no children; but it refuses to delete one that has. So a transaction that deletes
 `ids` and makes it anew, with the same data and access list, fails if anybody is registered at that very moment, and
@@ -9,13 +10,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
-from ..core.paths import GroupPaths
+from ..core.paths import CONSUMERS, GroupPaths, join
 from ..exceptions import GroupInUseError, NoPermissionError
+from . import bulk
 from .errors import translate
 from .handle import Handle
-from .transaction import Create, Delete, Operation, TransactionFailed
+from .node import Node
+from .transaction import Create, Delete, Operation, Set, TransactionFailed
 
 _HIDDEN: Final = ":x"
 """What a server shows instead of a hash to those who may not administer the node."""
@@ -40,6 +43,9 @@ class NobodyRegistered:
             raise GroupInUseError(self._paths.group, self._registered()) from failure.error
         if not isinstance(failure.error, NodeExistsError | NoNodeError):
             raise translate(failure.error, failure.operation.path) from failure.error
+        if isinstance(failure.error, NoNodeError) and failure.operation.path == self._paths.root:
+            directories = self._handle.acls.directories
+            self._handle.session.ensure(CONSUMERS, acl=directories, deadline=self._handle.deadline())
         self.look()
 
     def _registered(self) -> list[str]:
@@ -59,5 +65,35 @@ class NobodyRegistered:
         elif self._handle.session.exists(self._paths.root, deadline=deadline):
             create = Create(self._paths.ids, acl=self._handle.acls.directories)
             self._operations = [create, Delete(self._paths.ids)]
-        else:
-            self._operations = []  # no group, so nobody in it; whoever registers makes it first
+        else:  # no group, so nobody in it; whoever registers makes it first
+            directories = self._handle.acls.directories
+            self._operations = [Create(self._paths.root, acl=directories), Delete(self._paths.root)]
+
+
+class EverybodyLooksAgain:
+    """Operations that write every registration of a group anew, with the same bytes.
+
+    Each instance of ours checks the version of its registration with whatever it does: so after this it first looks
+    what is still its own, and what is committed. Members of other kinds take no notice.
+    """
+
+    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+        self._paths = paths
+        self._handle = handle
+
+    def operations(self) -> list[Operation]:
+        """What to put at the start of a transaction: read anew each time, because each time moves the versions."""
+        names = self._handle.session.children(self._paths.ids, deadline=self._handle.deadline()) or []
+        nodes = bulk.nodes(self._handle, [join(self._paths.ids, name) for name in sorted(names)])
+        return [Set(node.path, node.data, node.version) for node in nodes if isinstance(node, Node)]
+
+    def failed(self, failure: TransactionFailed) -> None:
+        """One of the operations above has failed: somebody has come or gone, or changed a registration, meanwhile."""
+        if not isinstance(failure.error, NoNodeError | BadVersionError):
+            raise translate(failure.error, failure.operation.path) from failure.error
+
+    def look(self) -> None:
+        """Nothing is kept that could be old."""
+
+
+Guard = NobodyRegistered | EverybodyLooksAgain

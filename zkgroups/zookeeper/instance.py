@@ -30,6 +30,7 @@ from ..exceptions import (
     NotClaimedError,
     NotRegisteredError,
     OffsetWouldGoBackError,
+    OutcomeUnknownError,
     SessionLostError,
     ZkgroupsException,
 )
@@ -66,6 +67,7 @@ class Instance:
         self._owner = encode_owner(id)
         self._lock = threading.Lock()  # guards what is below, and is never held during a call
         self._claims: dict[TopicPartition, Claim] = {}
+        self._membership = threading.Lock()  # held during calls: no claim is made while the registration is taken away
 
     # Registration
 
@@ -101,6 +103,8 @@ class Instance:
         tenure = self._registrar.register(data, patience=patience, past_session=past_session)
         with self._lock:  # claims of an earlier session ended with it
             self._claims = {at: c for at, c in self._claims.items() if c.session_id == tenure.session_id}
+            kept = list(self._claims.values())
+        self._forget(set(kept) - set(self._verify(kept)))  # nothing fenced them while there was no registration
         return registration
 
     def registration(self) -> Registration:
@@ -130,14 +134,15 @@ class Instance:
 
         Only what this session made is touched (rule 2).
         """
-        with self._lock:
-            claims = list(self._claims.values())
-        with contextlib.suppress(SessionLostError):  # the server has taken it all away
-            self._let_go(claims)
-            self._drop_registration()
-            self._registrar.sweep_all(self._session.require_id(self._handle.deadline()))
-        self._registrar.forget()
-        self._forget(claims)
+        with self._membership:
+            with self._lock:
+                claims = list(self._claims.values())
+            with contextlib.suppress(SessionLostError):  # the server has taken it all away
+                self._let_go(claims)
+                self._drop_registration()
+                self._registrar.sweep_all(self._session.require_id(self._handle.deadline()))
+            self._registrar.forget()
+            self._forget(claims)
 
     def _drop_registration(self) -> None:
         while (tenure := self._registrar.tenure) is not None:
@@ -181,7 +186,8 @@ class Instance:
         try:
             for batch in batches(units, overhead=[Check(self._registrar.path)], chroot=self._session.chroot):
                 partitions = wanted[len(taken) : len(taken) + len(batch)]
-                taken += self._claim_batch(partitions, [create for [create] in batch])
+                with self._membership:
+                    taken += self._claim_batch(partitions, [create for [create] in batch])
         except BaseException:
             with contextlib.suppress(ZkgroupsException):  # the error that is under way tells more
                 self._let_go(taken)
@@ -248,7 +254,18 @@ class Instance:
         self._let_go(held)
 
     def _let_go(self, claims: Sequence[Claim]) -> None:
-        """For claims: release those that are still current, in as few transactions as the limit allows."""
+        """For claims: release those that are still current, in as few transactions as the limit allows.
+
+        A commit that is under way is waited for: once the owner node is gone, the next one's looks like it.
+        """
+        with locked(claims):
+            self._delete_current(claims)
+
+    def _delete_current(self, claims: Sequence[Claim]) -> None:
+        # A release whose outcome nobody learned may have been carried out, and the node be another's by now.
+        doubtful = [claim for claim in claims if claim.doubtful]
+        if doubtful:
+            self._forget(set(doubtful) - set(self._verify(doubtful)))
         while True:
             with self._lock:
                 current = [claim for claim in claims if self._is_current(claim)]
@@ -262,6 +279,10 @@ class Instance:
             except TransactionFailed as failure:
                 self._look_again(tenure, failure)
                 continue
+            except OutcomeUnknownError:
+                for claim in current:
+                    claim.doubtful = True
+                raise
             self._forget(current)
 
     def _delete_owners(self, claims: Sequence[Claim], tenure: Tenure) -> None:
@@ -281,7 +302,7 @@ class Instance:
     def _holds(self, claim: Claim) -> bool:
         """For claims: whether it is certainly still held, by what is known here."""
         with self._lock:
-            current = self._is_current(claim)
+            current = self._is_current(claim) and not claim.doubtful
         return current and self._session.alive(claim.session_id)
 
     def _is_current(self, claim: Claim) -> bool:
@@ -304,25 +325,22 @@ class Instance:
             return [claim for claim in found if self._is_current(claim)]
 
     def _commit(self, offsets: Mapping[Claim, int], *, backward: bool = False) -> None:
-        """For claims: write offsets under the fence."""
-        claims = list(offsets)
+        """For claims: write offsets under the fence.
+
+        Who falls behind because a successor went on is told of the lost session, not of an offset that would go back.
+        """
+        claims, left = list(offsets), dict(offsets)
         with locked(claims):
-            commit = self._begin_commit(claims, offsets, backward=backward)
-            while not commit.done:
+            while left:
                 tenure = self._tenure_for(claims)
+                commit = Commit(self.group.paths, self._handle, tenure, self._registrar.check(tenure))
                 try:
-                    commit.next_batch(self._registrar.check(tenure), tenure.session_id)
+                    commit.write(left, backward=backward)
                 except TransactionFailed as failure:
                     self._look_again(tenure, failure)
-
-    def _begin_commit(self, claims: Sequence[Claim], offsets: Mapping[Claim, int], *, backward: bool) -> Commit:
-        """Compare with what is committed. Who falls behind because a successor went on is told of the lost session."""
-        self._tenure_for(claims)
-        try:
-            return Commit(self.group.paths, self._handle, offsets, backward=backward)
-        except OffsetWouldGoBackError:
-            self._tenure_for(claims)
-            raise
+                except OffsetWouldGoBackError:
+                    self._tenure_for(claims)
+                    raise
 
     def _tenure_for(self, claims: Sequence[Claim]) -> Tenure:
         """The registration under which all of the claims are held; else say which is not, and why."""
@@ -332,7 +350,7 @@ class Instance:
         tenure = self._registrar.require()
         with self._lock:
             for claim in claims:
-                if not self._is_current(claim):
+                if claim.doubtful or not self._is_current(claim):
                     raise NotClaimedError(claim.partition)
         return tenure
 
@@ -349,7 +367,7 @@ class Instance:
             claims = list(self._claims.values())
         kept = self._verify(claims)
         self._forget(set(claims) - set(kept))
-        self._registrar.adopt(seen)
+        self._registrar.adopt(seen, known=tenure)
 
     # Leaving
 

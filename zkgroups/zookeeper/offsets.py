@@ -25,7 +25,7 @@ from ..exceptions import (
 )
 from . import bulk, view
 from .errors import translate
-from .guard import NobodyRegistered
+from .guard import EverybodyLooksAgain, Guard, NobodyRegistered
 from .handle import Handle
 from .node import Node
 from .transaction import Create, Delete, Operation, Set, TransactionFailed, batches
@@ -139,11 +139,14 @@ class Offsets:
         self._write(offsets, {}, backward=True, guard=guard)
 
     def delete(self, partitions: Iterable[TopicPartition], *, force: bool = False) -> None:
-        """Forget offsets, so that a consumer begins where its own policy says; refused as `reset` is."""
-        guard = None if force else NobodyRegistered(self._paths, self._handle)
+        """Forget offsets, so that a consumer begins where its own policy says; refused as `reset` is.
+
+        With `force`, members of ours are made to look again: a node made anew has the version of the one they knew.
+        """
+        guard = (EverybodyLooksAgain if force else NobodyRegistered)(self._paths, self._handle)
         nodes = {at: _readable(node) for at, node in self._nodes(partitions).items()}
         units = [[Delete(self._paths.offset(at), node.version)] for at, node in nodes.items() if node is not None]
-        for batch in batches(units, overhead=guard.operations() if guard else (), chroot=self._handle.session.chroot):
+        for batch in batches(units, overhead=guard.operations(), chroot=self._handle.session.chroot):
             self._transact([operation for unit in batch for operation in unit], guard)
 
     def _write(
@@ -152,7 +155,7 @@ class Offsets:
         expected: Mapping[TopicPartition, CommittedOffset | None],
         *,
         backward: bool,
-        guard: NobodyRegistered | None,
+        guard: Guard | None,
     ) -> None:
         for offset in offsets.values():
             check_offset(offset)
@@ -185,7 +188,7 @@ class Offsets:
             return Create(path, write.data, acl=self._handle.acls.offsets)
         return Set(path, write.data, write.node.version)
 
-    def _transact(self, operations: Sequence[Operation], guard: NobodyRegistered | None) -> None:
+    def _transact(self, operations: Sequence[Operation], guard: Guard | None) -> None:
         while True:
             guards = guard.operations() if guard else []
             try:

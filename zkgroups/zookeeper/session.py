@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -42,11 +42,13 @@ from .transaction import (
     PinnedRequest,
     TransactionFailed,
     Verdict,
+    changed,
     culprit,
     telling,
-    verdict,
+    verdict_on_all,
 )
 
+LOOK_TOGETHER: Final = 256
 _FIRST_USE = threading.Lock()
 
 
@@ -255,6 +257,9 @@ class Session:
             return None
         except KazooException as error:
             raise translate(error, path) from error
+        except BaseException:  # Ctrl-C: what was not sent must not be sent later
+            request.withdraw()
+            raise
         return None if request.refused else results
 
     def _checked(self, operations: Sequence[Operation], results: list[Any]) -> list[Any]:
@@ -270,15 +275,33 @@ class Session:
         operation = telling(operations)
         try:
             self.call(lambda: self._client.sync_async("/"), "/", deadline)
-            found = self.get(operation.path, deadline=deadline)
+            operations = list(changed(operations).values())
+            nodes = self._get_all([each.path for each in operations], deadline)
+        except NoPermissionError as error:
+            raise OutcomeUnknownError(f"the answer about {operation.path} was lost, and it may not be read") from error
         except NotConnectedError as error:
             raise OutcomeUnknownError(
                 f"the connection was lost before the answer about {operation.path}, and none came back in time"
             ) from error
-        seen = verdict(operation, found, session_id=session_id, zxid_before=request.zxid_before)
+        seen = verdict_on_all(operations, nodes, session_id=session_id, zxid_before=request.zxid_before)
         if seen is Verdict.UNCLEAR:
             raise OutcomeUnknownError(f"the answer about {operation.path} was lost, and it was changed again since")
         return seen is Verdict.CARRIED_OUT
+
+    def _get_all(self, paths: Sequence[str], deadline: Deadline) -> list[Node | None]:
+        """Many nodes, hundreds of requests under way together."""
+        found: list[Node | None] = []
+        for start in range(0, len(paths), LOOK_TOGETHER):
+            window = paths[start : start + LOOK_TOGETHER]
+            asked = [self._client.get_async(path) for path in window]
+            found += [self._get_asked(path, answer, deadline) for path, answer in zip(window, asked, strict=True)]
+        return found
+
+    def _get_asked(self, path: str, asked: Any, deadline: Deadline) -> Node | None:
+        """The answer to a question that is under way; after a loss of the connection it is asked anew."""
+        answers = iter([asked])
+        found = self.call(lambda: next(answers, None) or self._client.get_async(path), path, deadline)
+        return None if found is None else Node.of(path, *found)
 
     def ensure(self, path: str, *, acl: tuple[Any, ...], session_id: int | None = None, deadline: Deadline) -> None:
         """Make a directory and those above it, as far as they are missing; the chroot itself is never made."""

@@ -19,7 +19,13 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from ..core.model import session_hex
 from ..core.paths import GroupPaths
-from ..exceptions import AlreadyRegisteredError, NotRegisteredError, OutcomeUnknownError, SessionLostError
+from ..exceptions import (
+    AlreadyRegisteredError,
+    NotRegisteredError,
+    OutcomeUnknownError,
+    SessionLostError,
+    ZkgroupsException,
+)
 from . import credentials
 from .credentials import SessionCredentials
 from .deadline import Deadline
@@ -50,7 +56,7 @@ class Registrar:
         self._id = id
         self._lock = threading.Lock()  # guards the two below, and is never held during a call
         self._tenure: Tenure | None = None
-        self._unsure: dict[str, bytes] = {}  # nodes we may have made, where the answer was lost for good
+        self._unsure: dict[str, set[bytes]] = {}  # nodes we may have made, where the answer was lost for good
         self.path = paths.instance(id)
 
     @property
@@ -118,8 +124,9 @@ class Registrar:
 
     def rewrite(self, data: bytes, tenure: Tenure) -> None:
         """Write other data into the registration; `TransactionFailed` if it is not as known."""
-        self.transact([Set(self.path, data, tenure.version)], tenure)
-        self.adopt(Tenure(tenure.session_id, tenure.version + 1), known=tenure)
+        if self.transact([Set(self.path, data, tenure.version)], tenure):  # else it was resolved by looking, which
+            # cannot tell our write from an administrator's of the same bytes: the next check finds out
+            self.adopt(Tenure(tenure.session_id, tenure.version + 1), known=tenure)
 
     def drop(self, tenure: Tenure) -> None:
         """Take the registration away; `TransactionFailed` if it is not as known (rule 2)."""
@@ -140,12 +147,25 @@ class Registrar:
 
     def transact(self, operations: Sequence[Operation], tenure: Tenure) -> list[Any]:
         """Carry out the operations in the session of the registration, or not at all."""
+        creates = [op for op in operations if isinstance(op, Create)]
         try:
-            return self._session.transact(operations, session_id=tenure.session_id, deadline=self._handle.deadline())
-        except OutcomeUnknownError:
-            with self._lock:
-                self._unsure.update((op.path, op.data) for op in operations if isinstance(op, Create))
+            done = self._session.transact(operations, session_id=tenure.session_id, deadline=self._handle.deadline())
+        except (ZkgroupsException, TransactionFailed) as error:
+            if isinstance(error, OutcomeUnknownError):
+                self._doubt(creates)
             raise
+        except BaseException:
+            self._doubt(creates)
+            raise
+        with self._lock:  # what is there now is ours for certain, and nothing that was left behind
+            for op in creates:
+                self._unsure.pop(op.path, None)
+        return done
+
+    def _doubt(self, creates: Sequence[Create]) -> None:
+        with self._lock:
+            for op in creates:
+                self._unsure.setdefault(op.path, set()).add(op.data)
 
     def ensure(self, directory: str, tenure: Tenure) -> None:
         """Make a directory where it is missing, in the session of the registration."""
@@ -166,14 +186,14 @@ class Registrar:
         """Go on with what was seen, unless another registration (or with `known`, another version) is there by now."""
         with self._lock:
             current = self._tenure
-            if current is not None and current.session_id == seen.session_id and known in (None, current):
+            if current is not None and current.session_id == seen.session_id and (known is None or known is current):
                 self._tenure = seen
 
     # What was left behind
 
     def sweep(self, node: Node, tenure: Tenure) -> bool:
         """Take away what an attempt of ours left whose outcome nobody learned; False if the node is no such thing."""
-        if node.session != tenure.session_id or self._unsure.get(node.path) != node.data:
+        if node.session != tenure.session_id or node.data not in self._unsure.get(node.path, ()):
             return False
         with contextlib.suppress(TransactionFailed):  # it is gone, then
             self.transact([Delete(node.path, node.version)], tenure)

@@ -209,6 +209,31 @@ def telling(operations: Sequence[Operation]) -> Operation:
     return next(operation for operation in reversed(operations) if not isinstance(operation, Check))
 
 
+def changed(operations: Sequence[Operation]) -> dict[str, Operation]:
+    """For each path the last operation that changes it; what is made and deleted again leaves nothing to see."""
+    found: dict[str, Operation] = {}
+    for operation in operations:
+        if isinstance(operation, Delete) and isinstance(found.get(operation.path), Create):
+            del found[operation.path]
+        elif not isinstance(operation, Check):
+            found[operation.path] = operation
+    return found
+
+
+def verdict_on_all(
+    operations: Sequence[Operation], nodes: Sequence[Node | None], *, session_id: int, zxid_before: int
+) -> Verdict:
+    """All of them tell the same, or one that is untouched tells for certain; else it is unclear."""
+    seen = [
+        verdict(operation, found, session_id=session_id, zxid_before=zxid_before)
+        for operation, found in zip(operations, nodes, strict=True)
+    ]
+    for operation, what in zip(operations, seen, strict=True):
+        if what is Verdict.NOT_CARRIED_OUT and isinstance(operation, Set | Delete):
+            return what
+    return seen[0] if len(set(seen)) == 1 else Verdict.UNCLEAR
+
+
 def verdict(operation: Operation, found: Node | None, *, session_id: int, zxid_before: int) -> Verdict:
     """Judge by what is there now, read after a `sync`, when nothing of the lost request can still be under way.
 
@@ -217,7 +242,12 @@ def verdict(operation: Operation, found: Node | None, *, session_id: int, zxid_b
     """
     match operation:
         case Create(ephemeral=True):
-            mine = found is not None and found.session == session_id and found.data == operation.data
+            mine = (
+                found is not None
+                and found.session == session_id
+                and found.data == operation.data
+                and found.czxid > zxid_before
+            )
             return Verdict.CARRIED_OUT if mine else Verdict.NOT_CARRIED_OUT
         case Create():
             made = found is not None and found.czxid > zxid_before and found.data == operation.data
