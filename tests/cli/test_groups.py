@@ -274,7 +274,8 @@ def test_a_listing_without_permission_is_exit_code_6(zkgroups: Zkgroups, kazoo: 
 def test_a_group_that_may_not_even_be_seen_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
     kazoo.set_acls("/consumers/secret", kazoo.get_acls("/consumers/secret/ids")[0])
     ended = zkgroups("groups", "describe", secret)
-    assert (ended.code, ended.out, ended.err) == (6, "", "zkgroups: no permission on /consumers/secret\n")
+    assert (ended.code, ended.err) == (6, "zkgroups: no permission on /consumers/secret/ids\n")
+    assert ended.out.splitlines()[1].split() == ["secret", *"-------"]  # it is there, and nothing is known of it
 
 
 # Examples
