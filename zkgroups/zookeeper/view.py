@@ -147,7 +147,10 @@ def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | Malf
 
 
 def _leaves(handle: Handle, root: str) -> Iterator[tuple[tuple[str, str], Node | MalformedNode]]:
-    """The nodes two levels below, topic by topic in order, sorted as partitions are; memory holds one topic's names."""
+    """The nodes two levels below, topic by topic in order, sorted as partitions are.
+
+    Memory holds the names of as many topics as are asked for together, and the nodes of one such window.
+    """
     [topics] = bulk.children(handle, [root])
     if isinstance(topics, MalformedNode):
         yield ("", ""), topics
