@@ -94,13 +94,12 @@ def _rows(
     may_be_gone: bool = False,
 ) -> Iterator[Row]:
     """The groups that are there, one by one as they are read; one that may not be read is shown as far as it may."""
-    for name in names:
+    for found in registry.describe(names):
         with tally.attempt():
-            found = registry.group(name).describe()
             if found.state is not GroupState.DEAD:
                 yield row(found)
             elif not may_be_gone:
-                raise GroupNotFoundError(name)
+                raise GroupNotFoundError(found.group)
             if hidden := denied(found):
                 raise NoPermissionError(hidden[0].path)
 

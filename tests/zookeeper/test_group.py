@@ -329,10 +329,10 @@ def test_owners_are_read_in_the_form_of_every_client(group: Consumergroup, raw: 
     found = list(group.owners())
     good = [owner for owner in found if isinstance(owner, Owner)]
     assert [(str(owner.at), owner.id) for owner in good] == [
-        ("refunds/4", "pykafka without a leader"),
-        ("refunds/3", "pykafka"),
         ("orders/9", "host:1b4e28ba-2fa1-41d2-883f-0016d3cca427"),
         ("orders/10", f"{scala}-0"),
+        ("refunds/4", "pykafka without a leader"),
+        ("refunds/3", "pykafka"),
     ]
     assert {owner.session for owner in good} == {raw.client_id[0]}
     assert good[-1].instance([scala]) == scala

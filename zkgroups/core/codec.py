@@ -158,14 +158,23 @@ def encode_owner(instance: str) -> bytes:
     return check_instance(instance).encode()
 
 
+def decode_owned_topic(name: str) -> str:
+    """The topic that `owners/<name>` means, pykafka's form included.
+
+    >>> decode_owned_topic("b'orders'"), decode_owned_topic("orders")
+    ('orders', 'orders')
+    """
+    pykafka = _PYKAFKA_TOPIC.fullmatch(name)
+    return pykafka[2] if pykafka else name
+
+
 def decode_owner_path(topic: str, name: str) -> TopicPartition | None:
     """The partition that `owners/<topic>/<name>` means, pykafka's form included; None if it means none.
 
     >>> decode_owner_path("b'orders'", "1001-3")
     TopicPartition(topic='orders', partition=3)
     """
-    if pykafka := _PYKAFKA_TOPIC.fullmatch(topic):
-        topic = pykafka[2]
+    topic = decode_owned_topic(topic)
     if by_leader := _PYKAFKA_PARTITION.fullmatch(name):
         name = by_leader[1]
     return decode_offset_path(topic, name)
@@ -238,6 +247,11 @@ def decode_offset(path: str, data: bytes | None, *, version: int = 0) -> int | M
         return _offset(raw)
     except _Unreadable as reason:
         return MalformedNode(path, raw, str(reason), version=version)
+
+
+def is_plain_offset(data: bytes) -> bool:
+    """Whether these are so few decimal digits that nothing has to be looked at: `int(data)` is the offset."""
+    return data.isdigit() and len(data) < len(str(MAX_OFFSET))
 
 
 def _offset(raw: bytes) -> int:

@@ -14,6 +14,8 @@ connection thread.
 from __future__ import annotations
 
 import re
+from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ..exceptions import InvalidNameError
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
 CONSUMERS: Final = "/consumers"
 BROKER_TOPICS: Final = "/brokers/topics"
 BROKER_IDS: Final = "/brokers/ids"
+
+
+class Part(StrEnum):
+    """The directories of a group."""
+
+    IDS = "ids"
+    OWNERS = "owners"
+    OFFSETS = "offsets"
+
 
 MAX_PARTITION: Final = 2**31 - 1
 """Partition numbers are Java ints."""
@@ -62,6 +73,15 @@ def check_topic(name: object) -> str:
     return check_name("topic", name)
 
 
+def is_topic(name: str) -> bool:
+    """Whether it can be the name of a topic."""
+    try:
+        check_topic(name)
+    except InvalidNameError:
+        return False
+    return True
+
+
 def check_instance(name: object) -> str:
     """Return the id of an instance, or refuse it."""
     return check_name("instance", name)
@@ -76,6 +96,7 @@ def check_partition(partition: object) -> int:
     return partition
 
 
+@lru_cache(maxsize=2**16)  # most groups have the same few hundred numbers, thousands of times
 def parse_partition(name: str) -> int | None:
     """The partition that a znode's name means, or None: `+1`, `01` and Arabic digits are names of something else.
 
@@ -109,9 +130,9 @@ class GroupPaths:
     def __init__(self, group: str) -> None:
         self.group = check_group(group)
         self.root = join(CONSUMERS, group)
-        self.ids = join(self.root, "ids")
-        self.owners = join(self.root, "owners")
-        self.offsets = join(self.root, "offsets")
+        self.ids = join(self.root, Part.IDS)
+        self.owners = join(self.root, Part.OWNERS)
+        self.offsets = join(self.root, Part.OFFSETS)
 
     def instance(self, instance: str) -> str:
         """The registration of an instance."""

@@ -1,76 +1,263 @@
-"""Many reads at once: hundreds of requests are under way together, and answers come in the order of the questions.
+"""Many reads at once: hundreds in each request, several requests under way, and answers in the order of the questions.
 
-Memory is bounded by the window, however many paths there are. A node that is gone reads as None, and one that may not
-be read as a `DeniedNode` that says so: neither stops the others.
+What is read are siblings, nodes below one directory, because that is what there is to read: the partitions of a topic,
+the topics of a group. An answer stays as the bytes that came; what is made of it, objects or columns, is its reader's.
+
+Memory is bounded by what is under way (`pace.py`), however many nodes there are. A node that is gone reads as None, and
+one that may not be read as a `DeniedNode` that says so: neither stops the others. What a lost connection took with it
+is asked for again.
+
+Servers before ZooKeeper 3.6 do not know such requests, and hang up. So it is found out before the first of them
+(`probe.py`), and there each node is asked for by itself, hundreds of requests under way together.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Generic, TypeVar
 
-from kazoo.exceptions import ConnectionClosedError, NoAuthError, NoNodeError, SessionExpiredError
+from kazoo.exceptions import (
+    EXCEPTIONS,
+    ConnectionClosedError,
+    KazooException,
+    NoAuthError,
+    NoNodeError,
+    SessionExpiredError,
+    UnimplementedError,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ..core.model import DeniedNode
-from ..exceptions import NoPermissionError
 from .deadline import Deadline
 from .errors import LOSSES, translate
 from .handle import Handle
+from .multiread import (
+    DENIED,
+    GONE,
+    Kind,
+    MultiRead,
+    Read,
+    Record,
+    answered,
+    failed,
+    listings,
+    operations,
+    operations_bytes,
+    records,
+)
 from .node import Node
+from .pace import HANDFUL, MAX_REQUEST_BYTES, Pace
+from .probe import knows_multiread
+from .session import Session
 
-WINDOW: Final = 256
-"""Requests under way at a time: a server starts to throttle at 1,000 from all its clients."""
+K = TypeVar("K")
 
 
-def nodes(
-    handle: Handle, paths: Iterable[str], *, watch: Callable[[Any], None] | None = None
-) -> Iterator[Node | DeniedNode | None]:
-    """The nodes of all paths, in their order; with a watch on each, if one is given."""
-    get = handle.session.client.get_async
-    for path, found in _pipelined(handle, paths, lambda path: get(path, watch=watch)):
-        yield Node.of(path, *found) if isinstance(found, tuple) else found
+@dataclass(frozen=True, slots=True)
+class Siblings(Generic[K]):
+    """Nodes below one directory that are to be read, and what the reader knows them by; none are passed on as such."""
+
+    key: K
+    directory: str
+    names: Sequence[str]
+
+    def path(self, name: str) -> str:
+        """The path of one of them."""
+        return f"{self.directory}/{name}"
+
+
+class Block(Generic[K]):
+    """What one request asks for: siblings, or the part of them that fits; and then its answer."""
+
+    __slots__ = ("answer", "count", "parts", "questions")
+
+    def __init__(self) -> None:
+        self.parts: list[Siblings[K]] = []
+        self.questions: list[bytes] = []
+        self.count = 0
+        self.answer = b""
+
+    def add(self, siblings: Siblings[K], questions: bytes) -> None:
+        """Ask for these, too."""
+        self.parts.append(siblings)
+        self.questions.append(questions)
+        self.count += len(siblings.names)
+
+    def records(self) -> Iterator[Record | int]:
+        """The nodes that were asked for, in their order; an error's number instead of one that could not be read."""
+        return records(self.answer, self.count)
+
+
+def read(handle: Handle, kind: Kind, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
+    """Read the nodes, or the names below them; blocks come in the order in which it was asked."""
+    return _Reading[K](handle, kind).blocks(asked)
+
+
+def nodes(handle: Handle, paths: Iterable[str]) -> Iterator[Node | DeniedNode | None]:
+    """The nodes of all paths, in their order."""
+    for block in read(handle, Kind.NODE, _as_siblings(paths)):
+        found = block.records()
+        for siblings in block.parts:
+            for name in siblings.names:
+                record = next(found)
+                path = siblings.path(name)
+                yield failure(path, record) if isinstance(record, int) else Node(path, *record)
 
 
 def children(handle: Handle, paths: Iterable[str]) -> Iterator[list[str] | DeniedNode | None]:
     """The names below all paths, in their order."""
-    client = handle.session.client
-    for _path, found in _pipelined(handle, paths, client.get_children_async):
-        yield found
+    for _siblings, _name, names in below(handle, _as_siblings(paths)):
+        yield names
 
 
-def _pipelined(handle: Handle, paths: Iterable[str], ask: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
-    waiting: deque[tuple[str, Any]] = deque()
-    for path in paths:
-        waiting.append((path, ask(path)))
-        if len(waiting) >= WINDOW:
-            yield _answer(handle, ask, *waiting.popleft())
-    while waiting:
-        yield _answer(handle, ask, *waiting.popleft())
+def below(
+    handle: Handle, asked: Iterable[Siblings[K]]
+) -> Iterator[tuple[Siblings[K], str, list[str] | DeniedNode | None]]:
+    """Each node with the names below it; siblings that are none come by once, with an empty name."""
+    for block in read(handle, Kind.CHILDREN, asked):
+        found = listings(block.answer, block.count)
+        for siblings in block.parts:
+            if not siblings.names:
+                yield siblings, "", None
+            for name in siblings.names:
+                names = next(found)
+                yield siblings, name, failure(siblings.path(name), names) if isinstance(names, int) else names
 
 
-def _answer(handle: Handle, ask: Callable[[str], Any], path: str, answer: Any) -> tuple[str, Any]:
-    deadline = handle.deadline()
-    try:
-        return path, answer.get(timeout=deadline.remaining)
-    except NoNodeError:
-        return path, None
-    except NoAuthError:
-        return path, _denied(path)
-    except KazooTimeoutError as error:
-        raise translate(error, path) from error
-    except (*LOSSES, ConnectionClosedError, SessionExpiredError):
-        return path, _again(handle, ask, path, deadline)
+def failure(path: str, error: int) -> DeniedNode | None:
+    """What the number of an error means: None for a node that is gone; what is no fact about the node is raised."""
+    if error == GONE:
+        return None
+    if error == DENIED:
+        return DeniedNode(path, b"", "no permission to read it")
+    raise translate(EXCEPTIONS[error](), path)
 
 
-def _again(handle: Handle, ask: Callable[[str], Any], path: str, deadline: Deadline) -> Any:
-    """The connection was lost with the question: ask once more, patiently."""
-    try:
-        return handle.session.call(lambda: ask(path), path, deadline)
-    except NoPermissionError:
-        return _denied(path)
+class _Reading(Generic[K]):
+    """One call of `read`."""
+
+    def __init__(self, handle: Handle, kind: Kind) -> None:
+        self._handle = handle
+        self._kind = kind
+        self._pace = Pace()
+        self._together: bool | None = None
+        self._under_way: deque[tuple[Block[K], Any]] = deque()
+
+    def blocks(self, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
+        """Ask for as much as the pace allows before an answer is looked at."""
+        for block in self._cut(asked):
+            self._under_way.append((block, self._ask(block)))
+            while len(self._under_way) >= self._pace.requests:
+                yield self._finish()
+        while self._under_way:
+            yield self._finish()
+
+    def _cut(self, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
+        """Fill one block after the other; many siblings are spread over several, and none are a part all the same."""
+        block, room = Block[K](), MAX_REQUEST_BYTES
+        for siblings in asked:
+            left = siblings.names
+            if not left:
+                block.add(siblings, b"")
+            while left:
+                names, questions = self._fitting(siblings.directory, left[: max(1, self._pace.size - block.count)])
+                if block.count and (block.count >= self._pace.size or len(questions) > room):
+                    yield block
+                    block, room = Block[K](), MAX_REQUEST_BYTES
+                    continue
+                block.add(Siblings(siblings.key, siblings.directory, names), questions)
+                room -= len(questions)
+                left = left[len(names) :]
+        if block.parts:
+            yield block
+
+    def _fitting(self, directory: str, names: Sequence[str]) -> tuple[Sequence[str], bytes]:
+        """As many of the names as one request holds, and the operations that read them."""
+        path = self._absolute(directory)
+        encoded = [name.encode() for name in names]
+        while len(encoded) > 1 and operations_bytes(path, encoded) > MAX_REQUEST_BYTES:
+            del encoded[len(encoded) // 2 :]
+        return names[: len(encoded)], operations(self._kind, path, encoded)
+
+    def _absolute(self, directory: str) -> bytes:
+        return f"{self._handle.session.chroot}{directory}".encode()
+
+    def _ask(self, block: Block[K]) -> Any:
+        if block.count <= HANDFUL or not self._reads_many():
+            return self._ask_one_by_one(block)
+        return _sent(self._handle.session, MultiRead(b"".join(block.questions)))
+
+    def _reads_many(self) -> bool:
+        """Found out once for the whole call."""
+        if self._together is None:
+            self._together = knows_multiread(self._handle.session, self._handle.timeout)
+            if not self._together:
+                self._pace.one_by_one()
+        return self._together
+
+    def _ask_one_by_one(self, block: Block[K]) -> Any:
+        session = self._handle.session
+        return _OneByOne(
+            self._kind,
+            [
+                _sent(session, Read(self._kind, self._absolute(siblings.path(name))))
+                for siblings in block.parts
+                for name in siblings.names
+            ],
+        )
+
+    def _finish(self) -> Block[K]:
+        block, asked = self._under_way.popleft()
+        deadline = self._handle.deadline()
+        try:
+            block.answer = asked.get(timeout=deadline.remaining)
+        except (UnimplementedError, *LOSSES, ConnectionClosedError, SessionExpiredError) as error:
+            if isinstance(error, UnimplementedError):  # another one did, with which we were before
+                self._handle.session.reads_many = self._together = False
+                self._pace.one_by_one()
+            block.answer = self._again(block, deadline)
+        except (KazooException, KazooTimeoutError) as error:
+            raise translate(error, block.parts[0].directory) from error
+        block.questions.clear()
+        self._pace.answered(block.count, len(block.answer))
+        return block
+
+    def _again(self, block: Block[K], deadline: Deadline) -> bytes:
+        """The connection was lost with the question: ask patiently, and in the way that every server knows."""
+        path = block.parts[0].directory
+        answer: bytes = self._handle.session.call(lambda: self._ask_one_by_one(block), path, deadline)
+        return answer
 
 
-def _denied(path: str) -> DeniedNode:
-    return DeniedNode(path, b"", "no permission to read it")
+def _sent(session: Session, request: Any) -> Any:
+    """Hand a request to kazoo's connection; what is returned will have its answer."""
+    answer = session.client.handler.async_result()
+    session.client._call(request, answer)
+    return answer
+
+
+class _OneByOne:
+    """The answers to single reads, which together look like the answer to many."""
+
+    def __init__(self, kind: Kind, asked: Sequence[Any]) -> None:
+        self._kind = kind
+        self._asked = asked
+
+    def get(self, timeout: float) -> bytes:
+        """As kazoo's own answers: wait, and raise what went wrong."""
+        deadline = Deadline(timeout)
+        return b"".join(self._part(answer, deadline) for answer in self._asked)
+
+    def _part(self, answer: Any, deadline: Deadline) -> bytes:
+        try:
+            return answered(self._kind, answer.get(timeout=deadline.remaining))
+        except (NoNodeError, NoAuthError) as error:
+            return failed(error.code)
+
+
+def _as_siblings(paths: Iterable[str]) -> Iterator[Siblings[None]]:
+    for directory, together in groupby(paths, lambda path: path.rpartition("/")[0]):
+        yield Siblings(None, directory, [path.rpartition("/")[2] for path in together])

@@ -17,6 +17,7 @@ from ..core.paths import GroupPaths, join
 from ..exceptions import NoPermissionError, OffsetConflictError, OffsetWouldGoBackError, OutcomeUnknownError
 from . import bulk, view
 from .claim import Claim, LastCommit
+from .directories import ensure_all
 from .errors import translate
 from .handle import Handle
 from .tenure import Tenure
@@ -118,13 +119,8 @@ class Commit:
     def _offset_failed(self, claims: Sequence[Claim], claim: Claim, failure: TransactionFailed) -> None:
         """The offset node is not as it was: a missing directory is made, anything else is somebody else's commit."""
         if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
-            for topic in dict.fromkeys(each.partition.topic for each in claims):
-                self._handle.session.ensure(
-                    self._paths.offset_topic(topic),
-                    acl=self._handle.acls.directories,
-                    session_id=self._tenure.session_id,
-                    deadline=self._handle.deadline(),
-                )
+            topics = (self._paths.offset_topic(each.partition.topic) for each in claims)
+            ensure_all(self._handle, topics, session_id=self._tenure.session_id)
             return
         if not isinstance(failure.error, NoNodeError | NodeExistsError | BadVersionError):
             raise translate(failure.error, failure.operation.path) from failure.error

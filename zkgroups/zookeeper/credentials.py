@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from kazoo.client import KazooClient
-from kazoo.retry import KazooRetry
-
 from ..core.model import session_hex
 from ..exceptions import InvalidOptionError, NotConnectedError
-from .corrections import close, log_in_cleanly, share_time
+from .corrections import close
 from .deadline import Deadline
 from .session import Session
+from .twin import twin
 
 _PASSWORD_BYTES = 16
 
@@ -51,23 +49,7 @@ def end_session(client: Any, past: SessionCredentials, timeout: float) -> bool:
     A second connection takes the session over and closes it. Where it has ended, or the password is wrong, the server
     gives the second connection a session of its own instead, and that is all that is closed.
     """
-    taker = KazooClient(
-        hosts=",".join(f"{host}:{port}" if ":" not in host else f"[{host}]:{port}" for host, port in client.hosts),
-        timeout=client._session_timeout / 1000,
-        client_id=(past.session_id, past.password),
-        auth_data=client.auth_data,
-        sasl_options=client._connection.sasl_options,
-        connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
-        use_ssl=client.use_ssl,
-        ca=client.ca,
-        certfile=client.certfile,
-        keyfile=client.keyfile,
-        keyfile_password=client.keyfile_password,
-        verify_certs=client.verify_certs,
-        check_hostname=client.check_hostname,
-    )
-    share_time(taker, timeout)
-    log_in_cleanly(taker)
+    taker = twin(client, timeout, client_id=(past.session_id, past.password))
     session = Session.of(taker)
     taker.start_async()
     try:

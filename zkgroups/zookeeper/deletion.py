@@ -100,7 +100,7 @@ class _Deletion:
 
 def _refuse_living_owners(paths: GroupPaths, handle: Handle) -> None:
     """An owner node belongs to a session that lives, also where nothing is registered (rule 2)."""
-    owners = list(view.read_owners(handle, paths))
+    owners = [owner for _group, owner in view.read_owners(handle, [paths.group])]
     for owner in owners:
         if isinstance(owner, DeniedNode):
             raise NoPermissionError(owner.path)  # there may be one
@@ -121,7 +121,18 @@ def _topics(paths: GroupPaths, handle: Handle) -> dict[str, list[Operation]]:
 def _below(handle: Handle, directory: str) -> dict[str, list[str]]:
     """The subtrees below a directory, each deepest first."""
     names = handle.session.children(directory, deadline=handle.deadline()) or []
-    return {name: _tree(handle, [join(directory, name)]) for name in names}
+    found = {name: [join(directory, name)] for name in names}
+    level = [(topic, path) for topic, [path] in found.items()]
+    while level:
+        listed = bulk.children(handle, [path for _topic, path in level])
+        level = [
+            (topic, join(path, name))
+            for (topic, path), names in zip(level, listed, strict=True)
+            for name in _readable(names)
+        ]
+        for topic, path in level:
+            found[topic].append(path)
+    return {topic: paths[::-1] for topic, paths in found.items()}
 
 
 def _rest(paths: GroupPaths, handle: Handle) -> list[str]:

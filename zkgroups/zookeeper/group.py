@@ -107,11 +107,11 @@ class Consumergroup:
     def instances(self) -> list[RegisteredInstance]:
         """The registered instances, sorted by id; a registration that cannot be read is marked, and stops nothing."""
         instances: list[RegisteredInstance] = []
-        for found in view.read_instances(self._handle, self.paths):
+        for _group, found in view.read_instances(self._handle, [self.name]):
             if isinstance(found, MalformedNode):
                 raise NoPermissionError(found.path)  # nobody there and nobody shown are not the same
             instances.append(found)
-        return sorted(instances, key=lambda instance: instance.id)
+        return instances
 
     def instance(self, id: str | None = None) -> Instance:
         """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""
@@ -128,7 +128,7 @@ class Consumergroup:
 
     def owners(self) -> Iterator[Owner | MalformedNode]:
         """All owners, in whichever form they are written, topic by topic."""
-        return view.read_owners(self._handle, self.paths)
+        return (owner for _group, owner in view.read_owners(self._handle, [self.name]))
 
     def wait_free(self, at: TopicPartition, *, timeout: float) -> None:
         """Wait until nobody holds the partition, or `ClaimTimeout`, which says who does and since when."""
@@ -197,7 +197,8 @@ class Consumergroup:
 
     def describe(self) -> GroupDescription:
         """States, totals, orphans, what nobody owns and what cannot be read, from one sweep of the group."""
-        return core.describe(view.read_group(self._handle, self.paths))
+        [found] = view.read_groups(self._handle, [self.name])
+        return core.describe(found)
 
     def watch(self, what: Watched) -> Watch:
         """Follow members, owners or offsets as they change; see `Watch`."""

@@ -39,6 +39,7 @@ from .claim import Claim, Claims, locked
 from .commit import Commit
 from .credentials import SessionCredentials
 from .deadline import Deadline
+from .directories import ensure_all
 from .errors import translate
 from .handle import Handle
 from .node import Node
@@ -215,8 +216,8 @@ class Instance:
         if isinstance(failure.operation, Check):
             self._look_again(tenure, failure)
         elif isinstance(failure.error, NoNodeError):
-            for topic in dict.fromkeys(at.topic for at in partitions):
-                self._registrar.ensure(self.group.paths.owned_topic(topic), tenure)
+            topics = (self.group.paths.owned_topic(at.topic) for at in partitions)
+            ensure_all(self._handle, topics, session_id=tenure.session_id)
         elif isinstance(failure.error, NodeExistsError):
             self._refuse_foreign(partitions[failure.index - 1], failure.operation.path, tenure)
         else:

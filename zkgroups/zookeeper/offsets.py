@@ -15,7 +15,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.codec import check_offset, encode_offset
 from ..core.model import CommittedOffset, DeniedNode, MalformedNode, OffsetRange, TopicPartition, check_at
-from ..core.paths import GroupPaths
+from ..core.paths import GroupPaths, parent
 from ..exceptions import (
     MalformedNodeError,
     NoPermissionError,
@@ -24,6 +24,7 @@ from ..exceptions import (
     OffsetWouldGoBackError,
 )
 from . import bulk, view
+from .directories import ensure_all
 from .errors import translate
 from .guard import EverybodyLooksAgain, Guard, NobodyRegistered
 from .handle import Handle
@@ -74,7 +75,7 @@ class Offsets:
 
     def fetch_all(self) -> Iterator[CommittedOffset | MalformedNode]:
         """Every offset of the group, topic by topic, in the order of the partitions; memory does not grow with them."""
-        return view.read_offsets(self._handle, self._paths)
+        return view.every_offset(self._handle, [self._paths.group])
 
     __iter__ = fetch_all
 
@@ -205,9 +206,7 @@ class Offsets:
                     raise self._conflict(failure) from failure.error
 
     def _make_directories(self, operations: Sequence[Operation]) -> None:
-        deadline = self._handle.deadline()
-        for directory in dict.fromkeys(operation.path.rpartition("/")[0] for operation in operations):
-            self._handle.session.ensure(directory, acl=self._handle.acls.directories, deadline=deadline)
+        ensure_all(self._handle, (parent(operation.path) for operation in operations))
 
     def _conflict(self, failure: TransactionFailed) -> Exception:
         path = failure.operation.path

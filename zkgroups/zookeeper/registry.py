@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from ..core import describe as core
 from ..core.codec import decode_broker
-from ..core.model import Broker, DeniedNode, MalformedNode, Topic
+from ..core.describe import GroupDescription
+from ..core.model import Broker, CommittedOffset, DeniedNode, MalformedNode, Topic
 from ..core.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
 from ..exceptions import MalformedNodeError, NoPermissionError, NotConnectedError
 from . import bulk, connection, corrections, view
@@ -85,6 +87,21 @@ class Registry:
         """The names of all groups, sorted: a group is whatever has registrations, owners or offsets."""
         return sorted(self._handle.session.children(CONSUMERS, deadline=self._handle.deadline()) or [])
 
+    def offsets(self) -> Iterator[CommittedOffset | MalformedNode]:
+        """Every committed offset of every group, as an iterator whose memory does not grow with their number.
+
+        What is no offset, or may not be read, is told as such and stops nothing.
+        """
+        return view.every_offset(self._handle, self.groups())
+
+    def describe(self, groups: Iterable[str] | None = None) -> Iterator[GroupDescription]:
+        """Describe these groups, or all, in their order: much quicker than one by one.
+
+        One that is gone is described as dead.
+        """
+        names = self.groups() if groups is None else [check_group(name) for name in groups]
+        return map(core.describe, view.read_groups(self._handle, names))
+
     def __iter__(self) -> Iterator[Consumergroup]:
         return (Consumergroup(name, self._handle) for name in self.groups())
 
@@ -102,13 +119,12 @@ class Registry:
 
     def topic(self, name: str) -> Topic | None:
         """One topic with its partition numbers, None if Kafka has not registered it."""
-        for found in view.read_topics(self._handle, [name]):
-            if isinstance(found, DeniedNode):
-                raise NoPermissionError(found.path)
-            if isinstance(found, MalformedNode):
-                raise MalformedNodeError(found)
-            return found
-        return None
+        [found] = view.read_topics(self._handle, [name])
+        if isinstance(found, DeniedNode):
+            raise NoPermissionError(found.path)
+        if isinstance(found, MalformedNode):
+            raise MalformedNodeError(found)
+        return found
 
     def brokers(self) -> list[Broker | MalformedNode]:
         """The living brokers, sorted by number."""

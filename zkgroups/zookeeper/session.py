@@ -61,6 +61,8 @@ class Session:
         self._changed = threading.Condition()
         self._deletions: dict[str, list[_Waiter]] = {}
         self.refuses_writes = False
+        self.reads_many: bool | None = None
+        """Whether the server answers many reads in one request; None while that is not known (`probe.py`)."""
         client.add_listener(self._on_state)
 
     @classmethod

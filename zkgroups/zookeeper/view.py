@@ -1,9 +1,12 @@
-"""Reading the znodes of one group into values, in one sweep, whatever is in them."""
+"""Reading the znodes of groups into values, in one sweep, whatever is in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Final, Self, TypeVar
 
 from ..core.codec import (
     decode_offset,
@@ -12,37 +15,130 @@ from ..core.codec import (
     decode_owner_path,
     decode_registration,
     decode_topic,
+    is_plain_offset,
 )
 from ..core.describe import GroupView, RegisteredInstance
-from ..core.model import CommittedOffset, MalformedNode, Owner, Pattern, Registration, Topic, TopicPartition
-from ..core.paths import BROKER_TOPICS, GroupPaths, broker_topic, join, parse_partition
-from . import bulk
+from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, Pattern, Registration, Topic, TopicPartition
+from ..core.paths import BROKER_TOPICS, GroupPaths, Part, broker_topic, is_topic, join, parse_partition
+from . import bulk, walk
+from .bulk import Siblings, failure
 from .handle import Handle
+from .multiread import Record
 from .node import Node
+from .walk import Place
 
 T = TypeVar("T")
 
+TOGETHER: Final = 64
+"""Groups that are in memory at a time."""
 
-def read_group(handle: Handle, paths: GroupPaths) -> GroupView:
-    """Everything there is of a group, with what Kafka has registered of its topics."""
-    deadline = handle.deadline()
-    if not handle.session.exists(paths.root, deadline=deadline):
-        return GroupView(paths.group, exists=False)
-    malformed: list[MalformedNode] = []
-    instances = tuple(sorted(_good(read_instances(handle, paths), malformed), key=lambda instance: instance.id))
-    malformed += [node.registration for node in instances if isinstance(node.registration, MalformedNode)]
-    owners = tuple(_good(read_owners(handle, paths), malformed))
-    offsets = tuple(_good(read_offsets(handle, paths), malformed))
-    names = _topics_of_interest(handle, instances, owners, offsets, malformed)
-    topics = tuple(_good(read_topics(handle, names), malformed))
-    return GroupView(
-        group=paths.group,
-        instances=instances,
-        owners=owners,
-        offsets=offsets,
-        malformed=tuple(malformed),
-        partitions={topic.name: topic.partitions for topic in topics},
-    )
+
+def read_groups(handle: Handle, groups: Iterable[str]) -> Iterator[GroupView]:
+    """Everything there is of these groups, in their order, with what Kafka has registered of their topics."""
+    waiting = iter(groups)
+    while some := list(islice(waiting, TOGETHER)):
+        yield from _read_together(handle, some)
+
+
+def _read_together(handle: Handle, groups: Sequence[str]) -> Iterator[GroupView]:
+    """In one sweep for each kind of node, however many groups there are."""
+    roots = bulk.children(handle, (GroupPaths(group).root for group in groups))
+    there = {group for group, found in zip(groups, roots, strict=True) if found is not None}
+    instances = _by_group(read_instances(handle, groups))
+    owners = _by_group(read_owners(handle, groups))
+    offsets = _by_group((group, offset) for group, some in read_offsets(handle, groups) for offset in some)
+    sweeps = {group: _Sweep.of(group, instances[group], owners[group], offsets[group]) for group in groups}
+    topics = _Topics.read(handle, sweeps.values())
+    for group, sweep in sweeps.items():
+        yield sweep.view(topics) if group in there else GroupView(group, exists=False)
+
+
+def _by_group(found: Iterable[tuple[str, T]]) -> defaultdict[str, list[T]]:
+    groups: defaultdict[str, list[T]] = defaultdict(list)
+    for group, value in found:
+        groups[group].append(value)
+    return groups
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """What was found in a group's own nodes."""
+
+    group: str
+    instances: list[RegisteredInstance]
+    owners: list[Owner]
+    offsets: list[CommittedOffset]
+    malformed: list[MalformedNode]
+
+    @classmethod
+    def of(
+        cls,
+        group: str,
+        instances: Iterable[RegisteredInstance | MalformedNode],
+        owners: Iterable[Owner | MalformedNode],
+        offsets: Iterable[CommittedOffset | MalformedNode],
+    ) -> Self:
+        """Set aside what cannot be read."""
+        malformed: list[MalformedNode] = []
+        good = list(_good(instances, malformed))
+        malformed += [node.registration for node in good if isinstance(node.registration, MalformedNode)]
+        return cls(group, good, list(_good(owners, malformed)), list(_good(offsets, malformed)), malformed)
+
+    @property
+    def registrations(self) -> Iterator[Registration]:
+        """Those that can be read."""
+        return (node.registration for node in self.instances if isinstance(node.registration, Registration))
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether somebody subscribes by a pattern, so that all of Kafka's topics matter."""
+        return any(registration.pattern is not Pattern.STATIC for registration in self.registrations)
+
+    def named_topics(self) -> set[str]:
+        """The topics that the group names anywhere."""
+        static = (entry for entry in self.registrations if entry.pattern is Pattern.STATIC)
+        named = {topic for registration in static for topic in registration.streams}
+        return named | {owner.at.topic for owner in self.owners} | {offset.at.topic for offset in self.offsets}
+
+    def view(self, topics: _Topics) -> GroupView:
+        """Together with what Kafka has registered."""
+        of_interest = self.named_topics().union(topics.names if self.has_patterns else ())
+        found = [topics.found[name] for name in sorted(of_interest) if name in topics.found]
+        hidden = [topics.hidden] if topics.hidden is not None and self.has_patterns else []
+        malformed = [*self.malformed, *hidden]
+        partitions = {topic.name: topic.partitions for topic in _good(found, malformed)}
+        return GroupView(
+            group=self.group,
+            instances=tuple(self.instances),
+            owners=tuple(self.owners),
+            offsets=tuple(self.offsets),
+            malformed=tuple(malformed),
+            partitions=partitions,
+        )
+
+
+@dataclass(slots=True)
+class _Topics:
+    """What Kafka has registered: of the topics that matter, and where somebody subscribes by a pattern, all names."""
+
+    found: dict[str, Topic | MalformedNode]
+    names: list[str]
+    hidden: DeniedNode | None
+
+    @classmethod
+    def read(cls, handle: Handle, sweeps: Collection[_Sweep]) -> Self:
+        """Read each topic once, however many groups have to do with it."""
+        known: list[str] | DeniedNode | None = []
+        if any(sweep.has_patterns for sweep in sweeps):
+            [known] = bulk.children(handle, [BROKER_TOPICS])
+        names = known if isinstance(known, list) else []
+        wanted = sorted(set(names).union(*(sweep.named_topics() for sweep in sweeps)))
+        nodes = zip(wanted, read_topics(handle, wanted), strict=True)
+        return cls(
+            {topic: node for topic, node in nodes if node is not None},
+            names,
+            known if isinstance(known, DeniedNode) else None,
+        )
 
 
 def _good(values: Iterable[T | MalformedNode], malformed: list[MalformedNode]) -> Iterator[T]:
@@ -54,37 +150,13 @@ def _good(values: Iterable[T | MalformedNode], malformed: list[MalformedNode]) -
             yield value
 
 
-def _topics_of_interest(
-    handle: Handle,
-    instances: Iterable[RegisteredInstance],
-    owners: Iterable[Owner],
-    offsets: Iterable[CommittedOffset],
-    malformed: list[MalformedNode],
-) -> list[str]:
-    """Those the group has to do with; all of Kafka's where somebody subscribes by a pattern."""
-    registrations = [node.registration for node in instances if isinstance(node.registration, Registration)]
-    named = {owner.at.topic for owner in owners} | {offset.at.topic for offset in offsets}
-    named |= {topic for entry in registrations if entry.pattern is Pattern.STATIC for topic in entry.streams}
-    if any(entry.pattern is not Pattern.STATIC for entry in registrations):
-        [known] = bulk.children(handle, [BROKER_TOPICS])
-        if isinstance(known, MalformedNode):
-            malformed.append(known)
+def read_instances(handle: Handle, groups: Iterable[str]) -> Iterator[tuple[str, RegisteredInstance | MalformedNode]]:
+    """The registered instances, sorted by id; one whose registration cannot be read is still an instance."""
+    for place, name, node in walk.nodes(walk.registrations(handle, groups)):
+        if isinstance(node, Node):
+            yield place.group, registered_instance(name, node)
         else:
-            named.update(known or ())
-    return sorted(named)
-
-
-def read_instances(handle: Handle, paths: GroupPaths) -> Iterator[RegisteredInstance | MalformedNode]:
-    """The registered instances; one whose registration cannot be read is still an instance."""
-    [names] = bulk.children(handle, [paths.ids])
-    if isinstance(names, MalformedNode):
-        yield names
-        return
-    for name, node in zip(names or (), bulk.nodes(handle, (join(paths.ids, n) for n in names or ())), strict=True):
-        if isinstance(node, MalformedNode):
-            yield RegisteredInstance(name, 0, node)
-        elif node is not None:
-            yield registered_instance(name, node)
+            yield place.group, RegisteredInstance(name, 0, node) if name else node
 
 
 def registered_instance(name: str, node: Node) -> RegisteredInstance:
@@ -93,10 +165,10 @@ def registered_instance(name: str, node: Node) -> RegisteredInstance:
     return RegisteredInstance(name, node.session, registration, node.created_ms, node.version)
 
 
-def read_owners(handle: Handle, paths: GroupPaths) -> Iterator[Owner | MalformedNode]:
+def read_owners(handle: Handle, groups: Iterable[str]) -> Iterator[tuple[str, Owner | MalformedNode]]:
     """The owners of all partitions, in whichever form they are written."""
-    for (topic, name), node in _leaves(handle, paths.owners):
-        yield node if isinstance(node, MalformedNode) else owner(topic, name, node)
+    for place, name, node in walk.nodes(walk.leaves(handle, groups, [Part.OWNERS])):
+        yield place.group, owner(place.topic, name, node) if isinstance(node, Node) else node
 
 
 def owner(topic: str, name: str, node: Node) -> Owner | MalformedNode:
@@ -124,10 +196,39 @@ def pykafka_owner(handle: Handle, paths: GroupPaths, at: TopicPartition) -> Owne
     return None
 
 
-def read_offsets(handle: Handle, paths: GroupPaths) -> Iterator[CommittedOffset | MalformedNode]:
-    """The offsets of all partitions."""
-    for (topic, name), node in _leaves(handle, paths.offsets):
-        yield node if isinstance(node, MalformedNode) else offset_named(paths.group, topic, name, node)
+def read_offsets(
+    handle: Handle, groups: Iterable[str]
+) -> Iterator[tuple[str, Iterator[CommittedOffset | MalformedNode]]]:
+    """The offsets of all partitions of these groups, topic by topic: each must be taken before the next."""
+    for block in walk.leaves(handle, groups, [Part.OFFSETS]):
+        found = block.records()
+        for siblings in block.parts:
+            hidden = siblings.key.hidden
+            yield siblings.key.group, _offsets(siblings, found) if hidden is None else iter([hidden])
+
+
+def every_offset(handle: Handle, groups: Iterable[str]) -> Iterator[CommittedOffset | MalformedNode]:
+    """The same as one stream."""
+    return chain.from_iterable(offsets for _group, offsets in read_offsets(handle, groups))
+
+
+def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterator[CommittedOffset | MalformedNode]:
+    """Those of one topic. There may be millions, so that what is plainly an offset is made one without a detour."""
+    group, topic = siblings.key.group, siblings.key.topic
+    plain = is_topic(topic)
+    for name in siblings.names:
+        record = next(found)
+        if isinstance(record, int):
+            if (denied := failure(siblings.path(name), record)) is not None:
+                yield denied
+            continue
+        data, _, mzxid, created, modified, version, _ = record
+        partition = parse_partition(name)
+        if plain and partition is not None and is_plain_offset(data):
+            at = TopicPartition.checked(topic, partition)
+            yield CommittedOffset(group, at, int(data), version, modified, created, mzxid)
+        else:
+            yield offset_named(group, topic, name, Node(siblings.path(name), *record))
 
 
 def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffset | MalformedNode:
@@ -146,36 +247,7 @@ def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | Malf
     return CommittedOffset(group, at, value, node.version, node.modified_ms, node.created_ms, node.mzxid)
 
 
-def _leaves(handle: Handle, root: str) -> Iterator[tuple[tuple[str, str], Node | MalformedNode]]:
-    """The nodes two levels below, topic by topic in order, sorted as partitions are.
-
-    Memory holds the names of as many topics as are asked for together, and the nodes of one such window.
-    """
-    [topics] = bulk.children(handle, [root])
-    if isinstance(topics, MalformedNode):
-        yield ("", ""), topics
-        return
-    topics = sorted(topics or ())
-    for topic, names in zip(topics, bulk.children(handle, (join(root, t) for t in topics)), strict=True):
-        if isinstance(names, MalformedNode):
-            yield (topic, ""), names
-            continue
-        ordered = sorted(names or (), key=_by_number)
-        for name, node in zip(ordered, bulk.nodes(handle, (join(root, topic, n) for n in ordered)), strict=True):
-            if node is not None:
-                yield (topic, name), node
-
-
-def _by_number(name: str) -> tuple[int, str]:
-    partition = parse_partition(name)
-    return (-1 if partition is None else partition, name)
-
-
-def read_topics(handle: Handle, names: Iterable[str]) -> Iterator[Topic | MalformedNode]:
-    """What Kafka has registered of these topics; nothing of one it does not know."""
-    names = list(names)
+def read_topics(handle: Handle, names: Sequence[str]) -> Iterator[Topic | MalformedNode | None]:
+    """What Kafka has registered of these topics, in their order; None of one it does not know."""
     for name, node in zip(names, bulk.nodes(handle, map(broker_topic, names)), strict=True):
-        if isinstance(node, MalformedNode):
-            yield node
-        elif node is not None:
-            yield decode_topic(node.path, name, node.data)
+        yield decode_topic(node.path, name, node.data) if isinstance(node, Node) else node

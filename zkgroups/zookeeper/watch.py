@@ -29,7 +29,6 @@ from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner
 from ..core.paths import GroupPaths, join, parent
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
 from . import view
-from .bulk import WINDOW
 from .deadline import Deadline
 from .ear import Ear
 from .errors import translate
@@ -40,6 +39,9 @@ log = logging.getLogger(__name__)
 
 PATIENCE: Final = 1.0
 """While there is no connection: how often to look whether kazoo has given up, which it does not always tell."""
+
+WINDOW: Final = 256
+"""Questions under way together; each is a request of its own, because what is read in bulk cannot be watched."""
 
 GLANCE: Final = 0.05
 """While an answer is due: how often to look whether the watch was closed or the connection lost."""

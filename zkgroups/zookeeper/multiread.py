@@ -1,0 +1,156 @@
+"""Many reads in one request: the bytes of a question, and the bytes of its answer.
+
+Servers know the request since ZooKeeper 3.6; kazoo does not. On the wire, tried on 3.9:
+
+    question   for each read: kind, false, -1 (`>i?i`), path, one byte for a watch, which is ignored; then the end
+    answer     for each read: kind, false, 0; then data and stat (kind 4), or names (kind 8);
+               or -1, false, error; then the error once more; then the end
+    end        -1, true, -1
+
+A text and data are preceded by their length, names by their number. A read that fails, because its node is gone or may
+not be read, fails alone. kazoo decodes answers on the thread of its connection, so here that only takes the bytes;
+`records` and `listings` are for the caller's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from functools import lru_cache
+from itertools import groupby
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+from kazoo.exceptions import NoAuthError, NoNodeError
+
+
+class Kind(IntEnum):
+    """What is read of a node."""
+
+    NODE = 4
+    CHILDREN = 8
+
+
+GONE: Final[int] = NoNodeError.code
+DENIED: Final[int] = NoAuthError.code
+
+Record: TypeAlias = tuple[bytes, int, int, int, int, int, int]
+"""Data, czxid, mzxid, ctime, mtime, version, session: a node without what nobody here looks at."""
+
+_OPERATION: Final = Struct(">i?i")
+_INT: Final = Struct(">i")
+_ERROR: Final = -1
+_END: Final = _OPERATION.pack(-1, True, -1)
+_NO_WATCH: Final = b"\0"
+_STAT_BYTES: Final = 68
+
+_HEAD: Final = Struct(">i5xi")
+"""The kind of an answer and the number that follows its header; the nine bytes of an end are never looked at."""
+
+
+class _Request:
+    """A request for kazoo's connection; its answer is the bytes as they came."""
+
+    @staticmethod
+    def deserialize(answer: bytes, offset: int) -> bytes:
+        """Called by kazoo with what was answered, on its own thread: nothing is done here that takes time."""
+        return answer[offset:]
+
+
+class MultiRead(_Request):
+    """Many reads in one request."""
+
+    type = 22
+
+    def __init__(self, operations: bytes) -> None:
+        self._operations = operations
+
+    def serialize(self) -> bytes:
+        """Called by kazoo as it sends."""
+        return self._operations + _END
+
+
+class Read(_Request):
+    """One read, which every server knows."""
+
+    def __init__(self, kind: Kind, path: bytes) -> None:
+        self.type = int(kind)
+        self._path = path
+
+    def serialize(self) -> bytes:
+        """Called by kazoo as it sends."""
+        return _INT.pack(len(self._path)) + self._path + _NO_WATCH
+
+
+def operations(kind: Kind, directory: bytes, names: Sequence[bytes]) -> bytes:
+    """The operations that read these nodes below a directory.
+
+    Names of one length differ by nothing but themselves, so they are joined, which takes a tenth of the time.
+    """
+    head = _OPERATION.pack(kind, False, -1)
+    parts: list[bytes] = []
+    for length, equally_long in groupby(names, len):
+        before = head + _INT.pack(len(directory) + 1 + length) + directory + b"/"
+        parts += (before, (_NO_WATCH + before).join(equally_long), _NO_WATCH)
+    return b"".join(parts)
+
+
+def operations_bytes(directory: bytes, names: Sequence[bytes]) -> int:
+    """How long `operations` will be."""
+    fixed = _OPERATION.size + _INT.size + len(directory) + 1 + len(_NO_WATCH)
+    return fixed * len(names) + sum(map(len, names))
+
+
+def answered(kind: Kind, body: bytes) -> bytes:
+    """The answer to a single read, as it would stand in the answer to many."""
+    return _OPERATION.pack(kind, False, 0) + body
+
+
+def failed(error: int) -> bytes:
+    """The failure of a single read, as it would stand in the answer to many."""
+    return _OPERATION.pack(_ERROR, False, error) + _INT.pack(error)
+
+
+def records(answer: bytes, count: int) -> Iterator[Record | int]:
+    """The nodes in an answer, of each the number of its error where it has one."""
+    position = 0
+    head = _HEAD.unpack_from
+    for _ in range(count):
+        kind, number = head(answer, position)
+        position += _HEAD.size
+        if kind == _ERROR:
+            yield number
+        else:
+            length = max(number, 0)  # data that is null is -1 bytes long
+            yield _record(length).unpack_from(answer, position)
+            position += length + _STAT_BYTES
+
+
+@lru_cache(maxsize=1024)
+def _record(length: int) -> Struct:
+    return Struct(f">{length}sqqqqi8xq16x")
+
+
+def listings(answer: bytes, count: int) -> Iterator[list[str] | int]:
+    """The lists of names in an answer, of each the number of its error where it has one."""
+    position = 0
+    for _ in range(count):
+        kind, number = _HEAD.unpack_from(answer, position)
+        position += _HEAD.size
+        if kind == _ERROR:
+            yield number
+        else:
+            found, position = _names(answer, position, number)
+            yield found
+
+
+def _names(answer: bytes, position: int, count: int) -> tuple[list[str], int]:
+    parts: list[bytes] = []
+    length_at: Any = _INT.unpack_from
+    for _ in range(count):
+        (length,) = length_at(answer, position)
+        position += _INT.size
+        parts.append(answer[position : position + length])
+        position += length
+    # No name has a slash, so all are decoded at once.
+    return (b"/".join(parts).decode().split("/") if parts else []), position
