@@ -335,7 +335,7 @@ def test_owners_are_read_in_the_form_of_every_client(group: Consumergroup, raw: 
         ("refunds/3", "pykafka"),
     ]
     assert {owner.session for owner in good} == {raw.client_id[0]}
-    assert good[-1].instance([scala]) == scala
+    assert good[1].instance([scala]) == scala
     assert {owner.path for owner in found if isinstance(owner, MalformedNode)} == {
         f"{OWNERS}/orders/x",
         f"{OWNERS}/orders/1",
