@@ -152,6 +152,13 @@ def test_what_it_prints_is_kept_in_the_log(tmp_path: Path) -> None:
     assert process.tail(1) == "last"
 
 
+def test_it_runs_in_the_directory_that_was_given(tmp_path: Path) -> None:
+    process = ChildProcess(["pwd"], log=tmp_path / "log", directory=tmp_path)
+    process.wait(10)
+
+    assert process.tail() == str(tmp_path)
+
+
 def test_a_program_that_is_not_there_is_told_in_the_log(tmp_path: Path) -> None:
     process = ChildProcess(["/no/such/program"], log=tmp_path / "log")
 

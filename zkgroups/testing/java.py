@@ -18,7 +18,9 @@ from zkgroups.exceptions import MissingDependencyError
 
 OLDEST_JAVA = 17
 
-_SERVER_JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "metrics-core", "snappy-java")
+# `releases.py` brings those of other releases.
+_OWN_JARS = ("zookeeper", "zookeeper-jute")
+_SHARED_JARS = ("slf4j-api", "metrics-core", "snappy-java")
 # Without a logger the server fails in silence. The small one in log4j-api costs 0.07 s of start-up, log4j-core 0.2 s.
 _LOGGING_JARS = ("log4j-slf4j2-impl", "log4j-api")
 # For TLS; the code for logins loads the classes of TLS, too.
@@ -48,7 +50,16 @@ def find_java() -> Path:
 
 def server_jars(*, netty: bool = False) -> tuple[Path, ...]:
     """The jars of a ZooKeeper server, from the installed pyspark; `netty` for one with TLS or logins."""
-    names = _SERVER_JARS + _LOGGING_JARS + (_NETTY_JARS if netty else ())
+    return pyspark_jars(*_OWN_JARS) + companion_jars(netty=netty)
+
+
+def companion_jars(*, netty: bool = False) -> tuple[Path, ...]:
+    """What a server needs beside ZooKeeper's own jars; it fits those of other releases, too."""
+    return pyspark_jars(*_SHARED_JARS, *_LOGGING_JARS, *(_NETTY_JARS if netty else ()))
+
+
+def pyspark_jars(*names: str) -> tuple[Path, ...]:
+    """Jars out of the installed pyspark, by their names without the version."""
     folder = _pyspark_jars()
     return tuple(_jar(folder, name) for name in names)
 

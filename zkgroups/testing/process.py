@@ -44,10 +44,13 @@ _alive: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 class ChildProcess:
     """A running command; what it prints goes to the end of the file `log`.
 
-    `scratch` is a directory that goes with it when the parent dies and can remove nothing.
+    `scratch` is a directory that goes with it when the parent dies and can remove nothing. It runs in `directory`, or
+    where its parent runs.
     """
 
-    def __init__(self, command: Sequence[str], *, log: Path, scratch: Path | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, log: Path, scratch: Path | None = None, directory: Path | None = None
+    ) -> None:
         self.log = log
         with log.open("ab") as output:
             self._guard = subprocess.Popen(
@@ -55,6 +58,7 @@ class ChildProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
+                cwd=directory,
                 # Ctrl-C at a terminal goes to the whole group: the parent decides what it means for the server.
                 start_new_session=True,
             )

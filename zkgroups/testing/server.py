@@ -21,12 +21,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
-from zkgroups.exceptions import ServerStartError
+from zkgroups.exceptions import InvalidOptionError, ServerStartError
 
 from . import ports, probe
 from .configuration import Listen, Sasl, Tls, jaas, zoo_cfg
 from .java import find_java, server_jars
 from .process import ChildProcess
+from .releases import RELEASE_OPTIONS, check_release, release_jars
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # A third of the usual start-up time and half of the memory; the heap only takes what a large tree needs.
@@ -50,8 +51,9 @@ class ZooKeeperServer:
     A standalone server, or one member of an ensemble when `config` makes it one.
 
     `tick_time` is in seconds: sessions expire in steps of it, and the shortest lasts two. `data_dir` and `port` are
-    chosen when not given. `config` adds lines to zoo.cfg and overrides ours. `jars` is the class path of another
-    ZooKeeper version, with a logger of its own.
+    chosen when not given. `config` adds lines to zoo.cfg and overrides ours. `release`, as "3.5.10", is that of another
+    ZooKeeper, downloaded when it is started for the first time: see `releases.py`. `jars` is a class path of your own,
+    with its own logger.
     """
 
     def __init__(
@@ -63,15 +65,21 @@ class ZooKeeperServer:
         config: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = (),
         jars: Sequence[Path] | None = None,
+        release: str | None = None,
         tls: Tls | None = None,
         sasl: Sasl | None = None,
     ) -> None:
+        if release is not None:
+            check_release(release, tls=tls is not None)
+            if jars is not None:
+                raise InvalidOptionError("release", release, "the jars are given, too")
         self._tick_time = tick_time
         self._given_data_dir = data_dir
         self._given_port = port
         self._config = dict(config or {})
         self._jvm_options = tuple(jvm_options)
         self._jars = jars
+        self._release = release
         self._tls = tls
         self._sasl = sasl
         self._data_dir: Path | None = None
@@ -101,6 +109,11 @@ class ZooKeeperServer:
     def data_dir(self) -> Path:
         """Where the server keeps its data, its configuration and its log."""
         return _started(self._data_dir)
+
+    @property
+    def release(self) -> str | None:
+        """The release of ZooKeeper that was asked for; None for the one in pyspark."""
+        return self._release
 
     @property
     def pid(self) -> int:
@@ -136,7 +149,7 @@ class ZooKeeperServer:
         if self.running:
             return
         java = str(find_java())
-        jars = self._jars or server_jars(netty=bool(self._tls or self._sasl))
+        jars = self._class_path()
         self._make_data_dir()
         self._choose_ports()
         config = self._write_configuration()
@@ -208,6 +221,12 @@ class ZooKeeperServer:
             return False
         return self._secure_port is None or probe.accepts(ports.HOST, self._secure_port)
 
+    def _class_path(self) -> Sequence[Path]:
+        netty = bool(self._tls or self._sasl)
+        if self._release is not None:
+            return release_jars(self._release, netty=netty)
+        return self._jars or server_jars(netty=netty)
+
     def _make_data_dir(self) -> None:
         if self._data_dir is None:
             self._data_dir = self._given_data_dir or Path(tempfile.mkdtemp(prefix="zkgroups-"))
@@ -263,7 +282,8 @@ class ZooKeeperServer:
     def _options(self) -> tuple[str, ...]:
         logging = () if self._jars else _LOG_OPTIONS
         login = (f"-Djava.security.auth.login.config={self.data_dir.absolute() / 'jaas.conf'}",) if self._sasl else ()
-        return (*_JVM_OPTIONS, *logging, *login, *self._jvm_options)
+        release = RELEASE_OPTIONS if self._release else ()
+        return (*_JVM_OPTIONS, *logging, *release, *login, *self._jvm_options)
 
     def __enter__(self) -> Self:
         return self.start()

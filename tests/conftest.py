@@ -1,0 +1,39 @@
+"""Real ZooKeeper servers of old releases, for the tests of what is done where a server does not know a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from zkgroups.exceptions import MissingDependencyError
+from zkgroups.testing import ZooKeeperServer, fresh_chroot, missing
+
+# Neither knows the request that reads many nodes at once: it came with 3.6.
+OLD_RELEASES = ("3.4.14", "3.5.10")
+# In seconds. The first test that asks for such a server may have to wait until it is downloaded.
+DOWNLOAD_TIMEOUT = 1000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "old_zookeeper" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(DOWNLOAD_TIMEOUT))
+
+
+@pytest.fixture(scope="session", params=OLD_RELEASES)
+def old_zookeeper(request: pytest.FixtureRequest) -> Iterator[ZooKeeperServer]:
+    """A server of an old release, for the whole run: a test that asks for it runs once with each of them."""
+    try:
+        started = ZooKeeperServer(release=request.param).start()
+    except MissingDependencyError as error:
+        missing("zookeeper", str(error))
+    with started:
+        yield started
+
+
+@pytest.fixture
+def old_hosts(old_zookeeper: ZooKeeperServer) -> Iterator[str]:
+    """The address of an old server with a fresh chroot for this test."""
+    with fresh_chroot(old_zookeeper) as hosts:
+        yield hosts

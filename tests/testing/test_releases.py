@@ -1,0 +1,145 @@
+"""Servers of old releases: they start, serve, do not know what came later, and leave nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kazoo.exceptions import ConnectionLoss, UnimplementedError
+
+from tests import conftest
+from zkgroups.exceptions import InvalidOptionError
+from zkgroups.testing import Sasl, Tls, ZooKeeperServer, maven, ports, probe
+
+from .conftest import Clients, through_restarts
+from .test_plugin import PLUGIN
+from .waiting import eventually, is_alive
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.zookeeper
+
+TLS = Tls(Path("key.pem"), Path("ca.pem"))
+
+
+class MultiRead:
+    """The request that came with 3.6, with nothing to be read."""
+
+    type = 22
+
+    def serialize(self) -> bytes:
+        return b"\xff\xff\xff\xff\x01\xff\xff\xff\xff"
+
+    def deserialize(self, answer: bytes, offset: int) -> bytes:
+        return answer[offset:]
+
+
+def test_it_says_its_release(old_zookeeper: ZooKeeperServer) -> None:
+    assert old_zookeeper.release in conftest.OLD_RELEASES
+    assert f"Zookeeper version: {old_zookeeper.release}-" in probe.ask(ports.HOST, old_zookeeper.port)
+    assert old_zookeeper.mode() == "standalone"
+
+
+def test_a_client_writes_and_reads_in_a_chroot_of_its_own(
+    old_zookeeper: ZooKeeperServer, old_hosts: str, connect: Clients
+) -> None:
+    client = connect(old_hosts)
+    assert client.get_children("/") == []
+
+    client.create("/node", b"1")
+
+    assert client.get("/node")[0] == b"1"
+    chroot = old_hosts.removeprefix(old_zookeeper.address)
+    assert connect(old_zookeeper.address).exists(f"{chroot}/node")
+
+
+def test_it_does_not_know_the_newer_request_and_ends_the_connection_but_not_the_session(
+    old_hosts: str, connect: Clients
+) -> None:
+    client = connect(old_hosts)
+    client.create("/mine", ephemeral=True)
+    session = client.client_id
+    answer = client.handler.async_result()
+
+    client._call(MultiRead(), answer)
+
+    # The connection can be gone before the answer is read.
+    with pytest.raises((UnimplementedError, ConnectionLoss)):
+        answer.get(timeout=10)
+    assert client.retry(client.exists, "/mine").ephemeralOwner == session[0]
+    assert client.client_id == session
+
+
+def test_it_ends_and_leaves_nothing(old_zookeeper: ZooKeeperServer) -> None:
+    with ZooKeeperServer(release=old_zookeeper.release) as server:
+        pid, data_dir, port = server.pid, server.data_dir, server.port
+        assert is_alive(pid)
+
+    assert not is_alive(pid)
+    assert not data_dir.exists()
+    assert eventually(lambda: ports.is_free(port))
+
+
+def test_started_again_it_has_its_data_and_sessions(old_zookeeper: ZooKeeperServer, connect: Clients) -> None:
+    with ZooKeeperServer(release=old_zookeeper.release) as server:
+        client = connect(through_restarts(server.address))
+        client.create("/mine", ephemeral=True)
+        session = client.client_id
+
+        server.restart()
+
+        assert client.retry(client.exists, "/mine")
+        assert client.client_id == session
+        client.stop()
+
+
+def test_it_knows_logins(old_zookeeper: ZooKeeperServer, connect: Clients) -> None:
+    login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": "secret"}
+    with ZooKeeperServer(release=old_zookeeper.release, sasl=Sasl({"alice": "secret"})) as server:
+        client = connect(server.address, sasl_options=login)
+        assert client.exists("/")
+        client.stop()
+
+
+def test_a_test_with_it_has_time_for_the_download(
+    request: pytest.FixtureRequest, old_zookeeper: ZooKeeperServer
+) -> None:
+    mark = request.node.get_closest_marker("timeout")
+
+    assert mark is not None
+    assert mark.args == (conftest.DOWNLOAD_TIMEOUT,)
+
+
+@pytest.mark.parametrize(("required", "outcomes"), [("", {"skipped": 2}), ("zookeeper", {"errors": 2})])
+def test_where_it_cannot_be_had_tests_are_skipped_or_fail(
+    pytester: pytest.Pytester,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    required: str,
+    outcomes: dict[str, int],
+) -> None:
+    monkeypatch.setenv("ZKGROUPS_REQUIRE", required)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("ZKGROUPS_MAVEN_REPOSITORY", "http://127.0.0.1:1/")
+    monkeypatch.setattr(maven, "_ATTEMPTS", 1)
+    pytester.makeconftest(Path(conftest.__file__).read_text())
+    pytester.makepyfile("def test_it(old_hosts): pass")
+
+    result = pytester.runpytest(*PLUGIN, "-rs")
+
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines("*jars of org.apache.zookeeper:zookeeper:3.4.14 could not be downloaded in 1 attempts*")
+
+
+@pytest.mark.parametrize("release", ["", "3.5", "4.0.0", "3.5.10-beta", "latest", "../3.5.10"])
+def test_what_is_no_release_is_refused(release: str) -> None:
+    with pytest.raises(InvalidOptionError, match=r"it must be a release of ZooKeeper, as 3\.5\.10"):
+        ZooKeeperServer(release=release)
+
+
+def test_what_a_release_cannot_do_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match=r"TLS came with 3\.5"):
+        ZooKeeperServer(release="3.4.14", tls=TLS)
+    with pytest.raises(InvalidOptionError, match="the jars are given, too"):
+        ZooKeeperServer(release="3.5.10", jars=[Path("zookeeper.jar")])
+
+    ZooKeeperServer(release="3.5.10", tls=TLS)
