@@ -7,8 +7,8 @@ Memory is bounded by what is under way (`pace.py`), however many nodes there are
 one that may not be read as a `DeniedNode` that says so: neither stops the others. What a lost connection took with it
 is asked for again.
 
-Servers before ZooKeeper 3.6 do not know such requests, and hang up. So it is found out before the first of them
-(`probe.py`), and there each node is asked for by itself, hundreds of requests under way together.
+Servers before ZooKeeper 3.6 do not know such requests, and do harm when they meet one. So it is found out before the
+first (`probe.py`), and there each node is asked for by itself, hundreds of requests under way together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from kazoo.exceptions import (
     EXCEPTIONS,
@@ -36,6 +36,7 @@ from .errors import LOSSES, translate
 from .handle import Handle
 from .multiread import (
     DENIED,
+    END,
     GONE,
     Kind,
     MultiRead,
@@ -50,7 +51,7 @@ from .multiread import (
 )
 from .node import Node
 from .pace import HANDFUL, MAX_REQUEST_BYTES, Pace
-from .probe import knows_multiread
+from .probe import knows_multiread, understands
 from .session import Session
 
 K = TypeVar("K")
@@ -144,7 +145,7 @@ class _Reading(Generic[K]):
         self._kind = kind
         self._pace = Pace()
         self._together: bool | None = None
-        self._under_way: deque[tuple[Block[K], Any]] = deque()
+        self._under_way: deque[tuple[Block[K], _Asked]] = deque()
 
     def blocks(self, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
         """Ask for as much as the pace allows before an answer is looked at."""
@@ -185,39 +186,30 @@ class _Reading(Generic[K]):
     def _absolute(self, directory: str) -> bytes:
         return f"{self._handle.session.chroot}{directory}".encode()
 
-    def _ask(self, block: Block[K]) -> Any:
+    def _ask(self, block: Block[K]) -> _Asked:
         if block.count <= HANDFUL or not self._reads_many():
             return self._ask_one_by_one(block)
-        return _sent(self._handle.session, MultiRead(b"".join(block.questions)))
+        return _Together(self._handle.session, b"".join(block.questions))
 
     def _reads_many(self) -> bool:
-        """Found out once for the whole call."""
+        """Found out once for the whole call, and again when we are with another server."""
         if self._together is None:
             self._together = knows_multiread(self._handle.session, self._handle.timeout)
             if not self._together:
                 self._pace.one_by_one()
         return self._together
 
-    def _ask_one_by_one(self, block: Block[K]) -> Any:
-        session = self._handle.session
-        return _OneByOne(
-            self._kind,
-            [
-                _sent(session, Read(self._kind, self._absolute(siblings.path(name))))
-                for siblings in block.parts
-                for name in siblings.names
-            ],
-        )
+    def _ask_one_by_one(self, block: Block[K]) -> _Asked:
+        paths = (siblings.path(name) for siblings in block.parts for name in siblings.names)
+        return _OneByOne(self._handle.session, self._kind, map(self._absolute, paths))
 
     def _finish(self) -> Block[K]:
         block, asked = self._under_way.popleft()
         deadline = self._handle.deadline()
         try:
             block.answer = asked.get(timeout=deadline.remaining)
-        except (UnimplementedError, *LOSSES, ConnectionClosedError, SessionExpiredError) as error:
-            if isinstance(error, UnimplementedError):  # another one did, with which we were before
-                self._handle.session.reads_many = self._together = False
-                self._pace.one_by_one()
+        except (UnimplementedError, *LOSSES, ConnectionClosedError, SessionExpiredError):
+            self._together = None
             block.answer = self._again(block, deadline)
         except (KazooException, KazooTimeoutError) as error:
             raise translate(error, block.parts[0].directory) from error
@@ -239,23 +231,41 @@ def _sent(session: Session, request: Any) -> Any:
     return answer
 
 
-class _OneByOne:
-    """The answers to single reads, which together look like the answer to many."""
+class _Together:
+    """One request for many reads, which is under way."""
 
-    def __init__(self, kind: Kind, asked: Sequence[Any]) -> None:
-        self._kind = kind
-        self._asked = asked
+    def __init__(self, session: Session, questions: bytes) -> None:
+        self._request = MultiRead(questions, lambda: understands(session))
+        self._answer = _sent(session, self._request)
 
     def get(self, timeout: float) -> bytes:
-        """As kazoo's own answers: wait, and raise what went wrong."""
+        """Wait for the answer, and raise what went wrong as kazoo does."""
+        answer: bytes = self._answer.get(timeout=timeout)
+        if self._request.withheld:
+            raise UnimplementedError
+        return answer
+
+
+class _OneByOne:
+    """The same reads, each a request of its own; together their answers look like the answer to one."""
+
+    def __init__(self, session: Session, kind: Kind, paths: Iterable[bytes]) -> None:
+        self._kind = kind
+        self._answers = [_sent(session, Read(kind, path)) for path in paths]
+
+    def get(self, timeout: float) -> bytes:
+        """Wait for all answers, and raise what went wrong as kazoo does."""
         deadline = Deadline(timeout)
-        return b"".join(self._part(answer, deadline) for answer in self._asked)
+        return b"".join([*(self._part(answer, deadline) for answer in self._answers), END])
 
     def _part(self, answer: Any, deadline: Deadline) -> bytes:
         try:
             return answered(self._kind, answer.get(timeout=deadline.remaining))
         except (NoNodeError, NoAuthError) as error:
             return failed(error.code)
+
+
+_Asked: TypeAlias = _Together | _OneByOne
 
 
 def _as_siblings(paths: Iterable[str]) -> Iterator[Siblings[None]]:

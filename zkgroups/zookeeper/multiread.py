@@ -14,7 +14,7 @@ not be read, fails alone. kazoo decodes answers on the thread of its connection,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from itertools import groupby
@@ -22,6 +22,7 @@ from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from kazoo.exceptions import NoAuthError, NoNodeError
+from kazoo.protocol.serialization import Exists
 
 
 class Kind(IntEnum):
@@ -40,9 +41,20 @@ Record: TypeAlias = tuple[bytes, int, int, int, int, int, int]
 _OPERATION: Final = Struct(">i?i")
 _INT: Final = Struct(">i")
 _ERROR: Final = -1
-_END: Final = _OPERATION.pack(-1, True, -1)
 _NO_WATCH: Final = b"\0"
-_STAT_BYTES: Final = 68
+
+END: Final = _OPERATION.pack(-1, True, -1)
+"""What stands at the end of every answer."""
+
+DATA_AT: Final = _OPERATION.size + _INT.size
+STAT_BYTES: Final = 68
+"""A record is a header, the length of its data, the data, and a stat of this length."""
+
+GOOD_HEAD: Final = _OPERATION.pack(Kind.NODE, False, 0) + b"\0\0\0"
+"""How a record begins that is there, with data shorter than 256 bytes: the next byte is its length."""
+
+_MULTI_READ: Final = 22
+_NOTHING: Final[bytes] = bytes(Exists("/", None).serialize())
 
 _HEAD: Final = Struct(">i5xi")
 """The kind of an answer and the number that follows its header; the nine bytes of an end are never looked at."""
@@ -58,16 +70,33 @@ class _Request:
 
 
 class MultiRead(_Request):
-    """Many reads in one request."""
+    """Many reads in one request, sent only to a server that is known to understand it.
 
-    type = 22
+    An older one answers before it has answered what was asked earlier, and kazoo's thread does not survive that. Which
+    server we are with is certain only at the moment of sending, on that thread: there kazoo asks for the `type`. Where
+    it must not be sent, a request that every server understands is sent in its place.
+    """
 
-    def __init__(self, operations: bytes) -> None:
+    def __init__(self, operations: bytes, understood: Callable[[], bool]) -> None:
         self._operations = operations
+        self._understood = understood
+        self._sent: bool | None = None
+
+    @property
+    def type(self) -> int:
+        """Looked at by kazoo, first when it sends."""
+        if self._sent is None:
+            self._sent = self._understood()
+        return _MULTI_READ if self._sent else Exists.type
+
+    @property
+    def withheld(self) -> bool:
+        """Whether something else was sent, to a server that may not understand this."""
+        return self._sent is False
 
     def serialize(self) -> bytes:
-        """Called by kazoo as it sends."""
-        return self._operations + _END
+        """Called by kazoo as it sends, after it has looked at the type."""
+        return self._operations + END if self._sent else _NOTHING
 
 
 class Read(_Request):
@@ -123,7 +152,7 @@ def records(answer: bytes, count: int) -> Iterator[Record | int]:
         else:
             length = max(number, 0)  # data that is null is -1 bytes long
             yield _record(length).unpack_from(answer, position)
-            position += length + _STAT_BYTES
+            position += length + STAT_BYTES
 
 
 @lru_cache(maxsize=1024)

@@ -1,11 +1,15 @@
 """Whether a server answers many reads in one request, found out without harm.
 
-One that does not, before ZooKeeper 3.6, closes the connection that asked; every holder of a claim on it would hear that
-the connection is lost. So another connection asks, as the same user, and the answer is kept with the session.
+Servers before ZooKeeper 3.6 do not, and close the connection that asked; and kazoo's thread may not survive their
+answer where other requests are under way. So a second connection to the same server asks, as the same user and nothing
+else, and what it hears is kept with the session under the server's address. An ensemble may be of two minds while it is
+being upgraded.
 """
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from typing import Any, Final
 
 from kazoo.exceptions import KazooException, UnimplementedError
@@ -15,7 +19,7 @@ from ..exceptions import ZkgroupsException
 from .corrections import close
 from .deadline import Deadline
 from .multiread import Kind, MultiRead, operations
-from .session import Session
+from .session import Peer, Session
 from .twin import twin
 
 PATIENCE: Final = 5.0
@@ -23,26 +27,46 @@ PATIENCE: Final = 5.0
 
 
 def knows_multiread(session: Session, timeout: float) -> bool:
-    """Whether this session's servers do; asked once, unless there was no answer."""
-    if session.reads_many is None:
-        session.reads_many = _ask(session.client, Deadline(min(timeout, PATIENCE)))
-    return bool(session.reads_many)
+    """Whether the server we are with does. A server is asked once, unless there was no answer."""
+    deadline = Deadline(min(timeout, PATIENCE))
+    session.wait_connected(deadline)
+    peer = session.peer
+    if peer is not None and peer not in session.reads_many:
+        _ask(session, peer, deadline)
+    return understands(session)
 
 
-def _ask(client: Any, deadline: Deadline) -> bool | None:
-    second = twin(client, deadline.seconds)
-    session = Session.of(second)
+def understands(session: Session) -> bool:
+    """Whether the server we are with at this moment is known to."""
+    return session.reads_many.get(session.peer or (), False)
+
+
+def _ask(session: Session, peer: Peer, deadline: Deadline) -> None:
+    second = twin(session.client, deadline.seconds, hosts=list(_hosts_at(session.client, peer)))
+    other = Session.of(second)
     second.start_async()
     try:
-        if not session.wait_connected(deadline):
-            return None
+        if not other.wait_connected(deadline) or (asked := other.peer) is None:
+            return
         answer = second.handler.async_result()
-        second._call(MultiRead(operations(Kind.NODE, b"", [b"zookeeper"])), answer)
-        answer.get(timeout=deadline.remaining)
-    except UnimplementedError:
-        return False
+        second._call(MultiRead(operations(Kind.NODE, b"", [b"zookeeper"]), lambda: True), answer)
+        try:
+            answer.get(timeout=deadline.remaining)
+            session.reads_many[asked] = True
+        except UnimplementedError:
+            session.reads_many[asked] = False
     except (KazooException, KazooTimeoutError, ZkgroupsException):
-        return None
+        return  # nothing is known, and nothing is lost
     finally:
         close(second)
-    return True
+
+
+def _hosts_at(client: Any, peer: Peer) -> Iterator[tuple[str, int]]:
+    """The names by which the client knows this server: TLS checks names."""
+    for host, port in client.hosts:
+        try:
+            addresses = {found[4][0] for found in socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)}
+        except OSError:
+            continue
+        if port == peer[1] and peer[0] in addresses:
+            yield host, port

@@ -77,6 +77,19 @@ class Registry:
         """The kazoo client underneath, for what is not offered here."""
         return self._client
 
+    @property
+    def handle(self) -> Handle:
+        """What the rest of this library works with; not for others."""
+        return self._handle
+
+    def sync(self) -> None:
+        """Wait until the server we are with knows of everything that was written before this call.
+
+        A server that has lost its quorum cannot find out, and is not asked.
+        """
+        if not self.server_is_read_only:
+            self._handle.session.call(lambda: self._client.sync_async("/"), "/", self._handle.deadline())
+
     # Groups
 
     def group(self, name: str) -> Consumergroup:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -49,6 +49,10 @@ from .transaction import (
 )
 
 LOOK_TOGETHER: Final = 256
+
+Peer: TypeAlias = tuple[Any, ...]
+"""The address of a server, as a socket has it."""
+
 _FIRST_USE = threading.Lock()
 
 
@@ -61,8 +65,8 @@ class Session:
         self._changed = threading.Condition()
         self._deletions: dict[str, list[_Waiter]] = {}
         self.refuses_writes = False
-        self.reads_many: bool | None = None
-        """Whether the server answers many reads in one request; None while that is not known (`probe.py`)."""
+        self.reads_many: dict[Peer, bool] = {}
+        """Which servers answer many reads in one request, as far as that is known (`probe.py`)."""
         client.add_listener(self._on_state)
 
     @classmethod
@@ -106,6 +110,14 @@ class Session:
     def server_is_read_only(self) -> bool:
         """Whether we talk to a server without a quorum."""
         return bool(self._client.client_state == KeeperState.CONNECTED_RO)
+
+    @property
+    def peer(self) -> Peer | None:
+        """The address of the server we are with; on kazoo's own thread it is that of what is sent next."""
+        try:
+            return tuple(self._client._connection._socket.getpeername())
+        except (AttributeError, OSError):
+            return None
 
     def alive(self, session_id: int) -> bool:
         """Whether that session is certain to live: it is the current one, and a server has heard us recently enough."""

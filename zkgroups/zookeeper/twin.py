@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -10,10 +11,18 @@ from kazoo.retry import KazooRetry
 from .corrections import log_in_cleanly, share_time
 
 
-def twin(client: Any, timeout: float, *, client_id: tuple[int, bytes] | None = None) -> Any:
-    """Make one; it is not started yet, and `timeout` is how long it will have to connect."""
+def twin(
+    client: Any,
+    timeout: float,
+    *,
+    hosts: Sequence[tuple[str, int]] = (),
+    client_id: tuple[int, bytes] | None = None,
+) -> Any:
+    """Make one, for these of the servers if any are named; it is not started yet, and has so long to connect."""
     made = KazooClient(
-        hosts=",".join(f"{host}:{port}" if ":" not in host else f"[{host}]:{port}" for host, port in client.hosts),
+        hosts=",".join(
+            f"{host}:{port}" if ":" not in host else f"[{host}]:{port}" for host, port in hosts or client.hosts
+        ),
         timeout=client._session_timeout / 1000,
         client_id=client_id,
         auth_data=client.auth_data,

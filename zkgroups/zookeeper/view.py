@@ -25,7 +25,7 @@ from .bulk import Siblings, failure
 from .handle import Handle
 from .multiread import Record
 from .node import Node
-from .walk import Place
+from .walk import Place, Wanted, everything
 
 T = TypeVar("T")
 
@@ -165,9 +165,11 @@ def registered_instance(name: str, node: Node) -> RegisteredInstance:
     return RegisteredInstance(name, node.session, registration, node.created_ms, node.version)
 
 
-def read_owners(handle: Handle, groups: Iterable[str]) -> Iterator[tuple[str, Owner | MalformedNode]]:
+def read_owners(
+    handle: Handle, groups: Iterable[str], wanted: Wanted = everything
+) -> Iterator[tuple[str, Owner | MalformedNode]]:
     """The owners of all partitions, in whichever form they are written."""
-    for place, name, node in walk.nodes(walk.leaves(handle, groups, [Part.OWNERS])):
+    for place, name, node in walk.nodes(walk.leaves(handle, groups, Part.OWNERS, wanted)):
         yield place.group, owner(place.topic, name, node) if isinstance(node, Node) else node
 
 
@@ -200,7 +202,7 @@ def read_offsets(
     handle: Handle, groups: Iterable[str]
 ) -> Iterator[tuple[str, Iterator[CommittedOffset | MalformedNode]]]:
     """The offsets of all partitions of these groups, topic by topic: each must be taken before the next."""
-    for block in walk.leaves(handle, groups, [Part.OFFSETS]):
+    for block in walk.leaves(handle, groups, Part.OFFSETS):
         found = block.records()
         for siblings in block.parts:
             hidden = siblings.key.hidden

@@ -7,9 +7,8 @@ its place in the stream, with no names but a `hidden` that says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TypeAlias
 
 from ..core.codec import decode_owned_topic
@@ -35,11 +34,14 @@ Wanted: TypeAlias = Callable[[str, str], bool]
 """Whether to read a topic of a group; where topics may not be listed, its name is empty."""
 
 
-def leaves(
-    handle: Handle, groups: Iterable[str], parts: Sequence[Part], wanted: Wanted = lambda _group, _topic: True
-) -> Iterator[Block[Place]]:
-    """The nodes of all partitions in these parts of the groups. A topic's owners come right before its offsets."""
-    return read(handle, Kind.NODE, _partitions(handle, _topics(handle, groups, parts, wanted)))
+def everything(_group: str, _topic: str) -> bool:
+    """Every topic."""
+    return True
+
+
+def leaves(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted = everything) -> Iterator[Block[Place]]:
+    """The nodes of all partitions in one part of the groups: group by group as given, in each topic by topic."""
+    return read(handle, Kind.NODE, _partitions(handle, _topics(handle, groups, part, wanted)))
 
 
 def registrations(handle: Handle, groups: Iterable[str]) -> Iterator[Block[Place]]:
@@ -72,28 +74,19 @@ def nodes(blocks: Iterable[Block[Place]]) -> Iterator[tuple[Place, str, Node | D
                     yield place, name, node
 
 
-def _topics(handle: Handle, groups: Iterable[str], parts: Sequence[Part], wanted: Wanted) -> Iterator[Siblings[Place]]:
-    """The directories of topics, group by group, those of one topic together."""
-    asked = (Siblings(group, join(CONSUMERS, group), parts) for group in groups)
-    for _group, listed in groupby(below(handle, asked), lambda found: found[0].key):
-        directories = [directory for found in listed for directory in _directories(*found)]
-        directories.sort(key=lambda directory: _topic(directory.key))
-        yield from (directory for directory in directories if wanted(directory.key.group, _topic(directory.key)))
-
-
-def _directories(
-    siblings: Siblings[str], part: str, topics: list[str] | DeniedNode | None
-) -> Iterator[Siblings[Place]]:
-    group, directory = siblings.key, siblings.path(part)
-    if isinstance(topics, DeniedNode):
-        yield Siblings(Place(group, Part(part), "", topics), directory, ())
-        return
-    for topic in topics or ():
-        yield Siblings(Place(group, Part(part), topic), directory, (topic,))
-
-
-def _topic(place: Place) -> str:
-    return decode_owned_topic(place.topic) if place.part is Part.OWNERS else place.topic
+def _topics(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted) -> Iterator[Siblings[Place]]:
+    """The directories of topics; two forms of one topic come together."""
+    asked = (Siblings(group, join(CONSUMERS, group), [part]) for group in groups)
+    for siblings, _part, topics in below(handle, asked):
+        group, directory = siblings.key, siblings.path(part)
+        if isinstance(topics, DeniedNode):
+            if wanted(group, ""):
+                yield Siblings(Place(group, part, "", topics), directory, ())
+            continue
+        known_as = decode_owned_topic if part is Part.OWNERS else str
+        for topic, name in sorted((known_as(name), name) for name in topics or ()):
+            if wanted(group, topic):
+                yield Siblings(Place(group, part, name), directory, (name,))
 
 
 def _partitions(handle: Handle, topics: Iterable[Siblings[Place]]) -> Iterator[Siblings[Place]]:
