@@ -30,6 +30,7 @@ ZkgroupsException
 │   └── OutcomeUnknownError             sent, and it could not be found out what became of it
 ├── ClaimTimeout                        waited for a partition in vain; carries the owner
 ├── MalformedNodeError                  a znode that cannot be read as what it should be
+├── SparkJobError                       a Spark job failed; of a snapshot, nothing is seen
 ├── TooLargeError                       would break the server's limit on one request
 ├── MissingDependencyError              an extra or a program that is not installed
 └── ServerStartError                    a throw-away server did not come up; carries the tail of its log
@@ -283,6 +284,10 @@ class MalformedNodeError(ZkgroupsException):
         self.node = node
         self.path = node.path
         self.data = node.data
+
+
+class SparkJobError(ZkgroupsException):
+    """A Spark job failed for a reason that is not ours; what it was to write is not seen by anybody."""
 
 
 class TooLargeError(ZkgroupsException):

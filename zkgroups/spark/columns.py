@@ -36,7 +36,7 @@ def offset_columns(answers: Sequence[bytes]) -> list[Any] | None:
     """
     buffer = b"".join([answer[: -len(END)] for answer in answers])
     starts = _starts(buffer)
-    if starts is None:
+    if starts is None or not buffer:
         return None
     records = pa.Array.from_buffers(pa.binary(), len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(buffer)])
     if not _all_good(records) or (offsets := _plain_numbers(records)) is None:
@@ -63,17 +63,17 @@ def _starts(buffer: bytes) -> array[int] | None:
 
 
 def _all_good(records: Any) -> bool:
-    heads = pc.binary_slice(records, 0, len(GOOD_HEAD))
-    return bool(_bytes(heads, len(GOOD_HEAD)) == GOOD_HEAD * len(records))
+    """Whether all are records, and short ones: with any other among them, these would not begin where they seem to."""
+    heads = _cut(records, 0, len(GOOD_HEAD))
+    return bool(heads.equals(pa.py_buffer(GOOD_HEAD * len(records))))
 
 
 def _plain_numbers(records: Any) -> Any | None:
     texts = pc.binary_slice(records, DATA_AT, -STAT_BYTES)
     lengths = pc.min_max(pc.binary_length(texts)).as_py()
-    if not 0 < (lengths["min"] or 0) <= lengths["max"] <= LONGEST_PLAIN:
+    if not 0 < lengths["min"] <= lengths["max"] <= LONGEST_PLAIN:
         return None
-    total = pc.sum(pc.binary_length(texts)).as_py()
-    if not texts.buffers()[2].to_pybytes()[:total].isdigit():
+    if not texts.buffers()[2].to_pybytes()[: pc.sum(pc.binary_length(texts)).as_py()].isdigit():
         return None
     return pc.cast(texts.view(pa.string()), pa.int64())
 
@@ -89,15 +89,14 @@ def _times(records: Any, at: int) -> Any | None:
 def _numbers(records: Any, at: int, code: str) -> Any:
     """A number of the stat, which comes with its highest byte first."""
     numbers = array(code)
-    end = at + numbers.itemsize
-    numbers.frombytes(_bytes(pc.binary_slice(records, at, end), numbers.itemsize))
+    numbers.frombytes(_cut(records, at, at + numbers.itemsize))
     numbers.byteswap()
     return from_array(numbers)
 
 
-def _bytes(column: Any, width: int) -> Any:
-    """The bytes of a column whose values are all of one width."""
-    return memoryview(column.buffers()[2])[: width * len(column)]
+def _cut(records: Any, start: int, stop: int) -> Any:
+    """These bytes of each record, side by side."""
+    return pc.binary_slice(records, start, stop).buffers()[2][: (stop - start) * len(records)]
 
 
 def from_array(numbers: array[int]) -> Any:

@@ -1,19 +1,19 @@
-"""The options of the data source: read once, on the driver, into a value that holds no secret.
+"""What to read, and how to reach it: the options of the data source, as a value that is checked and holds no secret.
 
     table          offsets (the default), owners or members
     zookeeper      host:port,host:port/chroot; needed
-    cluster        what the column `cluster` says; the hosts string, with its chroot, by default
+    cluster        what the column `cluster` says; the hosts string with its chroot by default
     groups         a regular expression that the whole name of a group must match
-    topics         the same for topics; of groups whose topics may not be listed, the row that says so is kept
-    parallelism    how many tasks read, each with a session of its own; 4 by default
-    timeout, sessionTimeout                        seconds, as for `Registry.connect`
-    readOnly                                       true: a server that has lost its quorum will do, and may be behind
-    digestUser or saslUser, passwordFile           who we are; without a file ZKGROUPS_PASSWORD
-    tls, tlsCa, tlsCert, tlsKey,                   true, and files as PEM
-    tlsKeyPasswordFile, tlsHostnameCheck           without a file ZKGROUPS_TLS_KEY_PASSWORD; false skips the check
+    topics         the same for topics; of a group whose topics may not be listed, the row that says so is kept
+    parallelism    how many tasks read, each in a session of its own; 4 by default
+    timeout, sessionTimeout                   seconds, as for `Registry.connect`
+    readOnly                                  true: a server that has lost its quorum will do, and may be behind
+    digestUser or saslUser, passwordFile      who we are; without a file the environment's ZKGROUPS_PASSWORD
+    tls, tlsCa, tlsCert, tlsKey,              true; files as PEM
+    tlsKeyPasswordFile, tlsHostnameCheck      without a file ZKGROUPS_TLS_KEY_PASSWORD; false leaves out the check
 
-Files and environment variables are read where the connection is opened, on the driver and on each worker. So secrets
-are never part of a plan, and never in a log.
+Files and environment variables are read where a connection is opened, on the driver and on each worker. So secrets are
+no part of a plan, and are in no log.
 """
 
 from __future__ import annotations
@@ -33,21 +33,25 @@ from .tables import Table
 
 DEFAULT_PARALLELISM: Final = 4
 MAX_PARALLELISM: Final = 1024
-PASSWORD: Final = "ZKGROUPS_PASSWORD"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options, checked. The field names are those of the options, in Python's spelling."""
+    """The options, under their names in Python's spelling.
+
+    >>> SourceOptions(zookeeper="zk1:2181/kafka", digest_user="ops", password_file="/run/secrets/zk").as_text()
+    {'zookeeper': 'zk1:2181/kafka', 'digestUser': 'ops', 'passwordFile': '/run/secrets/zk'}
+    """
 
     zookeeper: str
     table: Table = Table.OFFSETS
-    cluster: str = ""
+    cluster: str | None = None
     groups: str | None = None
     topics: str | None = None
-    parallelism: int = DEFAULT_PARALLELISM
+    parallelism: int | None = None
     timeout: float = 15.0
     session_timeout: float = 30.0
+    read_only: bool = False
     digest_user: str | None = None
     sasl_user: str | None = None
     password_file: str | None = None
@@ -57,30 +61,47 @@ class SourceOptions:
     tls_key: str | None = None
     tls_key_password_file: str | None = None
     tls_hostname_check: bool = True
-    read_only: bool = False
+
+    def __post_init__(self) -> None:
+        check_hosts(self.zookeeper)
+        for option, expression in (("groups", self.groups), ("topics", self.topics)):
+            _check_expression(option, expression)
+        if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
+            raise InvalidOptionError("parallelism", self.parallelism, f"it must be from 1 to {MAX_PARALLELISM}")
+        for option, seconds in (("timeout", self.timeout), ("sessionTimeout", self.session_timeout)):
+            Deadline.after(option, seconds)
+        if self.digest_user is not None and self.sasl_user is not None:
+            raise InvalidOptionError("saslUser", self.sasl_user, "there is a digestUser, too; give one of them")
+        for name in ("tls_ca", "tls_cert", "tls_key", "tls_key_password_file"):
+            if getattr(self, name) is not None and not self.tls:
+                raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs tls")
+
+    # As Spark's options
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
         """From what Spark passes: names in any case, and text."""
-        known = {field.name.replace("_", ""): field.name for field in fields(cls)}
+        known = {_in_spark(field.name).lower(): field.name for field in fields(cls)}
         values: dict[str, Any] = {}
         for option, text in given.items():
             name = known.get(option.lower())
             if name is None:
                 raise InvalidOptionError("option", option, _unknown(option))
-            values[name] = _PARSERS.get(name, _text)(option, text)
+            values[name] = _PARSERS.get(name, _text)(_in_spark(name), text)
         if "zookeeper" not in values:
-            raise InvalidOptionError("zookeeper", None, "say where ZooKeeper is: host:port,host:port/chroot")
-        options = cls(**values)
-        options._check_identity()
-        return options
+            raise InvalidOptionError("zookeeper", None, "it must say where ZooKeeper is: host:port,host:port/chroot")
+        return cls(**values)
 
-    def _check_identity(self) -> None:
-        if self.digest_user is not None and self.sasl_user is not None:
-            raise InvalidOptionError("saslUser", self.sasl_user, "there is a digestUser, too; give one of them")
-        for name in ("tls_ca", "tls_cert", "tls_key", "tls_key_password_file"):
-            if getattr(self, name) is not None and not self.tls:
-                raise InvalidOptionError(name.replace("_", ""), getattr(self, name), "it needs tls")
+    def as_text(self) -> dict[str, str]:
+        """What `parse` makes this of; what is as by default is left out."""
+        values = ((field, getattr(self, field.name)) for field in fields(self))
+        return {
+            _in_spark(field.name): str(value).lower() if isinstance(value, bool) else str(value)
+            for field, value in values
+            if value != field.default
+        }
+
+    # Use
 
     @property
     def shown_cluster(self) -> str:
@@ -102,9 +123,10 @@ class SourceOptions:
         user = self.digest_user or self.sasl_user
         if user is None:
             return []
-        password = _secret("password", self.password_file)
+        password = _secret("passwordFile", self.password_file, "ZKGROUPS_PASSWORD")
         if password is None:
-            raise InvalidOptionError("passwordFile", None, f"the password of {user!r} is missing: that, or {PASSWORD}")
+            reason = f"there is no password for {user!r}: name a file, or set ZKGROUPS_PASSWORD"
+            raise InvalidOptionError("passwordFile", None, reason)
         return [Digest(user, password) if self.digest_user else Sasl(user, password)]
 
     def _tls(self) -> Tls | None:
@@ -114,55 +136,61 @@ class SourceOptions:
             ca=self.tls_ca,
             certificate=self.tls_cert,
             key=self.tls_key,
-            key_password=_secret("tls_key_password", self.tls_key_password_file),
+            key_password=_secret("tlsKeyPasswordFile", self.tls_key_password_file, "ZKGROUPS_TLS_KEY_PASSWORD"),
             verify_hostname=self.tls_hostname_check,
         )
 
 
+def _secret(option: str, file: str | None, variable: str) -> str | None:
+    """What the file holds, else the environment; None where there is neither."""
+    if file is None:
+        return os.environ.get(variable)
+    try:
+        return Path(file).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidOptionError(option, file, f"it cannot be read: {error}") from error
+
+
+def _in_spark(name: str) -> str:
+    """E.g. digestUser, as Spark's own options are spelled."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 def _unknown(option: str) -> str:
     if "password" in option.lower():
-        return "options are shown in plans and logs: put the password into a file, or into the environment"
-    return "there is no such option; see zkgroups.spark.options"
+        return "options are shown in plans and logs: put a password into a file, or into the environment"
+    return "there is no such option; zkgroups.spark.options has them all"
 
 
-def _text(option: str, text: str) -> str:
-    if not text:
-        raise InvalidOptionError(option, text, "it must not be empty")
+def _check_expression(option: str, expression: str | None) -> None:
+    try:
+        re.compile(expression or "")
+    except (re.error, RecursionError) as error:
+        raise InvalidOptionError(option, expression, f"it is no regular expression: {error}") from error
+
+
+def _text(_option: str, text: str) -> str:
     return text
-
-
-def _hosts(_option: str, text: str) -> str:
-    return check_hosts(text)
 
 
 def _table(option: str, text: str) -> Table:
-    try:
-        return Table(text.lower())
-    except ValueError as error:
-        raise InvalidOptionError(option, text, f"it must be one of {', '.join(Table)}") from error
+    if text.lower() not in set(Table):
+        raise InvalidOptionError(option, text, f"it must be one of {', '.join(Table)}")
+    return Table(text.lower())
 
 
-def _expression(option: str, text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise InvalidOptionError(option, text, f"it is no regular expression: {error}") from error
-    return text
-
-
-def _parallelism(option: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_PARALLELISM:
+def _whole(option: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(MAX_PARALLELISM)):
         raise InvalidOptionError(option, text, f"it must be a whole number from 1 to {MAX_PARALLELISM}")
     return int(text)
 
 
 def _seconds(option: str, text: str) -> float:
     try:
-        seconds = float(text)
+        return float(text)
     except ValueError as error:
         raise InvalidOptionError(option, text, "it must be a number of seconds") from error
-    Deadline.after(option, seconds)
-    return seconds
 
 
 def _flag(option: str, text: str) -> bool:
@@ -172,24 +200,11 @@ def _flag(option: str, text: str) -> bool:
 
 
 _PARSERS: Final[Mapping[str, Callable[[str, str], object]]] = {
-    "zookeeper": _hosts,
     "table": _table,
-    "groups": _expression,
-    "topics": _expression,
-    "parallelism": _parallelism,
+    "parallelism": _whole,
     "timeout": _seconds,
     "session_timeout": _seconds,
+    "read_only": _flag,
     "tls": _flag,
     "tls_hostname_check": _flag,
-    "read_only": _flag,
 }
-
-
-def _secret(name: str, file: str | None) -> str | None:
-    """What the file holds, else the environment variable of that name; None where there is neither."""
-    if file is None:
-        return os.environ.get(f"ZKGROUPS_{name.upper()}")
-    try:
-        return Path(file).read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidOptionError(f"{name} file", file, f"it cannot be read: {error}") from error

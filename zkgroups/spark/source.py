@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .options import SourceOptions
+from .options import DEFAULT_PARALLELISM, SourceOptions
 from .reading import read_batches
 from .selection import Condition, Selection, Test
 from .tables import SCHEMAS, Table
@@ -82,7 +82,7 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """On the driver: one share for each task. That ZooKeeper can be reached is found out here, once."""
         self._options.connect().close()
-        shares = self._options.parallelism
+        shares = self._options.parallelism or DEFAULT_PARALLELISM
         return [Share(replace(self._selection, share=number, shares=shares)) for number in range(shares)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

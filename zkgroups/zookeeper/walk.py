@@ -41,19 +41,18 @@ def everything(_group: str, _topic: str) -> bool:
 
 def leaves(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted = everything) -> Iterator[Block[Place]]:
     """The nodes of all partitions in one part of the groups: group by group as given, in each topic by topic."""
-    return read(handle, Kind.NODE, _partitions(handle, _topics(handle, groups, part, wanted)))
+    return read(handle, Kind.NODE, partitions(handle, groups, part, wanted))
 
 
 def registrations(handle: Handle, groups: Iterable[str]) -> Iterator[Block[Place]]:
     """The nodes of all instances of the groups."""
+    return read(handle, Kind.NODE, instances(handle, groups))
+
+
+def instances(handle: Handle, groups: Iterable[str]) -> Iterator[Siblings[Place]]:
+    """The names of all instances of the groups, sorted."""
     asked = (Siblings(group, join(CONSUMERS, group), [Part.IDS]) for group in groups)
-    return read(handle, Kind.NODE, _instances(below(handle, asked)))
-
-
-def _instances(
-    listed: Iterable[tuple[Siblings[str], str, list[str] | DeniedNode | None]],
-) -> Iterator[Siblings[Place]]:
-    for siblings, part, names in listed:
+    for siblings, part, names in below(handle, asked):
         hidden = names if isinstance(names, DeniedNode) else None
         place = Place(siblings.key, Part.IDS, hidden=hidden)
         yield Siblings(place, siblings.path(part), sorted(names) if isinstance(names, list) else ())
@@ -89,9 +88,11 @@ def _topics(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted) -
                 yield Siblings(Place(group, part, name), directory, (name,))
 
 
-def _partitions(handle: Handle, topics: Iterable[Siblings[Place]]) -> Iterator[Siblings[Place]]:
-    """The partitions of these topics, in their order."""
-    for siblings, topic, names in below(handle, topics):
+def partitions(
+    handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted = everything
+) -> Iterator[Siblings[Place]]:
+    """The names of all partitions in one part of the groups, those of each topic in their order."""
+    for siblings, topic, names in below(handle, _topics(handle, groups, part, wanted)):
         place = siblings.key
         if place.hidden is not None:
             yield siblings

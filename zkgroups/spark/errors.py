@@ -1,0 +1,49 @@
+"""The one seam where Spark's errors become ours, with the cause chained.
+
+What goes wrong in a task or while planning happens in another process: all that comes back is text, in which the last
+line of a Python traceback has the name of our error and what it said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from .. import exceptions
+from ..exceptions import SparkJobError, ZkgroupsException
+
+_OURS: Final = re.compile(r"^zkgroups\.exceptions\.(\w+): (.*)$", re.MULTILINE)
+_LAST_OF_TRACEBACK: Final = re.compile(
+    r"^(?:  File .*|    .*)\n([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE
+)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn errors that pass through into ours; `what` says what did not work."""
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        raise _ours(what, str(error)) from error
+
+
+def _ours(what: str, text: str) -> ZkgroupsException:
+    found = _OURS.search(text)
+    kind = getattr(exceptions, found[1], None) if found else None
+    if found is None or not (isinstance(kind, type) and issubclass(kind, ZkgroupsException)):
+        return SparkJobError(f"{what}: {_reason(text)}")
+    return kind.__new__(kind, found[2])  # of what it carried only its words are left
+
+
+def _reason(text: str) -> str:
+    """What a person needs of it: the last line of a Python traceback, else the cause that Java met first."""
+    if python := _LAST_OF_TRACEBACK.findall(text):
+        return str(python[-1])
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (causes[-1:] or [line for line in lines if not line.startswith("An error occurred")] or [text])[0][:500]

@@ -1,0 +1,171 @@
+"""Snapshots: everything that is registered at one moment, as Parquet, written by Spark and seen whole or not at all.
+
+    taken = zkgroups.spark.snapshot(spark, "/data/groups", "zk1:2181/kafka")
+    zkgroups.spark.read_snapshot(spark, "/data/groups").where("problem is not null").show()
+
+`layout.py` says where the files are, and when they count.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from ..core.paths import Part
+from ..exceptions import NotFoundError
+from ..zookeeper import walk
+from .errors import translated
+from .layout import IN_ORDER, Layout, Unfinished, snapshot_name
+from .options import SourceOptions
+from .selection import Selection
+from .source import NAME, register
+from .tables import Table
+
+_SETTINGS: Final = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is deprecated, and takes twice as long
+    "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt in writing down what comes
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot that was taken: its name, what is in it, and where it is.
+
+    `problems` are the rows that say what is wrong with a node; `denied` are those of them whose node may not be read,
+    so that what is there is not in the snapshot.
+    """
+
+    name: str
+    destination: str
+    groups: int
+    offsets: int
+    owners: int
+    members: int
+    problems: int
+    denied: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a snapshot would read."""
+
+    groups: int
+    topics: int
+    offsets: int
+    owners: int
+    members: int
+    denied: int
+
+
+def snapshot(spark: SparkSession, destination: str, source: SourceOptions | str) -> Snapshot:
+    """Take a snapshot of the groups that the source names: all, if it is nothing but the address of a ZooKeeper.
+
+    The destination may be any folder that Spark can write to.
+    """
+    began = time.monotonic()
+    source = _whole(source)
+    with source.connect() as registry:  # an error of ours, and at once, not one out of a job
+        groups = len(_chosen(registry.groups(), source))
+    own = _own_session(spark)
+    parallelism = source.parallelism or spark.sparkContext.defaultParallelism
+    layout = Layout(own, destination)
+    unfinished = layout.begin(snapshot_name(datetime.now(UTC)))
+    try:
+        written = {
+            table: _write(own, replace(source, table=table, parallelism=parallelism), unfinished) for table in IN_ORDER
+        }
+        unfinished.finish()
+    except BaseException:
+        unfinished.discard()
+        raise
+    return Snapshot(
+        name=unfinished.name,
+        destination=str(layout),
+        groups=groups,
+        offsets=written[Table.OFFSETS]["rows"],
+        owners=written[Table.OWNERS]["rows"],
+        members=written[Table.MEMBERS]["rows"],
+        problems=sum(counts["problems"] for counts in written.values()),
+        denied=sum(counts["denied"] for counts in written.values()),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _own_session(spark: SparkSession) -> SparkSession:
+    """A session over the same context: the caller's settings and sources stay as they are."""
+    own = spark.newSession()
+    for setting, value in _SETTINGS.items():
+        own.conf.set(setting, value)
+    register(own)
+    return own
+
+
+def _write(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -> dict[str, int]:
+    """Write one table, and count its rows on the way."""
+    counts = Observation()
+    with translated(f"the table {source.table} could not be written"):
+        rows = spark.read.format(NAME).options(**source.as_text()).load()
+        problem = f.col("problem").isNotNull()
+        observed = rows.observe(
+            counts,
+            f.count(f.lit(1)).alias("rows"),
+            f.count("problem").alias("problems"),
+            f.count_if(problem & f.col("raw").isNull()).alias("denied"),
+        )
+        # Which file makes it whole is ours to say.
+        unmarked = observed.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        unmarked.parquet(unfinished.table(source.table))
+        return {name: int(count) for name, count in counts.get.items()}
+
+
+def snapshots(spark: SparkSession, destination: str) -> list[str]:
+    """The names of the snapshots in a destination, oldest first: each is the time when it was begun."""
+    return Layout(spark, destination).snapshots()
+
+
+def read_snapshot(
+    spark: SparkSession, destination: str, name: str | None = None, *, table: Table | str = Table.OFFSETS
+) -> DataFrame:
+    """A table of a snapshot: of the one named, or of the newest."""
+    layout = Layout(spark, destination)
+    if name is None:
+        name = next(reversed(layout.snapshots()), None)
+    if name is None or not layout.has(name):
+        raise NotFoundError(f"there is no snapshot {name or ''} in {layout}".replace("  ", " "))
+    with translated(f"snapshot {name} cannot be read"):
+        return spark.read.parquet(layout.table(Table(table), name))
+
+
+def survey(source: SourceOptions | str) -> Survey:
+    """What a snapshot of this source would read. Only names are read for it, and nothing is written."""
+    source = _whole(source)
+    selection = Selection(source.groups, source.topics)
+    with source.connect() as registry:
+        groups, handle = _chosen(registry.groups(), source), registry.handle
+        offsets, owners = (
+            list(walk.partitions(handle, groups, part, selection.has_topic)) for part in (Part.OFFSETS, Part.OWNERS)
+        )
+        members = list(walk.instances(handle, groups))
+    found = (*offsets, *owners, *members)
+    return Survey(
+        groups=len(groups),
+        topics=len({(each.key.group, each.key.topic) for each in offsets if each.key.hidden is None}),
+        offsets=sum(len(each.names) for each in offsets),
+        owners=sum(len(each.names) for each in owners),
+        members=sum(len(each.names) for each in members),
+        denied=sum(each.key.hidden is not None for each in found),
+    )
+
+
+def _whole(source: SourceOptions | str) -> SourceOptions:
+    return SourceOptions(zookeeper=source) if isinstance(source, str) else source
+
+
+def _chosen(groups: list[str], source: SourceOptions) -> list[str]:
+    return list(filter(Selection(source.groups, source.topics).has_group, groups))
