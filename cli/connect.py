@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,15 +20,10 @@ from .options import PREFIX, Options
 @contextmanager
 def connected(options: Options, *, writes: bool = False) -> Iterator[Registry]:
     """The registry that the options name. A command that `writes` is refused here where `--read-only` was given."""
-    if options.zookeeper is None:
-        raise click.UsageError(
-            "say where ZooKeeper is: -z HOST:PORT/CHROOT, or the environment variable ZKGROUPS_ZOOKEEPER",
-            click.get_current_context(),
-        )
     if writes and options.read_only:
         raise RefusedError("this command writes, and --read-only was given")
     with Registry.connect(
-        options.zookeeper,
+        address(options),
         session_timeout=options.session_timeout,
         timeout=options.timeout,
         auth=_auth(options),
@@ -35,6 +31,43 @@ def connected(options: Options, *, writes: bool = False) -> Iterator[Registry]:
         read_only=options.read_only,
     ) as registry:
         yield registry
+
+
+def address(options: Options) -> str:
+    """Where ZooKeeper is."""
+    if options.zookeeper is None:
+        raise _usage("say where ZooKeeper is: -z HOST:PORT/CHROOT, or the environment variable ZKGROUPS_ZOOKEEPER")
+    return options.zookeeper
+
+
+def for_workers(options: Options) -> dict[str, Any]:
+    """The same for Spark's workers, who connect by themselves: where secrets are, but no secret.
+
+    An answer given at the terminal is passed on in the environment.
+    """
+    auth, tls = _auth(options), _tls(options)
+    if auth and options.password_file is None:
+        os.environ[f"{PREFIX}PASSWORD"] = auth[0].password
+    return {
+        "zookeeper": address(options),
+        "timeout": options.timeout,
+        "session_timeout": options.session_timeout,
+        "read_only": options.read_only,
+        "digest_user": options.digest_user,
+        "sasl_user": options.sasl_user,
+        "password_file": _in_full(options.password_file),
+        "tls": tls is not None,
+        "tls_ca": _in_full(options.tls_ca),
+        "tls_cert": _in_full(options.tls_cert),
+        "tls_key": _in_full(options.tls_key),
+        "tls_key_password_file": _in_full(options.tls_key_password_file),
+        "tls_hostname_check": not options.no_tls_hostname_check,
+    }
+
+
+def _in_full(file: Path | None) -> str | None:
+    """A worker is in another folder."""
+    return None if file is None else str(file.absolute())
 
 
 def _auth(options: Options) -> list[Digest | Sasl]:

@@ -38,6 +38,7 @@ class Lazy:
 
 COMMANDS: Final = {
     "groups": Lazy(".groups", "groups", "List, describe, create and delete consumer groups."),
+    "snapshot": Lazy(".snapshot", "snapshot", "Write down every offset, owner and member of this moment, as Parquet."),
     "zookeeper": Lazy(".zookeeper", "zookeeper", "Run a ZooKeeper server in the foreground, for trying things out."),
     "demo": Lazy(".demo", "demo", "Show what this is about, on a real ZooKeeper of its own."),
 }

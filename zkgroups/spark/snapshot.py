@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -63,10 +64,20 @@ class Survey:
     denied: int
 
 
-def snapshot(spark: SparkSession, destination: str, source: SourceOptions | str) -> Snapshot:
+STEPS: Final = len(IN_ORDER) + 1
+"""Writing each table, and moving them into place."""
+
+
+def snapshot(
+    spark: SparkSession,
+    destination: str,
+    source: SourceOptions | str,
+    *,
+    told: Callable[[str], None] = lambda _step: None,
+) -> Snapshot:
     """Take a snapshot of the groups that the source names: all, if it is nothing but the address of a ZooKeeper.
 
-    The destination may be any folder that Spark can write to.
+    The destination may be any folder that Spark can write to. `told` hears of each of the `STEPS` as it begins.
     """
     began = time.monotonic()
     source = _whole(source)
@@ -77,9 +88,11 @@ def snapshot(spark: SparkSession, destination: str, source: SourceOptions | str)
     layout = Layout(own, destination)
     unfinished = layout.begin(snapshot_name(datetime.now(UTC)))
     try:
-        written = {
-            table: _write(own, replace(source, table=table, parallelism=parallelism), unfinished) for table in IN_ORDER
-        }
+        written = {}
+        for table in IN_ORDER:
+            told(str(table))
+            written[table] = _write(own, replace(source, table=table, parallelism=parallelism), unfinished)
+        told("moving into place")
         unfinished.finish()
     except BaseException:
         unfinished.discard()

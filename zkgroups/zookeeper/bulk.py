@@ -73,19 +73,26 @@ class Siblings(Generic[K]):
 class Block(Generic[K]):
     """What one request asks for: siblings, or the part of them that fits; and then its answer."""
 
-    __slots__ = ("answer", "count", "parts", "questions")
+    __slots__ = ("answer", "count", "length", "parts", "questions")
 
     def __init__(self) -> None:
         self.parts: list[Siblings[K]] = []
         self.questions: list[bytes] = []
         self.count = 0
+        self.length = 0
         self.answer = b""
+
+    def is_full(self, size: int, more: int) -> bool:
+        """Whether there is no place for so many bytes more; an empty one has a place for everything."""
+        too_long = self.count > 0 and self.length + more > MAX_REQUEST_BYTES
+        return too_long or max(self.count, len(self.parts)) >= size
 
     def add(self, siblings: Siblings[K], questions: bytes) -> None:
         """Ask for these, too."""
         self.parts.append(siblings)
         self.questions.append(questions)
         self.count += len(siblings.names)
+        self.length += len(questions)
 
     def records(self) -> Iterator[Record | int]:
         """The nodes that were asked for, in their order; an error's number instead of one that could not be read."""
@@ -144,7 +151,6 @@ class _Reading(Generic[K]):
         self._handle = handle
         self._kind = kind
         self._pace = Pace()
-        self._together: bool | None = None
         self._under_way: deque[tuple[Block[K], _Asked]] = deque()
 
     def blocks(self, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
@@ -158,20 +164,19 @@ class _Reading(Generic[K]):
 
     def _cut(self, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
         """Fill one block after the other; many siblings are spread over several, and none are a part all the same."""
-        block, room = Block[K](), MAX_REQUEST_BYTES
+        block = Block[K]()
         for siblings in asked:
             left = siblings.names
-            if not left:
-                block.add(siblings, b"")
-            while left:
+            while True:
                 names, questions = self._fitting(siblings.directory, left[: max(1, self._pace.size - block.count)])
-                if block.count and (block.count >= self._pace.size or len(questions) > room):
+                if block.is_full(self._pace.size, len(questions)):
                     yield block
-                    block, room = Block[K](), MAX_REQUEST_BYTES
+                    block = Block[K]()
                     continue
                 block.add(Siblings(siblings.key, siblings.directory, names), questions)
-                room -= len(questions)
                 left = left[len(names) :]
+                if not left:
+                    break
         if block.parts:
             yield block
 
@@ -187,17 +192,11 @@ class _Reading(Generic[K]):
         return f"{self._handle.session.chroot}{directory}".encode()
 
     def _ask(self, block: Block[K]) -> _Asked:
-        if block.count <= HANDFUL or not self._reads_many():
+        if block.count <= HANDFUL:
             return self._ask_one_by_one(block)
-        return _Together(self._handle.session, b"".join(block.questions))
-
-    def _reads_many(self) -> bool:
-        """Found out once for the whole call, and again when we are with another server."""
-        if self._together is None:
-            self._together = knows_multiread(self._handle.session, self._handle.timeout)
-            if not self._together:
-                self._pace.one_by_one()
-        return self._together
+        together = knows_multiread(self._handle.session, self._handle.timeout)
+        self._pace.together(together)
+        return _Together(self._handle.session, b"".join(block.questions)) if together else self._ask_one_by_one(block)
 
     def _ask_one_by_one(self, block: Block[K]) -> _Asked:
         paths = (siblings.path(name) for siblings in block.parts for name in siblings.names)
@@ -209,7 +208,6 @@ class _Reading(Generic[K]):
         try:
             block.answer = asked.get(timeout=deadline.remaining)
         except (UnimplementedError, *LOSSES, ConnectionClosedError, SessionExpiredError):
-            self._together = None
             block.answer = self._again(block, deadline)
         except (KazooException, KazooTimeoutError) as error:
             raise translate(error, block.parts[0].directory) from error
@@ -240,7 +238,10 @@ class _Together:
 
     def get(self, timeout: float) -> bytes:
         """Wait for the answer, and raise what went wrong as kazoo does."""
-        answer: bytes = self._answer.get(timeout=timeout)
+        try:
+            answer: bytes = self._answer.get(timeout=timeout)
+        except NoAuthError as error:  # who asks for many nodes hears this of each; it is about what was sent instead
+            raise UnimplementedError from error
         if self._request.withheld:
             raise UnimplementedError
         return answer

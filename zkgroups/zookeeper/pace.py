@@ -52,12 +52,14 @@ class Pace:
         self.requests = 1
 
     def answered(self, reads: int, answer_bytes: int) -> None:
-        """Learn from an answer."""
+        """Learn from an answer, unless it is about nothing."""
+        if not reads:
+            return
         fitting = ANSWER_BYTES * reads // max(answer_bytes, 1)
         self.size = max(1, min(2 * self.size, fitting, self._most))
         self.requests = REQUESTS
 
-    def one_by_one(self) -> None:
-        """From now on each read is a request of its own."""
-        self._most = MOST_SINGLE
+    def together(self, together: bool) -> None:
+        """Whether reads are asked for together from now on, or each is a request of its own."""
+        self._most = MOST if together else MOST_SINGLE
         self.size = min(self.size, self._most)

@@ -2,17 +2,15 @@
 
 Servers before ZooKeeper 3.6 do not, and close the connection that asked; and kazoo's thread may not survive their
 answer where other requests are under way. So a second connection to the same server asks, as the same user and nothing
-else, and what it hears is kept with the session under the server's address. An ensemble may be of two minds while it is
-being upgraded.
+else. What it hears is kept with the session for as long as its connection lasts: the next one may lead to another
+server, also under the same address. An ensemble may be of two minds while it is being upgraded.
 """
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
 from typing import Any, Final
 
-from kazoo.exceptions import KazooException, UnimplementedError
+from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ..exceptions import ZkgroupsException
@@ -23,50 +21,52 @@ from .session import Peer, Session
 from .twin import twin
 
 PATIENCE: Final = 5.0
-"""As long as this a walk may be held up; then it reads in the way that every server knows."""
+"""As long as this a walk may be held up, once; then it reads in the way that every server knows."""
 
 
 def knows_multiread(session: Session, timeout: float) -> bool:
-    """Whether the server we are with does. A server is asked once, unless there was no answer."""
-    deadline = Deadline(min(timeout, PATIENCE))
-    session.wait_connected(deadline)
-    peer = session.peer
-    if peer is not None and peer not in session.reads_many:
-        _ask(session, peer, deadline)
+    """Whether the server we are with is known to. It is asked once for each connection of ours."""
+    connection = _both_ends(session)
+    if connection is not None and connection not in session.reads_many:
+        session.reads_many = {connection: _ask(session.client, connection, Deadline(min(timeout, PATIENCE)))}
     return understands(session)
 
 
 def understands(session: Session) -> bool:
-    """Whether the server we are with at this moment is known to."""
-    return session.reads_many.get(session.peer or (), False)
+    """The same of the server we are with at this moment, without asking it."""
+    return session.reads_many.get(_both_ends(session) or (), False)
 
 
-def _ask(session: Session, peer: Peer, deadline: Deadline) -> None:
-    second = twin(session.client, deadline.seconds, hosts=list(_hosts_at(session.client, peer)))
-    other = Session.of(second)
+def _both_ends(session: Session) -> Peer | None:
+    """What tells our connection from any other; on kazoo's own thread it is that of what is sent next."""
+    try:
+        socket = session.client._connection._socket
+        return socket.getsockname(), socket.getpeername(), getattr(socket, "server_hostname", None)
+    except (AttributeError, OSError):
+        return None
+
+
+def _ask(client: Any, connection: Peer, deadline: Deadline) -> bool:
+    """Ask the server at the other end; no answer is as good as no."""
+    second = _second(client, connection, deadline)
+    answer = second.handler.async_result()
+    session = Session.of(second)
     second.start_async()
     try:
-        if not other.wait_connected(deadline) or (asked := other.peer) is None:
-            return
-        answer = second.handler.async_result()
+        if not session.wait_connected(deadline):
+            return False
         second._call(MultiRead(operations(Kind.NODE, b"", [b"zookeeper"]), lambda: True), answer)
-        try:
-            answer.get(timeout=deadline.remaining)
-            session.reads_many[asked] = True
-        except UnimplementedError:
-            session.reads_many[asked] = False
+        answer.get(timeout=deadline.remaining)
+        return True
     except (KazooException, KazooTimeoutError, ZkgroupsException):
-        return  # nothing is known, and nothing is lost
+        return False
     finally:
         close(second)
 
 
-def _hosts_at(client: Any, peer: Peer) -> Iterator[tuple[str, int]]:
-    """The names by which the client knows this server: TLS checks names."""
-    for host, port in client.hosts:
-        try:
-            addresses = {found[4][0] for found in socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)}
-        except OSError:
-            continue
-        if port == peer[1] and peer[0] in addresses:
-            yield host, port
+def _second(client: Any, connection: Peer, deadline: Deadline) -> Any:
+    """A client for that very address: a name may stand for many. TLS checks the name, nothing else needs it."""
+    _here, (address, port, *_), name = connection
+    second = twin(client, deadline.seconds, hosts=[(name or address, port)])
+    second._connection._expand_client_hosts = lambda: [(name or address, address, port)]
+    return second

@@ -105,8 +105,8 @@ def partitions(
 def in_order(names: list[str]) -> list[str]:
     """Names of partitions by number; before them what is none."""
     try:
-        return sorted(names, key=int)
-    except ValueError:
+        return sorted(names, key=parse_partition)  # type: ignore[arg-type]
+    except TypeError:  # something is none
         return sorted(names, key=_by_number)
 
 
