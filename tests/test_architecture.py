@@ -21,6 +21,7 @@ MAY_IMPORT_TESTING = {"cli/demo.py", "cli/zookeeper.py"}
 HOMES = {
     "kazoo": {"zookeeper", "testing"},
     "pyspark": {"spark"},
+    "py4j": {"spark"},
     "pyarrow": {"spark"},
     "click": {"cli"},
     "rich": {"cli"},
