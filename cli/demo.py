@@ -9,22 +9,37 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import click
 
 from zkgroups import Claim, Instance, Registry, TopicPartition
 from zkgroups.exceptions import ClaimedByOtherError, SessionLostError
+from zkgroups.spark import SourceOptions, read_snapshot, snapshot
+from zkgroups.spark.session import own_session
 from zkgroups.testing import ZooKeeperServer, expire_session
 
 from .description import DESCRIPTIONS, description_row
 from .options import Command, Format, Options
-from .output import Output
+from .output import Column, Output, Table
 
 _GROUP: Final = "billing"
 _TOPIC: Final = "orders"
 _PARTITIONS: Final = [TopicPartition(_TOPIC, number) for number in range(6)]
 _NAMES: Final = ("anna", "ben", "cleo")
+_SNAPSHOT: Final = Table(
+    "offsets",
+    key="partition",
+    columns=(
+        Column("CLUSTER", "cluster"),
+        Column("GROUP", "group"),
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("OFFSET", "offset", right=True),
+        Column("OWNER", "owner"),
+    ),
+)
 
 
 @click.command(cls=Command)
@@ -33,7 +48,7 @@ def demo(options: Options) -> None:
     """Show what this is about, on a real ZooKeeper of its own.
 
     Three instances of a group claim partitions and commit offsets; one is refused, one lets go, and the session of one
-    ends. Nothing outside is touched, and nothing is left behind.
+    ends. Then Spark takes a snapshot, and reads it back. Nothing outside is touched, and nothing is left behind.
 
     \b
     Example:
@@ -56,6 +71,8 @@ class Stage:
     registries: dict[str, Registry] = field(default_factory=dict)
     instances: dict[str, Instance] = field(default_factory=dict)
     claims: dict[tuple[str, TopicPartition], Claim] = field(default_factory=dict)
+    spark: Any = None
+    destination: str = ""
 
     def say(self, text: str) -> None:
         """One line of the story."""
@@ -160,12 +177,31 @@ def commit_late(stage: Stage) -> None:
     stage.draw()
 
 
+def take_snapshot(stage: Stage) -> None:
+    """What is registered at this moment, written down by a Spark of our own."""
+    stage.say("Spark is started, which takes some seconds, and writes a snapshot to Parquet.")
+    stage.spark = stage.stack.enter_context(own_session())
+    stage.destination = stage.stack.enter_context(TemporaryDirectory(prefix="zkgroups-demo-"))
+    source = SourceOptions(zookeeper=stage.address, cluster="demo")
+    taken = snapshot(stage.spark, stage.destination, source)
+    stage.say(f"It has {taken.offsets} offsets, {taken.owners} owners and {taken.members} members.")
+
+
 def clean_up(stage: Stage) -> None:
     """Everybody leaves, and the group is deleted."""
     for instance in stage.instances.values():
         instance.deregister()
     stage.instances["anna"].group.delete()
     stage.say(f"Everybody leaves, and group {_GROUP!r} is deleted.")
+
+
+def read_back(stage: Stage) -> None:
+    """The group is gone, and what it was is still known."""
+    stage.say("The snapshot, read back with Spark, still knows what each partition's offset was, and who held it:")
+    rows = read_snapshot(stage.spark, stage.destination).orderBy("topic", "partition").collect()
+    stage.output.line()
+    stage.output.write(_SNAPSHOT, [row.asDict() for row in rows])
+    stage.output.line()
 
 
 STEPS: Final[tuple[Callable[[Stage], None], ...]] = (
@@ -179,5 +215,7 @@ STEPS: Final[tuple[Callable[[Stage], None], ...]] = (
     end_session,
     take_over,
     commit_late,
+    take_snapshot,
     clean_up,
+    read_back,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from .running import Terminal, run
 
-pytestmark = pytest.mark.zookeeper
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 STORY = [
     r"A real ZooKeeper is running at 127\.0\.0\.1:\d+",
@@ -26,7 +26,10 @@ STORY = [
     "cleo wakes up, commits 150 for orders/4, and is refused: .*session .* has ended, nothing was changed",
     "The offset is still 250",
     r"orders +4 +250 +anna",
+    "It has 6 offsets, 6 owners and 2 members",
     "group 'billing' is deleted",
+    r"demo +billing +orders +0 +100 +anna",
+    r"demo +billing +orders +4 +250 +anna",
     "gone with its data",
 ]
 
