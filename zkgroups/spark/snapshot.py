@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -21,7 +22,7 @@ from ..core.paths import Part
 from ..exceptions import NotFoundError
 from ..zookeeper import walk
 from .errors import translated
-from .layout import IN_ORDER, Layout, Unfinished, snapshot_name
+from .layout import IN_ORDER, Layout, Unfinished, java, snapshot_name
 from .options import SourceOptions
 from .selection import Selection
 from .source import NAME, register
@@ -83,20 +84,17 @@ def snapshot(
     source = _whole(source)
     with source.connect() as registry:  # an error of ours, and at once, not one out of a job
         groups = len(_chosen(registry.groups(), source))
-    own = _own_session(spark)
-    parallelism = source.parallelism or spark.sparkContext.defaultParallelism
-    layout = Layout(own, destination)
-    unfinished = layout.begin(snapshot_name(datetime.now(UTC)))
-    try:
-        written = {}
-        for table in IN_ORDER:
-            told(str(table))
-            written[table] = _write(own, replace(source, table=table, parallelism=parallelism), unfinished)
-        told("moving into place")
-        unfinished.finish()
-    except BaseException:
-        unfinished.discard()
-        raise
+    source = replace(source, parallelism=source.parallelism or spark.sparkContext.defaultParallelism)
+    with _own_session(spark) as own:
+        layout = Layout(own, destination)
+        unfinished = layout.begin(snapshot_name(datetime.now(UTC)))
+        try:
+            written = _write_all(own, source, unfinished, told)
+            told("moving into place")
+            unfinished.finish()
+        except BaseException:
+            unfinished.discard()
+            raise
     return Snapshot(
         name=unfinished.name,
         destination=str(layout),
@@ -110,13 +108,32 @@ def snapshot(
     )
 
 
-def _own_session(spark: SparkSession) -> SparkSession:
-    """A session over the same context: the caller's settings and sources stay as they are."""
+@contextmanager
+def _own_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session over the same context: the caller's settings and sources stay as they are.
+
+    It is made the active one of this thread, because Spark looks there whether a source is registered.
+    """
     own = spark.newSession()
     for setting, value in _SETTINGS.items():
         own.conf.set(setting, value)
-    register(own)
-    return own
+    sessions = SparkSession._get_j_spark_session_class(java(spark))
+    sessions.setActiveSession(own._jsparkSession)
+    try:
+        register(own)
+        yield own
+    finally:
+        sessions.setActiveSession(spark._jsparkSession)
+
+
+def _write_all(
+    spark: SparkSession, source: SourceOptions, unfinished: Unfinished, told: Callable[[str], None]
+) -> dict[Table, dict[str, int]]:
+    written = {}
+    for table in IN_ORDER:
+        told(str(table))
+        written[table] = _write(spark, replace(source, table=table), unfinished)
+    return written
 
 
 def _write(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -> dict[str, int]:
