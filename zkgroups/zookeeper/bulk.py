@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
+from itertools import groupby, islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from kazoo.exceptions import (
     EXCEPTIONS,
     ConnectionClosedError,
+    ConnectionLoss,
     KazooException,
     NoAuthError,
     NoNodeError,
@@ -43,6 +45,7 @@ from .multiread import (
     Read,
     Record,
     answered,
+    encoded,
     failed,
     listings,
     operations,
@@ -52,7 +55,7 @@ from .multiread import (
 from .node import Node
 from .pace import HANDFUL, MAX_REQUEST_BYTES, Pace
 from .probe import knows_multiread, understands
-from .session import Session
+from .session import PIPELINE, Session
 
 K = TypeVar("K")
 
@@ -183,10 +186,10 @@ class _Reading(Generic[K]):
     def _fitting(self, directory: str, names: Sequence[str]) -> tuple[Sequence[str], bytes]:
         """As many of the names as one request holds, and the operations that read them."""
         path = self._absolute(directory)
-        encoded = [name.encode() for name in names]
-        while len(encoded) > 1 and operations_bytes(path, encoded) > MAX_REQUEST_BYTES:
-            del encoded[len(encoded) // 2 :]
-        return names[: len(encoded)], operations(self._kind, path, encoded)
+        fitting = encoded(tuple(names))
+        while len(fitting) > 1 and operations_bytes(path, fitting) > MAX_REQUEST_BYTES:
+            fitting = fitting[: len(fitting) // 2]
+        return names[: len(fitting)], operations(self._kind, path, fitting)
 
     def _absolute(self, directory: str) -> bytes:
         return f"{self._handle.session.chroot}{directory}".encode()
@@ -199,8 +202,7 @@ class _Reading(Generic[K]):
         return _Together(self._handle.session, b"".join(block.questions)) if together else self._ask_one_by_one(block)
 
     def _ask_one_by_one(self, block: Block[K]) -> _Asked:
-        paths = (siblings.path(name) for siblings in block.parts for name in siblings.names)
-        return _OneByOne(self._handle.session, self._kind, map(self._absolute, paths))
+        return _OneByOne(self._handle.session, self._kind, self._paths(block))
 
     def _finish(self) -> Block[K]:
         block, asked = self._under_way.popleft()
@@ -217,15 +219,28 @@ class _Reading(Generic[K]):
 
     def _again(self, block: Block[K], deadline: Deadline) -> bytes:
         """The connection was lost with the question: ask patiently, and in the way that every server knows."""
-        path = block.parts[0].directory
-        answer: bytes = self._handle.session.call(lambda: self._ask_one_by_one(block), path, deadline)
-        return answer
+        paths = iter(self._paths(block))
+        answers: list[bytes] = []
+        while some := list(islice(paths, PIPELINE)):
+            ask = partial(_OneByOne, self._handle.session, self._kind, some)
+            answers.append(self._handle.session.call(ask, block.parts[0].directory, deadline)[: -len(END)])
+        return b"".join([*answers, END])
+
+    def _paths(self, block: Block[K]) -> Iterator[bytes]:
+        return (self._absolute(siblings.path(name)) for siblings in block.parts for name in siblings.names)
 
 
 def _sent(session: Session, request: Any) -> Any:
-    """Hand a request to kazoo's connection; what is returned will have its answer."""
-    answer = session.client.handler.async_result()
-    session.client._call(request, answer)
+    """Hand a request to kazoo's connection; what is returned will have its answer.
+
+    While there is no connection, kazoo keeps requests, but not many: it would stop the caller until there is one.
+    """
+    client = session.client
+    answer = client.handler.async_result()
+    if len(client._queue) >= PIPELINE and not client.connected:
+        answer.set_exception(ConnectionLoss())
+    else:
+        client._call(request, answer)
     return answer
 
 

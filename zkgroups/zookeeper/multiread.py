@@ -118,10 +118,21 @@ def operations(kind: Kind, directory: bytes, names: Sequence[bytes]) -> bytes:
     """
     head = _OPERATION.pack(kind, False, -1)
     parts: list[bytes] = []
-    for length, equally_long in groupby(names, len):
+    for length, equally_long in _by_length(tuple(names)):
         before = head + _INT.pack(len(directory) + 1 + length) + directory + b"/"
         parts += (before, (_NO_WATCH + before).join(equally_long), _NO_WATCH)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=256)  # most topics have the partitions that another had, too
+def _by_length(names: tuple[bytes, ...]) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
+    return tuple((length, tuple(equally_long)) for length, equally_long in groupby(names, len))
+
+
+@lru_cache(maxsize=256)
+def encoded(names: tuple[str, ...]) -> tuple[bytes, ...]:
+    """The names as they are sent; the same names are the same objects."""
+    return tuple(name.encode() for name in names)
 
 
 def operations_bytes(directory: bytes, names: Sequence[bytes]) -> int:
@@ -161,25 +172,34 @@ def _record(length: int) -> Struct:
 
 
 def listings(answer: bytes, count: int) -> Iterator[list[str] | int]:
-    """The lists of names in an answer, of each the number of its error where it has one."""
+    """The lists of names in an answer, of each the number of its error where it has one.
+
+    Most topics have as many partitions as another, and a server lists them in the same order: that is compared at once.
+    """
     position = 0
+    known: dict[int, tuple[bytes, list[str]]] = {}
     for _ in range(count):
         kind, number = _HEAD.unpack_from(answer, position)
         position += _HEAD.size
         if kind == _ERROR:
             yield number
-        else:
-            found, position = _names(answer, position, number)
-            yield found
+            continue
+        same, found = known.get(number, (b"", []))
+        if not same or not answer.startswith(same, position):
+            same, found = known[number] = _names(answer, position, number)
+        position += len(same)
+        yield found.copy()
 
 
-def _names(answer: bytes, position: int, count: int) -> tuple[list[str], int]:
+def _names(answer: bytes, start: int, count: int) -> tuple[bytes, list[str]]:
+    """The bytes of a list of names, and the names."""
     parts: list[bytes] = []
     length_at: Any = _INT.unpack_from
+    position = start
     for _ in range(count):
         (length,) = length_at(answer, position)
         position += _INT.size
         parts.append(answer[position : position + length])
         position += length
     # No name has a slash, so all are decoded at once.
-    return (b"/".join(parts).decode().split("/") if parts else []), position
+    return answer[start:position], b"/".join(parts).decode().split("/") if parts else []

@@ -8,7 +8,7 @@ and is small; from then on the length of the last answer says how many reads the
 
 Larger requests gain little and keep a server's other clients waiting: their slowest of a hundred gets took 3 ms beside
 an idle server, 8 ms beside requests of 500 reads, 29 ms beside requests of 10,000. Where nodes are asked for one by
-one, the same rule holds with at most 32 for 500.
+one, the same rule holds with at most 16 for 500.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 FIRST: Final = 64
 MOST: Final = 500
-MOST_SINGLE: Final = 32
+MOST_SINGLE: Final = 16
 REQUESTS: Final = 8
 
 HANDFUL: Final = 8

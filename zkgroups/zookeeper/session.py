@@ -48,7 +48,9 @@ from .transaction import (
     verdict_on_all,
 )
 
-LOOK_TOGETHER: Final = 256
+PIPELINE: Final = 64
+"""Requests under way together, where each is one of its own. kazoo's connection is woken for each by a byte through a
+pair of sockets that holds 278; who asks for more while there is no connection is stopped until there is one."""
 
 Peer: TypeAlias = tuple[Any, ...]
 """The address of a server, as a socket has it."""
@@ -305,8 +307,8 @@ class Session:
     def _get_all(self, paths: Sequence[str], deadline: Deadline) -> list[Node | None]:
         """Many nodes, hundreds of requests under way together."""
         found: list[Node | None] = []
-        for start in range(0, len(paths), LOOK_TOGETHER):
-            window = paths[start : start + LOOK_TOGETHER]
+        for start in range(0, len(paths), PIPELINE):
+            window = paths[start : start + PIPELINE]
             asked = [self._client.get_async(path) for path in window]
             found += [self._get_asked(path, answer, deadline) for path, answer in zip(window, asked, strict=True)]
         return found

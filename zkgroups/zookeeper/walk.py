@@ -7,9 +7,10 @@ its place in the stream, with no names but a `hidden` that says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Final, TypeAlias
 
 from ..core.codec import decode_owned_topic
 from ..core.model import DeniedNode
@@ -102,12 +103,23 @@ def partitions(
             yield Siblings(place, siblings.path(topic), in_order(names))
 
 
-def in_order(names: list[str]) -> list[str]:
+def in_order(names: Sequence[str]) -> tuple[str, ...]:
     """Names of partitions by number; before them what is none."""
+    return (_in_order if len(names) > _FEW else _few_in_order)(tuple(names))
+
+
+_FEW: Final = 1000
+"""So many names are kept in case that the next topic has the same, which most have."""
+
+
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
     try:
-        return sorted(names, key=parse_partition)  # type: ignore[arg-type]
+        return tuple(sorted(names, key=parse_partition))  # type: ignore[arg-type]
     except TypeError:  # something is none
-        return sorted(names, key=_by_number)
+        return tuple(sorted(names, key=_by_number))
+
+
+_few_in_order = lru_cache(maxsize=256)(_in_order)
 
 
 def _by_number(name: str) -> tuple[int, str]:

@@ -34,14 +34,12 @@ from .ear import Ear
 from .errors import translate
 from .handle import Handle
 from .node import Node
+from .session import PIPELINE
 
 log = logging.getLogger(__name__)
 
 PATIENCE: Final = 1.0
 """While there is no connection: how often to look whether kazoo has given up, which it does not always tell."""
-
-WINDOW: Final = 256
-"""Questions under way together; each is a request of its own, because what is read in bulk cannot be watched."""
 
 GLANCE: Final = 0.05
 """While an answer is due: how often to look whether the watch was closed or the connection lost."""
@@ -227,7 +225,7 @@ class Watch:
 
     def _ask(self) -> None:
         client, on_watch = self._session.client, self._ear.on_watch
-        while self._to_look and len(self._asked) < WINDOW:
+        while self._to_look and len(self._asked) < PIPELINE:
             path = self._to_look.popleft()
             if path == self._root or self._is_topic(path):
                 answer = client.get_children_async(path, watch=on_watch, include_data=True)
