@@ -1,0 +1,56 @@
+"""ZooKeeper spoken over a bare socket: requests for many reads, some under way, and nothing that anybody needs besides.
+
+It does not reconnect, log in or know a chroot, and it runs on one thread: what a client that does all that loses by it
+is measured against this.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+UNDER_WAY = 8
+MULTI_READ = 22
+CLOSE = -11
+REPLY_HEADER = 16
+
+
+class BareClient:
+    """A session, for reading."""
+
+    def __init__(self, hosts: str) -> None:
+        host, _, port = hosts.partition(":")
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = self._socket.makefile("rb", buffering=1 << 20)
+        self._xid = 0
+        self._send(struct.pack(">iqiqi16s", 0, 0, 30_000, 0, 16, bytes(16)))
+        self._receive()
+
+    def read_many(self, questions: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[Any, bytes]]:
+        """The answers to requests for many reads, each with what it was asked with."""
+        waiting: deque[Any] = deque()
+        for key, operations in questions:
+            self._xid += 1
+            self._send(struct.pack(">ii", self._xid, MULTI_READ) + operations)
+            waiting.append(key)
+            if len(waiting) >= UNDER_WAY:
+                yield waiting.popleft(), self._receive()[REPLY_HEADER:]
+        while waiting:
+            yield waiting.popleft(), self._receive()[REPLY_HEADER:]
+
+    def close(self) -> None:
+        """End the session."""
+        self._send(struct.pack(">ii", self._xid + 1, CLOSE))
+        self._receive()
+        self._socket.close()
+
+    def _send(self, message: bytes) -> None:
+        self._socket.sendall(struct.pack(">i", len(message)) + message)
+
+    def _receive(self) -> bytes:
+        (length,) = struct.unpack(">i", self._file.read(4))
+        return self._file.read(length)

@@ -1,0 +1,237 @@
+"""Reading every offset of a tree, values and stats decoded: as columns, as objects, and as one would without zkgroups.
+
+    python -m benchmarks.reads [--rounds 3]
+
+On 200,000 offsets (2,000 groups of 5 topics of 20 partitions):
+
+- columns: what the Spark source reads, as Arrow batches
+- objects: `registry.offsets()`
+- bare socket: the same columns, over a socket that does nothing else (`bare.py`)
+- kazoo pipelined: `get_async` for all partitions of a topic
+- kazoo one by one: `get_children` and `get`; a tenth of the groups, another one in each round, and its time times ten
+
+On 10,000 offsets, on ZooKeeper 3.4.14 and 3.5.10, which do not know requests for many reads: objects, and one by one.
+
+Memory: what a process holds at most that iterates over 1,000,000 offsets, and over 10,000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import accumulate, islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from kazoo.client import KazooClient
+
+from benchmarks import Times, in_turn, ratios, result, table
+from benchmarks.bare import BareClient
+from benchmarks.trees import seed
+from zkgroups import CommittedOffset, Registry
+from zkgroups.spark import SourceOptions
+from zkgroups.spark.columns import from_array, offset_columns
+from zkgroups.spark.reading import read_batches
+from zkgroups.spark.selection import Selection
+from zkgroups.testing import ZooKeeperServer
+from zkgroups.zookeeper.multiread import END, Kind, listings, operations
+
+GROUPS, TENTH, OLD_GROUPS, MANY_GROUPS = 2_000, 10, 100, 10_000
+TOGETHER = 500
+ROWS = 10_000
+OLD = ("3.4.14", "3.5.10")
+
+ITERATE = """
+import resource, sys
+from zkgroups import Registry
+with Registry.connect(sys.argv[1]) as registry:
+    print(sum(1 for _ in registry.offsets()), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+Level = list[tuple[str, Sequence[str]]]
+"""Directories, and the names below each."""
+
+
+def columns(hosts: str) -> int:
+    options = SourceOptions(zookeeper=hosts)
+    return sum(batch.num_rows for batch in read_batches(options, Selection()))
+
+
+def objects(registry: Registry) -> int:
+    return sum(isinstance(offset, CommittedOffset) for offset in registry.offsets())
+
+
+def bare(hosts: str) -> int:
+    """The same listing of groups, topics and partitions, the same columns."""
+    client = BareClient(hosts)
+    [(_, groups)] = _below(client, [("", ["consumers"])])
+    topics = _below(client, [(f"/consumers/{group}", ["offsets"]) for group in groups])
+    partitions = list(_below(client, topics))
+    answers = client.read_many(_questions(Kind.NODE, partitions))
+    rows = 0
+    while some := list(islice(answers, ROWS // TOGETHER)):
+        asked = [part for parts, _ in some for part in parts]
+        numbers = [offset_columns([answer]) for _, answer in some]
+        rows += len(_names(asked)[0]) if all(numbers) else 0
+    client.close()
+    return rows
+
+
+def _below(client: BareClient, level: Iterable[tuple[str, Sequence[str]]]) -> Iterator[tuple[str, list[str]]]:
+    for parts, answer in client.read_many(_questions(Kind.CHILDREN, level)):
+        found = listings(answer, sum(len(names) for _, names in parts))
+        for directory, names in parts:
+            for name in names:
+                yield f"{directory}/{name}", sorted(next(found), key=len)  # type: ignore[arg-type]
+
+
+def _questions(kind: Kind, level: Iterable[tuple[str, Sequence[str]]]) -> Iterator[tuple[Level, bytes]]:
+    parts: Level = []
+    count = 0
+    for part in level:
+        parts.append(part)
+        count += len(part[1])
+        if count >= TOGETHER:
+            yield parts, _operations(kind, parts)
+            parts, count = [], 0
+    if parts:
+        yield parts, _operations(kind, parts)
+
+
+def _operations(kind: Kind, parts: Level) -> bytes:
+    asked = (operations(kind, directory.encode(), [name.encode() for name in names]) for directory, names in parts)
+    return b"".join(asked) + END
+
+
+def _names(parts: Level) -> list[Any]:
+    """Group, topic and partition."""
+    ends = pa.array(accumulate(len(names) for _, names in parts), pa.int32())
+    split = [directory.split("/") for directory, _ in parts]
+    runs = [pa.array([names[at] for names in split], pa.string()) for at in (2, 4)]
+    numbers = from_array(array("i", [int(name) for _, names in parts for name in names]))
+    return [*(pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values)) for values in runs), numbers]
+
+
+def one_by_one(client: Any, groups: Sequence[str]) -> int:
+    found = 0
+    for group in groups:
+        root = f"/consumers/{group}/offsets"
+        for topic in client.get_children(root):
+            for partition in client.get_children(f"{root}/{topic}"):
+                data, stat = client.get(f"{root}/{topic}/{partition}")
+                found += int(data) >= 0 and stat.version >= 0
+    return found
+
+
+def pipelined(client: Any) -> int:
+    found = 0
+    for group in client.get_children("/consumers"):
+        root = f"/consumers/{group}/offsets"
+        for topic in client.get_children(root):
+            names = client.get_children(f"{root}/{topic}")
+            for answer in [client.get_async(f"{root}/{topic}/{name}") for name in names]:
+                data, stat = answer.get()
+                found += int(data) >= 0 and stat.version >= 0
+    return found
+
+
+def timed(run: Callable[[], int], expected: int) -> Times:
+    began = time.perf_counter()
+    found = run()
+    seconds = time.perf_counter() - began
+    if found != expected:
+        raise AssertionError(f"{found} offsets instead of {expected}")
+    return {"walk": seconds}
+
+
+def a_tenth(client: Any, expected: int) -> Callable[[int], Times]:
+    groups = sorted(client.get_children("/consumers"))
+
+    def walk(number: int) -> Times:
+        some = groups[number % TENTH :: TENTH]
+        return {"walk": timed(lambda: one_by_one(client, some), expected // TENTH)["walk"] * TENTH}
+
+    return walk
+
+
+def measure(rounds: int) -> dict[str, Times]:
+    with ExitStack() as stack:
+        hosts = stack.enter_context(ZooKeeperServer()).address
+        expected = seed(hosts, groups=GROUPS)
+        registry, client = stack.enter_context(Registry.connect(hosts)), _kazoo(stack, hosts)
+        contenders = {
+            "columns": lambda _: timed(lambda: columns(hosts), expected),
+            "bare socket": lambda _: timed(lambda: bare(hosts), expected),
+            "objects": lambda _: timed(lambda: objects(registry), expected),
+            "kazoo pipelined": lambda _: timed(lambda: pipelined(client), expected),
+            "kazoo one by one": a_tenth(client, expected),
+        }
+        return in_turn(contenders, rounds=rounds)
+
+
+def measure_old(release: str, rounds: int) -> dict[str, Times]:
+    with ExitStack() as stack:
+        hosts = stack.enter_context(ZooKeeperServer(release=release)).address
+        expected = seed(hosts, groups=OLD_GROUPS)
+        registry, client = stack.enter_context(Registry.connect(hosts)), _kazoo(stack, hosts)
+        contenders = {
+            "objects": lambda _: timed(lambda: objects(registry), expected),
+            "kazoo one by one": a_tenth(client, expected),
+        }
+        return in_turn(contenders, rounds=rounds)
+
+
+def _kazoo(stack: ExitStack, hosts: str) -> Any:
+    client = KazooClient(hosts)
+    client.start()
+    stack.callback(client.close)
+    stack.callback(client.stop)
+    return client
+
+
+def memory(groups: int) -> tuple[int, int]:
+    """How many offsets a process of its own has iterated over, and the megabytes it held at most."""
+    with ZooKeeperServer(jvm_options=("-Xmx3g",)) as server:
+        seed(server.address, groups=groups)
+        command = [sys.executable, "-c", ITERATE, server.address]
+        offsets, megabytes = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    print(f"{offsets} offsets: at most {megabytes} MB", file=sys.stderr)
+    return int(offsets), int(megabytes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    medians = measure(rounds)
+    table("200,000 offsets", medians)
+    old = {release: measure_old(release, rounds) for release in OLD}
+    for release, found in old.items():
+        table(f"10,000 offsets, ZooKeeper {release}", found)
+    (_, large), (_, small) = memory(MANY_GROUPS), memory(OLD_GROUPS)
+
+    def times_quicker(first: str, second: str) -> float:
+        return ratios(medians[first], medians[second])["walk"]
+
+    result(
+        "reads",
+        columns_vs_one_by_one=times_quicker("columns", "kazoo one by one"),
+        columns_vs_pipelined=times_quicker("columns", "kazoo pipelined"),
+        columns_vs_bare_socket=times_quicker("columns", "bare socket"),
+        objects_vs_one_by_one=times_quicker("objects", "kazoo one by one"),
+        fallback_vs_one_by_one={
+            release: ratios(found["objects"], found["kazoo one by one"])["walk"] for release, found in old.items()
+        },
+        memory_of_1000000_vs_10000=round(large / small, 2),
+        megabytes_for_1000000=large,
+    )
+
+
+if __name__ == "__main__":
+    main()
