@@ -19,7 +19,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from benchmarks import Times, in_turn, ratios, result, table
-from benchmarks.trees import seed
+from benchmarks._trees import seed
 from zkgroups.testing import ZooKeeperServer
 
 GROUPS = 2_000

@@ -6,7 +6,7 @@ On 200,000 offsets (2,000 groups of 5 topics of 20 partitions):
 
 - columns: what the Spark source reads, as Arrow batches
 - objects: `registry.offsets()`
-- bare socket: the same columns, over a socket that does nothing else (`bare.py`)
+- bare socket: the same columns, over a socket that does nothing else (`_bare.py`)
 - kazoo pipelined: `get_async` for all partitions of a topic
 - kazoo one by one: `get_children` and `get`; a tenth of the groups, another one in each round, and its time times ten
 
@@ -32,8 +32,8 @@ import pyarrow.compute as pc
 from kazoo.client import KazooClient
 
 from benchmarks import Times, in_turn, ratios, result, table
-from benchmarks.bare import BareClient
-from benchmarks.trees import seed
+from benchmarks._bare import BareClient
+from benchmarks._trees import seed
 from zkgroups import CommittedOffset, Registry
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.columns import from_array, offset_columns

@@ -22,7 +22,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks import Times, in_turn, ratios, result, table
-from benchmarks.trees import seed
+from benchmarks._trees import seed
 from zkgroups.spark import read_snapshot, snapshot
 from zkgroups.testing import ZooKeeperServer
 

@@ -46,8 +46,8 @@ NOT_IN_CORE = {
 }
 CLOCKS = {"now", "utcnow", "today"}
 
-THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread"}
-MAY_START_THREADS = ("zkgroups/consumer/", "zkgroups/testing/", "zkgroups/zookeeper/watch.py")
+THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_new_thread"}
+MAY_START_THREADS = ("zkgroups/consumer/", "zkgroups/spark/work.py", "zkgroups/testing/", "zkgroups/zookeeper/watch.py")
 
 
 @dataclass(frozen=True)
