@@ -8,7 +8,7 @@ ZKGROUPS_REQUIRE ?= zookeeper,spark,kafka
 QUICK := not zookeeper and not spark and not kafka and not docker and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo lint check test bench clean
+.PHONY: help install java demo lint check test soak bench clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-8s %s\n' "$$name" "$$text"; done
@@ -34,6 +34,9 @@ check: lint ## Lint, types, and the tests that need no server: seconds
 
 test: java $(INSTALLED) ## All tests, on real servers
 	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 2
+
+soak: java $(INSTALLED) ## Kill whoever takes a snapshot, ZKGROUPS_SOAK_KILLS times (120)
+	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -m soak -s
 
 bench: java $(INSTALLED) ## All benchmarks, one after the other
 	@set -e; for file in benchmarks/[!_]*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for what takes long; only on a terminal, and not with `--quiet`."""
+"""A progress bar on stderr, for what takes long; only on a terminal, and with neither `--quiet` nor `--verbose`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def progress(options: Options, steps: int, share_done: Callable[[], float]) -> I
 
     `share_done` says how much of the present one is done; it is called now and then, from another thread.
     """
-    if options.quiet or sys.stderr is None or not sys.stderr.isatty():
+    if options.quiet or options.verbose or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _step: None
         return
     from rich.console import Console

@@ -247,12 +247,13 @@ def many(raw: Any) -> list[str]:
 def test_wherever_the_connection_is_lost_the_same_is_read(
     arm: Callable[[TcpProxy, int], Any], proxied: Registry, proxy: TcpProxy, many: list[str]
 ) -> None:
-    """The second connection, which finds out what the server knows, goes through the proxy, too."""
+    """After each cut a second connection finds out what the server knows; that goes through the proxy, too."""
+    assert shown(proxied.offsets()) == many
     before = proxy.requests
     assert shown(proxied.offsets()) == many
     requests = proxy.requests - before
     assert requests > 6
-    for n in range(1, requests):  # all but what the second connection asked, which is not asked again
+    for n in range(1, requests + 1):
         fault = arm(proxy, n)
         assert shown(proxied.offsets()) == many, f"cut at request {n}"
         assert fault.fired, f"request {n} of {requests} was never made"
@@ -292,6 +293,31 @@ def test_when_no_server_comes_back_it_is_said_in_time(
     for some in (reading, describing):
         with in_time(1.9), pytest.raises(NotConnectedError):
             list(some)
+
+
+def test_however_much_is_under_way_nobody_stands_still_longer_than_the_time_limit(
+    proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    """Whoever asks kazoo for much while there is no connection is stopped until there is one, Ctrl-C or not."""
+    plant_offsets(raw, 12, 5, 200)
+    registry = connect(f"{proxy.address}{raw.chroot}", timeout=1.0)
+    reading = registry.offsets()
+    for _ in range(3_000):
+        next(reading)
+    proxy.delay(0.2)  # so that answers are under way when the connection is lost
+    for _ in range(2_000):
+        next(reading)
+    proxy.refuse()
+    proxy.cut()
+    trouble: list[object] = []
+    thread = threading.Thread(target=run_together, args=([lambda: list(reading)], trouble), daemon=True)
+    thread.start()
+    thread.join(5.0)
+    try:
+        assert not thread.is_alive()
+        assert [type(error) for error in trouble] == [NotConnectedError]
+    finally:
+        proxy.heal()
 
 
 def test_after_the_registry_is_closed_reading_ends_at_once(connect: Connect, raw: Any) -> None:

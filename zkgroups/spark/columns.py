@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ..core.codec import MAX_OFFSET
 from ..zookeeper.multiread import DATA_AT, END, GOOD_HEAD, STAT_BYTES
-from .tables import TIMESTAMP
+from .tables import LATEST_MS, TIMESTAMP
 
 LONGEST_PLAIN: Final = len(str(MAX_OFFSET)) - 1
 """So many digits are an offset, whatever they are."""
@@ -80,10 +80,11 @@ def _plain_numbers(records: Any) -> Any | None:
 
 def _times(records: Any, at: int) -> Any | None:
     """Milliseconds as times; None where a server's clock was so wrong that they are none."""
-    try:
-        return pc.cast(_numbers(records, at, "q").view(pa.timestamp("ms", tz="UTC")), TIMESTAMP)
-    except pa.ArrowInvalid:
+    milliseconds = _numbers(records, at, "q")
+    bounds = pc.min_max(milliseconds).as_py()
+    if not 0 <= bounds["min"] <= bounds["max"] <= LATEST_MS:
         return None
+    return pc.cast(milliseconds.view(pa.timestamp("ms", tz="UTC")), TIMESTAMP)
 
 
 def _numbers(records: Any, at: int, code: str) -> Any:

@@ -18,6 +18,7 @@ from .. import exceptions
 from ..exceptions import SparkJobError, ZkgroupsException
 
 _OURS: Final = re.compile(r"^zkgroups\.exceptions\.(\w+): (.*)$", re.MULTILINE)
+_CAUSE: Final = "Caused by: "
 _LAST_OF_TRACEBACK: Final = re.compile(
     r"^(?:  File .*|    .*)\n([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE
 )
@@ -33,17 +34,19 @@ def translated(what: str) -> Iterator[None]:
 
 
 def _ours(what: str, text: str) -> ZkgroupsException:
-    found = _OURS.search(text)
-    kind = getattr(exceptions, found[1], None) if found else None
-    if found is None or not (isinstance(kind, type) and issubclass(kind, ZkgroupsException)):
+    name, words = next(reversed(_OURS.findall(text)), ("", ""))  # the causes of an error come before it
+    kind = getattr(exceptions, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, ZkgroupsException)):
         return SparkJobError(f"{what}: {_reason(text)}")
-    return kind.__new__(kind, found[2])  # of what it carried only its words are left
+    return kind.__new__(kind, words)  # of what it carried only its words are left
 
 
 def _reason(text: str) -> str:
-    """What a person needs of it: the last line of a Python traceback, else the cause that Java met first."""
+    """What a person needs of it: the last line of a Python traceback, else what Java met first, as told in full."""
     if python := _LAST_OF_TRACEBACK.findall(text):
         return str(python[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return (causes[-1:] or [line for line in lines if not line.startswith("An error occurred")] or [text])[0][:500]
+    shown = [line.removeprefix(_CAUSE) for line in lines if not line.startswith("An error occurred")] or [text]
+    first = next((line.removeprefix(_CAUSE) for line in reversed(lines) if line.startswith(_CAUSE)), shown[0])
+    message = first.partition(": ")[2] or first
+    return next(line for line in shown if message in line).lstrip(": ")[:500]

@@ -10,6 +10,9 @@ Folders are moved into place one after the other, the offsets last, and `_SUCCES
 is there when that file is. On a file system that renames, each folder also appears in one moment, so that whoever reads
 `table=offsets` by other means sees no half of it either. An object store copies, and there the file alone decides.
 
+A run that fails takes back what it had moved. One that is killed leaves its folder in `_unfinished`, which says that
+tables of that time without a `_SUCCESS` are its own: a later run throws all of it away, when it is a week old.
+
 Times are UTC with milliseconds, in a form that sorts, has no colon, and is taken for text by everybody.
 """
 
@@ -17,11 +20,12 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from .errors import translated
@@ -36,7 +40,9 @@ ABANDONED_AFTER: Final = timedelta(days=7)
 """What was not finished by then never will be."""
 
 _FORMAT: Final = "%Y%m%dT%H%M%S"
-_NAME: Final = re.compile(r"snapshot=([0-9]{8}T[0-9]{6}\.[0-9]{3}Z)")
+_NAME: Final = r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z"
+_IN_PLACE: Final = re.compile(f"snapshot=({_NAME})")
+_IN_UNFINISHED: Final = re.compile(f"({_NAME})-[0-9a-f]{{8}}")
 
 
 def snapshot_name(at: datetime) -> str:
@@ -78,15 +84,23 @@ class Layout:
 
     def snapshots(self) -> list[str]:
         """The names of the snapshots that are there, oldest first."""
-        with translated(f"{self} cannot be read"):
-            offsets = self._path(f"table={Table.OFFSETS}")
-            found = self._files.listStatus(offsets) if self._files.exists(offsets) else ()
-            names = (match[1] for each in found if (match := _NAME.fullmatch(each.getPath().getName())))
-            return sorted(name for name in names if self.has(name))
+        return [name for name in self._names() if self.has(name)]
+
+    def newest(self) -> str | None:
+        """The name of the newest, if there is one."""
+        return next((name for name in reversed(self._names()) if self.has(name)), None)
 
     def has(self, name: str) -> bool:
         """Whether that snapshot is there."""
-        return bool(self._files.exists(self._path(*_place(Table.OFFSETS, name), MARK)))
+        if not re.fullmatch(_NAME, name):
+            return False
+        with translated(f"{self} cannot be read"):
+            return bool(self._files.exists(self._path(*_place(Table.OFFSETS, name), MARK)))
+
+    def _names(self) -> list[str]:
+        """Those that are there, and those that may become so."""
+        with translated(f"{self} cannot be read"):
+            return sorted(match[1] for match in map(_IN_PLACE.fullmatch, self._list(f"table={Table.OFFSETS}")) if match)
 
     def table(self, table: Table, name: str) -> str:
         """Where a table of a snapshot is."""
@@ -94,16 +108,24 @@ class Layout:
 
     def begin(self, name: str) -> Unfinished:
         """Make room for a new snapshot, and throw away what was left lying long ago."""
+        folder = f"{name}-{uuid.uuid4().hex[:8]}"
         with translated(f"{self} cannot be written to"):
             self._throw_away_abandoned(snapshot_time(name) - ABANDONED_AFTER)
-        return Unfinished(self, name)
+            if not self._files.mkdirs(self._path(UNFINISHED, folder)):
+                raise OSError("no folder can be made there")
+        return Unfinished(self, name, folder)
 
     def _throw_away_abandoned(self, before: datetime) -> None:
-        unfinished = self._path(UNFINISHED)
-        for each in self._files.listStatus(unfinished) if self._files.exists(unfinished) else ():
-            with suppress(ValueError):  # whatever is not named as ours is not ours
-                if snapshot_time(each.getPath().getName().partition("-")[0]) < before:
-                    self._files.delete(each.getPath(), True)
+        for folder in self._list(UNFINISHED):
+            if match := _IN_UNFINISHED.fullmatch(folder):  # whatever is not named as ours is not ours
+                with suppress(ValueError):
+                    if snapshot_time(match[1]) < before:
+                        Unfinished(self, match[1], folder, moved=IN_ORDER).discard()
+
+    def _list(self, name: str) -> list[str]:
+        folder = self._path(name)
+        found = self._files.listStatus(folder) if self._files.exists(folder) else ()
+        return [each.getPath().getName() for each in found]
 
     def _path(self, *names: str) -> Any:
         path = self._root
@@ -113,40 +135,55 @@ class Layout:
 
 
 class Unfinished:
-    """A snapshot that is being written."""
+    """A snapshot that is being written, or was when somebody died."""
 
-    def __init__(self, layout: Layout, name: str) -> None:
+    def __init__(self, layout: Layout, name: str, folder: str, *, moved: Sequence[Table] = ()) -> None:
+        self.name = name
         self._layout = layout
         self._files = layout._files
-        self.name = name
-        self._folder = layout._path(UNFINISHED, f"{name}-{uuid.uuid4().hex[:8]}")
+        self._folder = folder
+        self._moved = list(moved)
 
     def table(self, table: Table) -> str:
         """Where to write a table."""
-        return str(self._layout._jvm.org.apache.hadoop.fs.Path(self._folder, f"table={table}").toString())
+        return str(self._here(table).toString())
 
     def finish(self) -> None:
         """Move everything into place; the last step makes it a snapshot."""
         with translated(f"the snapshot could not be moved into {self._layout}"):
             for table in IN_ORDER:
                 self._move(table)
-            self._files.create(self._layout._path(*_place(Table.OFFSETS, self.name), MARK), False).close()
+            self._files.create(self._there(Table.OFFSETS, MARK), False).close()
         self.discard()
 
     def _move(self, table: Table) -> None:
-        target = self._layout._path(*_place(table, self.name))
-        self._files.mkdirs(target.getParent())
-        # A rename onto a folder that exists would move this one into it.
-        if self._files.exists(target) or not self._files.rename(self._path(table), target):
-            raise FileExistsError(str(target.toString()))
-
-    def _path(self, table: Table) -> Any:
-        return self._layout._jvm.org.apache.hadoop.fs.Path(self._folder, f"table={table}")
+        here, there = self._here(table), self._there(table)
+        self._files.mkdirs(there.getParent())
+        if self._files.exists(there):  # it would be moved into that folder
+            raise FileExistsError(f"{there.toString()} is there already")
+        self._moved.append(table)  # before it is: who is interrupted does not know
+        if not self._files.rename(here, there):
+            raise OSError(f"{here.toString()} was not renamed to {there.toString()}")
 
     def discard(self) -> None:
-        """Throw away what is still here."""
-        with suppress(Py4JJavaError):
-            self._files.delete(self._folder, True)
+        """Throw away what is still here; and what was moved, unless all of it was and the snapshot is there."""
+        with suppress(Py4JError, OSError):
+            if not self._files.exists(self._there(Table.OFFSETS, MARK)):
+                for table in reversed(self._moved):
+                    self._take_back(table)
+        with suppress(Py4JError, OSError):
+            self._files.delete(self._layout._path(UNFINISHED, self._folder), True)
+
+    def _take_back(self, table: Table) -> None:
+        """Moved first and then deleted with all the rest, because it is seen until it is away."""
+        if self._files.exists(self._there(table)):
+            self._files.rename(self._there(table), self._here(table))
+
+    def _here(self, table: Table) -> Any:
+        return self._layout._path(UNFINISHED, self._folder, f"table={table}")
+
+    def _there(self, table: Table, *names: str) -> Any:
+        return self._layout._path(*_place(table, self.name), *names)
 
 
 def _place(table: Table, name: str) -> tuple[str, str]:

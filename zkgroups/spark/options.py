@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ..exceptions import InvalidOptionError
-from ..zookeeper.connection import Digest, Sasl, Tls, check_hosts
+from ..zookeeper.connection import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
 from ..zookeeper.deadline import Deadline
 from ..zookeeper.registry import Registry
 from .tables import Table
@@ -68,10 +68,14 @@ class SourceOptions:
             _check_expression(option, expression)
         if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
             raise InvalidOptionError("parallelism", self.parallelism, f"it must be from 1 to {MAX_PARALLELISM}")
-        for option, seconds in (("timeout", self.timeout), ("sessionTimeout", self.session_timeout)):
-            Deadline.after(option, seconds)
+        Deadline.after("timeout", self.timeout)
+        if not 0 < self.session_timeout <= MAX_SESSION_TIMEOUT:
+            reason = f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} seconds"
+            raise InvalidOptionError("sessionTimeout", self.session_timeout, reason)
         if self.digest_user is not None and self.sasl_user is not None:
             raise InvalidOptionError("saslUser", self.sasl_user, "there is a digestUser, too; give one of them")
+        if self.password_file is not None and self.digest_user is None and self.sasl_user is None:
+            raise InvalidOptionError("passwordFile", self.password_file, "it needs a digestUser or a saslUser")
         for name in ("tls_ca", "tls_cert", "tls_key", "tls_key_password_file"):
             if getattr(self, name) is not None and not self.tls:
                 raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs tls")
@@ -106,7 +110,7 @@ class SourceOptions:
     @property
     def shown_cluster(self) -> str:
         """What the column `cluster` says."""
-        return self.cluster or self.zookeeper
+        return self.cluster or check_hosts(self.zookeeper)
 
     def connect(self) -> Registry:
         """A session of its own, opened where the reading is done."""
@@ -120,14 +124,14 @@ class SourceOptions:
         )
 
     def _auth(self) -> list[Digest | Sasl]:
-        user = self.digest_user or self.sasl_user
+        user = self.sasl_user if self.digest_user is None else self.digest_user
         if user is None:
             return []
         password = _secret("passwordFile", self.password_file, "ZKGROUPS_PASSWORD")
         if password is None:
             reason = f"there is no password for {user!r}: name a file, or set ZKGROUPS_PASSWORD"
             raise InvalidOptionError("passwordFile", None, reason)
-        return [Digest(user, password) if self.digest_user else Sasl(user, password)]
+        return [Sasl(user, password) if self.digest_user is None else Digest(user, password)]
 
     def _tls(self) -> Tls | None:
         if not self.tls:
@@ -146,8 +150,10 @@ def _secret(option: str, file: str | None, variable: str) -> str | None:
     if file is None:
         return os.environ.get(variable)
     try:
-        return Path(file).read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
+        return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise InvalidOptionError(option, file, "it holds no text in UTF-8") from None  # which would show a part of it
+    except OSError as error:
         raise InvalidOptionError(option, file, f"it cannot be read: {error}") from error
 
 
@@ -160,6 +166,8 @@ def _in_spark(name: str) -> str:
 def _unknown(option: str) -> str:
     if "password" in option.lower():
         return "options are shown in plans and logs: put a password into a file, or into the environment"
+    if option.lower() == "path":
+        return 'load() takes none: use option("zookeeper", "host:port/chroot")'
     return "there is no such option; zkgroups.spark.options has them all"
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, groupby, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.codec import decode_owned_topic
+from ..core.codec import decode_owned_topic, decode_owner_path
 from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, session_hex
 from ..core.paths import Part, is_topic, parse_partition
 from ..zookeeper import view, walk
@@ -23,7 +24,7 @@ from ..zookeeper.walk import Place
 from .columns import from_array, offset_columns
 from .options import SourceOptions
 from .selection import Selection
-from .tables import TIMESTAMP, Table, arrow_schema
+from .tables import LATEST_MS, TIMESTAMP, Table, arrow_schema
 
 Row: TypeAlias = dict[str, Any]
 """What is known of a row, by the names of columns."""
@@ -31,8 +32,8 @@ Row: TypeAlias = dict[str, Any]
 ROWS: Final = 10_000
 """Rows of a batch, about: more gain nothing."""
 
-_LATEST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: what a server's clock says beyond that is no time."""
+BYTES: Final = 2**24
+"""Bytes of a batch, about: nodes may be large, and a batch is in memory here and there."""
 
 
 def read_batches(options: SourceOptions, selection: Selection) -> Iterator[Any]:
@@ -48,24 +49,25 @@ def read_batches(options: SourceOptions, selection: Selection) -> Iterator[Any]:
 
 
 def _offsets(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
-    owners = _Owners(_owner_rows(handle, groups, selection), groups)
+    owners = _Owners(_owner_rows(walk.leaves(handle, groups, Part.OWNERS, selection.has_topic)), groups)
     blocks = walk.leaves(handle, groups, Part.OFFSETS, selection.has_topic)
     while together := _some(blocks):
         plain = _plain_columns(together)
         if plain is not None:
             yield _plain_batch(together, plain, owners, cluster)
         else:
-            rows = [row for block in together for row in _offset_rows(block, owners)]
-            yield _batch(Table.OFFSETS, rows, cluster)
+            yield _batch(Table.OFFSETS, _offset_rows(together, owners), cluster)
 
 
 def _some(blocks: Iterator[Block[Place]]) -> list[Block[Place]]:
+    """What makes a batch."""
     some: list[Block[Place]] = []
-    rows = 0
+    rows = size = 0
     for block in blocks:
         some.append(block)
         rows += block.count
-        if rows >= ROWS:
+        size += len(block.answer)
+        if rows >= ROWS or size >= BYTES:
             break
     return some
 
@@ -75,11 +77,20 @@ def _plain_columns(blocks: Sequence[Block[Place]]) -> list[Any] | None:
     parts = [siblings for block in blocks for siblings in block.parts]
     if not all(siblings.key.hidden is None and is_topic(siblings.key.topic) for siblings in parts):
         return None
-    numbers = [parse_partition(name) for siblings in parts for name in siblings.names]
+    partitions = array("i")
+    for siblings in parts:
+        numbers = _numbers(tuple(siblings.names))
+        if numbers is None:
+            return None
+        partitions.extend(numbers)
     columns = offset_columns([block.answer for block in blocks])
-    if columns is None or None in numbers:
-        return None
-    return [from_array(array("i", numbers)), *columns]  # type: ignore[arg-type]
+    return None if columns is None else [from_array(partitions), *columns]
+
+
+@lru_cache(maxsize=256)  # most topics have the partitions that another had, too
+def _numbers(names: tuple[str, ...]) -> array[int] | None:
+    numbers = [parse_partition(name) for name in names]
+    return None if None in numbers else array("i", numbers)  # type: ignore[arg-type]
 
 
 def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: _Owners, cluster: str) -> Any:
@@ -108,9 +119,9 @@ def _owner_column(parts: Sequence[Siblings[Place]], owners: _Owners, rows: int) 
     return pa.array([topic.get(name) for siblings, topic in names for name in siblings.names], pa.string())
 
 
-def _offset_rows(block: Block[Place], owners: _Owners) -> Iterator[Row]:
-    for place, name, node in walk.nodes([block]):
-        row = _row_at(place, place.topic, name, node)
+def _offset_rows(blocks: Iterable[Block[Place]], owners: _Owners) -> Iterator[Row]:
+    for place, name, node in walk.nodes(blocks):
+        row = _row_at(place, place.topic, parse_partition(name), node)
         if name:
             row["owner"] = owners.of(place.group, place.topic).get(name)
         if isinstance(node, Node):
@@ -135,36 +146,45 @@ class _Owners:
         wanted = (self._order[group], topic)
         while self._key < wanted:
             self._key, rows = next(self._topics, ((len(self._order), ""), ()))
-            self._found = {str(row["partition"]): row["owner"] for row in rows if row.get("owner") is not None}
+            self._found = _first_owners(rows)
         return self._found if self._key == wanted else {}
+
+
+def _first_owners(rows: Iterable[Row]) -> dict[str, str]:
+    """By the names of partitions; two clients whose nodes do not exclude each other may hold the same one."""
+    found: dict[str, str] = {}
+    for row in rows:
+        if row.get("owner") is not None:
+            found.setdefault(str(row["partition"]), row["owner"])
+    return found
 
 
 # Owners and members
 
 
 def _owners(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
-    return _batches(Table.OWNERS, _owner_rows(handle, groups, selection), cluster)
+    blocks = walk.leaves(handle, groups, Part.OWNERS, selection.has_topic)
+    return _batches(Table.OWNERS, _owner_rows, blocks, cluster)
 
 
-def _owner_rows(handle: Handle, groups: Iterable[str], selection: Selection) -> Iterator[Row]:
-    for place, name, node in walk.nodes(walk.leaves(handle, groups, Part.OWNERS, selection.has_topic)):
-        row = _row_at(place, decode_owned_topic(place.topic), name, node)
+def _owner_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
+    for place, name, node in walk.nodes(blocks):
+        at = decode_owner_path(place.topic, name)
+        row = _row_at(place, decode_owned_topic(place.topic), None if at is None else at.partition, node)
         if isinstance(node, Node):
             found = view.owner(place.topic, name, node)
             row |= {"session": _session(node.session), "claimed_at": _time(node.created_ms), "zxid": node.czxid}
-            row |= (
-                {"owner": found.id, "partition": found.at.partition} if isinstance(found, Owner) else _malformed(found)
-            )
+            row |= {"owner": found.id} if isinstance(found, Owner) else _malformed(found)
         yield row
 
 
 def _members(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
     mine = [group for group in groups if selection.has_topic(group, "")]
-    return _batches(Table.MEMBERS, _member_rows(handle, mine), cluster)
+    return _batches(Table.MEMBERS, _member_rows, walk.registrations(handle, mine), cluster)
 
 
-def _member_rows(handle: Handle, groups: Iterable[str]) -> Iterator[Row]:
-    for place, name, node in walk.nodes(walk.registrations(handle, groups)):
+def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
+    for place, name, node in walk.nodes(blocks):
         row: Row = {"group": place.group, "instance": name or None}
         if isinstance(node, DeniedNode):
             row |= _malformed(node)
@@ -185,8 +205,7 @@ def _registration(found: Registration | MalformedNode) -> Row:
 # Rows
 
 
-def _row_at(place: Place, topic: str, name: str, node: Node | DeniedNode) -> Row:
-    partition = parse_partition(name)
+def _row_at(place: Place, topic: str, partition: int | None, node: Node | DeniedNode) -> Row:
     row: Row = {"group": place.group, "topic": topic or None, "partition": partition}
     return row | _malformed(node) if isinstance(node, DeniedNode) else row
 
@@ -203,19 +222,24 @@ def _session(session: int) -> str | None:
 
 def _time(ms: int) -> int | None:
     """In microseconds; None for what is no time."""
-    return ms * 1000 if 0 <= ms <= _LATEST_MS else None
+    return ms * 1000 if 0 <= ms <= LATEST_MS else None
 
 
 def _now() -> int:
     return time.time_ns() // 1000
 
 
-def _batches(table: Table, rows: Iterator[Row], cluster: str) -> Iterator[Any]:
-    while some := list(islice(rows, ROWS)):
-        yield _batch(table, some, cluster)
+def _batches(
+    table: Table,
+    rows: Callable[[Iterable[Block[Place]]], Iterator[Row]],
+    blocks: Iterator[Block[Place]],
+    cluster: str,
+) -> Iterator[Any]:
+    while together := _some(blocks):
+        yield _batch(table, rows(together), cluster)
 
 
-def _batch(table: Table, rows: list[Row], cluster: str) -> Any:
+def _batch(table: Table, rows: Iterable[Row], cluster: str) -> Any:
     now = _now()
     return pa.RecordBatch.from_pylist(
         [row | {"cluster": cluster, "read_at": now} for row in rows], schema=arrow_schema(table)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
@@ -13,7 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from ..exceptions import SparkJobError
+from ..exceptions import MissingDependencyError, SparkJobError
+from .errors import translated
 
 LOCAL: Final = "local[*,4]"
 """All cores, and a task may fail three times: a worker that is killed is not the end of everything."""
@@ -30,6 +35,12 @@ _LOCAL_SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
+_WITHOUT_JAVA: Final = re.compile("JAVA_HOME|bin/java:|UnsupportedClassVersionError")
+_NO_ERROR: Final = re.compile(r"(\S+ \S+ )?(WARN|INFO)|NOTE|Picked up|Using Spark|Setting default|To adjust logging")
+
+_PATIENCE: Final = 30.0
+"""In seconds: a cluster is told that we leave."""
+
 
 @contextmanager
 def own_session(
@@ -39,33 +50,66 @@ def own_session(
     wanted = {"spark.master": master, **_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {})}
     conf = SparkConf().setAll(list({**wanted, **(settings or {})}.items()))
     with ExitStack() as stack:
-        log = None if verbose else stack.enter_context(tempfile.TemporaryFile())
-        context = _started(conf, log)
-        stack.callback(context.stop)
-        yield SparkSession(context)
+        log = sys.stderr if verbose else stack.enter_context(tempfile.TemporaryFile())
+        with translated("Spark did not start"):
+            session = SparkSession(_started(conf, log, stack))
+        if not verbose:  # a Java that is killed would be told of in a traceback
+            session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+        yield session
 
 
-def _started(conf: SparkConf, log: Any) -> SparkContext:
+def _started(conf: SparkConf, log: Any, stack: ExitStack) -> SparkContext:
+    """Whatever is raised meanwhile, the stack ends what was begun."""
+    ctrl_c = signal.getsignal(signal.SIGINT)
     try:
-        gateway = launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
+        gateway = _java(conf, log)
+        stack.callback(_end, gateway)
         return SparkContext(conf=conf, gateway=gateway)
-    except (PySparkException, Py4JError) as error:
-        raise SparkJobError(f"Spark did not start: {_last_words(log) or error}") from error
+    finally:
+        # Spark's own handler calls Java in the midst of whatever call is under way.
+        if signal.getsignal(signal.SIGINT) is not ctrl_c:
+            signal.signal(signal.SIGINT, ctrl_c)
 
 
-def _last_words(log: Any) -> str:
-    """What Java said at the end, where it said anything: most often that there is none, or an old one."""
-    if log is None:
-        return ""
+def _java(conf: SparkConf, log: Any) -> Any:
+    try:
+        return launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    except PySparkException as error:
+        said = "" if log is sys.stderr else _first_words(log)
+        if _WITHOUT_JAVA.search(said):
+            raise MissingDependencyError(f"Spark needs Java 17 or newer: {said}") from error
+        raise SparkJobError(f"Spark did not start: {said or error}") from error
+
+
+def _first_words(log: Any) -> str:
+    """What was said of the first thing that went wrong."""
     log.seek(0)
     lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
-    said = [line for line in lines if line and not line.startswith("at ")]
-    return said[-1] if said else ""
+    return next((line for line in lines if line and not _NO_ERROR.match(line)), "")
+
+
+def _end(gateway: Any) -> None:
+    """Java ends, with its workers and temporary files, when nobody can speak to it any more. No call to it is needed,
+    which might not be possible now; and this process is as it was before."""
+    if (context := SparkContext._active_spark_context) is not None:
+        context._jsc = None
+        context.stop()
+    SparkContext._gateway = SparkContext._jvm = SparkSession._instantiatedSession = None
+    if (java := gateway.proc) is None:
+        return  # started by spark-submit, which ends it
+    java.stdin.close()
+    try:
+        java.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()
 
 
 def share_done(spark: SparkSession) -> float:
     """How much of what runs at the moment is done, from 0 to 1, as far as Spark knows: by whole tasks."""
-    tracker = spark.sparkContext.statusTracker()
-    stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+    stages = []
+    with suppress(Py4JError, OSError):  # it is asked for until the end, and may not be there any more
+        tracker = spark.sparkContext.statusTracker()
+        stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
     tasks = sum(stage.numTasks for stage in stages)
     return sum(stage.numCompletedTasks for stage in stages) / tasks if tasks else 0.0

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from ..core.paths import Part
-from ..exceptions import NotFoundError
+from ..exceptions import InvalidOptionError, NotFoundError
 from ..zookeeper import walk
 from .errors import translated
 from .layout import IN_ORDER, Layout, Unfinished, java, snapshot_name
@@ -27,6 +27,7 @@ from .options import SourceOptions
 from .selection import Selection
 from .source import NAME, register
 from .tables import Table
+from .work import interruptible
 
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is deprecated, and takes twice as long
@@ -80,10 +81,16 @@ def snapshot(
 
     The destination may be any folder that Spark can write to. `told` hears of each of the `STEPS` as it begins.
     """
-    began = time.monotonic()
     source = _whole(source)
     with source.connect() as registry:  # an error of ours, and at once, not one out of a job
         groups = len(_chosen(registry.groups(), source))
+    return interruptible(spark, lambda step: _take(spark, destination, source, groups, step), told)
+
+
+def _take(
+    spark: SparkSession, destination: str, source: SourceOptions, groups: int, told: Callable[[str], None]
+) -> Snapshot:
+    began = time.monotonic()
     source = replace(source, parallelism=source.parallelism or spark.sparkContext.defaultParallelism)
     with _own_session(spark) as own:
         layout = Layout(own, destination)
@@ -163,13 +170,15 @@ def read_snapshot(
     spark: SparkSession, destination: str, name: str | None = None, *, table: Table | str = Table.OFFSETS
 ) -> DataFrame:
     """A table of a snapshot: of the one named, or of the newest."""
+    if table not in set(Table):
+        raise InvalidOptionError("table", table, f"it must be one of {', '.join(Table)}")
     layout = Layout(spark, destination)
-    if name is None:
-        name = next(reversed(layout.snapshots()), None)
-    if name is None or not layout.has(name):
-        raise NotFoundError(f"there is no snapshot {name or ''} in {layout}".replace("  ", " "))
-    with translated(f"snapshot {name} cannot be read"):
-        return spark.read.parquet(layout.table(Table(table), name))
+    found = layout.newest() if name is None else name if layout.has(name) else None
+    if found is None:
+        raise NotFoundError(f"there is no snapshot{f' {name}' if name else ''} in {layout}")
+    with translated(f"snapshot {found} cannot be read"):
+        as_it_is = spark.read.option("__globPaths__", "false")  # a folder may be called [1]
+        return as_it_is.parquet(layout.table(Table(table), found))
 
 
 def survey(source: SourceOptions | str) -> Survey:
@@ -185,7 +194,7 @@ def survey(source: SourceOptions | str) -> Survey:
     found = (*offsets, *owners, *members)
     return Survey(
         groups=len(groups),
-        topics=len({(each.key.group, each.key.topic) for each in offsets if each.key.hidden is None}),
+        topics=len({(each.key.group, each.key.topic) for each in offsets if each.key.topic}),
         offsets=sum(len(each.names) for each in offsets),
         owners=sum(len(each.names) for each in owners),
         members=sum(len(each.names) for each in members),

@@ -5,38 +5,33 @@
 
 The driver plans shares, workers read them: each opens a session of its own, lists the groups, and reads what is in its
 share. See `options.py` for the options and `tables.py` for the columns.
+
+Conditions of a query are left to Spark, also where it would hand them to us (`filterPushdown`). Up to 4.3 it keeps what
+was planned for one query and uses it for the next one on the same DataFrame, which then misses rows: tried, and the
+tests have the queries. The options `groups` and `topics` say what not to read.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    In,
-    InputPartition,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ..exceptions import InvalidOptionError
 from .options import DEFAULT_PARALLELISM, SourceOptions
 from .reading import read_batches
-from .selection import Condition, Selection, Test
-from .tables import SCHEMAS, Table
+from .selection import Selection
+from .tables import SCHEMAS
 
 NAME: Final = "zkgroups"
-
-_PUSHDOWN_PROGRAM: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class ZkgroupsSource(DataSource):
@@ -55,14 +50,16 @@ class ZkgroupsSource(DataSource):
         """The columns of the table asked for."""
         return SCHEMAS[self._options.table]
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002, nobody can give another than ours
-        """One that takes conditions, where this session hands them out; where it does not, it refuses such a reader."""
-        return (SelectiveReader if _conditions_are_handed_out() else Reader)(self._options)
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads the table; the columns are the table's own."""
+        if _columns(schema) != _columns(self.schema()):
+            reason = "each table has columns of its own: leave the schema out"
+            raise InvalidOptionError("schema", schema.simpleString(), reason)
+        return Reader(self._options)
 
 
-def _conditions_are_handed_out() -> bool:
-    """Spark plans in one of two programs, which it names to the process that runs them."""
-    return _PUSHDOWN_PROGRAM in sys.argv
+def _columns(schema: StructType) -> list[tuple[object, ...]]:
+    return [(each.name, each.dataType, each.nullable) for each in schema]
 
 
 @dataclass(frozen=True)
@@ -77,55 +74,18 @@ class Reader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._selection = Selection(options.groups, options.topics)
 
     def partitions(self) -> Sequence[InputPartition]:
         """On the driver: one share for each task. That ZooKeeper can be reached is found out here, once."""
-        self._options.connect().close()
-        shares = self._options.parallelism or DEFAULT_PARALLELISM
-        return [Share(replace(self._selection, share=number, shares=shares)) for number in range(shares)]
+        options = self._options
+        options.connect().close()
+        shares = options.parallelism or DEFAULT_PARALLELISM
+        return [Share(Selection(options.groups, options.topics, number, shares)) for number in range(shares)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """On a worker: the rows of one share, as Arrow batches."""
         assert isinstance(partition, Share)
         return read_batches(self._options, partition.selection)
-
-
-class SelectiveReader(Reader):
-    """Reads only the groups and topics that a query asks for."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the conditions on group and topic, and hand back the others."""
-        has_topics = self._options.table is not Table.MEMBERS
-        for each in filters:
-            column, condition = _condition(each)
-            if condition is not None and column == "group":
-                taken = (*self._selection.group_conditions, condition)
-                self._selection = replace(self._selection, group_conditions=taken)
-            elif condition is not None and column == "topic" and has_topics:
-                taken = (*self._selection.topic_conditions, condition)
-                self._selection = replace(self._selection, topic_conditions=taken)
-            else:
-                yield each
-
-
-_TESTS: Final[dict[type[Filter], Test]] = {
-    EqualTo: Test.IS,
-    In: Test.IS_ONE_OF,
-    StringStartsWith: Test.STARTS_WITH,
-    StringEndsWith: Test.ENDS_WITH,
-    StringContains: Test.CONTAINS,
-}
-
-
-def _condition(given: Filter) -> tuple[str, Condition | None]:
-    """The column and the condition on it, None for one that we leave to Spark."""
-    test = _TESTS.get(type(given))
-    if test is None:
-        return "", None
-    column, value = given.attribute[-1], given.value  # type: ignore[attr-defined]
-    values = tuple(value) if test is Test.IS_ONE_OF else (value,)
-    return column, Condition(test, values) if all(isinstance(text, str) for text in values) else None
 
 
 def register(spark: SparkSession) -> None:
@@ -134,11 +94,32 @@ def register(spark: SparkSession) -> None:
     Its workers run this interpreter, in which zkgroups is installed, unless PYSPARK_PYTHON or spark.pyspark.python says
     otherwise. Other functions of the session are left as they are.
     """
-    context = spark.sparkContext
+    with _active(spark), _interpreter(spark.sparkContext):
+        spark.dataSource.register(ZkgroupsSource)
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Whether there is such a source already, Spark finds out in the active session, and refuses it to any other."""
+    sessions = SparkSession._get_j_spark_session_class(cast(Any, spark.sparkContext._jvm))
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+@contextmanager
+def _interpreter(context: SparkContext) -> Iterator[None]:
+    """What is registered meanwhile runs ours, unless somebody chose another."""
     usual = context.pythonExec
     if not (os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")):
         context.pythonExec = sys.executable
     try:
-        spark.dataSource.register(ZkgroupsSource)
+        yield
     finally:
         context.pythonExec = usual

@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -57,7 +56,7 @@ SCHEMAS: Final[dict[Table, StructType]] = {
             _column("committed_at", TimestampType(), "when it was last written, by the server's clock"),
             _column("created_at", TimestampType(), "when the node was made, by the server's clock"),
             _column("zxid", LongType(), "the transaction that wrote it last"),
-            _column("owner", StringType(), "what the owner node of the partition says; null where there is none"),
+            _column("owner", StringType(), "what its owner node says, the first where there are two; null without one"),
             _RAW,
             _PROBLEM,
             _READ_AT,
@@ -96,10 +95,22 @@ SCHEMAS: Final[dict[Table, StructType]] = {
 }
 
 
-def arrow_schema(table: Table) -> Any:
-    """The same for Arrow, exactly as Spark expects it of what it is given."""
-    return to_arrow_schema(SCHEMAS[table], timezone="UTC")
-
-
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 """What Arrow calls Spark's TIMESTAMP."""
+
+LATEST_MS: Final = 253_402_214_399_999
+"""A day before the end of the year 9999, so that it is a time in every zone. What a clock says beyond that is none."""
+
+_IN_ARROW: Final[dict[type[DataType], Any]] = {
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    TimestampType: TIMESTAMP,
+    MapType: pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
+}
+
+
+def arrow_schema(table: Table) -> Any:
+    """The same for Arrow, exactly as Spark expects it of what it is given."""
+    return pa.schema([pa.field(each.name, _IN_ARROW[type(each.dataType)], each.nullable) for each in SCHEMAS[table]])

@@ -1,0 +1,282 @@
+"""`zkgroups snapshot`: what it prints, how it ends, and that nothing stays behind.
+
+Spark takes long to start, so each run of it shows several things.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from zkgroups.spark import Table
+from zkgroups.testing import Sasl, TcpProxy, ZooKeeperServer
+
+from ..spark.model import Model, assert_complete, assert_is, parquet, plant, spoil
+from ..spark.processes import descendants, program, wait_until_gone
+from .conftest import Zkgroups
+from .running import COMMAND, Ended, Terminal, environment, run
+
+WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"}
+TIMEOUT = 100.0
+SPARK = ("--master", "local[2,4]", "--conf", "spark.ui.enabled=false")
+ALICE = ("--digest-user", "alice")
+
+
+@pytest.fixture
+def model(kazoo: KazooClient) -> Model:
+    return plant(kazoo, ["billing", "shipping"])
+
+
+@pytest.fixture
+def spoiled(kazoo: KazooClient, model: Model) -> Model:
+    """With nodes that only `alice` may read, and some that nobody can."""
+    spoil(model, kazoo)
+    return model
+
+
+def watched(*arguments: Any, hosts: str, **env: str) -> tuple[Ended, str]:
+    """A run of the command, and the command lines of all processes that belonged to it; they are gone with it."""
+    with subprocess.Popen(
+        [COMMAND, "snapshot", *arguments],
+        env=environment({"ZKGROUPS_ZOOKEEPER": hosts} | env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            found, programs = _follow(process)
+            out, err = process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+    wait_until_gone(found, timeout=5.0)
+    return Ended(process.returncode, out, err), programs
+
+
+def _follow(process: subprocess.Popen[str]) -> tuple[set[int], str]:
+    programs: dict[int, str] = {process.pid: program(process.pid)}
+    deadline = time.monotonic() + TIMEOUT
+    while process.poll() is None and time.monotonic() < deadline:
+        programs |= {pid: text for pid in descendants(process.pid) if (text := program(pid))}
+        time.sleep(0.05)
+    return set(programs), "\n".join(programs.values())
+
+
+# Without Spark
+
+
+@pytest.mark.zookeeper
+def test_a_dry_run_says_what_would_be_read_and_needs_no_java(
+    zkgroups: Zkgroups, spoiled: Model, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    before = time.monotonic()
+    ended = zkgroups("snapshot", tmp_path / "data", "--dry-run", "-o", "json", **WITHOUT_JAVA)
+    assert time.monotonic() - before < 10
+    assert (ended.code, ended.err) == (9, "")
+    numbers = {"groups": 3, "topics": 6, "offsets": 23, "owners": 6, "members": 2, "denied": 2}
+    assert ended.json == {"schema": 1, "surveys": [{"zookeeper": zookeeper_hosts} | numbers]}
+    assert not (tmp_path / "data").exists()
+
+    some = ("snapshot", tmp_path, "--dry-run", "--groups", "bil.*", "--topics", "t1", "--cluster", "blue")
+    table = zkgroups(*some, **WITHOUT_JAVA)
+    assert (table.code, table.err) == (0, "")
+    assert [line.split() for line in table.lines] == [
+        ["ZOOKEEPER", "GROUPS", "TOPICS", "OFFSETS", "OWNERS", "MEMBERS", "DENIED"],
+        ["blue", "1", "1", "5", "1", "1", "0"],
+    ]
+    assert zkgroups(*some, "-o", "csv", "--no-headers", **WITHOUT_JAVA).out == "blue,1,1,5,1,1,0\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--groups", "("), "groups is '(', but it is no regular expression"),
+        (("--topics", "*"), "topics is '*', but it is no regular expression"),
+        (("--parallelism", "0"), "--parallelism"),
+        (("--conf", "spark.x"), "'spark.x' is not like KEY=VALUE"),
+        (("--digest-user", "alice"), "the password of 'alice' is missing"),
+        (("more",), "unexpected extra argument"),
+    ],
+    ids=str,
+)
+def test_wrong_usage_is_a_sentence_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    ended = run("snapshot", tmp_path, "-z", "127.0.0.1:1", *arguments, env=WITHOUT_JAVA)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert len(ended.err.splitlines()) <= 2
+
+
+def test_without_a_zookeeper_it_ends_in_seconds_with_exit_code_7_and_starts_no_spark(tmp_path: Path) -> None:
+    before = time.monotonic()
+    ended = run("snapshot", tmp_path / "data", "-z", "127.0.0.1:1", "--timeout", "0.5", env=WITHOUT_JAVA)
+    assert time.monotonic() - before < 10
+    assert (ended.code, ended.out) == (7, "")
+    assert ended.err.startswith("zkgroups: no connection to 127.0.0.1:1 within 0.5 s: ")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.zookeeper
+def test_a_chroot_that_is_not_there_is_exit_code_3(zkgroups: Zkgroups, zookeeper_hosts: str, tmp_path: Path) -> None:
+    ended = zkgroups("snapshot", tmp_path, "-z", f"{zookeeper_hosts}/nowhere", **WITHOUT_JAVA)
+    assert (ended.code, ended.out) == (3, "")
+    assert "/nowhere" in ended.err
+
+
+@pytest.mark.zookeeper
+def test_a_wrong_password_is_exit_code_6(tmp_path: Path) -> None:
+    with ZooKeeperServer(sasl=Sasl({"alice": "sesame"}, enforce=True)) as server:
+        arguments = ("snapshot", tmp_path, "-z", server.address, "--sasl-user", "alice", "--dry-run")
+        wrong = run(*arguments, env={"ZKGROUPS_PASSWORD": "wrong"} | WITHOUT_JAVA)
+        assert (wrong.code, wrong.out) == (6, "")
+        assert run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"} | WITHOUT_JAVA).code == 0
+
+
+@pytest.mark.parametrize("module", ["pyspark", "pyarrow", "py4j"])
+def test_where_spark_is_not_installed_it_says_what_to_type(tmp_path: Path, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module', name='{module}')")
+    ended = run("snapshot", tmp_path, "-z", "127.0.0.1:1", env={"PYTHONPATH": str(tmp_path)})
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == "zkgroups: this needs Spark: pip install 'zkgroups[spark]'\n"
+
+
+@pytest.mark.zookeeper
+@pytest.mark.spark
+@pytest.mark.parametrize("home", ["", "/nowhere"])
+def test_without_java_it_says_which_is_needed(zkgroups: Zkgroups, tmp_path: Path, home: str) -> None:
+    for tool in ("bash", "dirname", "sh"):
+        (tmp_path / tool).symlink_to(f"/bin/{tool}" if Path(f"/bin/{tool}").exists() else f"/usr/bin/{tool}")
+    ended = zkgroups("snapshot", tmp_path / "data", "-q", JAVA_HOME=home, PATH=str(tmp_path))
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("zkgroups: Spark needs Java 17 or newer: ")
+    assert len(ended.err.splitlines()) == 1
+    assert not (tmp_path / "data").exists()
+
+
+# With Spark
+
+
+def with_spark(function: Any) -> Any:
+    for mark in (pytest.mark.zookeeper, pytest.mark.spark, pytest.mark.timeout(2 * TIMEOUT)):
+        function = mark(function)
+    return function
+
+
+@with_spark
+def test_all_of_it_as_json_with_a_password_that_nobody_sees(
+    zookeeper_hosts: str, spoiled: Model, tmp_path: Path
+) -> None:
+    """With the password, nothing is denied; and what Spark logs is shown when asked for."""
+    (tmp_path / "password").write_text("sesame\n")
+    options = ("--cluster", "blue", "--groups", "odd|billing", "--topics", "t.*", "--parallelism", "3", *SPARK)
+    who = (*ALICE, "--password-file", tmp_path / "password")
+    ended, programs = watched(tmp_path / "data", *options, *who, "-v", "-o", "json", hosts=zookeeper_hosts)
+    [taken] = ended.json["snapshots"]
+    assert (ended.code, list(ended.json)) == (0, ["schema", "snapshots"])
+    name = taken.pop("name")
+    assert taken.pop("seconds") > 0
+    numbers = {"groups": 2, "offsets": 13, "owners": 4, "members": 1, "problems": 2, "denied": 0}
+    assert taken == {"destination": f"file:{tmp_path}/data"} | numbers
+    rows = parquet(tmp_path / "data", Table.OFFSETS, name)
+    assert {(row["cluster"], row["group"]) for row in rows} == {("blue", "odd"), ("blue", "billing")}
+    assert "zkgroups: INFO" in ended.err
+    assert "Using Spark's default log4j profile" in ended.err
+    assert "Traceback" not in ended.err
+    assert "pyspark.daemon" in programs
+    assert "spark.ui.enabled=false" in programs
+    assert "sesame" not in ended.err + ended.out + programs
+
+
+@with_spark
+def test_what_may_not_be_read_is_said_and_is_exit_code_9(zookeeper_hosts: str, spoiled: Model, tmp_path: Path) -> None:
+    """And nothing else is said on stderr: no word of Java's."""
+    ended, _ = watched(tmp_path, *SPARK, hosts=zookeeper_hosts)
+    assert ended.code == 9
+    assert ended.err.splitlines() == [
+        f"Starting Spark to write a snapshot of {zookeeper_hosts} to {tmp_path}.",
+        "3 nodes may not be read; the rows that say so have a problem and no raw.",
+    ]
+    header, line = (line.split() for line in ended.lines)
+    assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS DENIED SECONDS DESTINATION"
+    taken = dict(zip(header, line, strict=True))
+    assert {name.lower(): int(taken[name]) for name in header[1:7]} == spoiled.counts()
+    assert taken["DESTINATION"] == f"file:{tmp_path}"
+    assert_is(spoiled, tmp_path, taken["SNAPSHOT"])
+
+
+@with_spark
+def test_quietly_there_is_nothing_on_a_terminal_but_the_data(
+    zookeeper_hosts: str, model: Model, tmp_path: Path
+) -> None:
+    env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_PASSWORD": "sesame"}
+    arguments = ("snapshot", tmp_path, *SPARK, *ALICE, "-q", "-o", "csv", "--no-headers")
+    with Terminal(*arguments, env=env) as terminal:
+        ended = terminal.end()
+    [name] = assert_complete(model, tmp_path)
+    [line] = ended.out.splitlines()
+    numbers = "{groups},{offsets},{owners},{members},{problems},{denied}".format(**model.counts())
+    assert (ended.code, line.startswith(f"{name},{numbers},")) == (0, True)
+
+
+@pytest.fixture
+def slow(zookeeper: Any, zookeeper_hosts: str) -> Iterator[str]:
+    """The same ZooKeeper, far away: there is time to look at what goes on."""
+    with TcpProxy(zookeeper.address) as proxy:
+        proxy.delay(0.1)
+        yield f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+
+
+def wait_for_the_job(process: subprocess.Popen[Any], destination: Path) -> list[int]:
+    """Until tasks write; returns all processes of the run."""
+    deadline = time.monotonic() + TIMEOUT
+    while not list(destination.glob("_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return descendants(process.pid)
+
+
+@with_spark
+def test_ctrl_c_on_a_terminal_with_its_bar_leaves_nothing(slow: str, model: Model, tmp_path: Path) -> None:
+    arguments = ("snapshot", tmp_path, *SPARK, "-z", slow)
+    with Terminal(*arguments) as terminal:
+        for step in ("starting", "owners", "members", "offsets"):
+            terminal.wait_for(step)
+        others = wait_for_the_job(terminal.process, tmp_path)
+        terminal.type("\x03")
+        ended = terminal.end()
+        wait_until_gone(others, timeout=5.0)
+    assert ended.code == 130
+    assert ended.out.endswith("zkgroups: interrupted\n")
+    assert "━" in ended.out
+    assert "Traceback" not in ended.out
+    assert list(tmp_path.glob("*/*")) == []
+
+
+@with_spark
+@pytest.mark.parametrize("everybody", [False, True])
+def test_sigterm_leaves_nothing(slow: str, model: Model, tmp_path: Path, everybody: bool) -> None:
+    """Sent to all processes at once it is the end of Java, too, which then throws away nothing."""
+    command = [COMMAND, "snapshot", tmp_path, *SPARK, "-z", slow]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment(), start_new_session=True, **pipes) as process:
+        try:
+            others = wait_for_the_job(process, tmp_path)
+            if everybody:
+                os.killpg(process.pid, signal.SIGTERM)
+            else:
+                process.terminate()
+            out, err = process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+    wait_until_gone(others, timeout=5.0)
+    assert (process.returncode, out) == (143, "")
+    assert err.splitlines()[1:] == ["zkgroups: terminated"]
+    assert list(tmp_path.glob("table=*/*")) == []
+    assert everybody or list(tmp_path.glob("*/*")) == []

@@ -1,0 +1,129 @@
+"""One Spark for all of these tests, and the tree as other clients write it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from kazoo.client import KazooClient
+from kazoo.exceptions import NodeExistsError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession
+
+from zkgroups.exceptions import MissingDependencyError
+from zkgroups.spark import register
+from zkgroups.testing import missing
+from zkgroups.testing.java import find_java
+
+# How long one example takes beside servers and Spark says nothing.
+settings.register_profile("beside-spark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("beside-spark")
+
+ENVIRONMENT_PASSWORD = "the environment's password"
+"""What Spark's processes find in their environment."""
+
+SETTINGS = {
+    "spark.master": "local[2,4]",  # a task may fail three times
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever needs Spark is marked so, and runs in one process: a second Spark costs more than it saves."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Spark and its workers say."""
+    return tmp_path_factory.mktemp("spark") / "log"
+
+
+@pytest.fixture(scope="session")
+def another_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a `python3` in which zkgroups is not installed."""
+    folder = tmp_path_factory.mktemp("bin")
+    python = folder / "python3"
+    python.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" -S -E "$@"\n')
+    python.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spark(spark_log: Path, another_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark that has two cores and knows zkgroups; the `python3` on its path does not."""
+    try:
+        find_java()
+    except MissingDependencyError as error:
+        missing("spark", str(error))
+    conf = SparkConf().setAll(list(SETTINGS.items()))
+    conf.set("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    with pytest.MonkeyPatch.context() as patch, spark_log.open("w") as log:
+        for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+            patch.delenv(variable, raising=False)
+        patch.setenv("PATH", str(another_python), prepend=":")
+        patch.setenv("ZKGROUPS_PASSWORD", ENVIRONMENT_PASSWORD)
+        context = SparkContext(conf=conf, gateway=launch_gateway(conf, {"stderr": log}))
+    context.setLogLevel("OFF")
+    session = SparkSession(context)
+    register(session)
+    yield session
+    context.stop()
+
+
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def read(spark: SparkSession, zookeeper_hosts: str) -> Read:
+    """A table of this test's ZooKeeper, read by one task unless told otherwise; options as the source has them."""
+
+    def read(table: str = "offsets", *, session: SparkSession = spark, **options: Any) -> DataFrame:
+        given = {"zookeeper": zookeeper_hosts, "parallelism": 1, "table": table} | options
+        return session.read.format("zkgroups").options(**given).load()
+
+    return read
+
+
+@pytest.fixture
+def raw(zookeeper_hosts: str) -> Iterator[Any]:
+    """A plain kazoo client in the chroot of this test: whoever else writes there, and the eye of the test."""
+    with client_of(zookeeper_hosts) as client:
+        yield client
+
+
+@contextmanager
+def client_of(hosts: str) -> Iterator[Any]:
+    """A plain kazoo client for a moment."""
+    client = KazooClient(hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def plant(client: Any, nodes: Mapping[str, bytes], *, ephemeral: bool = False) -> None:
+    """Make nodes below /consumers, and the directories above them."""
+    paths = [f"/consumers/{path}" for path in nodes]
+    above = {path[:end] for path in paths for end in range(len(path)) if path[end] == "/" and end}
+    for made in [client.create_async(path) for path in sorted(above)]:
+        with suppress(NodeExistsError):
+            made.get(timeout=60)
+    for made in [client.create_async(f"/consumers/{p}", data, ephemeral=ephemeral) for p, data in nodes.items()]:
+        made.get(timeout=60)

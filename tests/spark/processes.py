@@ -1,0 +1,50 @@
+"""Processes as Linux shows them: who descends from whom, and who is still there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+
+def descendants(pid: int) -> list[int]:
+    """The children of a process, their children, and so on."""
+    parents = {each: parent for each, (parent, _) in _table().items()}
+    found = [pid]
+    for above in found:
+        found += [each for each, parent in parents.items() if parent == above]
+    return found[1:]
+
+
+def program(pid: int) -> str:
+    """Its command line; empty where it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def sigkill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def wait_until_gone(pids: Iterable[int], *, timeout: float = 30.0) -> None:
+    """Fails with their command lines if some are still there then."""
+    deadline = time.monotonic() + timeout
+    wanted = set(pids)
+    while alive := {pid for pid, (_, state) in _table().items() if pid in wanted and state != "Z"}:
+        assert time.monotonic() < deadline, [program(pid) for pid in alive]
+        time.sleep(0.01)
+
+
+def _table() -> dict[int, tuple[int, str]]:
+    """The parent and the state of every process."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            found[int(stat.parent.name)] = (int(parent), state)
+    return found

@@ -1,0 +1,248 @@
+"""SIGKILL to everybody who takes part in a snapshot, at moments spread over the whole of it.
+
+At no moment is half a snapshot there: neither for our reader, nor for somebody who lists folders. And the next run
+succeeds. A dozen kills are part of every run of the tests; `make soak` does as many as one likes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from zkgroups.exceptions import ZkgroupsException
+from zkgroups.spark import SourceOptions, snapshot, snapshots
+from zkgroups.testing import ZooKeeperServer
+
+from ..cli.running import COMMAND, environment
+from .model import Model, assert_complete, assert_is, plant
+from .processes import descendants, program, sigkill, wait_until_gone
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+SEED = int(os.environ.get("ZKGROUPS_KILLS_SEED", "20260131"))
+"""What the moments follow from; of `make soak` it is the time, unless it is given."""
+SOAK = int(os.environ.get("ZKGROUPS_SOAK_KILLS", "120"))
+"""How many kills `make soak` does."""
+
+PHASES = (
+    "_unfinished/*",
+    "_unfinished/*/table=owners/_temporary",
+    "_unfinished/*/table=owners/*.parquet",
+    "_unfinished/*/table=members/_temporary",
+    "_unfinished/*/table=members/*.parquet",
+    "_unfinished/*/table=offsets/_temporary",
+    "_unfinished/*/table=offsets/_temporary/0/task_*",
+    "_unfinished/*/table=offsets/*.parquet",
+    "table=owners/*",
+    "table=members/*",
+    "table=offsets/*",
+    "table=offsets/*/_SUCCESS",
+)
+"""What appears one after the other."""
+
+CALLS = range(3, 15)
+"""Before how many calls to the file system it dies: from when all is written until all is done."""
+
+DRIVER = """
+import os, signal, sys
+from zkgroups.spark import layout, snapshot
+from zkgroups.spark.session import own_session
+
+class Fatal:
+    def __init__(self, files):
+        self.files, self.left = files, int(sys.argv[1])
+
+    def __getattr__(self, name):
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return getattr(self.files, name)
+
+def begin(self, *args, usual=layout.Layout.__init__):
+    usual(self, *args)
+    self._files = Fatal(self._files)
+
+layout.Layout.__init__ = begin
+with own_session(master="local[2,4]") as spark:
+    snapshot(spark, sys.argv[2], os.environ["ZKGROUPS_ZOOKEEPER"])
+"""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Who is killed, and when: `at` is a share of the run's time, what has appeared, or the number of a call."""
+
+    victim: str
+    at: float | str | int
+
+    def __str__(self) -> str:
+        return f"{self.victim} at {self.at if isinstance(self.at, str | int) else f'{self.at:.2f}'}"
+
+
+def kills(seed: int, count: int) -> list[Kill]:
+    """Spread over victims and phases; of two with the same victim one is early and the other late."""
+    rng = random.Random(seed)
+    kinds = ["worker", "server", "driver", "worker", "java", "server", "driver itself", "worker"]
+    victims = [kinds[number % len(kinds)] for number in range(count)]
+    drawn = []
+    for victim in dict.fromkeys(victims):
+        number = victims.count(victim)
+        shares = [(place + rng.random()) / number for place in range(number)]
+        rng.shuffle(shares)
+        drawn += [Kill(victim, _moment(victim, share)) for share in shares]
+    return drawn
+
+
+def _moment(victim: str, share: float) -> float | str | int:
+    if victim == "driver itself":
+        return CALLS[int(share * len(CALLS))]
+    return PHASES[int(share * len(PHASES))] if victim in {"driver", "java"} else share
+
+
+class Scene:
+    """A server with groups in it, and a Spark that is warm."""
+
+    def __init__(self, spark: SparkSession, server: ZooKeeperServer, model: Model) -> None:
+        self.spark = spark
+        self.server = server
+        self.model = model
+        self.rng = random.Random(SEED)
+        self.source = SourceOptions(zookeeper=server.address, timeout=2.0)
+        self.java: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+
+    def take(self, destination: Path) -> float:
+        """A snapshot that must succeed, and how long it took."""
+        began = time.monotonic()
+        taken = snapshot(self.spark, str(destination), SourceOptions(zookeeper=self.server.address))
+        assert_is(self.model, destination, taken.name)
+        assert self.model.counts().items() <= asdict(taken).items()
+        return time.monotonic() - began
+
+    def play(self, kill: Kill, destination: Path, duration: float) -> None:
+        """One kill, and what must be so afterwards."""
+        if kill.victim in {"worker", "server"}:
+            self._in_this_process(kill, destination, duration)
+        else:
+            self._in_another(kill, destination)
+        names = assert_complete(self.model, destination)
+        assert set(snapshots(self.spark, str(destination))) <= set(names)
+        self.take(destination)
+        assert len(snapshots(self.spark, str(destination))) <= len(assert_complete(self.model, destination))
+
+    # In a thread of this process
+
+    def _in_this_process(self, kill: Kill, destination: Path, duration: float) -> None:
+        over = threading.Event()
+        strike = self.server.kill if kill.victim == "server" else partial(self._kill_worker, over)
+        killer = threading.Thread(target=_later, args=(float(kill.at) * duration, over, strike))
+        killer.start()
+        try:
+            taken = snapshot(self.spark, str(destination), self.source)
+            assert self.model.counts().items() <= asdict(taken).items()
+        except ZkgroupsException:
+            assert assert_complete(self.model, destination) == []
+            assert list(destination.glob("*/*")) == []
+        finally:
+            over.set()
+            killer.join()
+            self.server.start()
+
+    def _kill_worker(self, over: threading.Event) -> None:
+        """One of those that read, or plan, or fork the others: the first that is there."""
+        while not over.is_set():
+            if found := [pid for pid in descendants(self.java) if "pyspark" in program(pid)]:
+                sigkill(self.rng.choice(found))
+                return
+
+    # In processes of its own
+
+    def _in_another(self, kill: Kill, destination: Path) -> None:
+        if kill.victim == "driver itself":
+            command = [sys.executable, "-c", DRIVER, str(kill.at), str(destination)]
+        else:
+            command = [COMMAND, "snapshot", str(destination), "--master", "local[2,4]"]
+        env = environment({"ZKGROUPS_ZOOKEEPER": self.server.address})
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                others = self._watch(process, kill, destination)
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+        if kill.victim == "java" and process.returncode:
+            assert (process.returncode, out) == (1, "")
+            assert "Traceback" not in err
+        assert_complete(self.model, destination)  # Java may still be at work
+        wait_until_gone(others)
+
+    def _watch(self, process: subprocess.Popen[str], moment: Kill, destination: Path) -> set[int]:
+        """Strike when the moment has come; returns the processes that should end with this one."""
+        seen: set[int] = set()
+        struck = moment.victim == "driver itself"
+        looked = 0.0
+        while process.poll() is None:
+            if not struck and next(destination.glob(str(moment.at)), None) is not None:
+                java = [pid for pid in seen if "SparkSubmit" in program(pid)]
+                for pid in [process.pid] if moment.victim == "driver" else java:
+                    sigkill(pid)
+                struck = True
+            elif time.monotonic() - looked > 0.2:
+                seen |= set(descendants(process.pid))
+                looked = time.monotonic()
+            time.sleep(0.0005)
+        return seen
+
+
+def _later(seconds: float, over: threading.Event, act: Callable[[], object]) -> None:
+    if not over.wait(seconds):
+        act()
+
+
+@pytest.fixture(scope="module")
+def scene(spark: SparkSession) -> Iterator[Scene]:
+    # Sessions last through a restart, and a client that comes too early is not left waiting: see ZooKeeperServer.
+    with ZooKeeperServer(tick_time=2.0) as server:
+        client = KazooClient(",".join([server.address] * 10), timeout=40.0)
+        client.start()
+        yield Scene(spark, server, plant(client, [f"group-{number}" for number in range(40)], partitions=25))
+        client.stop()
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def duration(scene: Scene, tmp_path_factory: Any) -> float:
+    """How long a snapshot takes, when all is warm."""
+    return min(scene.take(tmp_path_factory.mktemp("warm")) for _ in range(2))
+
+
+@pytest.mark.parametrize("kill", kills(SEED, 12), ids=str)
+def test_whoever_is_killed_no_half_snapshot_is_seen_and_the_next_run_succeeds(
+    scene: Scene, duration: float, tmp_path: Path, kill: Kill
+) -> None:
+    print(f"ZKGROUPS_KILLS_SEED={SEED}")
+    scene.play(kill, tmp_path, duration)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_soak(scene: Scene, duration: float, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same, many times."""
+    seed = int(os.environ.get("ZKGROUPS_KILLS_SEED", time.time_ns() % 1_000_000))
+    print(f"\nZKGROUPS_KILLS_SEED={seed} ZKGROUPS_SOAK_KILLS={SOAK}")
+    drawn = kills(seed, SOAK)
+    random.Random(seed).shuffle(drawn)
+    for number, kill in enumerate(drawn):
+        print(f"{number + 1}/{SOAK} {kill}", flush=True)
+        scene.play(kill, tmp_path_factory.mktemp("soak"), duration)

@@ -1,0 +1,41 @@
+"""A Spark of our own: it comes and goes, and leaves neither a process nor a signal handler behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+TWICE = """
+import os, signal
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from zkgroups.exceptions import SparkJobError
+from zkgroups.spark.session import own_session
+from tests.spark.processes import descendants
+
+def handler(*_): pass
+signal.signal(signal.SIGINT, handler)
+
+for settings in ({}, {"spark.task.cpus": "x"}, {"spark.app.name": "again"}):
+    try:
+        with own_session(settings, master="local[1]") as spark:
+            assert signal.getsignal(signal.SIGINT) is handler
+            print(spark.sparkContext.appName, spark.range(3).count(), len(descendants(os.getpid())))
+    except SparkJobError as error:
+        print(error)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert descendants(os.getpid()) == []
+    assert SparkSession.getActiveSession() is SparkContext._active_spark_context is None
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_it_can_be_started_again_in_one_process_also_after_it_did_not_start() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", TWICE], capture_output=True, text=True, timeout=230)
+    first, wrong, second = done.stdout.splitlines()
+    assert (first, second, done.returncode) == ("zkgroups 3 1", "again 3 1", 0), done.stderr
+    assert wrong.startswith("Spark did not start: ")
+    assert "spark.task.cpus" in wrong

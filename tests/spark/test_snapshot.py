@@ -1,0 +1,457 @@
+"""Snapshots: what is in the files, when they are there, and what becomes of those that were not finished."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from zkgroups.exceptions import (
+    InvalidOptionError,
+    NotFoundError,
+    SparkJobError,
+    UnavailableError,
+)
+from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot, snapshots, survey
+from zkgroups.spark.layout import ABANDONED_AFTER, IN_ORDER, Layout, snapshot_name
+from zkgroups.testing import TcpProxy, ZooKeeperServer
+
+from .model import Model, assert_complete, assert_is, files, parquet, plant, spoil
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER - timedelta(hours=1))
+NOT_SO_LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER + timedelta(hours=1))
+
+
+@pytest.fixture
+def kazoo(zookeeper_hosts: str) -> Iterator[Any]:
+    client = KazooClient(zookeeper_hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def model(kazoo: Any) -> Model:
+    return plant(kazoo, ["billing", "shipping"])
+
+
+def left(destination: Path) -> list[str]:
+    """The folders that are there, and what is in that of the unfinished."""
+    return sorted(str(path.relative_to(destination)) for path in destination.glob("*/*"))
+
+
+# What is in it
+
+
+def test_a_snapshot_is_what_the_tree_holds(
+    spark: SparkSession, zookeeper_hosts: str, kazoo: Any, tmp_path: Path
+) -> None:
+    """With nodes that cannot be read, and nodes that may not be."""
+    model = plant(kazoo, ["billing", "shipping", "зака зы"])
+    spoil(model, kazoo)
+    heard: list[tuple[str, threading.Thread]] = []
+    source = SourceOptions(zookeeper=zookeeper_hosts, cluster="blue", parallelism=3)
+    before = datetime.now(UTC)
+    taken = snapshot(spark, str(tmp_path), source, told=lambda step: heard.append((step, threading.current_thread())))
+    after = datetime.now(UTC)
+    assert_is(model, tmp_path, taken.name)
+    assert model.counts().items() <= asdict(taken).items()
+    assert model.counts()["denied"] == 3
+    assert (taken.destination, len(left(tmp_path))) == (f"file:{tmp_path}", 3)
+    assert heard == [(step, threading.current_thread()) for step in (*map(str, IN_ORDER), "moving into place")]
+    for table in Table:
+        rows = parquet(tmp_path, table, taken.name)
+        assert {row["cluster"] for row in rows} == {"blue"}
+        assert all(before <= row["read_at"] <= after for row in rows)
+    owners, members = len(model.rows[Table.OWNERS]), len(model.rows[Table.MEMBERS])
+    # Of the hidden topic and the hidden instances only the names are not known.
+    assert survey(source) == Survey(4, 7 + 1, len(model.rows[Table.OFFSETS]) - 1, owners, members - 1, 2)
+
+
+def test_only_the_groups_and_topics_asked_for_are_in_it(
+    spark: SparkSession, zookeeper_hosts: str, kazoo: Any, tmp_path: Path
+) -> None:
+    model = plant(kazoo, ["billing", "bill", "shipping"])
+    taken = snapshot(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, groups="bil.*", topics="t1"))
+    for table, rows in model.rows.items():
+        model.rows[table] = [row for row in rows if row["group"] != "shipping" and row.get("topic", "t1") == "t1"]
+    assert_is(model, tmp_path, taken.name)
+    assert taken.groups == 2
+
+
+def test_of_no_groups_there_is_a_snapshot_with_the_columns(
+    spark: SparkSession, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    taken = snapshot(spark, str(tmp_path), zookeeper_hosts)
+    assert Model().counts().items() <= asdict(taken).items()
+    for table in Table:
+        assert read_snapshot(spark, str(tmp_path), table=table).count() == 0
+        assert "read_at" in pq.ParquetFile(files(tmp_path, table, taken.name)[0]).schema.names
+
+
+def test_times_are_microseconds_of_utc_for_everybody_who_reads_the_files(
+    spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
+) -> None:
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    try:
+        taken = snapshot(spark, str(tmp_path), zookeeper_hosts)
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    schema = pq.ParquetFile(files(tmp_path, Table.OFFSETS, taken.name)[0]).schema
+    kinds = {schema.column(at).name: schema.column(at) for at in range(len(schema))}
+    assert {name: column.physical_type for name, column in kinds.items()} == {
+        **dict.fromkeys(("cluster", "group", "topic", "owner", "raw", "problem"), "BYTE_ARRAY"),
+        **dict.fromkeys(("partition", "commit_count"), "INT32"),
+        **dict.fromkeys(("offset", "zxid", "committed_at", "created_at", "read_at"), "INT64"),
+    }
+    for name in ("committed_at", "created_at", "read_at"):
+        assert "isAdjustedToUTC=true, timeUnit=microseconds" in str(kinds[name].logical_type)
+    assert kinds["group"].logical_type.type == "STRING"
+
+
+# When it is there
+
+
+def test_a_second_stands_beside_the_first_and_each_can_be_read(
+    spark: SparkSession, zookeeper_hosts: str, kazoo: Any, model: Model, tmp_path: Path
+) -> None:
+    destination = str(tmp_path)
+    assert snapshots(spark, destination) == []
+    with pytest.raises(NotFoundError, match=f"there is no snapshot in file:{tmp_path}$"):
+        read_snapshot(spark, destination)
+    first = snapshot(spark, destination, zookeeper_hosts)
+    kazoo.set("/consumers/billing/offsets/t0/1", b"99")
+    second = snapshot(spark, destination, zookeeper_hosts)
+    assert_is(model, tmp_path, first.name)
+    assert snapshots(spark, destination) == [first.name, second.name]
+    _is_as_hive_has_it(spark, tmp_path, [first.name, second.name])
+
+    def offset(name: str | None = None) -> int:
+        rows = read_snapshot(spark, destination, name).where("`group` = 'billing' and topic = 't0' and partition = 1")
+        return int(rows.collect()[0].offset)
+
+    assert (offset(first.name), offset(second.name), offset()) == (7, 99, 99)
+    assert read_snapshot(spark, destination, table="members").count() == 2
+    assert read_snapshot(spark, destination, first.name, table=Table.OWNERS).count() == 4
+
+    (tmp_path / "table=offsets" / f"snapshot={second.name}" / "_SUCCESS").unlink()
+    assert snapshots(spark, destination) == [first.name]
+    assert offset() == 7
+    for name in (second.name, NOT_SO_LONG_AGO, "yesterday", "", "../x", "a:b"):
+        with pytest.raises(NotFoundError, match="there is no snapshot"):
+            read_snapshot(spark, destination, name)
+    with pytest.raises(InvalidOptionError, match="it must be one of offsets, owners, members"):
+        read_snapshot(spark, destination, table="groups")
+
+
+def _is_as_hive_has_it(spark: SparkSession, destination: Path, names: list[str]) -> None:
+    """Other programs find the snapshots as partitions, and their names as text."""
+    offsets = destination / "table=offsets"
+    frame = spark.read.parquet(str(offsets))
+    assert dict(frame.dtypes)["snapshot"] == "string"
+    assert sorted(row.snapshot for row in frame.select("snapshot").distinct().collect()) == names
+    table = ds.dataset(offsets, partitioning="hive").to_table()
+    assert str(table.schema.field("snapshot").type) in {"string", "dictionary<values=string, indices=int32, ordered=0>"}
+    assert sorted(set(table["snapshot"].to_pylist())) == names
+
+
+def test_a_destination_may_have_a_space_and_letters_of_all_kinds(
+    spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
+) -> None:
+    odd = tmp_path / "a b=ü%20+c[1]{x}*"
+    taken = snapshot(spark, str(odd), zookeeper_hosts)
+    assert_is(model, odd, taken.name)
+    assert read_snapshot(spark, str(odd)).count() == len(model.rows[Table.OFFSETS])
+
+
+# The caller's session
+
+
+def test_the_session_of_the_caller_is_as_before(
+    spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
+) -> None:
+    callers = spark.newSession()
+    other = spark.newSession()
+    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(other._jsparkSession)
+    context = spark.sparkContext
+    context.setJobGroup("mine", "my jobs")
+    callers.range(3).createOrReplaceTempView("numbers")
+
+    def seen() -> dict[str, Any]:
+        active = SparkSession.getActiveSession()
+        assert active is not None
+        return {
+            "settings": dict(callers.conf.getAll),
+            "views": [table.name for table in callers.catalog.listTables()],
+            "sources": callers._jsparkSession.sessionState().dataSourceManager().dataSourceExists("zkgroups"),
+            "active": active._jsparkSession.sessionUUID(),
+            "group": context.getLocalProperty("spark.jobGroup.id"),
+            "tags": context.getJobTags(),
+            "python": context.pythonExec,
+            "ctrl-c": signal.getsignal(signal.SIGINT),
+        }
+
+    try:
+        before = seen()
+        snapshot(callers, str(tmp_path), zookeeper_hosts)
+        assert seen() == before
+        assert context.statusTracker().getJobIdsForGroup("mine"), "the jobs are in the group of the caller"
+    finally:
+        context._jsc.clearJobGroup()
+
+
+# What fails leaves nothing
+
+
+@pytest.mark.parametrize("how", ["cut", "stopped"])
+def test_when_zookeeper_goes_away_in_mid_run_it_is_an_error_of_ours_and_nothing_is_left(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    with ZooKeeperServer() as server, TcpProxy(server.address) as proxy:
+        client = KazooClient(server.address)
+        client.start()
+        plant(client, ["billing"])
+
+        def told(step: str) -> None:
+            if step != "offsets":
+                return
+            if how == "stopped":
+                server.stop()
+            else:
+                proxy.refuse()
+                proxy.cut()
+
+        with pytest.raises(UnavailableError, match=proxy.address):
+            snapshot(spark, str(tmp_path), SourceOptions(zookeeper=proxy.address, timeout=1.0), told=told)
+        assert left(tmp_path) == []
+        server.start()
+        proxy.heal()
+        proxy.accept()
+        taken = snapshot(spark, str(tmp_path), proxy.address)
+        client.stop()
+        client.close()
+        assert taken.groups == 1
+
+
+def test_without_zookeeper_nothing_is_begun(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError):
+        snapshot(spark, str(tmp_path), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("destination", ["/proc/zkgroups", "{}/file", "{}/file/below", "", "no-such-scheme://x/y"])
+def test_a_destination_that_cannot_be_written_to_is_a_sentence(
+    spark: SparkSession, zookeeper_hosts: str, tmp_path: Path, destination: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SparkJobError) as caught:
+        snapshot(spark, destination.format(tmp_path), zookeeper_hosts)
+    assert "cannot be" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert left(tmp_path) == []
+
+
+def test_what_was_moved_is_taken_back_when_a_later_table_cannot_be(
+    spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "table=offsets").write_text("mine")
+    with pytest.raises(SparkJobError, match="could not be moved into"):
+        snapshot(spark, str(tmp_path), zookeeper_hosts)
+    assert left(tmp_path) == []
+    (tmp_path / "table=offsets").unlink()
+    taken = snapshot(spark, str(tmp_path), zookeeper_hosts)
+    assert assert_complete(model, tmp_path) == [taken.name]
+
+
+class Stop(BaseException):
+    """Raised by a signal handler, as the command does on SIGTERM."""
+
+
+@pytest.mark.parametrize("stop", [Stop, KeyboardInterrupt])
+def test_a_signal_in_the_midst_of_a_job_ends_it_and_leaves_nothing(
+    spark: SparkSession, zookeeper: Any, zookeeper_hosts: str, model: Model, tmp_path: Path, stop: type[BaseException]
+) -> None:
+    """And the session answers the next question with the answer to that question."""
+
+    def handle(_signal: int, _frame: Any) -> None:
+        raise stop
+
+    context = spark.sparkContext
+    usual = signal.signal(signal.SIGUSR1, handle)
+    with TcpProxy(zookeeper.address) as proxy:
+
+        def told(step: str) -> None:
+            if step == "offsets":
+                proxy.delay(0.2)
+                threading.Thread(target=signal_when_tasks_run, daemon=True).start()
+
+        def signal_when_tasks_run() -> None:
+            while not list(tmp_path.glob("_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet")):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        source = SourceOptions(zookeeper=f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=60.0)
+        try:
+            with pytest.raises(stop):
+                snapshot(spark, str(tmp_path), source, told=told)
+        finally:
+            signal.signal(signal.SIGUSR1, usual)
+    assert left(tmp_path) == []
+    assert spark.range(7).count() == 7
+    assert list(context.statusTracker().getActiveJobsIds()) == []
+    assert left(tmp_path) == []
+
+
+def test_whoever_listens_may_stop_it(spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path) -> None:
+    def told(step: str) -> None:
+        if step == "members":
+            raise Stop
+
+    with pytest.raises(Stop):
+        snapshot(spark, str(tmp_path), zookeeper_hosts, told=told)
+    assert left(tmp_path) == []
+
+
+# Who died, and who came first
+
+
+@pytest.fixture
+def layout(spark: SparkSession, tmp_path: Path) -> Layout:
+    return Layout(spark, str(tmp_path))
+
+
+def written(layout: Layout, destination: Path, name: str) -> Any:
+    """A snapshot that has been written, and not yet moved."""
+    unfinished = layout.begin(name)
+    for table in IN_ORDER:
+        folder = Path(unfinished.table(table).removeprefix("file:"))
+        folder.mkdir()
+        (folder / "part-0.parquet").write_text(name)
+    return unfinished
+
+
+@pytest.mark.parametrize("moved", range(len(IN_ORDER) + 1))
+def test_who_dies_while_moving_leaves_nothing_that_counts_and_a_week_later_nothing_at_all(
+    spark: SparkSession, layout: Layout, tmp_path: Path, moved: int
+) -> None:
+    for name in (LONG_AGO, NOT_SO_LONG_AGO):
+        unfinished = written(layout, tmp_path, name)
+        for table in IN_ORDER[:moved]:
+            unfinished._move(table)
+    assert layout.snapshots() == []
+    assert layout.newest() is None
+    assert not layout.has(LONG_AGO)
+    names = sorted({path.name for path in tmp_path.glob("table=*/*")})
+    assert names == ([f"snapshot={LONG_AGO}", f"snapshot={NOT_SO_LONG_AGO}"] if moved else [])
+    layout.begin(snapshot_name(datetime.now(UTC))).discard()
+    assert {path.name for path in tmp_path.glob("table=*/*")} <= {f"snapshot={NOT_SO_LONG_AGO}"}
+    assert [path.name.partition("-")[0] for path in tmp_path.glob("_unfinished/*")] == [NOT_SO_LONG_AGO]
+
+
+def test_what_is_finished_or_not_ours_is_never_thrown_away(layout: Layout, tmp_path: Path) -> None:
+    finished = written(layout, tmp_path, LONG_AGO)
+    finished.finish()
+    others = [
+        f"_unfinished/{LONG_AGO}",
+        f"_unfinished/{LONG_AGO}-x",
+        f"_unfinished/{LONG_AGO}-0123456g",
+        "_unfinished/20209999T000000.000Z-01234567",
+        "_unfinished/mine",
+        f"snapshot={LONG_AGO}",
+        f"table=others/snapshot={LONG_AGO}",
+        "table=offsets/snapshot=20200101T000000.000Z",
+        "table=owners/mine",
+    ]
+    for name in (*others, f"_unfinished/{LONG_AGO}-01234567"):  # whose snapshot is finished, but for throwing this away
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").write_text("mine")
+    layout.begin(snapshot_name(datetime.now(UTC))).discard()
+    assert all((tmp_path / name / "file").read_text() == "mine" for name in others)
+    assert not (tmp_path / f"_unfinished/{LONG_AGO}-01234567").exists()
+    assert layout.snapshots() == [LONG_AGO]
+    assert all((tmp_path / f"table={table}/snapshot={LONG_AGO}/part-0.parquet").exists() for table in Table)
+
+
+def test_who_has_the_same_name_in_the_same_millisecond_comes_second_and_harms_nobody(
+    layout: Layout, tmp_path: Path
+) -> None:
+    first, second = (written(layout, tmp_path, NOT_SO_LONG_AGO) for _ in range(2))
+    first.finish()
+    with pytest.raises(SparkJobError, match="is there already"):
+        second.finish()
+    second.discard()
+    assert layout.snapshots() == [NOT_SO_LONG_AGO]
+    assert len(list(tmp_path.glob("table=*/*/*.parquet"))) == 3
+    assert list(tmp_path.glob("_unfinished/*")) == []
+
+
+def test_two_at_once_in_one_destination_both_succeed(
+    spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: snapshot(spark, str(tmp_path), zookeeper_hosts), range(2)))
+    assert assert_complete(model, tmp_path) == snapshots(spark, str(tmp_path)) == sorted(each.name for each in both)
+    assert len({each.name for each in both}) == 2
+    assert list(tmp_path.glob("_unfinished/*")) == []
+
+
+# A file system that says no, as HDFS does
+
+RELUCTANT = """
+public class Reluctant extends org.apache.hadoop.fs.RawLocalFileSystem {
+  public static int renames = 0;
+  public static int makes = 0;
+  public java.net.URI getUri() { return java.net.URI.create("reluctant:///"); }
+  public String getScheme() { return "reluctant"; }
+  public boolean rename(org.apache.hadoop.fs.Path from, org.apache.hadoop.fs.Path to) throws java.io.IOException {
+    boolean ours = to.getName().startsWith("snapshot=");
+    return (!ours || --renames >= 0) && super.rename(from, to);
+  }
+}
+"""
+
+
+@pytest.fixture
+def reluctant(spark: SparkSession) -> Any:
+    """A file system that refuses to rename after so many times, and like HDFS only says so."""
+    jvm: Any = spark._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(RELUCTANT)
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    usual = conf.getClassLoader()
+    conf.setClassLoader(compiler.getClassLoader())
+    conf.set("fs.reluctant.impl", "Reluctant")
+    yield compiler.getClassLoader().loadClass("Reluctant").getField("renames")
+    conf.unset("fs.reluctant.impl")
+    conf.setClassLoader(usual)
+
+
+def test_a_file_system_that_does_not_rename_is_an_error_and_nothing_is_left(
+    spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path, reluctant: Any
+) -> None:
+    destination = f"reluctant://{tmp_path}"
+    for allowed in range(3):
+        reluctant.setInt(None, allowed)
+        with pytest.raises(SparkJobError, match=r"could not be moved into .* was not renamed to"):
+            snapshot(spark, destination, zookeeper_hosts)
+        assert left(tmp_path) == []
+        assert snapshots(spark, destination) == []
+    reluctant.setInt(None, 3)
+    taken = snapshot(spark, destination, zookeeper_hosts)
+    assert assert_complete(model, tmp_path) == snapshots(spark, destination) == [taken.name]
