@@ -48,10 +48,13 @@ ROWS = 10_000
 OLD = ("3.4.14", "3.5.10")
 
 ITERATE = """
-import resource, sys
+import re, sys
+from pathlib import Path
 from zkgroups import Registry
 with Registry.connect(sys.argv[1]) as registry:
-    print(sum(1 for _ in registry.offsets()), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    count = sum(1 for _ in registry.offsets())
+# not ru_maxrss, which begins at what the parent had
+print(count, int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024)
 """
 
 Level = list[tuple[str, Sequence[str]]]
@@ -71,14 +74,15 @@ def bare(hosts: str) -> int:
     """The same listing of groups, topics and partitions, the same columns."""
     client = BareClient(hosts)
     [(_, groups)] = _below(client, [("", ["consumers"])])
-    topics = _below(client, [(f"/consumers/{group}", ["offsets"]) for group in groups])
+    # One level after the other: the answers come in the order of the questions, to whichever level these belong.
+    topics = list(_below(client, [(f"/consumers/{group}", ["offsets"]) for group in groups]))
     partitions = list(_below(client, topics))
     answers = client.read_many(_questions(Kind.NODE, partitions))
     rows = 0
     while some := list(islice(answers, ROWS // TOGETHER)):
         asked = [part for parts, _ in some for part in parts]
-        numbers = [offset_columns([answer]) for _, answer in some]
-        rows += len(_names(asked)[0]) if all(numbers) else 0
+        numbers = offset_columns([answer for _, answer in some])
+        rows += len(_names(asked)[0]) if numbers is not None else 0
     client.close()
     return rows
 

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from zkgroups.exceptions import ZkgroupsException
 from zkgroups.spark import SourceOptions, snapshot, snapshots
+from zkgroups.spark.layout import IN_ORDER
 from zkgroups.testing import ZooKeeperServer
 
 from ..cli.running import COMMAND, environment
@@ -32,23 +33,16 @@ from .processes import descendants, program, sigkill, wait_until_gone
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
-SEED = int(os.environ.get("ZKGROUPS_KILLS_SEED", "20260131"))
+SEED = int(os.environ.get("ZKGROUPS_KILLS_SEED", "1"))
 """What the moments follow from; of `make soak` it is the time, unless it is given."""
 SOAK = int(os.environ.get("ZKGROUPS_SOAK_KILLS", "120"))
 """How many kills `make soak` does."""
 
+WRITING = ("**/table={}/**/_temporary", "**/table={}/**/*.parquet", "**/table={}/**/task_*")
 PHASES = (
     "_unfinished/*",
-    "_unfinished/*/table=owners/_temporary",
-    "_unfinished/*/table=owners/*.parquet",
-    "_unfinished/*/table=members/_temporary",
-    "_unfinished/*/table=members/*.parquet",
-    "_unfinished/*/table=offsets/_temporary",
-    "_unfinished/*/table=offsets/_temporary/0/task_*",
-    "_unfinished/*/table=offsets/*.parquet",
-    "table=owners/*",
-    "table=members/*",
-    "table=offsets/*",
+    *(pattern.format(table) for table in IN_ORDER for pattern in WRITING),
+    *(f"table={table}/*" for table in IN_ORDER),
     "table=offsets/*/_SUCCESS",
 )
 """What appears one after the other."""
@@ -95,7 +89,7 @@ class Kill:
 def kills(seed: int, count: int) -> list[Kill]:
     """Spread over victims and phases; of two with the same victim one is early and the other late."""
     rng = random.Random(seed)
-    kinds = ["worker", "server", "driver", "worker", "java", "server", "driver itself", "worker"]
+    kinds = ["worker", "server", "driver", "java", "worker", "server", "driver itself"]
     victims = [kinds[number % len(kinds)] for number in range(count)]
     drawn = []
     for victim in dict.fromkeys(victims):

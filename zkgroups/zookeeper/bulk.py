@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kazoo.exceptions import (
     EXCEPTIONS,
@@ -60,8 +59,7 @@ from .session import PIPELINE, Session
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True)
-class Siblings(Generic[K]):
+class Siblings(NamedTuple, Generic[K]):
     """Nodes below one directory that are to be read, and what the reader knows them by; none are passed on as such."""
 
     key: K

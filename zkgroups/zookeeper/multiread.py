@@ -138,7 +138,12 @@ def encoded(names: tuple[str, ...]) -> tuple[bytes, ...]:
 def operations_bytes(directory: bytes, names: Sequence[bytes]) -> int:
     """How long `operations` will be."""
     fixed = _OPERATION.size + _INT.size + len(directory) + 1 + len(_NO_WATCH)
-    return fixed * len(names) + sum(map(len, names))
+    return fixed * len(names) + _length(tuple(names))
+
+
+@lru_cache(maxsize=256)
+def _length(names: tuple[bytes, ...]) -> int:
+    return sum(map(len, names))
 
 
 def answered(kind: Kind, body: bytes) -> bytes:

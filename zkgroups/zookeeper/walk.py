@@ -8,9 +8,8 @@ its place in the stream, with no names but a `hidden` that says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ..core.codec import decode_owned_topic
 from ..core.model import DeniedNode
@@ -21,8 +20,7 @@ from .multiread import Kind
 from .node import Node
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A directory in one part of a group; `topic` is the name it has there, empty for the part itself."""
 
     group: str
@@ -74,33 +72,33 @@ def nodes(blocks: Iterable[Block[Place]]) -> Iterator[tuple[Place, str, Node | D
                     yield place, name, node
 
 
-def _topics(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted) -> Iterator[Siblings[Place]]:
-    """The directories of topics; two forms of one topic come together."""
-    asked = (Siblings(group, join(CONSUMERS, group), [part]) for group in groups)
-    for siblings, _part, topics in below(handle, asked):
-        group, directory = siblings.key, siblings.path(part)
-        if isinstance(topics, DeniedNode):
-            if wanted(group, ""):
-                yield Siblings(Place(group, part, "", topics), directory, ())
-            continue
-        known_as = decode_owned_topic if part is Part.OWNERS else str
-        for topic, name in sorted((known_as(name), name) for name in topics or ()):
-            if wanted(group, topic):
-                yield Siblings(Place(group, part, name), directory, (name,))
-
-
 def partitions(
     handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted = everything
 ) -> Iterator[Siblings[Place]]:
     """The names of all partitions in one part of the groups, those of each topic in their order."""
     for siblings, topic, names in below(handle, _topics(handle, groups, part, wanted)):
-        place = siblings.key
+        place = siblings.key._replace(topic=topic)
         if place.hidden is not None:
             yield siblings
         elif isinstance(names, DeniedNode):
-            yield Siblings(replace(place, hidden=names), siblings.path(topic), ())
+            yield Siblings(place._replace(hidden=names), siblings.path(topic), ())
         elif names:
             yield Siblings(place, siblings.path(topic), in_order(names))
+
+
+def _topics(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted) -> Iterator[Siblings[Place]]:
+    """The directories of topics, those of a group together; two forms of one topic stand side by side."""
+    known_as = decode_owned_topic if part is Part.OWNERS else str
+    asked = (Siblings(group, join(CONSUMERS, group), [part]) for group in groups)
+    for siblings, _part, topics in below(handle, asked):
+        group, directory = siblings.key, siblings.path(part)
+        if isinstance(topics, DeniedNode):
+            if wanted(group, ""):
+                yield Siblings(Place(group, part, hidden=topics), directory, ())
+            continue
+        known = sorted((known_as(name), name) for name in topics or ())
+        if names := [name for topic, name in known if wanted(group, topic)]:
+            yield Siblings(Place(group, part), directory, names)
 
 
 def in_order(names: Sequence[str]) -> tuple[str, ...]:
