@@ -19,13 +19,13 @@ from kazoo.client import KazooClient
 from zkgroups.spark import Table
 from zkgroups.testing import Sasl, TcpProxy, ZooKeeperServer
 
-from ..spark.model import Model, assert_complete, assert_is, parquet, plant, spoil
+from ..spark.model import Model, appeared, assert_complete, assert_is, parquet, plant, spoil
 from ..spark.processes import descendants, program, wait_until_gone
 from .conftest import Zkgroups
 from .running import COMMAND, Ended, Terminal, environment, run
 
 WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"}
-TIMEOUT = 100.0
+TIMEOUT = 150.0
 SPARK = ("--master", "local[2,4]", "--conf", "spark.ui.enabled=false")
 ALICE = ("--digest-user", "alice")
 
@@ -235,7 +235,7 @@ def slow(zookeeper: Any, zookeeper_hosts: str) -> Iterator[str]:
 def wait_for_the_job(process: subprocess.Popen[Any], destination: Path) -> list[int]:
     """Until tasks write; returns all processes of the run."""
     deadline = time.monotonic() + TIMEOUT
-    while not list(destination.glob("_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet")):
+    while not appeared(destination, "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -129,6 +130,13 @@ def spoil(model: Model, client: Any) -> None:
 
 
 # What was written
+
+
+def appeared(destination: Path, pattern: str) -> bool:
+    """Whether such a file or folder is there; while others go away it cannot be told, and one looks again."""
+    with suppress(FileNotFoundError):
+        return next(destination.glob(pattern), None) is not None
+    return False
 
 
 def files(destination: Path, table: Table, name: str) -> list[Path]:

@@ -28,7 +28,7 @@ from zkgroups.spark.layout import IN_ORDER
 from zkgroups.testing import ZooKeeperServer
 
 from ..cli.running import COMMAND, environment
-from .model import Model, assert_complete, assert_is, plant
+from .model import Model, appeared, assert_complete, assert_is, plant
 from .processes import descendants, program, sigkill, wait_until_gone
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
@@ -187,7 +187,7 @@ class Scene:
         struck = moment.victim == "driver itself"
         looked = 0.0
         while process.poll() is None:
-            if not struck and next(destination.glob(str(moment.at)), None) is not None:
+            if not struck and appeared(destination, str(moment.at)):
                 java = [pid for pid in seen if "SparkSubmit" in program(pid)]
                 for pid in [process.pid] if moment.victim == "driver" else java:
                     sigkill(pid)
@@ -221,6 +221,7 @@ def duration(scene: Scene, tmp_path_factory: Any) -> float:
     return min(scene.take(tmp_path_factory.mktemp("warm")) for _ in range(2))
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kill", kills(SEED, 12), ids=str)
 def test_whoever_is_killed_no_half_snapshot_is_seen_and_the_next_run_succeeds(
     scene: Scene, duration: float, tmp_path: Path, kill: Kill

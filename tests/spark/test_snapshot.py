@@ -29,7 +29,7 @@ from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot
 from zkgroups.spark.layout import ABANDONED_AFTER, IN_ORDER, Layout, snapshot_name
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
-from .model import Model, assert_complete, assert_is, files, parquet, plant, spoil
+from .model import Model, appeared, assert_complete, assert_is, files, parquet, plant, spoil
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
@@ -302,7 +302,7 @@ def test_a_signal_in_the_midst_of_a_job_ends_it_and_leaves_nothing(
                 threading.Thread(target=signal_when_tasks_run, daemon=True).start()
 
         def signal_when_tasks_run() -> None:
-            while not list(tmp_path.glob("_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet")):
+            while not appeared(tmp_path, "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"):
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGUSR1)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby, islice
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -228,18 +229,30 @@ class _Reading(Generic[K]):
         return (self._absolute(siblings.path(name)) for siblings in block.parts for name in siblings.names)
 
 
-def _sent(session: Session, request: Any) -> Any:
-    """Hand a request to kazoo's connection; what is returned will have its answer.
+def _sent(session: Session, requests: Sequence[Any], noted: _Noted | None = None) -> Any:
+    """Hand requests to kazoo's connection; what is returned will have the answer to the last, `noted` the others.
 
-    While there is no connection, kazoo keeps requests, but not many: it would stop the caller until there is one.
+    kazoo keeps requests while there is no connection, and is woken for each by a byte through a pair of sockets: it
+    stops its callers when that is full. So not many are added then, and the bytes are sent together.
     """
     client = session.client
-    answer = client.handler.async_result()
+    last = client.handler.async_result()
     if len(client._queue) >= PIPELINE and not client.connected:
-        answer.set_exception(ConnectionLoss())
-    else:
-        client._call(request, answer)
-    return answer
+        last.set_exception(ConnectionLoss())
+        return last
+    client._queue.extend((request, noted) for request in requests[:-1])
+    client._call(requests[-1], last)
+    with suppress(OSError, AttributeError):  # closed, and then the last has been told so
+        client._connection._write_sock.send(bytes(len(requests) - 1))
+    return last
+
+
+class _Noted:
+    """Takes answers from kazoo in their order, without waking anybody for each."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes | KazooException] = []
+        self.set = self.set_exception = self.answers.append
 
 
 class _Together:
@@ -247,7 +260,7 @@ class _Together:
 
     def __init__(self, session: Session, questions: bytes) -> None:
         self._request = MultiRead(questions, lambda: understands(session))
-        self._answer = _sent(session, self._request)
+        self._answer = _sent(session, [self._request])
 
     def get(self, timeout: float) -> bytes:
         """Wait for the answer, and raise what went wrong as kazoo does."""
@@ -265,18 +278,26 @@ class _OneByOne:
 
     def __init__(self, session: Session, kind: Kind, paths: Iterable[bytes]) -> None:
         self._kind = kind
-        self._answers = [_sent(session, Read(kind, path)) for path in paths]
+        self._noted = _Noted()
+        requests = [Read(kind, path) for path in paths]
+        self._last = _sent(session, requests, self._noted) if requests else None
 
     def get(self, timeout: float) -> bytes:
-        """Wait for all answers, and raise what went wrong as kazoo does."""
-        deadline = Deadline(timeout)
-        return b"".join([*(self._part(answer, deadline) for answer in self._answers), END])
-
-    def _part(self, answer: Any, deadline: Deadline) -> bytes:
+        """Wait for the last answer, which comes after all others, and raise what went wrong as kazoo does."""
+        if self._last is None:
+            return END
         try:
-            return answered(self._kind, answer.get(timeout=deadline.remaining))
+            last = self._last.get(timeout=timeout)
         except (NoNodeError, NoAuthError) as error:
-            return failed(error.code)
+            last = error
+        return b"".join([*map(self._part, [*self._noted.answers, last]), END])
+
+    def _part(self, answer: bytes | KazooException) -> bytes:
+        if isinstance(answer, bytes):
+            return answered(self._kind, answer)
+        if isinstance(answer, NoNodeError | NoAuthError):
+            return failed(answer.code)
+        raise answer
 
 
 _Asked: TypeAlias = _Together | _OneByOne
