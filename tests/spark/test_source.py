@@ -649,8 +649,14 @@ def test_a_server_is_read_over_tls(read: Read, tmp_path: Path) -> None:
             plant(client, {f"billing/offsets/orders/{n}": b"7" for n in range(30)})
         tls = {"zookeeper": server.secure_address, "tls": True, "tlsCa": tmp_path / "ca.pem"}
         assert read(**tls, tlsCert=ours).where("offset = 7").count() == 30
-        with pytest.raises(ZkgroupsException, match="no connection to"), translated("it"):
-            read(**tls, timeout=1).count()
+        # Spark hears nothing of why a worker ends that it is still writing to; so not every time.
+        assert any("no connection to" in refusal(lambda: read(**tls, timeout=1).count()) for _ in range(3))
+
+
+def refusal(act: Callable[[], object]) -> str:
+    with pytest.raises(ZkgroupsException) as caught, translated("it"):
+        act()
+    return str(caught.value)
 
 
 # Old servers
