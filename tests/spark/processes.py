@@ -19,6 +19,10 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
+def children(pid: int) -> list[int]:
+    return [each for each, (parent, _) in _table().items() if parent == pid]
+
+
 def program(pid: int) -> str:
     """Its command line; empty where it is gone."""
     with suppress(OSError):
