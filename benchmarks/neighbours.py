@@ -1,9 +1,12 @@
-"""How long another client waits while snapshots are read: its slowest get of a hundred, against an idle server.
+"""How long another client waits while snapshots are taken: its slowest get of a hundred, against an idle server.
 
-    python -m benchmarks.neighbours [--rounds 3] [--gets 3000]
+    python -m benchmarks.neighbours [--rounds 3] [--gets 6000]
 
-A process reads 200,000 offsets again and again, as the Spark source does with two tasks. Another one gets a node, waits
-for the answer, and gets it again; idle and disturbed rounds take turns.
+A Spark with two cores takes snapshots of 200,000 offsets in a loop. Another client gets a node, waits for the answer,
+and gets it again. Idle and disturbed rounds take turns.
+
+Where servers, Spark and client share a few cores, most of the wait is for one of these. So there is a third kind of
+round: as many processes as Spark has tasks compute, and none of them knows that there is a ZooKeeper.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -24,26 +28,37 @@ from zkgroups.testing import ZooKeeperServer
 
 GROUPS = 2_000
 
-READ = """
+SNAPSHOTS = """
 import sys
-from zkgroups.spark import SourceOptions
-from zkgroups.spark.reading import read_batches
-from zkgroups.spark.selection import Selection
-options, half = SourceOptions(zookeeper=sys.argv[1]), Selection(share=int(sys.argv[2]), shares=2)
+from shutil import rmtree
+from zkgroups.spark import snapshot
+from zkgroups.spark.session import own_session
+hosts, folder = sys.argv[1:]
+with own_session(master="local[2]") as spark:
+    while True:
+        print(snapshot(spark, folder, hosts).offsets, flush=True)
+        rmtree(folder)
+"""
+WARM = 4
+"""So many snapshots before one counts."""
+
+COMPUTE = """
+print("begun", flush=True)
 while True:
-    print(sum(batch.num_rows for batch in read_batches(options, half)), flush=True)
+    pass
 """
 
 
 @contextmanager
-def readers(hosts: str) -> Iterator[None]:
-    """Two processes that read, until the block ends; they have begun when it begins."""
-    command = [sys.executable, "-c", READ, hosts]
-    running = [subprocess.Popen([*command, str(half)], stdout=subprocess.PIPE) for half in range(2)]
+def beside(program: str, *arguments: str, processes: int = 1, lines: int = 1) -> Iterator[None]:
+    """Processes that run until the block ends; when it begins, each has printed so many lines."""
+    command = [sys.executable, "-c", program, *arguments]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
     try:
         for process in running:
             assert process.stdout is not None
-            process.stdout.readline()
+            for _ in range(lines):
+                process.stdout.readline()
         yield
     finally:
         for process in running:
@@ -64,26 +79,39 @@ def slowest_of_a_hundred(client: Any, path: str, gets: int) -> Times:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gets", type=int, default=3_000)
+    parser.add_argument("--gets", type=int, default=6_000)
     options = parser.parse_args()
-    with ZooKeeperServer() as server:
+    with ExitStack() as stack:
+        server = stack.enter_context(ZooKeeperServer())
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         seed(server.address, groups=GROUPS)
         client = KazooClient(server.address)
         client.start()
-
-        def disturbed(_round: int) -> Times:
-            with readers(server.address):
-                return slowest_of_a_hundred(client, "/consumers", options.gets)
+        stack.callback(client.close)
+        stack.callback(client.stop)
 
         def idle(_round: int) -> Times:
             return slowest_of_a_hundred(client, "/consumers", options.gets)
 
-        medians = in_turn({"idle": idle, "while reading": disturbed}, rounds=options.rounds)
-        client.stop()
-        client.close()
+        def snapshots(number: int) -> Times:
+            with beside(SNAPSHOTS, server.address, f"{folder}/{number}", lines=WARM):
+                return idle(number)
+
+        def computing(number: int) -> Times:
+            with beside(COMPUTE, processes=2):
+                return idle(number)
+
+        contenders = {"idle": idle, "beside snapshots": snapshots, "beside other work": computing}
+        medians = in_turn(contenders, rounds=options.rounds)
     table("a get of another client", medians)
-    waits = ratios(medians["idle"], medians["while reading"])
-    result("neighbours", p99_while_reading_vs_idle=waits["p99"], median_while_reading_vs_idle=waits["median"])
+    beside_snapshots = ratios(medians["idle"], medians["beside snapshots"])
+    beside_other_work = ratios(medians["idle"], medians["beside other work"])
+    result(
+        "neighbours",
+        p99_beside_snapshots_vs_idle=beside_snapshots["p99"],
+        median_beside_snapshots_vs_idle=beside_snapshots["median"],
+        p99_beside_other_work_vs_idle=beside_other_work["p99"],
+    )
 
 
 if __name__ == "__main__":

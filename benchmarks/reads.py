@@ -109,7 +109,7 @@ def _questions(kind: Kind, level: Iterable[tuple[str, Sequence[str]]]) -> Iterat
 
 
 def _operations(kind: Kind, parts: Level) -> bytes:
-    asked = (operations(kind, directory.encode(), [name.encode() for name in names]) for directory, names in parts)
+    asked = (operations(kind, directory.encode(), names) for directory, names in parts)
     return b"".join(asked) + END
 
 

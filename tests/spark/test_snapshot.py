@@ -74,7 +74,7 @@ def test_a_snapshot_is_what_the_tree_holds(
     assert model.counts().items() <= asdict(taken).items()
     assert model.counts()["denied"] == 3
     assert (taken.destination, len(left(tmp_path))) == (f"file:{tmp_path}", 3)
-    assert heard == [(step, threading.current_thread()) for step in (*map(str, IN_ORDER), "moving into place")]
+    assert heard == [(step, threading.current_thread()) for step in ("writing", "moving into place")]
     for table in Table:
         rows = parquet(tmp_path, table, taken.name)
         assert {row["cluster"] for row in rows} == {"blue"}
@@ -229,7 +229,7 @@ def test_when_zookeeper_goes_away_in_mid_run_it_is_an_error_of_ours_and_nothing_
         plant(client, ["billing"])
 
         def told(step: str) -> None:
-            if step != "offsets":
+            if step != "writing":
                 return
             if how == "stopped":
                 server.stop()
@@ -297,7 +297,7 @@ def test_a_signal_in_the_midst_of_a_job_ends_it_and_leaves_nothing(
     with TcpProxy(zookeeper.address) as proxy:
 
         def told(step: str) -> None:
-            if step == "offsets":
+            if step == "writing":
                 proxy.delay(0.2)
                 threading.Thread(target=signal_when_tasks_run, daemon=True).start()
 
@@ -320,7 +320,7 @@ def test_a_signal_in_the_midst_of_a_job_ends_it_and_leaves_nothing(
 
 def test_whoever_listens_may_stop_it(spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path) -> None:
     def told(step: str) -> None:
-        if step == "members":
+        if step == "writing":
             raise Stop
 
     with pytest.raises(Stop):

@@ -343,7 +343,7 @@ def test_a_walk_that_is_left_in_the_middle_leaves_nothing_behind(proxied: Regist
 
 def test_what_is_withheld_reaches_no_server_and_says_so(proxied: Registry, proxy: TcpProxy, states: list[str]) -> None:
     client = proxied.client
-    request = MultiRead(operations(Kind.NODE, b"", [b"zookeeper"]), lambda: False)
+    request = MultiRead(operations(Kind.NODE, b"", ["zookeeper"]), lambda: False)
     answer = client.handler.async_result()
     before = proxy.requests_by_type
     client._call(request, answer)
@@ -361,7 +361,7 @@ def test_what_is_withheld_is_asked_one_by_one_also_where_the_root_may_not_be_see
             plant(client, ["/t"])
             if not visible:
                 client.set_acls("/", [make_digest_acl("alice", "secret", all=True)])
-        asked = bulk._Together(registry.handle.session, operations(Kind.NODE, b"", [b"t"]))
+        asked = bulk._Together(registry.handle.session, operations(Kind.NODE, b"", ["t"]))
         with pytest.raises(UnimplementedError):
             asked.get(timeout=5)
 

@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -22,12 +22,12 @@ from ..core.paths import Part
 from ..exceptions import InvalidOptionError, NotFoundError
 from ..zookeeper import walk
 from .errors import translated
-from .layout import IN_ORDER, Layout, Unfinished, java, snapshot_name
+from .layout import IN_ORDER, Layout, Unfinished, snapshot_name
 from .options import SourceOptions
 from .selection import Selection
-from .source import NAME, register
+from .source import NAME, active, register
 from .tables import Table
-from .work import interruptible
+from .work import at_once, interruptible
 
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is deprecated, and takes twice as long
@@ -66,8 +66,8 @@ class Survey:
     denied: int
 
 
-STEPS: Final = len(IN_ORDER) + 1
-"""Writing each table, and moving them into place."""
+STEPS: Final = 2
+"""Writing the tables, and moving them into place."""
 
 
 def snapshot(
@@ -92,16 +92,17 @@ def _take(
 ) -> Snapshot:
     began = time.monotonic()
     source = replace(source, parallelism=source.parallelism or spark.sparkContext.defaultParallelism)
-    with _own_session(spark) as own:
-        layout = Layout(own, destination)
-        unfinished = layout.begin(snapshot_name(datetime.now(UTC)))
-        try:
-            written = _write_all(own, source, unfinished, told)
-            told("moving into place")
-            unfinished.finish()
-        except BaseException:
-            unfinished.discard()
-            raise
+    own = _own_session(spark)
+    layout = Layout(own, destination)
+    unfinished = layout.begin(snapshot_name(datetime.now(UTC)))
+    try:
+        told("writing")
+        written = _write_all(own, source, unfinished)
+        told("moving into place")
+        unfinished.finish()
+    except BaseException:
+        unfinished.discard()
+        raise
     return Snapshot(
         name=unfinished.name,
         destination=str(layout),
@@ -115,38 +116,25 @@ def _take(
     )
 
 
-@contextmanager
-def _own_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session over the same context: the caller's settings and sources stay as they are.
-
-    It is made the active one of this thread, because Spark looks there whether a source is registered.
-    """
+def _own_session(spark: SparkSession) -> SparkSession:
+    """A session over the same context: the caller's settings and sources stay as they are."""
     own = spark.newSession()
     for setting, value in _SETTINGS.items():
         own.conf.set(setting, value)
-    sessions = SparkSession._get_j_spark_session_class(java(spark))
-    sessions.setActiveSession(own._jsparkSession)
-    try:
-        register(own)
-        yield own
-    finally:
-        sessions.setActiveSession(spark._jsparkSession)
+    register(own)
+    return own
 
 
-def _write_all(
-    spark: SparkSession, source: SourceOptions, unfinished: Unfinished, told: Callable[[str], None]
-) -> dict[Table, dict[str, int]]:
-    written = {}
-    for table in IN_ORDER:
-        told(str(table))
-        written[table] = _write(spark, replace(source, table=table), unfinished)
-    return written
+def _write_all(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -> dict[Table, dict[str, int]]:
+    """All at once: most of the time that a small table takes is no work, and passes while others have some to do."""
+    calls = [partial(_write, spark, replace(source, table=table), unfinished) for table in IN_ORDER]
+    return dict(zip(IN_ORDER, at_once(spark, calls), strict=True))
 
 
 def _write(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -> dict[str, int]:
     """Write one table, and count its rows on the way."""
     counts = Observation()
-    with translated(f"the table {source.table} could not be written"):
+    with active(spark), translated(f"the table {source.table} could not be written"):
         rows = spark.read.format(NAME).options(**source.as_text()).load()
         problem = f.col("problem").isNotNull()
         observed = rows.observe(

@@ -94,13 +94,13 @@ def register(spark: SparkSession) -> None:
     Its workers run this interpreter, in which zkgroups is installed, unless PYSPARK_PYTHON or spark.pyspark.python says
     otherwise. Other functions of the session are left as they are.
     """
-    with _active(spark), _interpreter(spark.sparkContext):
+    with active(spark), _interpreter(spark.sparkContext):
         spark.dataSource.register(ZkgroupsSource)
 
 
 @contextmanager
-def _active(spark: SparkSession) -> Iterator[None]:
-    """Whether there is such a source already, Spark finds out in the active session, and refuses it to any other."""
+def active(spark: SparkSession) -> Iterator[None]:
+    """Make it the active session of this thread for a while: in that one Spark looks for the sources that it knows."""
     sessions = SparkSession._get_j_spark_session_class(cast(Any, spark.sparkContext._jvm))
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)

@@ -11,15 +11,15 @@ thread has put everything in order.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event
 from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark import InheritableThread
+from pyspark import InheritableThread, inheritable_thread_target
 from pyspark.sql import SparkSession
 
 T = TypeVar("T")
@@ -67,3 +67,10 @@ def interruptible(spark: SparkSession, work: Callable[[Callable[[str], None]], T
         raise
     thread.join()
     return outcome.result()
+
+
+def at_once(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> list[T]:
+    """What the calls return, each of which has a thread of its own; the first error of them when all have ended."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        begun = [threads.submit(inheritable_thread_target(spark)(call)) for call in calls]
+    return [each.result() for each in begun]

@@ -45,11 +45,9 @@ from .multiread import (
     Read,
     Record,
     answered,
-    encoded,
     failed,
     listings,
     operations,
-    operations_bytes,
     records,
 )
 from .node import Node
@@ -152,6 +150,7 @@ class _Reading(Generic[K]):
     def __init__(self, handle: Handle, kind: Kind) -> None:
         self._handle = handle
         self._kind = kind
+        self._chroot = handle.session.chroot
         self._pace = Pace()
         self._under_way: deque[tuple[Block[K], _Asked]] = deque()
 
@@ -175,7 +174,8 @@ class _Reading(Generic[K]):
                     yield block
                     block = Block[K]()
                     continue
-                block.add(Siblings(siblings.key, siblings.directory, names), questions)
+                whole = len(names) == len(siblings.names)
+                block.add(siblings if whole else siblings._replace(names=names), questions)
                 left = left[len(names) :]
                 if not left:
                     break
@@ -185,13 +185,14 @@ class _Reading(Generic[K]):
     def _fitting(self, directory: str, names: Sequence[str]) -> tuple[Sequence[str], bytes]:
         """As many of the names as one request holds, and the operations that read them."""
         path = self._absolute(directory)
-        fitting = encoded(tuple(names))
-        while len(fitting) > 1 and operations_bytes(path, fitting) > MAX_REQUEST_BYTES:
-            fitting = fitting[: len(fitting) // 2]
-        return names[: len(fitting)], operations(self._kind, path, fitting)
+        questions = operations(self._kind, path, names)
+        while len(questions) > MAX_REQUEST_BYTES and len(names) > 1:
+            names = names[: len(names) // 2]
+            questions = operations(self._kind, path, names)
+        return names, questions
 
-    def _absolute(self, directory: str) -> bytes:
-        return f"{self._handle.session.chroot}{directory}".encode()
+    def _absolute(self, path: str) -> bytes:
+        return (self._chroot + path).encode()
 
     def _ask(self, block: Block[K]) -> _Asked:
         if block.count <= HANDFUL:

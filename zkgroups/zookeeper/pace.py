@@ -4,11 +4,11 @@ An answer can be ten thousand times as long as its question, and nobody knows be
 and is small; from then on the length of the last answer says how many reads the next request may have.
 
     reads in a request    64, then twice as many after each answer, at most 500, and what fills an answer of 256 KiB
-    requests under way    1 until the first answer, then 3: one is answered, one on its way there, one on its way back
+    requests under way    1 until the first answer, then 6: some are being answered while others are on their way
 
-More gains little and keeps a server's other clients waiting, because it answers in the order of asking: with eight
-under way their slowest get of a hundred took three times as long, and with requests of 10,000 reads ten times. Where
-nodes are asked for one by one, the same rule holds with at most 64 for 500.
+More gains nothing and keeps a server's other clients waiting, because it answers in the order of asking; fewer leave it
+waiting for us (`benchmarks/reads.py`, `benchmarks/neighbours.py`). Where nodes are asked for one by one, the same rule
+holds with at most 64 for 500.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 FIRST: Final = 64
 MOST: Final = 500
 MOST_SINGLE: Final = 64
-REQUESTS: Final = 3
+REQUESTS: Final = 6
 
 HANDFUL: Final = 8
 """So few reads are not worth finding out whether the server takes them together."""
@@ -38,7 +38,7 @@ class Pace:
     (64, 1)
     >>> pace.answered(64, 64 * 90)
     >>> pace.size, pace.requests
-    (128, 3)
+    (128, 6)
     >>> pace.answered(128, 128 * 20_000)
     >>> pace.size
     13

@@ -55,7 +55,7 @@ def _ask(client: Any, connection: Peer, deadline: Deadline) -> bool:
     try:
         if not session.wait_connected(deadline):
             return False
-        second._call(MultiRead(operations(Kind.NODE, b"", [b"zookeeper"]), lambda: True), answer)
+        second._call(MultiRead(operations(Kind.NODE, b"", ["zookeeper"]), lambda: True), answer)
         answer.get(timeout=deadline.remaining)
         return True
     except (KazooException, KazooTimeoutError, ZkgroupsException):

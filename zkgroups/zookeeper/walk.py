@@ -77,13 +77,13 @@ def partitions(
 ) -> Iterator[Siblings[Place]]:
     """The names of all partitions in one part of the groups, those of each topic in their order."""
     for siblings, topic, names in below(handle, _topics(handle, groups, part, wanted)):
-        place = siblings.key._replace(topic=topic)
+        place = siblings.key
         if place.hidden is not None:
             yield siblings
         elif isinstance(names, DeniedNode):
-            yield Siblings(place._replace(hidden=names), siblings.path(topic), ())
+            yield Siblings(Place(place.group, part, topic, names), siblings.path(topic), ())
         elif names:
-            yield Siblings(place, siblings.path(topic), in_order(names))
+            yield Siblings(Place(place.group, part, topic), siblings.path(topic), in_order(names))
 
 
 def _topics(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted) -> Iterator[Siblings[Place]]:
