@@ -1,13 +1,20 @@
-"""Real ZooKeeper servers of old releases, for the tests of what is done where a server does not know a request."""
+"""What all tests share: real ZooKeeper servers of old releases, and Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing import ZooKeeperServer, fresh_chroot, missing
+
+pytest.register_assert_rewrite("tests.spark.model")
+
+# What a shell runs in the background ignores Ctrl-C, and so would every command that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Neither knows the request that reads many nodes at once: it came with 3.6.
 OLD_RELEASES = ("3.4.14", "3.5.10")

@@ -21,8 +21,6 @@ from zkgroups.spark import register
 from zkgroups.testing import missing
 from zkgroups.testing.java import find_java
 
-pytest.register_assert_rewrite("tests.spark.model")
-
 # How long one example takes beside servers and Spark says nothing.
 settings.register_profile("beside-spark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside-spark")
