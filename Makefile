@@ -8,7 +8,7 @@ ZKGROUPS_REQUIRE ?= zookeeper,spark,kafka
 QUICK := not zookeeper and not spark and not kafka and not docker and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo lint check test soak bench clean
+.PHONY: help install java demo lint check test soak bench docs clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-8s %s\n' "$$name" "$$text"; done
@@ -40,6 +40,10 @@ soak: java $(INSTALLED) ## Kill whoever takes a snapshot, ZKGROUPS_SOAK_KILLS ti
 
 bench: java $(INSTALLED) ## All benchmarks, one after the other
 	@set -e; for file in benchmarks/[!_]*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
+
+docs: java $(INSTALLED) ## Write docs/cli.md and the pictures anew, from the commands
+	$(BIN)/python scripts/cli_reference.py
+	$(BIN)/python scripts/pictures.py
 
 clean: ## Take away .venv and everything else that was made here
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,15 +22,20 @@ def connected(options: Options, *, writes: bool = False) -> Iterator[Registry]:
     """The registry that the options name. A command that `writes` is refused here where `--read-only` was given."""
     if writes and options.read_only:
         raise RefusedError("this command writes, and --read-only was given")
-    with Registry.connect(
+    with open_registry(options) as registry:
+        yield registry
+
+
+def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
+    """Connect; the caller closes it. Where it `may_ask`, a missing password is asked for on the terminal."""
+    return Registry.connect(
         address(options),
         session_timeout=options.session_timeout,
         timeout=options.timeout,
-        auth=_auth(options),
+        auth=_auth(options, may_ask=may_ask),
         tls=_tls(options),
         read_only=options.read_only,
-    ) as registry:
-        yield registry
+    )
 
 
 def address(options: Options) -> str:
@@ -70,23 +75,23 @@ def _in_full(file: Path | None) -> str | None:
     return None if file is None else str(file.absolute())
 
 
-def _auth(options: Options) -> list[Digest | Sasl]:
+def _auth(options: Options, *, may_ask: bool = True) -> list[Digest | Sasl]:
     if options.digest_user is not None and options.sasl_user is not None:
         raise _usage("give --digest-user or --sasl-user, not both")
     if options.digest_user is not None:
-        return [Digest(options.digest_user, _password(options, options.digest_user))]
+        return [Digest(options.digest_user, _password(options, options.digest_user, may_ask=may_ask))]
     if options.sasl_user is not None:
-        return [Sasl(options.sasl_user, _password(options, options.sasl_user))]
+        return [Sasl(options.sasl_user, _password(options, options.sasl_user, may_ask=may_ask))]
     if options.password_file is not None:
         raise _usage("--password-file needs --digest-user or --sasl-user")
     return []
 
 
-def _password(options: Options, user: str) -> str:
+def _password(options: Options, user: str, *, may_ask: bool) -> str:
     password = _secret("password", options.password_file)
     if password is not None:
         return password
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not may_ask or sys.stdin is None or not sys.stdin.isatty():
         raise _usage(f"the password of {user!r} is missing: --password-file FILE, or {PREFIX}PASSWORD")
     answer: str = click.prompt(f"Password of {user}", hide_input=True, err=True)
     return answer

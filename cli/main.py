@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,7 +19,13 @@ from .codes import ExitCode
 from .options import CommandGroup, Options, root_parameters
 from .signals import raise_on_sigterm
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 _NAME: Final = "zkgroups"
+
+COMPLETE_VARIABLE: Final = "_ZKGROUPS_COMPLETE"
+"""By it a shell asks what the word at the cursor may become."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,18 @@ class Lazy:
 
 
 COMMANDS: Final = {
-    "groups": Lazy(".groups", "groups", "List, describe, create and delete consumer groups."),
+    "groups": Lazy(".groups", "groups", "List, describe, create, delete, copy and prune consumer groups."),
+    "members": Lazy(".members", "members", "Show who is registered, and for what."),
+    "claim": Lazy(".claim", "claim", "Hold partitions, in the foreground or while a command runs."),
+    "release": Lazy(".release", "release", "Take a partition from whoever holds it."),
+    "owners": Lazy(".owners", "owners", "Show who holds which partition."),
+    "offsets": Lazy(".offsets", "offsets", "Read, set, reset, delete, export and import offsets."),
+    "lag": Lazy(".lag", "lag", "Show how far groups are behind the ends of the logs."),
+    "watch": Lazy(".watch", "watch", "Follow what happens in a group, as it happens."),
+    "doctor": Lazy(".doctor", "doctor", "Look for what is wrong, and repair what can safely be repaired."),
     "snapshot": Lazy(".snapshot", "snapshot", "Write down every offset, owner and member of this moment, as Parquet."),
+    "context": Lazy(".contexts", "context", "Save options under a name, and choose among them."),
+    "completion": Lazy(".completion_script", "completion", "Print what makes a shell complete commands and names."),
     "zookeeper": Lazy(".zookeeper", "zookeeper", "Run a ZooKeeper server in the foreground, for trying things out."),
     "demo": Lazy(".demo", "demo", "Show what this is about, on a real ZooKeeper of its own."),
 }
@@ -59,6 +75,13 @@ class Root(CommandGroup):
         """The list of commands, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, without importing them, and options."""
+        from click.shell_completion import CompletionItem
+
+        commands = [CompletionItem(n, help=lazy.help) for n, lazy in COMMANDS.items() if n.startswith(incomplete)]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The exit codes."""
@@ -85,6 +108,8 @@ click.version_option(package_name=_NAME, prog_name=_NAME, message="%(prog)s %(ve
 
 def main() -> int:
     """Run the command line of this process, and return its exit code."""
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        return _complete(instruction)
     raise_on_sigterm()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may have letters the terminal's encoding lacks
@@ -92,6 +117,16 @@ def main() -> int:
         return run(sys.argv[1:])
     finally:
         _let_go_of_stdout()
+
+
+def _complete(instruction: str) -> int:
+    """Answer a shell, which has nowhere to show an error."""
+    from click.shell_completion import shell_complete
+
+    try:
+        return shell_complete(root, {"obj": Options()}, _NAME, COMPLETE_VARIABLE, instruction)
+    except Exception:
+        return ExitCode.UNEXPECTED
 
 
 def run(arguments: Sequence[str]) -> int:

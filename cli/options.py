@@ -1,12 +1,12 @@
 """The global options: declared once, accepted before and after the name of a command, each also by environment.
 
-Every command and every group of commands takes them. The root takes an option from the environment, or its default;
-what stands later on the command line wins over what stands earlier.
+Every command and every group of commands takes them. What stands later on the command line wins over what stands
+earlier, that over the environment, and that over the context (`context.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from .codes import ExitCode
+from .context import fill_in
 from .talk import settle
 
 PREFIX: Final = "ZKGROUPS_"
@@ -45,6 +46,9 @@ class Options:
     """The global options of one run, by the names they have on the command line."""
 
     zookeeper: str | None = None
+    bootstrap_server: str | None = None
+    command_config: Path | None = None
+    context: str | None = None
     output: str | None = None
     no_headers: bool = False
     read_only: bool = False
@@ -62,6 +66,8 @@ class Options:
     verbose: int = 0
     quiet: bool = False
     color: str = Color.AUTO.value
+    given: dict[str, ParameterSource] = field(default_factory=dict)
+    """Where each option came from that was given at all."""
 
 
 def _choice(names: type[Format] | type[Color]) -> click.Choice[str]:
@@ -74,6 +80,15 @@ _FLAG: Final[dict[str, Any]] = {"is_flag": True}
 
 _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     (("-z", "--zookeeper"), {"metavar": "HOSTS/CHROOT", "help": "Where ZooKeeper is: zk1:2181,zk2:2181/kafka."}),
+    (
+        ("-b", "--bootstrap-server"),
+        {"metavar": "HOST:PORT,...", "help": "Where Kafka's brokers are, for what only they know."},
+    ),
+    (("--command-config",), _FILE | {"help": "Properties of a Kafka client, for TLS and logins at the brokers."}),
+    (
+        ("-c", "--context"),
+        {"metavar": "NAME", "help": "The saved options to use, instead of those chosen by `zkgroups context use`."},
+    ),
     (("-o", "--output"), {"type": _choice(Format), "help": "How data is written; a table by default."}),
     (("--no-headers",), _FLAG | {"help": "Leave the first line out of tables and CSV."}),
     (("--read-only",), _FLAG | {"help": "Refuse to write anything; a server that has lost its quorum will do."}),
@@ -117,14 +132,22 @@ def _root_attributes(option: str) -> dict[str, Any]:
     }
 
 
+def parameter(name: str) -> click.Parameter | None:
+    """The global option that has this name in `Options`."""
+    return next((each for each in root_parameters() if each.name == name), None)
+
+
 def _later_parameters() -> list[click.Parameter]:
     return [_Repeated(names, expose_value=False, callback=_remember, **more) for names, more in _DECLARATIONS]
 
 
 def _remember(ctx: click.Context, parameter: click.Parameter, value: object) -> None:
     name = str(parameter.name)
-    if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
-        setattr(ctx.find_object(Options), name, value)
+    source = ctx.get_parameter_source(name)
+    if source is not None and source is not ParameterSource.DEFAULT:
+        options = ctx.ensure_object(Options)
+        setattr(options, name, value)
+        options.given[name] = source
 
 
 class _AtRoot(click.Option):
@@ -159,9 +182,14 @@ class _WithGlobalOptions(click.Command):
 class Command(_WithGlobalOptions):
     """A command that takes the global options."""
 
+    uses_context = True
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run it: from here on all options are known."""
-        settle(ctx.find_object(Options) or Options())
+        options = ctx.ensure_object(Options)
+        if self.uses_context:
+            fill_in(options)
+        settle(options)
         return super().invoke(ctx)
 
 
@@ -170,7 +198,7 @@ class CommandGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does; but click's own way to show the help differs from version to version."""
-        if args:
+        if args or ctx.resilient_parsing:  # a shell asks for completions
             return super().parse_args(ctx, args)
         click.echo(ctx.get_help(), err=True)
         raise click.exceptions.Exit(ExitCode.USAGE)

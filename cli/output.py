@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from .escape import printable
 from .options import Color, Format, Options
+from .progress import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,6 +63,7 @@ class Output:
 
     def __init__(self, options: Options, *, default: Format = Format.TABLE) -> None:
         self.format = Format(options.output or default)
+        self._options = options
         self._headers = not options.no_headers
         self._color = Color(options.color)
         # Python has no stdout where the shell has closed it.
@@ -82,13 +84,21 @@ class Output:
         """Write a line of a story."""
         self._put(printable(text))
 
+    def text(self, text: str) -> None:
+        """Write what is our own and has several lines."""
+        self._put(text.rstrip("\n"))
+
     def _put(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
+
+    def _all(self, table: Table, rows: Iterable[Row]) -> list[Row]:
+        """For formats that need all before the first: who waits sees how many there are so far."""
+        return list(counted(self._options, rows, table.name))
 
     # For programs
 
     def _write_json(self, table: Table, rows: Iterable[Row]) -> None:
-        self._put(json.dumps({"schema": SCHEMA, table.name: list(rows)}, indent=2))
+        self._put(json.dumps({"schema": SCHEMA, table.name: self._all(table, rows)}, indent=2))
 
     def _write_jsonl(self, _table: Table, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -116,7 +126,7 @@ class Output:
 
     def _write_table(self, table: Table, rows: Iterable[Row]) -> None:
         if not table.details:
-            self._draw(table, list(rows))
+            self._draw(table, self._all(table, rows))
             return
         for number, row in enumerate(rows):
             if number:

@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .options import Options
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 Told = Callable[[str], None]
+T = TypeVar("T")
+
+PATIENCE: Final = 2.0
+"""In seconds: what is done sooner needs no bar."""
+
+
+def counted(options: Options, things: Iterable[T], what: str) -> Iterator[T]:
+    """The same things; if they take long, how many there were so far is shown on a terminal."""
+    if _unseen(options):
+        yield from things
+        return
+    bars: list[tuple[Progress, Any]] = []
+    # A signal, because the first of them may take long, too.
+    usual = signal.signal(signal.SIGALRM, lambda *_: bars.append(_count(what)))
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    try:
+        for number, thing in enumerate(things, 1):
+            for bar, task in bars:
+                bar.update(task, completed=number)
+            yield thing
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, usual)
+        for bar, _task in bars:
+            bar.stop()
+
+
+def _count(what: str) -> tuple[Progress, Any]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+
+    bar = Progress(
+        SpinnerColumn(),
+        "{task.completed} {task.description}",
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.start()
+    return bar, bar.add_task(what, total=None)
 
 
 @contextmanager
@@ -17,7 +62,7 @@ def progress(options: Options, steps: int, share_done: Callable[[], float]) -> I
 
     `share_done` says how much of the present one is done; it is called now and then, from another thread.
     """
-    if options.quiet or options.verbose or sys.stderr is None or not sys.stderr.isatty():
+    if _unseen(options):
         yield lambda _step: None
         return
     from rich.console import Console
@@ -43,3 +88,8 @@ def progress(options: Options, steps: int, share_done: Callable[[], float]) -> I
             bar.update(shown, description=step)
 
         yield told
+
+
+def _unseen(options: Options) -> bool:
+    """Nobody looks, or there is something else to see."""
+    return bool(options.quiet or options.verbose or sys.stderr is None or not sys.stderr.isatty())

@@ -40,9 +40,10 @@ class Ended:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """That of the tests, without what would be an option."""
+    """That of the tests, without what would be an option, and without contexts."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ZKGROUPS_")}
-    return clean | {"TERM": "xterm-256color", "COLUMNS": "", "LINES": ""} | dict(more or {})
+    ours = {"TERM": "xterm-256color", "COLUMNS": "", "LINES": "", "ZKGROUPS_CONFIG": os.devnull}
+    return clean | ours | dict(more or {})
 
 
 def run(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:

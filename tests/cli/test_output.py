@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 from zkgroups_cli.escape import printable
 
 from zkgroups import Registry
+from zkgroups.testing import TcpProxy
 
 from .conftest import Zkgroups
 from .running import COMMAND, TIMEOUT, Terminal, environment, started
@@ -161,3 +162,31 @@ def test_a_full_disk_is_one_sentence(zookeeper_hosts: str, registry: Registry) -
 def test_letters_that_the_encoding_lacks_are_escaped(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("日本").create()
     assert zkgroups("groups", "list", "-o", "name", PYTHONIOENCODING="ascii").out == "\\u65e5\\u672c\n"
+
+
+def test_what_takes_long_is_counted_on_a_terminal_and_leaves_no_trace(zookeeper_hosts: str, registry: Registry) -> None:
+    registry.group("billing").create()
+    server, _, chroot = zookeeper_hosts.partition("/")
+    with TcpProxy(server) as proxy:
+        proxy.delay(1.0, direction="replies")
+        address = f"{proxy.address}/{chroot}"
+        with Terminal("groups", "list", "-o", "wide", "-z", address, "--timeout", "60") as terminal:
+            terminal.wait_for("0 groups")
+            proxy.delay(0)
+            ended = terminal.end()
+    assert ended.code == 0
+    assert ended.out.rpartition("\x1b[2K")[2].splitlines()[-1].startswith("billing")
+
+
+@pytest.mark.parametrize("quietly", [("-q",), ("-o", "jsonl")])
+def test_nothing_is_counted_where_nobody_wants_it(
+    zookeeper_hosts: str, registry: Registry, quietly: tuple[str, ...]
+) -> None:
+    registry.group("billing").create()
+    server, _, chroot = zookeeper_hosts.partition("/")
+    with TcpProxy(server) as proxy:
+        proxy.delay(0.5, direction="replies")
+        with Terminal("groups", "list", "-o", "wide", *quietly, "-z", f"{proxy.address}/{chroot}") as terminal:
+            ended = terminal.end()
+    assert ended.code == 0
+    assert "0 groups" not in ended.out

@@ -1,0 +1,161 @@
+"""`zkgroups context`: save options under a name, and choose among them; `context.py` has the file."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from .context import NOT_SAVED, Contexts, file
+from .options import Command, Group, Options
+from .output import Column, Output, Row, Table
+from .talk import say
+
+_CONTEXTS: Final = Table(
+    "contexts",
+    key="context",
+    columns=(
+        Column("CURRENT", "current", show=lambda value: "*" if value else ""),
+        Column("CONTEXT", "context"),
+        Column("ZOOKEEPER", "options.zookeeper"),
+        Column("BOOTSTRAP-SERVER", "options.bootstrap_server"),
+        Column("FILE", "file", wide=True),
+    ),
+)
+_OPTIONS: Final = Table("options", key="option", columns=(Column("OPTION", "option"), Column("VALUE", "value")))
+
+
+def _checked_name(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
+    if not name or name != name.strip() or "]" in name or not name.isprintable():
+        raise click.BadParameter(f"{name!r} cannot be the name of a context")
+    return name
+
+
+def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        return [name for name in Contexts().names() if name.startswith(incomplete)]
+    except Exception:  # who presses Tab is not told of errors
+        return []
+
+
+_name_argument = click.argument("name", metavar="NAME", callback=_checked_name, shell_complete=_complete)
+
+
+class _Apart(Command):
+    """A command about the contexts themselves: none of them is used for it, not even one that cannot be."""
+
+    uses_context = False
+
+
+class _Contexts(Group):
+    """Whose commands are such commands."""
+
+    command_class = _Apart
+
+
+@click.group(cls=_Contexts)
+def context() -> None:
+    """Save options under a name, and choose among them.
+
+    A context is what would otherwise be typed each time: addresses, users, files with passwords and certificates. What
+    is on the command line or in the environment counts more. No password is saved.
+
+    \b
+    Example:
+      zkgroups context add prod -z zk1:2181,zk2:2181/kafka -b kafka1:9092
+      zkgroups context use prod
+    """
+
+
+@context.command()
+@_name_argument
+@click.pass_obj
+def add(options: Options, name: str) -> None:
+    """Save the global options of this very command line, under a name that may be taken already.
+
+    \b
+    Example:
+      zkgroups context add prod -z zk1:2181,zk2:2181/kafka -b kafka1:9092
+    """
+    values = {
+        key: _text(getattr(options, key))
+        for key, source in options.given.items()
+        if source is ParameterSource.COMMANDLINE and key not in NOT_SAVED
+    }
+    if not values:
+        raise click.UsageError("give the options that are to be saved, such as -z", click.get_current_context())
+    contexts = Contexts()
+    replaced = name in contexts.names()
+    contexts.put(name, values)
+    say(options, f"{'replaced' if replaced else 'added'} context {name} in {file()}")
+
+
+@context.command()
+@_name_argument
+@click.pass_obj
+def use(options: Options, name: str) -> None:
+    """Use a context from now on, where no other is named by -c.
+
+    \b
+    Example:
+      zkgroups context use prod
+    """
+    Contexts().use(name)
+    say(options, f"using context {name}")
+
+
+@context.command("list")
+@click.pass_obj
+def list_contexts(options: Options) -> None:
+    """List all contexts.
+
+    \b
+    Example:
+      zkgroups context list
+    """
+    contexts = Contexts()
+    if not contexts.names():
+        say(options, "There are no contexts.")
+    Output(options).write(_CONTEXTS, [_row(contexts, name) for name in contexts.names()])
+
+
+@context.command()
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=_complete)
+@click.pass_obj
+def show(options: Options, name: str | None) -> None:
+    """Show the options of a context, or of the one in use.
+
+    \b
+    Example:
+      zkgroups context show prod
+    """
+    contexts = Contexts()
+    name = name or options.context or contexts.current
+    if name is None:
+        raise click.UsageError("no context is in use: zkgroups context use NAME", click.get_current_context())
+    Output(options).write(_OPTIONS, [{"option": key, "value": value} for key, value in contexts.get(name).items()])
+
+
+@context.command()
+@_name_argument
+@click.pass_obj
+def delete(options: Options, name: str) -> None:
+    """Forget a context.
+
+    \b
+    Example:
+      zkgroups context delete prod
+    """
+    Contexts().delete(name)
+    say(options, f"deleted context {name}")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _row(contexts: Contexts, name: str) -> Row:
+    saved = contexts.get(name)
+    shown = {"zookeeper": None, "bootstrap_server": None} | saved
+    return {"context": name, "current": name == contexts.current, "options": shown, "file": str(file())}

@@ -1,0 +1,109 @@
+"""Completion: real names of groups, instances, topics and partitions; quick and silent when there are none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zkgroups_cli.main import COMMANDS
+
+from .conftest import Zkgroups
+from .running import COMMAND, environment, run
+
+Complete = Callable[[str], list[str]]
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def complete(zookeeper_hosts: str) -> Complete:
+    """What the last word of a line may become, as the script of bash asks for it."""
+    return lambda line: answer(line, ZKGROUPS_ZOOKEEPER=zookeeper_hosts)
+
+
+def answer(line: str, **env: str) -> list[str]:
+    words = line.split(" ")
+    asked = {"_ZKGROUPS_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run([COMMAND], env=environment(asked | env), capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    return [found.partition(",")[2] for found in done.stdout.splitlines() if found]
+
+
+def test_commands_and_options_are_completed(complete: Complete) -> None:
+    assert complete("zkgroups ") == list(COMMANDS)
+    assert complete("zkgroups g") == ["groups"]
+    assert "describe" in complete("zkgroups groups ")
+    assert complete("zkgroups groups list --sess") == ["--session-timeout"]
+    assert complete("zkgroups -o j") == ["json", "jsonl"]
+
+
+def test_groups_topics_partitions_and_instances_are_those_that_are_there(complete: Complete, billing: Any) -> None:
+    billing.copy("bikes")
+    assert complete("zkgroups groups describe b") == ["bikes", "billing"]
+    assert complete("zkgroups groups describe bikes b") == ["billing"], "one that was named is not named again"
+    assert complete("zkgroups claim billing ") == ["orders"]
+    assert complete("zkgroups claim billing orders ") == ["0", "1"]
+    assert complete("zkgroups claim billing orders 0 ") == ["1"]
+    assert complete("zkgroups members show billing ") == ["anna", "ben"]
+    assert complete("zkgroups release billing orders 0 --expect-owner a") == ["anna"]
+
+
+def test_the_address_may_be_on_the_line_or_in_a_context(zookeeper_hosts: str, billing: Any, tmp_path: Path) -> None:
+    assert answer(f"zkgroups -z {zookeeper_hosts} groups describe b") == ["billing"]
+    assert answer(f"zkgroups groups describe -z {zookeeper_hosts} b") == ["billing"]
+    file = {"ZKGROUPS_CONFIG": str(tmp_path / "contexts.ini")}
+    run("context", "add", "here", "-z", zookeeper_hosts, env=file)
+    assert answer("zkgroups context use h", **file) == ["here"]
+    assert answer("zkgroups -c here groups describe b", **file) == ["billing"]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"ZKGROUPS_ZOOKEEPER": NOWHERE},
+        {"ZKGROUPS_ZOOKEEPER": "not an address:x"},
+        {"ZKGROUPS_ZOOKEEPER": NOWHERE, "ZKGROUPS_DIGEST_USER": "ops"},
+        {"ZKGROUPS_CONTEXT": "nope"},
+    ],
+    ids=str,
+)
+def test_where_nothing_can_be_found_nothing_is_offered_soon_and_nothing_is_said(env: dict[str, str]) -> None:
+    began = time.monotonic()
+    assert answer("zkgroups groups describe ", **env) == []
+    assert time.monotonic() - began < 10, "and not the time-out of the session, or a question for a password"
+
+
+def test_bash_completes_a_line_with_the_script(zookeeper_hosts: str, billing: Any) -> None:
+    """As it does when somebody presses Tab."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    lines = """
+        source <(zkgroups completion bash)
+        COMP_WORDS=(zkgroups groups describe b) COMP_CWORD=3
+        _zkgroups_completion zkgroups b describe
+        echo "${COMPREPLY[@]}"
+    """
+    env = environment({"PATH": path, "ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
+    done = subprocess.run([bash, "--norc", "-c", lines], env=env, capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("billing\n", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_script_for_each_shell_and_the_one_in_use_need_not_be_named(shell: str) -> None:
+    script = run("completion", shell).out
+    assert "_ZKGROUPS_COMPLETE" in script
+    assert shell in script or "COMP_WORDS" in script
+    assert run("completion", env={"SHELL": f"/usr/bin/{shell}"}).out == script
+
+
+def test_another_shell_is_a_wrong_usage(zkgroups: Zkgroups) -> None:
+    assert zkgroups("completion", SHELL="/bin/dash").code == 2
+    assert zkgroups("completion", "dash").code == 2

@@ -1,0 +1,114 @@
+"""Contexts: options saved under a name; the command line and the environment count more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .running import Argument, Ended, run
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "contexts.ini"
+
+
+@pytest.fixture
+def with_contexts(file: Path) -> Run:
+    """Runs the command with contexts of its own, and no address in the environment."""
+
+    def run_with(*arguments: Argument, **env: str) -> Ended:
+        return run(*arguments, env={"ZKGROUPS_CONFIG": str(file)} | env)
+
+    return run_with
+
+
+def test_what_is_saved_is_used_by_name_or_by_choice(with_contexts: Run, zookeeper_hosts: str) -> None:
+    assert with_contexts("context", "add", "here", "-z", zookeeper_hosts, "--timeout", "7").code == 0
+    assert with_contexts("groups", "list").code == 2
+    assert with_contexts("groups", "list", "-c", "here").code == 0
+    assert with_contexts("-c", "here", "groups", "list").code == 0
+    assert with_contexts("groups", "list", ZKGROUPS_CONTEXT="here").code == 0
+    assert with_contexts("context", "use", "here").code == 0
+    assert with_contexts("groups", "list").code == 0
+
+
+def test_the_command_line_counts_more_than_the_environment_and_that_more_than_the_context(with_contexts: Run) -> None:
+    with_contexts("context", "add", "one", "-z", "127.0.0.1:1", "--timeout", "0.2")
+    with_contexts("context", "use", "one")
+    assert "127.0.0.1:1 within 0.2 s" in with_contexts("groups", "list").err
+    assert "127.0.0.1:2 within 0.2 s" in with_contexts("groups", "list", ZKGROUPS_ZOOKEEPER="127.0.0.1:2").err
+    ended = with_contexts("groups", "list", "-z", "127.0.0.1:3", ZKGROUPS_ZOOKEEPER="127.0.0.1:2", ZKGROUPS_TIMEOUT="9")
+    assert ended.code == 7 or "127.0.0.1:3" in ended.err
+    assert "127.0.0.1:3" in ended.err
+
+
+def test_contexts_are_listed_shown_replaced_and_forgotten(with_contexts: Run) -> None:
+    assert (with_contexts("context", "list").out, with_contexts("context", "list", "-o", "json").json["contexts"]) == (
+        "",
+        [],
+    )
+    with_contexts("context", "add", "b", "-z", "zk2:2181", "-b", "kafka2:9092", "--tls")
+    with_contexts("context", "add", "a", "-z", "zk1:2181")
+    assert "replaced context a" in with_contexts("context", "add", "a", "-z", "zk1:2182").err
+    with_contexts("context", "use", "b")
+    assert with_contexts("context", "list").lines == [
+        "CURRENT  CONTEXT  ZOOKEEPER  BOOTSTRAP-SERVER",
+        "         a        zk1:2182   -",
+        "*        b        zk2:2181   kafka2:9092",
+    ]
+    shown = with_contexts("context", "show", "-o", "json").json["options"]
+    assert {row["option"]: row["value"] for row in shown} == {
+        "zookeeper": "zk2:2181",
+        "bootstrap_server": "kafka2:9092",
+        "tls": "true",
+    }
+    with_contexts("context", "delete", "b")
+    assert with_contexts("context", "list", "-o", "name").lines == ["a"]
+    assert with_contexts("context", "show").code == 2, "the one in use is forgotten with it"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("groups", "list", "-c", "nope"),
+        ("context", "use", "nope"),
+        ("context", "delete", "nope"),
+        ("context", "show", "nope"),
+        ("context", "add", "x"),
+        ("context", "add", "a]b", "-z", "zk1:2181"),
+        ("context", "add", "", "-z", "zk1:2181"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_or_cannot_be_is_a_wrong_usage(
+    with_contexts: Run, file: Path, arguments: tuple[str, ...]
+) -> None:
+    ended = with_contexts(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Traceback" not in ended.err
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["[context x]\nzookeeper", "[context x]\nzoo = 1\n", "[context x]\ntimeout = soon\n", "\xff["]
+)
+def test_a_file_that_cannot_be_read_is_a_sentence_and_can_be_mended_by_name(
+    with_contexts: Run, file: Path, text: str
+) -> None:
+    file.write_bytes(text.encode("latin-1"))
+    ended = with_contexts("groups", "list", "-c", "x")
+    assert ended.code == 2
+    assert str(file) in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_no_password_is_saved_and_what_came_from_the_environment_is_not_either(with_contexts: Run, file: Path) -> None:
+    with_contexts(
+        "context", "add", "x", "--digest-user", "ops", ZKGROUPS_PASSWORD="hunter2", ZKGROUPS_ZOOKEEPER="zk9:2181"
+    )
+    assert file.read_text().split() == ["[context", "x]", "digest_user", "=", "ops"]

@@ -1,0 +1,138 @@
+"""What every `--help` shows as an example works, and the reference in docs/cli.md says what the commands say."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from kazoo.client import KazooClient
+from zkgroups_cli.main import root
+
+from zkgroups import Registry, TopicPartition
+
+from .running import environment
+
+ROOT = Path(__file__).parent.parent.parent
+ADDRESS = re.compile(r"zk1:2181(,zk2:2181)?/kafka")
+BROKERS = "kafka1:9092"
+
+ELSEWHERE = {("snapshot",), ("zookeeper",), ("demo",)}
+"""Commands whose examples are run by tests of their own: with Spark, on a cluster, or for as long as one likes."""
+
+GOES_ON = re.compile(r"zkgroups (-\S+ \S+ )*(watch |claim (?!.* -- )|groups describe .*--watch)")
+"""It is ended as its user would end it."""
+
+FINE = {0, 10}
+"""Done, and done with findings."""
+
+
+def examples(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Each command that has an example, with its lines."""
+    _, _, text = (command.help or "").partition("Example:\n")
+    lines = [line.strip() for line in text.split("\n\n")[0].splitlines() if line.strip()]
+    if path not in ELSEWHERE:
+        yield path, lines
+    if isinstance(command, click.Group):
+        with click.Context(command) as ctx:
+            for name in command.list_commands(ctx):
+                below = command.get_command(ctx, name)
+                assert below is not None
+                yield from examples(below, (*path, name))
+
+
+EXAMPLES = list(examples(root))
+WITH_BROKERS = [example for example in EXAMPLES if any(BROKERS in line for line in example[1])]
+WITHOUT_BROKERS = [example for example in EXAMPLES if example not in WITH_BROKERS]
+
+
+@pytest.fixture
+def tree(registry: Registry, kazoo: KazooClient) -> Iterator[None]:
+    """`billing` has two live instances, `invoices` has none; both have offsets of `orders`."""
+    kazoo.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0]}}', makepath=True)
+    partitions = [TopicPartition("orders", number) for number in range(3)]
+    with ExitStack() as stack:
+        for name in ("anna", "ben"):
+            instance = stack.enter_context(registry.group("billing").instance(name))
+            instance.register(["orders"])
+            if name == "anna":
+                instance.claim_many(partitions[:2]).commit(dict.fromkeys(partitions[:2], 1200))
+        registry.group("billing").offsets.commit(partitions[2], 900)
+        registry.group("invoices").create()
+        registry.group("invoices").offsets.commit_many({at: 100 * at.partition for at in partitions})
+        yield
+
+
+class Shell:
+    """Runs lines as somebody who has copied them does, in a folder of one's own."""
+
+    def __init__(self, hosts: str, brokers: str, folder: Path) -> None:
+        self._hosts, self._brokers, self._folder = hosts, brokers, folder
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self._environment = environment(
+            {"PATH": path, "ZKGROUPS_ZOOKEEPER": hosts, "ZKGROUPS_CONFIG": str(folder / "contexts.ini")}
+        )
+
+    def run(self, line: str) -> None:
+        """Fails where the line does."""
+        line = ADDRESS.sub(self._hosts, line).replace(BROKERS, self._brokers)
+        goes_on = GOES_ON.match(line) is not None
+        with subprocess.Popen(
+            ["bash", "-c", f"exec {line}" if goes_on else line],
+            env=self._environment,
+            cwd=self._folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            try:
+                if goes_on:
+                    self._interrupt(process)
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+        assert process.returncode in ({130} if goes_on else FINE), (line, out, err)
+        assert "Traceback" not in err
+
+    def _interrupt(self, process: Any) -> None:
+        """When it has begun, which it says."""
+        (process.stderr if "watch" in " ".join(process.args) else process.stdout).readline()
+        process.send_signal(signal.SIGINT)
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize(("path", "lines"), WITHOUT_BROKERS, ids=[" ".join(path) for path, _ in WITHOUT_BROKERS])
+def test_the_examples_of_a_command_work(
+    tree: None, zookeeper_hosts: str, tmp_path: Path, path: tuple[str, ...], lines: list[str]
+) -> None:
+    assert lines, f"{' '.join(path)} has no example"
+    shell = Shell(zookeeper_hosts, BROKERS, tmp_path)
+    for line in lines:
+        shell.run(line)
+
+
+@pytest.mark.zookeeper
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.parametrize(("path", "lines"), WITH_BROKERS, ids=[" ".join(path) for path, _ in WITH_BROKERS])
+def test_the_examples_of_a_command_that_asks_brokers_work(
+    tree: None, kafka: Any, zookeeper_hosts: str, tmp_path: Path, path: tuple[str, ...], lines: list[str]
+) -> None:
+    shell = Shell(zookeeper_hosts, kafka.address, tmp_path)
+    for line in lines:
+        shell.run(line)
+
+
+def test_the_reference_says_what_the_commands_say() -> None:
+    """Where this fails: `make docs`."""
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "cli_reference.py", "--check"], check=False)
+    assert done.returncode == 0, "docs/cli.md is out of date: make docs"
