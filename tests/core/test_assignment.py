@@ -1,0 +1,184 @@
+"""Assignors: what Scala's consumer computes, and what moves least; by examples, and by all small groups there are."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroups.core.assignment import (
+    ASSIGNORS,
+    Assignment,
+    Assignor,
+    Members,
+    Stream,
+    assigned_to,
+    java_hash,
+    range_assignor,
+    round_robin_assignor,
+    sticky_assignor,
+)
+from zkgroups.core.model import TopicPartition
+
+TOPICS = ("orders", "payments", "t-1")
+IDS = ("a", "b", "billing_h-17-ab12cd34", "billing_h-17-ab12cd34-0", "zz")
+
+
+@st.composite
+def groups(draw: st.DrawFn, streams: int = 12) -> Members:
+    """Instances with subscriptions of their own, topics with gaps, and owners of whom some are gone."""
+    ids = draw(st.lists(st.sampled_from(IDS), unique=True, max_size=4))
+    subscription = st.dictionaries(st.sampled_from((*TOPICS, "missing")), st.integers(0, streams), max_size=3)
+    partitions = draw(st.dictionaries(st.sampled_from(TOPICS), st.sets(st.integers(0, 20), max_size=7), max_size=3))
+    everything = [TopicPartition(topic, number) for topic, numbers in partitions.items() for number in sorted(numbers)]
+    held = draw(st.sets(st.sampled_from(everything))) if everything else set()
+    owners = {at: draw(st.sampled_from((*IDS, "gone"))) for at in sorted(held)}
+    return Members({id: draw(subscription) for id in ids}, {t: sorted(ns) for t, ns in partitions.items()}, owners)
+
+
+EVERY = pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS.keys())
+
+
+@EVERY
+@given(members=groups())
+def test_every_partition_of_a_subscribed_topic_is_assigned_once_and_to_a_stream_of_it(
+    assignor: Assignor, members: Members
+) -> None:
+    assignment = assignor(members)
+    assert set(assignment) == {at for topic in members.topics for at in members.in_order(topic)}
+    assert all(stream in members.of(at.topic) for at, stream in assignment.items())
+    shares = [assigned_to(id, assignment) for id in members.streams]
+    assert sum(map(len, shares)) == len(assignment)
+
+
+@EVERY
+@given(members=groups(), seed=st.integers(0, 100))
+def test_the_order_in_which_anything_is_given_does_not_matter(assignor: Assignor, members: Members, seed: int) -> None:
+    rng = random.Random(seed)
+
+    def shuffled(items: list) -> list:
+        return rng.sample(items, len(items))
+
+    other = Members(
+        {id: dict(shuffled(list(members.streams[id].items()))) for id in shuffled(list(members.streams))},
+        {topic: shuffled(list(members.partitions[topic])) for topic in shuffled(list(members.partitions))},
+        dict(shuffled(list(members.owners.items()))),
+    )
+    assert assignor(other) == assignor(members)
+
+
+def instances(assignment: Assignment) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for at, stream in sorted(assignment.items()):
+        found.setdefault(str(stream), []).append(at.partition)
+    return found
+
+
+# Range, as Scala computes it
+
+
+def test_range_divides_as_it_was_seen_on_a_server() -> None:
+    three = Members({"a": {"t": 1}, "b": {"t": 1}, "zz": {"t": 1}}, {"t": range(6)})
+    assert instances(range_assignor(three)) == {"a-0": [0, 1], "b-0": [2, 3], "zz-0": [4, 5]}
+    two = Members({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(6)})
+    assert instances(range_assignor(two)) == {"a-0": [0, 1, 2], "b-0": [3, 4, 5]}
+    uneven = Members({"a": {"t": 2}, "b": {"t": 1}}, {"t": range(7)})
+    assert instances(range_assignor(uneven)) == {"a-0": [0, 1, 2], "a-1": [3, 4], "b-0": [5, 6]}
+
+
+def test_streams_are_sorted_as_text_and_partitions_as_numbers() -> None:
+    many = Members({"a": {"t": 12}}, {"t": range(12)})
+    order = sorted(str(n) for n in range(12))
+    assert {str(n): stream.number for n, (_, stream) in enumerate(range_assignor(many).items())} == dict(
+        zip(map(str, range(12)), map(int, order), strict=True)
+    )
+
+
+def test_a_dash_in_an_id_is_sorted_with_the_rest_of_the_text() -> None:
+    """`a-1` with stream 0 stands before `a` with stream 2, and after its stream 0 and 1."""
+    members = Members({"a": {"t": 3}, "a-1": {"t": 1}}, {"t": range(4)})
+    assert list(instances(range_assignor(members))) == ["a-0", "a-1", "a-1-0", "a-2"]
+
+
+def test_with_more_streams_than_partitions_the_last_have_none() -> None:
+    members = Members({"a": {"t": 1}, "b": {"t": 2}}, {"t": [5, 9]})
+    assert instances(range_assignor(members)) == {"a-0": [5], "b-0": [9]}
+
+
+# Round robin, as Scala computes it
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("a", 97), ("orders-0", 1234322248), ("polygenelubricants", -(2**31)), ("tä-17", 113965603)],
+)
+def test_the_hash_is_javas(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+
+
+def test_round_robin_deals_in_the_order_of_the_hash() -> None:
+    members = Members({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(12)})
+    dealt = [at.partition for at in round_robin_assignor(members)]
+    assert dealt == sorted(range(12), key=lambda number: java_hash(f"t-{number}"))
+    assert [str(stream) for stream in round_robin_assignor(members).values()] == ["a-0", "b-0"] * 6
+
+
+def test_a_stream_that_does_not_subscribe_is_passed_over_and_waits_for_the_next_round() -> None:
+    members = Members({"a": {"t": 1}, "b": {"t": 1, "u": 1}, "c": {"t": 1}}, {"t": range(3), "u": range(1)})
+    order = list(round_robin_assignor(members).items())
+    dealt, streams = iter(["a", "b", "c"] * 4), []
+    for at, _ in order:
+        streams.append(next(id for id in dealt if at.topic == "t" or id == "b"))
+    assert [stream.instance for _, stream in order] == streams
+
+
+# Sticky
+
+
+@given(members=groups())
+def test_sticky_is_as_even_as_can_be_and_then_moves_as_little_as_can_be(members: Members) -> None:
+    """Compared with every assignment there is, where there are not too many of them."""
+    everything = [at for topic in members.topics for at in members.in_order(topic)]
+    able = [sorted({stream.instance for stream in members.of(at.topic)}) for at in everything]
+    found = [sticky_assignor(members)[at].instance for at in everything]
+    choices = 1
+    for ids in able:
+        choices *= len(ids)
+    if choices > 5_000:
+        return
+    best = min((cost(members, everything, chosen) for chosen in product(*able)), default=(0, 0))
+    assert cost(members, everything, found) == best
+
+
+def cost(members: Members, everything: list[TopicPartition], chosen: tuple[str, ...] | list[str]) -> tuple[int, int]:
+    """How uneven it is, and how many partitions it takes from somebody who could keep them."""
+    loads = Counter(chosen)
+    moved = 0
+    for at, instance in zip(everything, chosen, strict=True):
+        owner = members.owners.get(at)
+        keeps = owner is not None and members.streams.get(owner, {}).get(at.topic, 0) > 0
+        moved += keeps and instance != owner
+    return sum(load**2 for load in loads.values()), moved
+
+
+@pytest.mark.parametrize("count", [2, 7, 50])
+def test_whoever_leaves_moves_only_what_was_theirs_and_whoever_comes_gets_no_more_than_a_share(count: int) -> None:
+    ids = [f"m{number:03}" for number in range(count)]
+    topics = {"t": range(4 * count), "u": range(6 * count)}
+    before = sticky_assignor(Members({id: {"t": 1, "u": 1} for id in ids}, topics))
+    owners = {at: stream.instance for at, stream in before.items()}
+    left = sticky_assignor(Members({id: {"t": 1, "u": 1} for id in ids[1:]}, topics, owners))
+    assert all(left[at].instance == owner for at, owner in owners.items() if owner != ids[0])
+    owners = {at: stream.instance for at, stream in left.items()}
+    came = sticky_assignor(Members({id: {"t": 1, "u": 1} for id in ids}, topics, owners))
+    assert sum(came[at].instance != owner for at, owner in owners.items()) == 10
+    assert set(Counter(stream.instance for stream in came.values()).values()) == {10}
+
+
+def test_streams_of_an_instance_take_turns() -> None:
+    assignment = sticky_assignor(Members({"a": {"t": 2}}, {"t": range(5)}))
+    assert [stream for _, stream in sorted(assignment.items())] == [Stream("a", n) for n in (0, 1, 0, 1, 0)]

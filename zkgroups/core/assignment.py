@@ -1,0 +1,289 @@
+"""Who reads which partition: functions of plain data, which every member of a group computes for itself.
+
+The unit is a stream, because that is what the old clients count: an instance with two streams of a topic has two
+shares of it. `range_assignor` and `round_robin_assignor` compute what Kafka's Scala consumer computes, so that a group
+in which some members are ours and some are not comes to one answer; `sticky_assignor` moves as little as it can. Any
+other function of the same form will do, as long as all members of a group use it.
+
+None of them depends on the order in which members, topics or partitions are given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, pairwise
+from typing import Final, NamedTuple, TypeAlias
+
+from .model import TopicPartition
+
+
+class Stream(NamedTuple):
+    """One of the streams of an instance; as text it is what Scala's owner nodes hold.
+
+    >>> str(Stream("billing_h-17-ab12cd34", 0))
+    'billing_h-17-ab12cd34-0'
+    """
+
+    instance: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.instance}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What is known when partitions are assigned.
+
+    `streams` has the number of streams of each topic that an instance subscribes to, `partitions` the partitions of
+    each topic, and `owners` who holds what at this moment, which only matters to who wants to keep it.
+    """
+
+    streams: Mapping[str, Mapping[str, int]]
+    partitions: Mapping[str, Sequence[int]]
+    owners: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    def of(self, topic: str) -> list[Stream]:
+        """The streams that read a topic, sorted as text, each once: `-10` stands before `-2`."""
+        found = (Stream(id, number) for id, topics in self.streams.items() for number in range(topics.get(topic, 0)))
+        return sorted(set(found), key=str)
+
+    @property
+    def topics(self) -> list[str]:
+        """Those that somebody subscribes to and that have partitions, sorted."""
+        wanted = {topic for topics in self.streams.values() for topic, streams in topics.items() if streams > 0}
+        return sorted(topic for topic in wanted if self.partitions.get(topic))
+
+    def in_order(self, topic: str) -> list[TopicPartition]:
+        """The partitions of a topic by their numbers."""
+        return [TopicPartition(topic, number) for number in sorted(set(self.partitions[topic]))]
+
+
+Assignment: TypeAlias = dict[TopicPartition, Stream]
+"""Every partition of every topic that somebody subscribes to, with the stream that is to read it."""
+
+Assignor: TypeAlias = Callable[[Members], Assignment]
+
+
+def assigned_to(instance: str, assignment: Mapping[TopicPartition, Stream]) -> dict[TopicPartition, int]:
+    """What an instance is to read, each with the number of its stream."""
+    return {at: stream.number for at, stream in sorted(assignment.items()) if stream.instance == instance}
+
+
+def range_assignor(members: Members) -> Assignment:
+    """Topic by topic, each stream takes a run of partitions; the first streams take one more where it does not divide.
+
+    With P partitions and T streams, n = P div T and x = P mod T: the stream at position i begins at n·i + min(i, x) and
+    takes n, and one more if i < x.
+
+    >>> two_streams_and_one = Members({"a": {"t": 2}, "b": {"t": 1}}, {"t": range(7)})
+    >>> for at, stream in range_assignor(two_streams_and_one).items():
+    ...     print(at, stream)
+    t/0 a-0
+    t/1 a-0
+    t/2 a-0
+    t/3 a-1
+    t/4 a-1
+    t/5 b-0
+    t/6 b-0
+    """
+    assignment: Assignment = {}
+    for topic in members.topics:
+        partitions, streams = members.in_order(topic), members.of(topic)
+        share, more = divmod(len(partitions), len(streams))
+        for position, stream in enumerate(streams):
+            start = share * position + min(position, more)
+            for at in partitions[start : start + share + (position < more)]:
+                assignment[at] = stream
+    return assignment
+
+
+def round_robin_assignor(members: Members) -> Assignment:
+    """All partitions of all topics, in an order that looks random, are dealt to all streams, round and round.
+
+    The order is that of Java's hash of `topic-partition`. A stream whose instance does not subscribe to a topic is
+    passed over; it has to wait for the next round.
+
+    >>> alike = Members({"a": {"t": 1, "u": 1}, "b": {"t": 1, "u": 1}}, {"t": range(2), "u": range(3)})
+    >>> [f"{at}: {stream}" for at, stream in round_robin_assignor(alike).items()]
+    ['t/0: a-0', 't/1: b-0', 'u/0: a-0', 'u/1: b-0', 'u/2: a-0']
+    """
+    readers = {topic: set(members.of(topic)) for topic in members.topics}
+    dealt = cycle(sorted(set().union(*readers.values()), key=str)) if readers else iter(())
+    everything = [at for topic in members.topics for at in members.in_order(topic)]
+    everything.sort(key=lambda at: java_hash(f"{at.topic}-{at.partition}"))
+    return {at: next(stream for stream in dealt if stream in readers[at.topic]) for at in everything}
+
+
+def java_hash(text: str) -> int:
+    """What Java's `String.hashCode` says, a signed number of 32 bits.
+
+    >>> java_hash("orders-0"), java_hash("")
+    (1234322248, 0)
+    """
+    found = 0
+    for unit in _utf16(text):
+        found = (31 * found + unit) & 0xFFFF_FFFF
+    return found - 2**32 if found >= 2**31 else found
+
+
+def _utf16(text: str) -> Iterable[int]:
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    return (int.from_bytes(encoded[at : at + 2], "big") for at in range(0, len(encoded), 2))
+
+
+def sticky_assignor(members: Members) -> Assignment:
+    """As evenly as can be, with as few partitions as possible taken from who holds them.
+
+    Where all instances subscribe alike, none has two partitions more than another. Where they do not, no partition
+    could go to somebody who has two fewer, nor could a chain of such moves make it more even. Streams of an instance
+    take turns at what it has.
+
+    >>> before = {TopicPartition("t", n): "a" for n in range(4)}
+    >>> after = sticky_assignor(Members({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(4)}, before))
+    >>> [f"{at}: {stream}" for at, stream in after.items()]
+    ['t/0: a-0', 't/1: a-0', 't/2: b-0', 't/3: b-0']
+    """
+    held = _Balance(members).settle()
+    return _by_streams(members, held)
+
+
+_EVEN: Final = 2**20
+"""What a step towards evenness is worth, in moves: more than there can be."""
+
+
+class _Balance:
+    """Partitions moved about until no chain of moves makes them more even, or as even with fewer moves.
+
+    This is a flow of least cost. What an instance holds costs the square of its number; a partition that is not where
+    it was costs one. Partitions of one topic with one former owner are alike, and moved as such.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self._instances = sorted(id for id, topics in members.streams.items() if any(topics.values()))
+        self._may_have = {
+            topic: [id for id in self._instances if members.streams[id].get(topic, 0) > 0] for topic in members.topics
+        }
+        self._home: dict[TopicPartition, str | None] = {}
+        self._held: dict[str, dict[tuple[str, str | None], list[TopicPartition]]]
+        self._held = {id: defaultdict(list) for id in self._instances}
+        self._load: Counter[str] = Counter(dict.fromkeys(self._instances, 0))
+        self._place_all(members)
+
+    def settle(self) -> dict[TopicPartition, str]:
+        """Move until nothing is gained any more; by partition, who is to have it."""
+        find = self._best_step if self._alike() else self._best_path
+        while (path := find()) is not None:
+            for giver, taker in pairwise(path):
+                self._move(giver, taker)
+        found = {at: id for id, kinds in self._held.items() for some in kinds.values() for at in some}
+        return dict(sorted(found.items()))
+
+    def _place_all(self, members: Members) -> None:
+        """First everything that may stay, then the rest, each to who has least."""
+        homeless: list[TopicPartition] = []
+        for topic, able in self._may_have.items():
+            for at in members.in_order(topic):
+                owner = members.owners.get(at)
+                home = owner if owner in able else None
+                self._home[at] = home
+                if home is None:
+                    homeless.append(at)
+                else:
+                    self._put(at, home)
+        for at in sorted(homeless, key=lambda at: (len(self._may_have[at.topic]), at)):  # who has no choice comes first
+            self._put(at, min(self._may_have[at.topic], key=lambda id: (self._load[id], id)))
+
+    def _put(self, at: TopicPartition, instance: str) -> None:
+        self._held[instance][at.topic, self._home[at]].append(at)
+        self._load[instance] += 1
+
+    def _move(self, giver: str, taker: str) -> None:
+        """The partition whose move costs least; of those alike the last, so that the first ones stay."""
+        kind = min(self._movable(giver, taker), key=lambda kind: (_cost(kind, giver, taker), kind[0], kind[1] or ""))
+        at = self._held[giver][kind].pop()
+        if not self._held[giver][kind]:
+            del self._held[giver][kind]
+        self._load[giver] -= 1
+        self._put(at, taker)
+
+    def _movable(self, giver: str, taker: str) -> list[tuple[str, str | None]]:
+        return [kind for kind in self._held[giver] if taker in self._may_have[kind[0]]]
+
+    def _alike(self) -> bool:
+        """Whether all subscribe to the same topics, so that any partition can go to anybody."""
+        return all(able == self._instances for able in self._may_have.values())
+
+    def _best_step(self) -> list[str] | None:
+        """From who has most to who has least, where all subscribe alike: no chain gains more than one move."""
+        if not self._may_have:
+            return None
+        most = max(self._instances, key=lambda id: (self._load[id], id))
+        least = min(self._instances, key=lambda id: (self._load[id], id))
+        return [most, least] if self._load[most] > self._load[least] + 1 else None
+
+    def _best_path(self) -> list[str] | None:
+        """The chain of moves that gains most, from who has more to who has less; None where none gains."""
+        edges = self._edges()
+        least = min(self._load.values(), default=0)
+        some_are_away = any(cost < 0 for costs in edges.values() for cost in costs.values())
+        best: tuple[int, list[str]] | None = None
+        for start in sorted(self._instances, key=lambda id: (-self._load[id], id)):
+            bound = _EVEN * (least + 1 - self._load[start]) - some_are_away * len(self._instances)
+            if bound >= (0 if best is None else best[0]):
+                break
+            for end, (moves, path) in self._cheapest(start, edges).items():
+                gain = _EVEN * (self._load[end] + 1 - self._load[start]) + moves
+                if end != start and gain < (0 if best is None else best[0]):
+                    best = gain, path
+        return None if best is None else best[1]
+
+    def _edges(self) -> dict[str, dict[str, int]]:
+        """From each giver to each taker, what the cheapest move costs."""
+        edges: dict[str, dict[str, int]] = {id: {} for id in self._instances}
+        for giver, kinds in self._held.items():
+            for kind in kinds:
+                for taker in self._may_have[kind[0]]:
+                    if taker != giver:
+                        cost = _cost(kind, giver, taker)
+                        edges[giver][taker] = min(cost, edges[giver].get(taker, cost))
+        return edges
+
+    def _cheapest(self, start: str, edges: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, list[str]]]:
+        """From one instance to all others: what the cheapest chain costs, and the chain."""
+        found: dict[str, tuple[int, list[str]]] = {start: (0, [start])}
+        waiting = [start]
+        while waiting:
+            here = waiting.pop(0)
+            so_far, path = found[here]
+            for there, cost in edges[here].items():
+                if there not in path and so_far + cost < found.get(there, (_EVEN, []))[0]:
+                    found[there] = so_far + cost, [*path, there]
+                    waiting.append(there)
+        return found
+
+
+def _cost(kind: tuple[str, str | None], giver: str, taker: str) -> int:
+    """One for what leaves home, less than nothing for what comes back."""
+    home = kind[1]
+    return (home == giver) - (home == taker)
+
+
+def _by_streams(members: Members, held: Mapping[TopicPartition, str]) -> Assignment:
+    assignment: Assignment = {}
+    turns: Counter[tuple[str, str]] = Counter()
+    for at, instance in held.items():
+        streams = members.streams[instance][at.topic]
+        assignment[at] = Stream(instance, turns[instance, at.topic] % streams)
+        turns[instance, at.topic] += 1
+    return assignment
+
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {
+    "range": range_assignor,
+    "roundrobin": round_robin_assignor,
+    "sticky": sticky_assignor,
+}
+"""By the names under which members announce them; the first two are Kafka's own."""
