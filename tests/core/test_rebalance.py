@@ -1,0 +1,400 @@
+"""The rebalance of groups of up to 200 members, simulated: whatever happens in whichever order, no partition is ever
+held twice, what a generation works on is held, and every run settles."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from zkgroups.core.assignment import Members, assigned_to, range_assignor, round_robin_assignor
+from zkgroups.core.model import TopicPartition
+from zkgroups.core.rebalance import (
+    NOTHING,
+    TRANSITIONS,
+    Action,
+    AwaitFree,
+    Begin,
+    Changed,
+    Claim,
+    Claimed,
+    Close,
+    Deregister,
+    Drop,
+    Event,
+    Failed,
+    Freed,
+    Linger,
+    Lingered,
+    Look,
+    Lost,
+    Open,
+    Partitions,
+    Planned,
+    Rebalance,
+    Register,
+    Registered,
+    Release,
+    Released,
+    State,
+    Stop,
+    Stopped,
+)
+
+
+@dataclass
+class Group:
+    """What a server keeps of a group: who is registered, who owns what, and who wants to hear of changes."""
+
+    partitions: dict[str, list[int]]
+    number: int = 0
+    ids: dict[str, int] = field(default_factory=dict)
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    waiting: dict[TopicPartition, set[str]] = field(default_factory=dict)
+
+
+class Simulation:
+    """Members and a server, between whom everything takes a time that the seed decides."""
+
+    def __init__(self, seed: int, members: int, partitions: int, assignor: Callable = range_assignor) -> None:
+        self.rng = random.Random(seed)
+        half = partitions // 2
+        self.group = Group({"orders": list(range(half)), "payments": list(range(partitions - half))})
+        self.assignor = assignor
+        self.machines: dict[str, Rebalance] = {}
+        self.working: dict[str, Partitions] = {}
+        self.under_way: list[Callable[[], None]] = []
+        self.lossy = 0.2
+        self.plans: dict[int, dict] = {}
+        for number in range(members):
+            self.add(f"m{number:03}")
+
+    # What happens to members
+
+    def add(self, name: str) -> None:
+        self.machines[name] = Rebalance()
+        self.tell(name, Open())
+
+    def close(self, name: str) -> None:
+        self.tell(name, Close())
+
+    def expire(self, name: str) -> None:
+        """Its own clock tells it before the server does the same for the others."""
+        self.tell(name, Lost())
+        self.forget(name)
+
+    def kill(self, name: str) -> None:
+        """Nobody hears of it any more; some time later the session ends."""
+        del self.machines[name]
+        self.working.pop(name, None)
+        self.later(lambda: self.forget(name))
+
+    def grow(self) -> None:
+        topic = self.group.partitions["orders"]
+        topic.append(len(topic))
+        self.group.number += 1
+        self.announce()
+
+    # The server
+
+    def forget(self, name: str) -> None:
+        if self.group.ids.pop(name, None) is not None:
+            self.group.number += 1
+            self.announce()
+        self.let_go(name, frozenset(at for at, owner in self.group.owners.items() if owner == name))
+
+    def let_go(self, name: str, partitions: Partitions) -> None:
+        for at in sorted(partitions):
+            if self.group.owners.get(at) == name:
+                del self.group.owners[at]
+                for other in sorted(self.group.waiting.pop(at, ())):
+                    self.hear(other, Freed(at))
+
+    def announce(self) -> None:
+        for name in self.machines:
+            self.hear(name, Changed())
+
+    # Between both
+
+    def later(self, act: Callable[[], None]) -> None:
+        self.under_way.append(act)
+
+    def hear(self, name: str, event: Event) -> None:
+        """A watch: it comes once, twice, or never."""
+        for _ in range(self.rng.choice((1, 1, 1, 2)) if self.rng.random() >= self.lossy else 0):
+            self.later(lambda: self.tell(name, event))
+
+    def tell(self, name: str, event: Event) -> None:
+        if (machine := self.machines.get(name)) is None:
+            return
+        for action in machine.receive(event):
+            self.carry_out(name, machine, action)
+        if machine.state is State.CLOSED:
+            self.later(lambda: self.forget(name))  # with its session
+        self.check(name, machine)
+
+    def carry_out(self, name: str, machine: Rebalance, action: Action) -> None:
+        match action:
+            case Begin(partitions=partitions):
+                assert name not in self.working, "the one before has ended"
+                self.working[name] = partitions
+            case Drop():
+                self.working.pop(name, None)
+            case Linger():
+                self.later(lambda: self.tell(name, Lingered()))
+            case AwaitFree(partitions):
+                for at in partitions:
+                    self.group.waiting.setdefault(at, set()).add(name)
+                    if at not in self.group.owners:
+                        self.hear(name, Freed(at))
+            case Stop(turn):
+                self.working.pop(name, None)
+                self.later(lambda: self.tell(name, Stopped(turn)))
+            case Register() | Look() | Claim() | Release() | Deregister():
+                self.later(lambda: self.ask(name, machine, action))
+
+    def ask(self, name: str, machine: Rebalance, action: Action) -> None:
+        """The request arrives, and later its answer; or the request is lost, or the answer is, which looks the same. A
+        session that has ended asks nothing any more."""
+        if self.machines.get(name) is not machine or machine._turn != action.turn:
+            return
+        fails = self.rng.random() < self.lossy / 2
+        if fails and self.rng.random() < 0.5:
+            self.later(lambda: self.tell(name, Failed(action.turn)))
+            return
+        answer = Failed(action.turn) if (answer := self.answer(name, action)) and fails else answer
+        for _ in range(self.rng.choice((1, 1, 2))):
+            self.later(lambda: self.tell(name, answer))
+
+    def answer(self, name: str, action: Action) -> Event:
+        group = self.group
+        match action:
+            case Register(turn):
+                if name not in group.ids:
+                    group.number += 1
+                    group.ids[name] = group.number
+                    self.announce()
+                return Registered(turn)
+            case Look(turn):
+                wanted = frozenset(assigned_to(name, self.plan()))
+                mine = frozenset(at for at, owner in group.owners.items() if owner == name)
+                taken = frozenset(at for at in wanted if group.owners.get(at, name) != name)
+                return Planned(turn, group.number, wanted, mine, taken)
+            case Claim(turn, partitions):
+                granted = frozenset(at for at in partitions if group.owners.get(at, name) == name)
+                group.owners |= dict.fromkeys(granted, name)
+                return Claimed(turn, granted)
+            case Release(turn, partitions):
+                self.let_go(name, partitions)
+                return Released(turn)
+            case Deregister(turn):
+                self.forget(name)
+                return Released(turn)
+        raise AssertionError(action)
+
+    def plan(self) -> dict:
+        """The same for everybody who reads the same."""
+        group = self.group
+        if group.number not in self.plans:
+            streams = {name: dict.fromkeys(group.partitions, 1) for name in group.ids}
+            self.plans[group.number] = self.assignor(Members(streams, group.partitions))
+        return self.plans[group.number]
+
+    # What must be so
+
+    def check(self, name: str, machine: Rebalance) -> None:
+        """What it works on is its own, on the server, too; and so nobody else's. So is what it believes to hold, but
+        for what it has asked to give up, or was not answered about."""
+        worked_on = self.working.get(name, NOTHING)
+        assert worked_on <= machine.held
+        assert all(self.group.owners.get(at) == name for at in worked_on), (name, worked_on, self.group.owners)
+        if machine.state in {State.IDLE, State.CLAIMING}:
+            assert all(self.group.owners.get(at) == name for at in machine.held)
+        assert machine.running is None or machine.running == worked_on or machine.state is State.STOPPING
+
+    def step(self) -> None:
+        """One of all things under way happens."""
+        number = self.rng.randrange(len(self.under_way))
+        self.under_way[number], self.under_way[-1] = self.under_way[-1], self.under_way[number]
+        self.under_way.pop()()
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.under_way:
+                self.step()
+
+    def settle(self) -> int:
+        """Nothing is lost any more, and everybody looks now and then: how often, until all is as planned."""
+        self.lossy = 0.0
+        for round_ in range(12):
+            while self.under_way:
+                self.step()
+            if self.settled():
+                return round_
+            for name in list(self.machines):
+                self.tell(name, Changed())
+        raise AssertionError({name: (m.state, len(m.held), len(m.wanted)) for name, m in self.machines.items()})
+
+    def settled(self) -> bool:
+        alive = {name: machine for name, machine in self.machines.items() if machine.state is not State.CLOSED}
+        everything = {TopicPartition(topic, n) for topic, numbers in self.group.partitions.items() for n in numbers}
+        return (
+            all(machine.settled for machine in alive.values())
+            and set(self.group.ids) == set(alive)
+            and set(self.group.owners) == (everything if alive else set())
+        )
+
+
+FATES = ("add", "close", "expire", "kill", "grow")
+
+
+def play(simulation: Simulation, turns: int) -> None:
+    for turn in range(turns):
+        simulation.run(simulation.rng.randrange(1, 60))
+        fate = simulation.rng.choice(FATES)
+        alive = [name for name, machine in simulation.machines.items() if machine.state is not State.CLOSED]
+        if fate == "add":
+            simulation.add(f"n{turn:03}")
+        elif fate == "grow":
+            simulation.grow()
+        elif alive:
+            getattr(simulation, fate)(simulation.rng.choice(alive))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_small_group_settles_whatever_happens(seed: int) -> None:
+    simulation = Simulation(seed, members=seed % 6 + 1, partitions=seed % 9 + 1)
+    play(simulation, turns=30)
+    simulation.settle()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_of_two_hundred_settles_whatever_happens(seed: int) -> None:
+    simulation = Simulation(seed, members=200, partitions=300, assignor=round_robin_assignor)
+    play(simulation, turns=20)
+    simulation.settle()
+
+
+def test_whoever_keeps_what_it_has_is_not_interrupted() -> None:
+    """Range gives the first of three members the same two partitions, with whoever else is there."""
+    simulation = Simulation(1, members=3, partitions=6)
+    simulation.lossy = 0.0
+    simulation.settle()
+    machine, before = simulation.machines["m000"], simulation.working["m000"]
+    begun = []
+    usual = simulation.carry_out
+    simulation.carry_out = lambda name, m, action: (begun.append((name, action)), usual(name, m, action))[1]
+    simulation.add("zzz")
+    simulation.close("zzz")
+    simulation.settle()
+    kept = [action for name, action in begun if name == "m000" and isinstance(action, Begin | Stop | Release | Drop)]
+    assert machine.running == before
+    assert kept == []
+
+
+def test_what_moves_is_stopped_before_it_is_released_and_nothing_is_released_that_is_worked_on() -> None:
+    held = frozenset(TopicPartition("orders", number) for number in range(3))
+    moving = frozenset({TopicPartition("orders", 2)})
+    member = member_with(held)
+    look = member.receive(Changed())
+    assert look == [Look(4)]
+    assert member.receive(Planned(4, 2, held - moving, held)) == [Stop(5, moving)]
+    assert member.receive(Stopped(5)) == [Release(6, moving)]
+    assert member.receive(Released(6)) == [Begin(2, held - moving)]
+
+
+def test_what_comes_interrupts_only_when_it_is_there() -> None:
+    mine, more = frozenset({TopicPartition("orders", 0)}), frozenset({TopicPartition("orders", 1)})
+    member = member_with(mine)
+    member.receive(Changed())
+    assert member.receive(Planned(4, 2, mine | more, mine, more)) == [AwaitFree(more)]
+    assert member.running == mine
+    [at] = more
+    assert member.receive(Freed(at)) == [Claim(5, more)]
+    assert member.receive(Claimed(5, more)) == [Stop(6, NOTHING)]
+    assert member.receive(Stopped(6)) == [Begin(2, mine | more)]
+
+
+def test_who_waits_for_others_works_on_what_there_is_after_a_moment() -> None:
+    mine, more = frozenset({TopicPartition("orders", 0)}), frozenset({TopicPartition("orders", 1)})
+    member = Rebalance()
+    member.receive(Open())
+    member.receive(Registered(1))
+    assert member.receive(Planned(2, 1, mine | more, taken=more)) == [AwaitFree(more), Claim(3, mine)]
+    assert member.receive(Claimed(3, mine)) == [Linger()]
+    assert member.receive(Lingered()) == [Begin(1, mine)]
+
+
+def test_a_change_while_workers_stop_is_looked_at_before_anything_is_released() -> None:
+    held = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
+    moving = frozenset({TopicPartition("orders", 1)})
+    member = member_with(held)
+    member.receive(Changed())
+    member.receive(Planned(4, 2, held - moving, held))
+    assert member.receive(Changed()) == []
+    assert member.receive(Stopped(5)) == [Look(6)]
+    assert member.receive(Planned(6, 3, held, held)) == [Begin(3, held)]
+
+
+def test_a_lost_session_voids_everything_at_once_and_its_answers_come_too_late() -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    member.receive(Changed())
+    assert member.receive(Lost()) == [Drop(held), Register(5)]
+    assert (member.held, member.running) == (NOTHING, None)
+    assert member.receive(Planned(4, 9, held)) == []
+    assert member.receive(Registered(5)) == [Look(6)]
+
+
+def test_what_was_taken_away_ends_the_generation_and_the_rest_goes_on() -> None:
+    held = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
+    taken = frozenset({TopicPartition("orders", 1)})
+    member = member_with(held)
+    member.receive(Changed())
+    actions = member.receive(Planned(4, 1, held, held - taken, taken))
+    assert actions == [Drop(taken), AwaitFree(taken), Linger()]
+    assert member.receive(Lingered()) == [Begin(1, held - taken)]
+
+
+@pytest.mark.parametrize("late", [Stopped(5), Released(4), Claimed(3, NOTHING), Failed(1)], ids=repr)
+def test_an_answer_that_was_not_asked_for_changes_nothing(late: Event) -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    assert member.receive(late) == []
+    assert member.settled
+
+
+def test_numbers_never_fall() -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held, number=9)
+    member.receive(Changed())
+    assert member.receive(Planned(4, 3, NOTHING, held)) == [Stop(5, held)]
+    assert member.number == 9
+
+
+@pytest.mark.parametrize("state", [state for state in State if state not in {State.OUT, State.CLOSED}])
+def test_whoever_is_closed_or_lost_anywhere_hears_of_it(state: State) -> None:
+    assert (state, Close) in TRANSITIONS
+    assert (state, Lost) in TRANSITIONS
+
+
+def test_closing_stops_gives_back_and_ends() -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    assert member.receive(Close()) == [Stop(4, held)]
+    assert member.receive(Stopped(4)) == [Deregister(5)]
+    assert member.receive(Released(5)) == []
+    assert (member.state, member.held) == (State.CLOSED, NOTHING)
+    assert member.receive(Changed()) == member.receive(Lost()) == member.receive(Open()) == []
+
+
+def member_with(held: Partitions, number: int = 1) -> Rebalance:
+    """One that works; three turns are over."""
+    member = Rebalance()
+    member.receive(Open())
+    member.receive(Registered(1))
+    member.receive(Planned(2, number, held))
+    assert member.receive(Claimed(3, held)) == [Begin(number, held)]
+    return member
