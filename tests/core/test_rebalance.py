@@ -358,6 +358,17 @@ def test_what_was_taken_away_ends_the_generation_and_the_rest_goes_on() -> None:
     assert member.receive(Lingered()) == [Begin(1, held - taken)]
 
 
+def test_what_was_not_answered_is_looked_at_and_not_repeated() -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    member.receive(Changed())
+    member.receive(Planned(4, 2, NOTHING, held))
+    assert member.receive(Stopped(5)) == [Release(6, held)]
+    assert member.receive(Failed(6)) == [Look(7)]
+    assert member.receive(Planned(7, 2, NOTHING, NOTHING)) == []
+    assert member.settled
+
+
 @pytest.mark.parametrize("late", [Stopped(5), Released(4), Claimed(3, NOTHING), Failed(1)], ids=repr)
 def test_an_answer_that_was_not_asked_for_changes_nothing(late: Event) -> None:
     held = frozenset({TopicPartition("orders", 0)})
