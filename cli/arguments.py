@@ -84,7 +84,11 @@ maybe_groups_argument = click.argument(
 """Any number of groups, as `names`; see `chosen_groups`."""
 
 matching_option = click.option(
-    "--groups", "matching", metavar="REGEX", callback=_expression, help="Also all groups whose whole name matches."
+    "--groups",
+    "matching",
+    metavar="REGEX",
+    callback=_expression,
+    help="All groups whose whole name matches, beside those named.",
 )
 """Groups by an expression, as `matching`; see `chosen_groups`."""
 

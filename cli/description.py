@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from zkgroups import (
     DeniedNode,
     GroupDescription,
+    GroupState,
     InstanceDescription,
     MalformedNode,
     Owner,
     PartitionDescription,
     Registration,
+    Registry,
     TopicPartition,
 )
+from zkgroups.core.lag import GroupLag, LagNote, Logs, PartitionLag, group_lag
 from zkgroups.core.model import session_hex, utc
+from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
+from .errors import Tally
 from .output import Column, Row, Table
 
 _STATES: Final = {
@@ -28,6 +34,16 @@ _STATES: Final = {
     "CompletingRebalance": "yellow",
     "Joining": "yellow",
     "AwaitingSync": "yellow",
+}
+
+_NOTES: Final = {
+    "orphan": "red",
+    "two owners": "red",
+    "unowned": "yellow",
+    LagNote.PAST_END.value: "red",
+    LagNote.CANNOT_BE_READ.value: "red",
+    LagNote.BEFORE_START.value: "yellow",
+    LagNote.LOG_UNKNOWN.value: "yellow",
 }
 
 
@@ -62,20 +78,26 @@ INSTANCES: Final = Table(
     ),
 )
 
-PARTITIONS: Final = Table(
-    "partitions",
-    key="partition",
-    columns=(
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
-        Column("OFFSET", "offset", right=True),
-        Column("COMMITTED", "committed_ms", show=utc, wide=True),
-        Column("OWNER", "owners.id"),
-        Column("SESSION", "owners.session"),
-        Column("SINCE", "owners.claimed_ms", show=utc),
-        Column("NOTE", "note", styles={"orphan": "red", "unowned": "yellow", "two owners": "red"}),
-    ),
+_AT: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", right=True))
+_OFFSET: Final = Column("CURRENT-OFFSET", "offset", right=True)
+_COMMITTED: Final = Column("COMMITTED", "committed_ms", show=utc, wide=True)
+_OWNER: Final = Column("OWNER", "owners.id")
+_NOTE: Final = Column("NOTE", "note", styles=_NOTES)
+_CLAIMS: Final = (
+    _OWNER,
+    Column("SESSION", "owners.session"),
+    Column("SINCE", "owners.claimed_ms", show=utc),
+    _NOTE,
 )
+_LOG: Final = (
+    Column("LOG-START-OFFSET", "log_start", right=True, wide=True),
+    Column("LOG-END-OFFSET", "log_end", right=True),
+    Column("LAG", "lag", right=True),
+)
+
+PARTITIONS: Final = Table("partitions", key="partition", columns=(*_AT, _OFFSET, _COMMITTED, *_CLAIMS))
+
+PARTITIONS_WITH_LAG: Final = Table("partitions", key="partition", columns=(*_AT, _OFFSET, *_LOG, _COMMITTED, *_CLAIMS))
 
 _MALFORMED: Final = Table(
     "malformed",
@@ -90,9 +112,44 @@ SUMMARIES: Final = Table("groups", key="group", columns=_SUMMARY)
 """Groups in one line each."""
 
 DESCRIPTIONS: Final = Table(
-    "groups", key="group", columns=_SUMMARY, details=(INSTANCES, PARTITIONS, _MALFORMED), csv=PARTITIONS
+    "groups", key="group", columns=_SUMMARY, details=(INSTANCES, PARTITIONS, _MALFORMED), csv=PARTITIONS_WITH_LAG
 )
 """Groups with everything that is in them."""
+
+DESCRIPTIONS_WITH_LAG: Final = replace(DESCRIPTIONS, details=(INSTANCES, PARTITIONS_WITH_LAG, _MALFORMED))
+"""The same, and how far each group is behind: for where the brokers were asked, so that dashes mean something."""
+
+LAGS: Final = Table(
+    "lags", key="group", columns=(Column("GROUP", "group"), *_AT, _OFFSET, *_LOG, _COMMITTED, _OWNER, _NOTE)
+)
+"""How far groups are behind, partition by partition."""
+
+TOTAL_LAGS: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        Column("GROUP", "group"),
+        Column("PARTITIONS", "partitions", right=True),
+        Column("TOTAL-LAG", "total_lag", right=True),
+        Column("MAX-LAG", "max_lag", right=True),
+        Column("UNKNOWN", "unknown", right=True),
+    ),
+)
+"""How far groups are behind, in one line each."""
+
+
+def described(
+    registry: Registry, names: Iterable[str], tally: Tally, *, must_exist: Collection[str]
+) -> Iterator[GroupDescription]:
+    """The groups that are there, one by one as they are read; one that may not be read is told as far as it may."""
+    for found in registry.describe(names):
+        with tally.attempt():
+            if found.state is not GroupState.DEAD:
+                yield found
+            elif found.group in must_exist:
+                raise GroupNotFoundError(found.group)
+            if hidden := denied(found):
+                raise NoPermissionError(hidden[0].path)
 
 
 def denied(group: GroupDescription) -> list[DeniedNode]:
@@ -118,16 +175,38 @@ def summary_row(group: GroupDescription) -> dict[str, Any]:
     }
 
 
-def description_row(group: GroupDescription) -> Row:
-    """A group with everything that is in it."""
+def description_row(group: GroupDescription, logs: Logs | None = None) -> Row:
+    """A group with everything that is in it; without `logs`, nothing is known of its lag."""
     orphans, unowned = set(group.orphans), set(group.unowned)
+    measured = group_lag(group, group.partitions, logs or {}).partitions
     return summary_row(group) | {
         "topics": list(group.topics),
         "instances": [_instance_row(instance) for instance in group.instances],
-        "partitions": [_partition_row(partition, orphans, unowned) for partition in group.partitions],
+        "partitions": [
+            _at(each.partition.at)
+            | _lag_row(each)
+            | {"note": _joined(_note(each.partition, orphans, unowned), _log_note(each) if logs is not None else None)}
+            for each in measured
+        ],
         "orphans": [_at(orphan.at) | _owner_row(orphan) for orphan in group.orphans],
         "unowned": [_at(at) for at in group.unowned],
         "malformed": [_malformed_row(node) for node in group.malformed],
+    }
+
+
+def lag_row(group: str, lag: PartitionLag) -> Row:
+    """One partition of a group, and how far the group is behind there."""
+    return {"group": group} | _at(lag.partition.at) | _lag_row(lag) | {"note": lag.note and lag.note.value}
+
+
+def total_lag_row(group: GroupLag) -> Row:
+    """How far a group is behind, in one line."""
+    return {
+        "group": group.group,
+        "partitions": len(group.partitions),
+        "total_lag": group.total,
+        "max_lag": group.most,
+        "unknown": group.unknown,
     }
 
 
@@ -145,14 +224,25 @@ def _instance_row(instance: InstanceDescription) -> Row:
     }
 
 
-def _partition_row(partition: PartitionDescription, orphans: set[Owner], unowned: set[TopicPartition]) -> Row:
-    offset = partition.offset
-    return _at(partition.at) | {
+def _lag_row(lag: PartitionLag) -> dict[str, Any]:
+    offset = lag.partition.offset
+    return {
         "offset": offset and offset.offset,
+        "log_start": lag.log and lag.log.start,
+        "log_end": lag.log and lag.log.end,
+        "lag": lag.lag,
         "committed_ms": offset and offset.modified_ms,
-        "owners": [_owner_row(owner) for owner in partition.owners],
-        "note": _note(partition, orphans, unowned),
+        "owners": [_owner_row(owner) for owner in lag.partition.owners],
     }
+
+
+def _log_note(lag: PartitionLag) -> str | None:
+    """What is to be said about the log; that nothing was committed is seen."""
+    return None if lag.note is None or lag.note is LagNote.NEVER_COMMITTED else lag.note.value
+
+
+def _joined(*notes: str | None) -> str | None:
+    return ", ".join(note for note in notes if note) or None
 
 
 def _note(partition: PartitionDescription, orphans: set[Owner], unowned: set[TopicPartition]) -> str | None:

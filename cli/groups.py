@@ -1,34 +1,44 @@
-"""`zkgroups groups`: list, describe, create and delete consumer groups."""
+"""`zkgroups groups`: list, describe, create and delete consumer groups; copy and prune have files of their own."""
 
 from __future__ import annotations
 
+import re
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NoReturn
 
 import click
 
-from zkgroups import GroupDescription, GroupState, Registry
-from zkgroups.core.paths import check_group
-from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
+from zkgroups import GroupState, Registry, TopicPartition
+from zkgroups.core.lag import Logs
+from zkgroups.exceptions import AccessError, MissingDependencyError, UnavailableError, ZkgroupsException
 
+from .arguments import groups_argument, matching_option
+from .brokers import brokers
 from .connect import connected
-from .description import DESCRIPTIONS, NAMES, SUMMARIES, denied, description_row, summary_row
-from .errors import Tally
+from .copying import copy
+from .description import (
+    DESCRIPTIONS,
+    DESCRIPTIONS_WITH_LAG,
+    NAMES,
+    SUMMARIES,
+    described,
+    description_row,
+    summary_row,
+)
+from .errors import Tally, sentence
 from .options import Format, Group, Options
-from .output import Output, Row
+from .output import Output, Row, Table
+from .pruning import prune
 from .talk import say
 
-
-def _checked_names(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Each name once; a name that cannot be one is refused before anything is sent."""
-    return tuple(dict.fromkeys(map(check_group, names)))
-
-
-names_argument = click.argument("names", metavar="GROUP...", nargs=-1, required=True, callback=_checked_names)
+_STATES: Final = [state.value for state in GroupState if state is not GroupState.DEAD]
 
 
 @click.group(cls=Group)
 def groups() -> None:
-    """List, describe, create and delete consumer groups.
+    """List, describe, create, delete, copy and prune consumer groups.
 
     A group is whatever has registrations, owners or offsets under /consumers.
 
@@ -38,74 +48,132 @@ def groups() -> None:
     """
 
 
+groups.add_command(copy)
+groups.add_command(prune)
+
+
 @groups.command("list")
+@matching_option
+@click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Only groups in this state.")
 @click.pass_obj
-def list_groups(options: Options) -> None:
+def list_groups(options: Options, matching: re.Pattern[str] | None, state: str | None) -> None:
     """List all groups.
 
     The formats table and name only have the names, which is quick; wide, json, jsonl and csv read every group and
-    tell its state, its totals and its last commit.
+    tell its state, its totals and its last commit. So does --state.
 
     \b
     Example:
       zkgroups -z zk1:2181/kafka groups list
       zkgroups -z zk1:2181/kafka groups list -o wide
       zkgroups -z zk1:2181/kafka groups list -o jsonl
+      zkgroups -z zk1:2181/kafka groups list --groups 'bill.*' --state Empty
     """
     output = Output(options)
     with connected(options) as registry:
-        names = registry.groups()
+        names = [name for name in registry.groups() if matching is None or matching.fullmatch(name)]
         if not names:
-            say(options, "There are no groups.")
-        if output.format in {Format.TABLE, Format.NAME}:
+            say(options, "There are no groups." if matching is None else "No group matches.")
+        only_names = output.format in {Format.TABLE, Format.NAME}
+        if only_names and state is None:
             output.write(NAMES, [{"group": name} for name in names])
             return
         tally = Tally()
-        output.write(SUMMARIES, _rows(registry, names, tally, summary_row, may_be_gone=True))
+        rows = (summary_row(group) for group in described(registry, names, tally, must_exist=()))
+        output.write(NAMES if only_names else SUMMARIES, (row for row in rows if state in (None, _state(row))))
         tally.finish()
 
 
+def _state(row: Row) -> str:
+    return row["state"] or GroupState.UNKNOWN.value
+
+
 @groups.command()
-@names_argument
+@groups_argument
+@click.option("--watch", is_flag=True, help="Go on, and show it anew whenever something has changed.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    default=2.0,
+    show_default=True,
+    help="How often --watch looks.",
+)
 @click.pass_obj
-def describe(options: Options, names: tuple[str, ...]) -> None:
+def describe(options: Options, names: tuple[str, ...], watch: bool, interval: float) -> None:
     """Show what is in groups: state, instances, partitions with owner and offset, and what is wrong.
 
+    Where the brokers are named, too (-b), it tells the ends of the logs and how far the group is behind; a dash means
+    that nobody knows. In JSON and CSV these fields are always there.
+
     The note "orphan" means an owner that is no registered instance, "unowned" a partition of a subscribed topic that
-    nobody owns. With -o csv there is a line for each partition.
+    nobody owns; "past end" an offset that the log does not reach, "before start" one that it no longer has. With
+    -o csv there is a line for each partition.
+
+    On a terminal --watch draws over what was there; elsewhere it writes all of it again. It ends with Ctrl-C, or when
+    something cannot be shown any more.
 
     \b
     Example:
       zkgroups -z zk1:2181/kafka groups describe billing
       zkgroups -z zk1:2181/kafka groups describe billing -o json
+      zkgroups -z zk1:2181/kafka groups describe billing -b kafka1:9092
     """
-    tally = Tally()
+    output = Output(options)
+    table = DESCRIPTIONS if options.bootstrap_server is None else DESCRIPTIONS_WITH_LAG
     with connected(options) as registry:
-        Output(options).write(DESCRIPTIONS, _rows(registry, names, tally, description_row))
+        if watch:
+            _watch(output, table, lambda tally: _descriptions(options, registry, names, tally), interval)
+        tally = Tally()
+        output.write(table, _descriptions(options, registry, names, tally))
     tally.finish()
 
 
-def _rows(
-    registry: Registry,
-    names: Iterable[str],
-    tally: Tally,
-    row: Callable[[GroupDescription], Row],
-    *,
-    may_be_gone: bool = False,
-) -> Iterator[Row]:
-    """The groups that are there, one by one as they are read; one that may not be read is shown as far as it may."""
-    for found in registry.describe(names):
-        with tally.attempt():
-            if found.state is not GroupState.DEAD:
-                yield row(found)
-            elif not may_be_gone:
-                raise GroupNotFoundError(found.group)
-            if hidden := denied(found):
-                raise NoPermissionError(hidden[0].path)
+def _descriptions(options: Options, registry: Registry, names: tuple[str, ...], tally: Tally) -> Iterator[Row]:
+    found = described(registry, names, tally, must_exist=names)
+    if options.bootstrap_server is None:
+        yield from map(description_row, found)
+        return
+    groups = list(found)  # first the offsets and then the ends of the logs, so that no lag is negative
+    logs: Logs | None = None
+    with tally.attempt():
+        logs = _logs(options, [partition.at for group in groups for partition in group.partitions])
+    yield from (description_row(group, logs) for group in groups)
+
+
+def _logs(options: Options, partitions: list[TopicPartition]) -> Logs:
+    """What the brokers say of these; who cannot have that is still told what ZooKeeper knows."""
+    try:
+        with brokers(options, what_for="the lag") as found:
+            return found.ranges(partitions)
+    except (UnavailableError, AccessError, MissingDependencyError) as error:
+        raise ZkgroupsException(f"the ends of the logs are unknown: {sentence(error)}") from error
+
+
+def _watch(output: Output, table: Table, look: Callable[[Tally], Iterable[Row]], interval: float) -> NoReturn:
+    """Write it anew whenever it is another, until somebody or something ends it."""
+    shown: list[Row] | None = None
+    while True:
+        tally = Tally()
+        rows = list(look(tally))
+        if rows != shown:
+            _part(output, first=shown is None)
+            output.write(table, rows)
+            shown = rows
+        tally.finish()
+        time.sleep(interval)
+
+
+def _part(output: Output, *, first: bool) -> None:
+    """An empty screen, or an empty line; programs need neither."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        click.clear()
+    elif not first and output.format not in {Format.JSON, Format.JSONL}:
+        output.line()
 
 
 @groups.command()
-@names_argument
+@groups_argument
 @click.pass_obj
 def create(options: Options, names: tuple[str, ...]) -> None:
     """Make the directories of groups, as the first instance would. One that exists stays as it is.
@@ -125,7 +193,7 @@ def create(options: Options, names: tuple[str, ...]) -> None:
 
 
 @groups.command()
-@names_argument
+@groups_argument
 @click.pass_obj
 def delete(options: Options, names: tuple[str, ...]) -> None:
     """Delete groups with their offsets. A group with a registered instance or an owner is left alone.

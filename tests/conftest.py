@@ -22,9 +22,19 @@ OLD_RELEASES = ("3.4.14", "3.5.10")
 DOWNLOAD_TIMEOUT = 1000
 
 
+# Brokers for the whole run: see zkgroups/testing/plugin.py.
+KAFKA = {"kafka", "kafka_broker", "legacy_kafka"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What may have to wait for a download gets the time; what needs brokers is marked so, and shares one process."""
     for item in items:
-        if "old_zookeeper" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+        names = set(getattr(item, "fixturenames", ()))
+        if names & KAFKA:
+            item.add_marker(pytest.mark.kafka)
+            item.add_marker(pytest.mark.xdist_group("kafka"))
+        if names & (KAFKA | {"old_zookeeper"}) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DOWNLOAD_TIMEOUT))
 
 

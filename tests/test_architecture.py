@@ -26,7 +26,8 @@ HOMES = {
     "click": {"cli"},
     "rich": {"cli"},
     "docker": {"testing"},
-    "confluent_kafka": {"kafka"},
+    # `testing` needs one to make topics, and to see that a broker serves: Kafka's own tools take seconds for it.
+    "confluent_kafka": {"kafka", "testing"},
     "pytest": {"testing"},
 }
 

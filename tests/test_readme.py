@@ -73,12 +73,14 @@ def test_every_command_is_run_or_known_not_to_be() -> None:
 
 @pytest.fixture
 def hosts_with_a_group(zookeeper_hosts: str, registry: Registry) -> Iterator[str]:
-    """The group that the examples show: one partition of the topic is left over."""
+    """The groups that the examples show: of one nobody owns the last partition, the other has an offset only."""
     client = KazooClient(zookeeper_hosts)
     client.start()
     client.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0]}}', makepath=True)
     client.stop()
     client.close()
+    registry.group("invoices").create()
+    registry.group("invoices").offsets.commit(TopicPartition("orders", 0), 1200)
     group = registry.group("billing")
     with group.instance("anna") as anna, group.instance("ben") as ben:
         anna.register(["orders"])
@@ -94,7 +96,9 @@ def test_the_commands_print_what_is_shown(block: str, hosts_with_a_group: str, t
     script = "\n".join(INSTEAD.get(command, command) for command in commands(block))
     result = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", _here(script, hosts_with_a_group, tmp_path)],
-        env=_environment() | {"ZKGROUPS_ZOOKEEPER": hosts_with_a_group},
+        env=_environment()
+        | {"ZKGROUPS_ZOOKEEPER": hosts_with_a_group, "ZKGROUPS_CONFIG": str(tmp_path / "contexts.ini")},
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -19,6 +19,7 @@ from .core.describe import (
     PartitionDescription,
     RegisteredInstance,
 )
+from .core.finding import Checkup, Finding, Remove, Repair, Rewrite, Severity
 from .core.model import (
     Broker,
     CommittedOffset,
@@ -48,6 +49,7 @@ __all__ = [
     "Broker",
     "Change",
     "ChangeKind",
+    "Checkup",
     "Claim",
     "Claims",
     "CommittedOffset",
@@ -56,6 +58,7 @@ __all__ = [
     "DeniedNode",
     "Dialect",
     "Digest",
+    "Finding",
     "GroupDescription",
     "GroupState",
     "Instance",
@@ -70,8 +73,12 @@ __all__ = [
     "RegisteredInstance",
     "Registration",
     "Registry",
+    "Remove",
+    "Repair",
+    "Rewrite",
     "Sasl",
     "SessionCredentials",
+    "Severity",
     "ShortSessionWarning",
     "Tls",
     "Topic",

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
-import shlex
 from typing import Any
 
-import click
 import pytest
 from kazoo.client import KazooClient
-from zkgroups_cli.groups import groups
 
 from zkgroups import Registry, TopicPartition
 
 from .conftest import Zkgroups
+from .running import started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -64,6 +63,43 @@ def test_a_group_that_only_has_offsets_is_listed(zkgroups: Zkgroups, kazoo: Kazo
     assert line.split()[:7] == ["storm", "Empty", "0", "1", "1", "0", "1"]
 
 
+def test_a_listing_can_be_of_some_names_only(zkgroups: Zkgroups, registry: Registry) -> None:
+    for name in ("bill", "billing", "invoices"):
+        registry.group(name).create()
+    assert zkgroups("groups", "list", "--groups", "bill(ing)?", "-o", "name").lines == ["bill", "billing"]
+    assert zkgroups("groups", "list", "--groups", "ill", "-o", "name").err == "No group matches.\n"
+    assert zkgroups("groups", "list", "--groups", "(").code == 2
+
+
+def test_a_listing_can_be_of_one_state_only(zkgroups: Zkgroups, registry: Registry, billing: Any, secret: str) -> None:
+    registry.group("idle").create()
+    found = {
+        state: zkgroups("groups", "list", "--state", state, "-o", "csv", "--no-headers").lines
+        for state in ("Empty", "completingrebalance", "Stable", "Unknown")
+    }
+    assert {state: [line.split(",")[0] for line in lines] for state, lines in found.items()} == {
+        "Empty": ["idle"],
+        "completingrebalance": ["billing"],
+        "Stable": [],
+        "Unknown": ["secret"],
+    }
+    assert zkgroups("groups", "list", "--state", "Empty").lines == ["GROUP", "idle"]
+    assert zkgroups("groups", "list", "--state", "Fine").code == 2
+
+
+def test_the_first_lines_appear_before_the_last_groups_are_read(zookeeper_hosts: str, kazoo: KazooClient) -> None:
+    made = kazoo.transaction()
+    for path in ("", *(f"/g{number:04}" for number in range(1500))):
+        made.create(f"/consumers{path}")
+    made.commit()
+    with started("groups", "list", "-z", zookeeper_hosts, "-o", "jsonl") as listing:
+        assert listing.stdout is not None
+        assert json.loads(listing.stdout.readline())["group"] == "g0000"
+        kazoo.delete("/consumers/g1499")  # before it is read, as more is written than a pipe holds
+        names = [json.loads(line)["group"] for line in listing.stdout]
+    assert (names[0], names[-1]) == ("g0001", "g1498")
+
+
 # describe
 
 
@@ -76,7 +112,7 @@ def test_a_description_shows_instances_owners_offsets_and_what_nobody_owns(zkgro
     assert instances[0].split() == ["INSTANCE", "STATE", "OWNED", "SUBSCRIPTION", "DIALECT", "SESSION", "SINCE"]
     assert instances[1].split()[:6] == ["anna", "AwaitingSync", "1", "orders", "zkgroups", session]
     assert instances[2].split()[:5] == ["ben", "Joining", "0", "orders", "x2"]
-    assert partitions[0].split() == ["TOPIC", "PARTITION", "OFFSET", "OWNER", "SESSION", "SINCE", "NOTE"]
+    assert partitions[0].split() == ["TOPIC", "PARTITION", "CURRENT-OFFSET", "OWNER", "SESSION", "SINCE", "NOTE"]
     assert partitions[1].split()[:5] == ["orders", "0", "100", "anna", session]
     assert partitions[2].split() == ["orders", "1", "-", "-", "-", "-", "unowned"]
 
@@ -88,6 +124,7 @@ def test_a_description_in_json_has_it_all_with_numbers_and_nulls(zkgroups: Zkgro
     assert (group["group"], group["state"], group["topics"]) == ("billing", "CompletingRebalance", ["orders"])
     assert [instance["instance"] for instance in group["instances"]] == ["anna", "ben"]
     assert group["instances"][1]["subscription"] == {"pattern": "static", "streams": {"orders": 2}}
+    nobody_knows = {"log_start": None, "log_end": None, "lag": None}
     assert group["partitions"] == [
         {
             "topic": "orders",
@@ -96,8 +133,10 @@ def test_a_description_in_json_has_it_all_with_numbers_and_nulls(zkgroups: Zkgro
             "committed_ms": committed.modified_ms,
             "owners": [{"id": "anna", "session": f"{owner.session:#x}", "claimed_ms": owner.claimed_ms}],
             "note": None,
-        },
-        {"topic": "orders", "partition": 1, "offset": None, "committed_ms": None, "owners": [], "note": "unowned"},
+        }
+        | nobody_knows,
+        {"topic": "orders", "partition": 1, "offset": None, "committed_ms": None, "owners": [], "note": "unowned"}
+        | nobody_knows,
     ]
     assert (group["orphans"], group["unowned"]) == ([], [{"topic": "orders", "partition": 1}])
     assert group["malformed"] == []
@@ -238,6 +277,38 @@ def test_deleting_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     assert zkgroups("groups", "delete", "nobody").code == 3
 
 
+# Connections
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["list", "-o", "jsonl"],
+        ["describe", "billing"],
+        ["describe", "billing", "--watch"],
+        ["create", "billing"],
+        ["delete", "billing"],
+        ["copy", "billing", "blue"],
+        ["copy", "billing", "blue", "--execute"],
+        ["prune", "--older-than", "0s"],
+        ["prune", "--older-than", "0s", "--export", "nowhere/pruned.jsonl", "--execute"],
+    ],
+    ids=" ".join,
+)
+def test_a_server_that_is_away_is_exit_code_7(zkgroups: Zkgroups, arguments: list[str]) -> None:
+    ended = zkgroups("groups", *arguments, "-z", "127.0.0.1:1", "--timeout", "0.3")
+    assert (ended.code, ended.out) == (7, "")
+    assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["create", "delete"])
+def test_with_read_only_nothing_is_written(zkgroups: Zkgroups, registry: Registry, command: str) -> None:
+    registry.group("billing").create()
+    assert zkgroups("groups", command, "billing", "new", "--read-only").code == 4
+    assert registry.groups() == ["billing"]
+
+
 # Permissions
 
 
@@ -276,25 +347,6 @@ def test_a_group_that_may_not_even_be_seen_is_exit_code_6(zkgroups: Zkgroups, ka
     ended = zkgroups("groups", "describe", secret)
     assert (ended.code, ended.err) == (6, "zkgroups: no permission on /consumers/secret/ids\n")
     assert ended.out.splitlines()[1].split() == ["secret", *"-------"]  # it is there, and nothing is known of it
-
-
-# Examples
-
-
-def examples() -> list[str]:
-    found = []
-    for name in groups.commands:
-        text = groups.commands[name].get_help(click.Context(groups.commands[name], info_name="zkgroups"))
-        found += re.findall("^ +(zkgroups -z .*)$", text, re.MULTILINE)
-    return found
-
-
-def test_the_examples_in_the_help_work(zkgroups: Zkgroups, zookeeper_hosts: str, registry: Registry) -> None:
-    assert len(examples()) >= len(groups.commands)
-    for example in sorted(examples()):
-        registry.group("billing").create()
-        ended = zkgroups(*shlex.split(example.replace("zk1:2181/kafka", zookeeper_hosts))[1:])
-        assert ended.code == 0, (example, ended.err)
 
 
 def tree(kazoo: KazooClient, path: str) -> dict[str, tuple[bytes, int]]:

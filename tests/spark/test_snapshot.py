@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from kazoo.client import KazooClient
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from zkgroups.exceptions import (
@@ -26,12 +28,15 @@ from zkgroups.exceptions import (
     UnavailableError,
 )
 from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot, snapshots, survey
-from zkgroups.spark.layout import ABANDONED_AFTER, IN_ORDER, Layout, snapshot_name
+from zkgroups.spark.layout import ABANDONED_AFTER, IN_ORDER, Layout, snapshot_name, snapshot_time
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .model import Model, appeared, assert_complete, assert_is, files, parquet, plant, spoil
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+MODULE = sys.modules["zkgroups.spark.snapshot"]
+"""`zkgroups.spark.snapshot` is the function."""
 
 LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER - timedelta(hours=1))
 NOT_SO_LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER + timedelta(hours=1))
@@ -338,7 +343,8 @@ def layout(spark: SparkSession, tmp_path: Path) -> Layout:
 
 def written(layout: Layout, destination: Path, name: str) -> Any:
     """A snapshot that has been written, and not yet moved."""
-    unfinished = layout.begin(name)
+    unfinished = layout.begin(snapshot_time(name))
+    assert unfinished.name == name
     for table in IN_ORDER:
         folder = Path(unfinished.table(table).removeprefix("file:"))
         folder.mkdir()
@@ -360,9 +366,67 @@ def test_who_dies_while_moving_leaves_nothing_that_counts_and_a_week_later_nothi
     assert not layout.has(LONG_AGO)
     names = sorted({path.name for path in tmp_path.glob("table=*/*")})
     assert names == ([f"snapshot={LONG_AGO}", f"snapshot={NOT_SO_LONG_AGO}"] if moved else [])
-    layout.begin(snapshot_name(datetime.now(UTC))).discard()
+    layout.begin(datetime.now(UTC)).discard()
     assert {path.name for path in tmp_path.glob("table=*/*")} <= {f"snapshot={NOT_SO_LONG_AGO}"}
     assert [path.name.partition("-")[0] for path in tmp_path.glob("_unfinished/*")] == [NOT_SO_LONG_AGO]
+
+
+def test_runs_that_begin_in_the_same_millisecond_do_not_get_in_each_other_s_way(layout: Layout, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    one, other = (layout.begin(now) for _ in range(2))
+    assert one.name == snapshot_name(now) != other.name
+    other.discard()
+    one.discard()
+    done = written(layout, tmp_path, snapshot_name(now))
+    done.finish()
+    assert layout.begin(now).name != done.name, "one that is finished has the name for good"
+
+
+def test_threads_that_share_a_spark_take_snapshots_at_once_and_each_is_whole(
+    spark: SparkSession, model: Model, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    source = SourceOptions(zookeeper=zookeeper_hosts)
+    with ThreadPoolExecutor(4) as threads:
+        taken = list(threads.map(lambda _: snapshot(spark, str(tmp_path), source), range(4)))
+    assert len({each.name for each in taken}) == 4
+    for each in taken:
+        assert_is(model, tmp_path, each.name)
+    assert spark.sparkContext.pythonExec == "python3", "as it was"
+    assert len(spark.sparkContext.getJobTags()) == 0
+
+
+def test_when_one_table_fails_the_others_are_not_waited_for(
+    spark: SparkSession, model: Model, zookeeper: Any, zookeeper_hosts: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    usual = MODULE._write
+    with TcpProxy(zookeeper.address) as proxy:
+
+        def write(session: SparkSession, source: SourceOptions, unfinished: Any) -> dict[str, int]:
+            if source.table is not Table.OWNERS:
+                return usual(session, source, unfinished)
+            begun: set[str] = set()
+            while begun != {"offsets", "members"}:
+                begun |= {
+                    each for each in ("offsets", "members") if appeared(tmp_path, f"_unfinished/*/table={each}/*")
+                }
+            proxy.delay(3600.0)
+            raise SparkJobError("of its own")
+
+        monkeypatch.setattr(MODULE, "_write", write)
+        proxy.delay(0.2)
+        address = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        with pytest.raises(SparkJobError, match="of its own"):
+            snapshot(spark, str(tmp_path), SourceOptions(zookeeper=address, timeout=3600.0))
+        proxy.delay(0)
+    assert list(tmp_path.glob("table=*/*")) == []
+
+
+def test_a_spark_that_has_very_many_cores_takes_snapshots_with_as_many_tasks_as_there_may_be(
+    spark: SparkSession, model: Model, zookeeper_hosts: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(SparkContext, "defaultParallelism", 2000)
+    monkeypatch.setattr(MODULE, "MAX_PARALLELISM", 3)
+    assert snapshot(spark, str(tmp_path), zookeeper_hosts).groups == model.groups
 
 
 def test_what_is_finished_or_not_ours_is_never_thrown_away(layout: Layout, tmp_path: Path) -> None:
@@ -382,7 +446,7 @@ def test_what_is_finished_or_not_ours_is_never_thrown_away(layout: Layout, tmp_p
     for name in (*others, f"_unfinished/{LONG_AGO}-01234567"):  # whose snapshot is finished, but for throwing this away
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "file").write_text("mine")
-    layout.begin(snapshot_name(datetime.now(UTC))).discard()
+    layout.begin(datetime.now(UTC)).discard()
     assert all((tmp_path / name / "file").read_text() == "mine" for name in others)
     assert not (tmp_path / f"_unfinished/{LONG_AGO}-01234567").exists()
     assert layout.snapshots() == [LONG_AGO]

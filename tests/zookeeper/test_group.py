@@ -38,7 +38,7 @@ from zkgroups.exceptions import (
     NotClaimedError,
 )
 from zkgroups.testing import Op, TcpProxy
-from zkgroups.zookeeper.deletion import _Deletion
+from zkgroups.zookeeper.deletion import Deletion
 from zkgroups.zookeeper.guard import NobodyRegistered
 from zkgroups.zookeeper.transaction import Operation
 
@@ -124,7 +124,7 @@ def test_delete_is_refused_while_a_living_session_owns_a_partition_though_nobody
     assert not group.exists()
 
 
-class Interrupted(_Deletion):
+class Interrupted(Deletion):
     """A deletion in which somebody else does something, between the look at the group and the first transaction."""
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:

@@ -166,6 +166,17 @@ class CommittedOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class NativeOffset:
+    """The next message to read of one partition, as Kafka's own groups keep it, with the note of who committed it."""
+
+    group: str
+    at: TopicPartition
+    offset: int
+    metadata: str | None = None
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetRange:
     """The offsets a partition has: from the first that is there, up to the one that comes next."""
 

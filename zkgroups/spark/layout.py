@@ -18,6 +18,7 @@ Times are UTC with milliseconds, in a form that sorts, has no colon, and is take
 
 from __future__ import annotations
 
+import random
 import re
 import uuid
 from collections.abc import Sequence
@@ -106,14 +107,29 @@ class Layout:
         """Where a table of a snapshot is."""
         return str(self._path(*_place(table, name)).toString())
 
-    def begin(self, name: str) -> Unfinished:
-        """Make room for a new snapshot, and throw away what was left lying long ago."""
-        folder = f"{name}-{uuid.uuid4().hex[:8]}"
+    def begin(self, at: datetime) -> Unfinished:
+        """Make room for a new snapshot of this time, and throw away what was left lying long ago.
+
+        Where another run has begun one in the same millisecond, it is of the next one that is free: each makes its
+        folder before it looks, so that at least one of two sees the other.
+        """
         with translated(f"{self} cannot be written to"):
-            self._throw_away_abandoned(snapshot_time(name) - ABANDONED_AFTER)
-            if not self._files.mkdirs(self._path(UNFINISHED, folder)):
-                raise OSError("no folder can be made there")
-        return Unfinished(self, name, folder)
+            self._throw_away_abandoned(at - ABANDONED_AFTER)
+            while True:
+                name = snapshot_name(at)
+                folder = f"{name}-{uuid.uuid4().hex[:8]}"
+                if not self._files.mkdirs(self._path(UNFINISHED, folder)):
+                    raise OSError("no folder can be made there")
+                if not self._is_taken(name, folder):
+                    return Unfinished(self, name, folder)
+                self._files.delete(self._path(UNFINISHED, folder), True)
+                at += timedelta(milliseconds=random.randint(1, 50))
+
+    def _is_taken(self, name: str, mine: str) -> bool:
+        """Folders first and tables second: who finishes moves its tables before its folder goes."""
+        if any(each != mine and each.startswith(f"{name}-") for each in self._list(UNFINISHED)):
+            return True
+        return any(self._files.exists(self._path(*_place(table, name))) for table in IN_ORDER)
 
     def _throw_away_abandoned(self, before: datetime) -> None:
         for folder in self._list(UNFINISHED):

@@ -19,11 +19,11 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from ..core.paths import Part
-from ..exceptions import InvalidOptionError, NotFoundError
+from ..exceptions import InvalidOptionError, NotFoundError, SparkJobError
 from ..zookeeper import walk
 from .errors import translated
-from .layout import IN_ORDER, Layout, Unfinished, snapshot_name
-from .options import SourceOptions
+from .layout import IN_ORDER, Layout, Unfinished
+from .options import MAX_PARALLELISM, SourceOptions
 from .selection import Selection
 from .source import NAME, active, register
 from .tables import Table
@@ -81,6 +81,8 @@ def snapshot(
 
     The destination may be any folder that Spark can write to. `told` hears of each of the `STEPS` as it begins.
     """
+    if spark.sparkContext._jsc is None:
+        raise SparkJobError("no snapshot can be taken: this Spark was stopped")
     source = _whole(source)
     with source.connect() as registry:  # an error of ours, and at once, not one out of a job
         groups = len(_chosen(registry.groups(), source))
@@ -91,10 +93,11 @@ def _take(
     spark: SparkSession, destination: str, source: SourceOptions, groups: int, told: Callable[[str], None]
 ) -> Snapshot:
     began = time.monotonic()
-    source = replace(source, parallelism=source.parallelism or spark.sparkContext.defaultParallelism)
+    cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
+    source = replace(source, parallelism=source.parallelism or cores)
     own = _own_session(spark)
     layout = Layout(own, destination)
-    unfinished = layout.begin(snapshot_name(datetime.now(UTC)))
+    unfinished = layout.begin(datetime.now(UTC))
     try:
         told("writing")
         written = _write_all(own, source, unfinished)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,13 +89,17 @@ class Reader(DataSourceReader):
         return read_batches(self._options, partition.selection)
 
 
+_REGISTERING: Final = threading.Lock()
+"""The interpreter is a matter of the whole context, for a moment."""
+
+
 def register(spark: SparkSession) -> None:
     """Make `format("zkgroups")` known to a session.
 
     Its workers run this interpreter, in which zkgroups is installed, unless PYSPARK_PYTHON or spark.pyspark.python says
     otherwise. Other functions of the session are left as they are.
     """
-    with active(spark), _interpreter(spark.sparkContext):
+    with _REGISTERING, active(spark), _interpreter(spark.sparkContext):
         spark.dataSource.register(ZkgroupsSource)
 
 

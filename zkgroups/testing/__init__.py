@@ -1,4 +1,4 @@
-"""Throw-away servers for tests and demonstrations: a real ZooKeeper in a third of a second, and ways to break it.
+"""Throw-away servers for tests and demonstrations: a real ZooKeeper, a real Kafka, and ways to break them.
 
     from zkgroups.testing import TcpProxy, ZooKeeperServer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .ensemble import ZooKeeperEnsemble
     from .faults import Fault
     from .frames import Op
+    from .kafka import KafkaBroker
     from .process import ChildProcess
     from .proxy import TcpProxy
     from .require import is_required, missing
@@ -30,6 +31,7 @@ _HOMES = {
     "ChildProcess": "process",
     "ExternalZooKeeper": "choose",
     "Fault": "faults",
+    "KafkaBroker": "kafka",
     "Op": "frames",
     "Sasl": "configuration",
     "Server": "choose",
@@ -49,6 +51,7 @@ __all__ = [
     "ChildProcess",
     "ExternalZooKeeper",
     "Fault",
+    "KafkaBroker",
     "Op",
     "Sasl",
     "Server",

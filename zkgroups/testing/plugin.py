@@ -1,4 +1,4 @@
-"""The pytest plugin: marks, a ZooKeeper server for the run, and a fresh registry for each test.
+"""The pytest plugin: marks, a ZooKeeper server and Kafka brokers for the run, and a fresh registry for each test.
 
 Everybody who has zkgroups installed loads this file with every pytest run: no server, and none of what one needs, is
 imported before it is used.
@@ -7,8 +7,8 @@ imported before it is used.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zkgroups import Registry
 
     from .choose import Server
+    from .kafka import KafkaBroker
 
 _MARKS = {
     "zookeeper": "needs a ZooKeeper server",
@@ -23,6 +24,9 @@ _MARKS = {
     "kafka": "needs Kafka brokers",
     "docker": "needs a Docker engine",
 }
+
+
+T = TypeVar("T")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,3 +66,40 @@ def registry(zookeeper_hosts: str) -> Iterator[Registry]:
 
     with Registry.connect(zookeeper_hosts) as registry:
         yield registry
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """A Kafka broker of today for the whole run; its topics are all tests', so that each names its own."""
+    from .kafka import KafkaBroker
+
+    with ExitStack() as stack:
+        yield _started(stack, KafkaBroker())
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_broker: KafkaBroker) -> str:
+    """The address of a Kafka broker of today, for the whole run."""
+    return kafka_broker.address
+
+
+@pytest.fixture(scope="session")
+def legacy_kafka() -> Iterator[KafkaBroker]:
+    """A Kafka broker of the days of ZooKeeper, on one of its own, for the whole run."""
+    from .kafka import KafkaBroker
+    from .server import ZooKeeperServer
+
+    with ExitStack() as stack:
+        zookeeper = _started(stack, ZooKeeperServer())
+        yield _started(stack, KafkaBroker(release="1.1.1", zookeeper=f"{zookeeper.address}/kafka"))
+
+
+def _started(stack: ExitStack, server: AbstractContextManager[T]) -> T:
+    from zkgroups.exceptions import MissingDependencyError
+
+    from .require import missing
+
+    try:
+        return stack.enter_context(server)
+    except MissingDependencyError as error:
+        missing("kafka", str(error))

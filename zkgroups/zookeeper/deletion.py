@@ -35,26 +35,29 @@ ATTEMPTS: Final = 5
 
 def delete_group(paths: GroupPaths, handle: Handle) -> None:
     """Delete the group; `GroupInUseError`, `GroupNotFoundError`, or `InterruptedDeleteError` with what is left."""
-    deletion = _Deletion(paths, handle)
-    try:
-        for _ in range(ATTEMPTS):
-            if deletion.attempt():
-                return
-        raise ConflictError(f"group {paths.group!r} keeps changing while it is being deleted")
-    except ZkgroupsException as error:
-        if not deletion.begun:
-            raise
-        raise InterruptedDeleteError(paths.group, deletion.left, str(error)) from error
+    Deletion(paths, handle).carry_out()
 
 
-class _Deletion:
-    """One call of `delete_group`, over as many attempts as it takes."""
+class Deletion:
+    """One deletion of a group, over as many attempts as it takes."""
 
     def __init__(self, paths: GroupPaths, handle: Handle) -> None:
         self._paths = paths
         self._handle = handle
         self.begun = False
         self.left: list[str] = []
+
+    def carry_out(self) -> None:
+        """Until the group is gone; once something is, an error says what is left."""
+        try:
+            for _ in range(ATTEMPTS):
+                if self.attempt():
+                    return
+            raise ConflictError(f"group {self._paths.group!r} keeps changing while it is being deleted")
+        except ZkgroupsException as error:
+            if not self.begun:
+                raise
+            raise InterruptedDeleteError(self._paths.group, self.left, str(error)) from error
 
     def attempt(self) -> bool:
         """Read the group and delete it; False if it was changed meanwhile, so that it must be read again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
@@ -30,6 +30,7 @@ from .guard import EverybodyLooksAgain
 from .handle import Handle
 from .instance import Instance
 from .offsets import Offsets
+from .pruning import prune_group
 from .transaction import Create, Delete, Operation, Set, TransactionFailed, batches
 from .watch import Watch, Watched
 
@@ -65,12 +66,26 @@ class Consumergroup:
         """Delete the group with its offsets; refused while an instance is registered, also if one comes in between."""
         delete_group(self.paths, self._handle)
 
+    def prune(self, offsets: Iterable[CommittedOffset]) -> None:
+        """Delete the group if it has these offsets, each as it was read, and nothing else.
+
+        `OffsetConflictError` where one was committed since, `GuardFailedError` where there is something else; refused
+        as `delete` is.
+        """
+        prune_group(self.paths, self._handle, offsets)
+
     def copy(self, to: str) -> Copied:
-        """Copy the offsets to a new group, which must not exist. Registrations and owners are not copied."""
+        """Copy the offsets to a new group, which must not exist. Registrations and owners are not copied.
+
+        What is no offset is left out, and told; where one may not be read, nothing is copied.
+        """
         target = Consumergroup(to, self._handle)
         if not self.exists():
             raise GroupNotFoundError(self.name)
         found = list(self.offsets)
+        for denied in found:
+            if isinstance(denied, DeniedNode):
+                raise NoPermissionError(denied.path)
         good = [offset for offset in found if isinstance(offset, CommittedOffset)]
         self._make_empty(target)
         units: list[list[Operation]] = [
@@ -116,6 +131,11 @@ class Consumergroup:
     def instance(self, id: str | None = None) -> Instance:
         """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""
         return Instance(self, self._handle, f"{socket.gethostname()}:{uuid.uuid4()}" if id is None else id)
+
+    def registration(self, instance: str) -> bytes | None:
+        """The registration of an instance, byte by byte as it stands there; None if it is not registered."""
+        node = self._handle.session.get(self.paths.instance(instance), deadline=self._handle.deadline())
+        return None if node is None else node.data
 
     # Owners
 

@@ -13,13 +13,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.codec import decode_registration, encode_owner, encode_registration
-from ..core.model import MalformedNode, Pattern, Registration, TopicPartition, check_at
+from ..core.model import DeniedNode, MalformedNode, Pattern, Registration, TopicPartition, check_at
 from ..core.paths import check_instance
 from ..exceptions import (
     AlreadyClaimedError,
@@ -27,10 +28,11 @@ from ..exceptions import (
     ClaimTimeout,
     InvalidOptionError,
     MalformedNodeError,
+    NoPermissionError,
     NotClaimedError,
+    NotConnectedError,
     NotRegisteredError,
     OffsetWouldGoBackError,
-    OutcomeUnknownError,
     SessionLostError,
     ZkgroupsException,
 )
@@ -42,9 +44,8 @@ from .deadline import Deadline
 from .directories import ensure_all
 from .errors import translate
 from .handle import Handle
-from .node import Node
-from .tenure import GONE, Registrar, Tenure
-from .transaction import Check, Create, Delete, TransactionFailed, batches
+from .tenure import Registrar, Tenure
+from .transaction import Check, Create, Delete, Operation, TransactionFailed, batches
 
 if TYPE_CHECKING:
     from .group import Consumergroup
@@ -76,7 +77,7 @@ class Instance:
     def registered(self) -> bool:
         """Whether it certainly is: registered by this object, in a session that lives."""
         tenure = self._registrar.tenure
-        return tenure is not None and tenure.version != GONE and self._session.alive(tenure.session_id)
+        return tenure is not None and tenure.version >= 0 and self._session.alive(tenure.session_id)
 
     @property
     def session_id(self) -> int | None:
@@ -105,7 +106,8 @@ class Instance:
         with self._lock:  # claims of an earlier session ended with it
             self._claims = {at: c for at, c in self._claims.items() if c.session_id == tenure.session_id}
             kept = list(self._claims.values())
-        self._forget(set(kept) - set(self._verify(kept)))  # nothing fenced them while there was no registration
+        self._forget_lost(kept)  # nothing fenced them while there was no registration
+        self._registrar.adopt(Tenure(tenure.session_id), known=tenure)
         return registration
 
     def registration(self) -> Registration:
@@ -201,15 +203,17 @@ class Instance:
     def _claim_batch(self, partitions: Sequence[TopicPartition], creates: Sequence[Create]) -> list[Claim]:
         while True:
             tenure = self._registrar.require()
+            claims = {at: Claim(self, at, tenure.session_id) for at in partitions}
             try:
-                self._registrar.transact([*self._registrar.check(tenure), *creates], tenure)
+                operations: list[Operation] = [*self._registrar.check(tenure), *creates]
+                self._registrar.transact(operations, tenure, then=partial(self._remember, claims))
+                return list(claims.values())
             except TransactionFailed as failure:
                 self._claim_failed(partitions, failure, tenure)
-                continue
-            claims = [Claim(self, at, tenure.session_id) for at in partitions]
-            with self._lock:
-                self._claims.update((claim.partition, claim) for claim in claims)
-            return claims
+
+    def _remember(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        with self._lock:
+            self._claims.update(claims)
 
     def _claim_failed(self, partitions: Sequence[TopicPartition], failure: TransactionFailed, tenure: Tenure) -> None:
         """Make a new attempt worth while, or raise what stands in its way."""
@@ -264,33 +268,37 @@ class Instance:
 
     def _delete_current(self, claims: Sequence[Claim]) -> None:
         # A release whose outcome nobody learned may have been carried out, and the node be another's by now.
-        doubtful = [claim for claim in claims if claim.doubtful]
-        if doubtful:
-            self._forget(set(doubtful) - set(self._verify(doubtful)))
+        denied = self._forget_lost([claim for claim in claims if claim.doubtful])
         while True:
             with self._lock:
-                current = [claim for claim in claims if self._is_current(claim)]
+                current = [claim for claim in claims if self._is_current(claim) and claim not in denied]
             tenure = self._registrar.tenure
             if not current or tenure is None:
-                return
+                break
             try:
-                self._delete_owners(current, tenure)
+                self._delete_some(current, tenure)
             except SessionLostError:
-                pass  # the server has taken them away
+                self._forget(current)  # the server has taken them away
             except TransactionFailed as failure:
-                self._look_again(tenure, failure)
-                continue
-            except OutcomeUnknownError:
-                for claim in current:
-                    claim.doubtful = True
-                raise
-            self._forget(current)
+                denied |= self._look_again(tenure, failure)
+        for claim in denied & set(claims):
+            raise NoPermissionError(self.group.paths.owner(claim.partition))
 
-    def _delete_owners(self, claims: Sequence[Claim], tenure: Tenure) -> None:
-        units = [[Delete(self.group.paths.owner(claim.partition), claim.version)] for claim in claims]
+    def _delete_some(self, claims: Sequence[Claim], tenure: Tenure) -> None:
+        """Delete as many owner nodes as go into one transaction, and forget these claims."""
         guard = self._registrar.check(tenure)
-        for batch in batches(units, overhead=guard, chroot=self._session.chroot):
-            self._registrar.transact([*guard, *(delete for [delete] in batch)], tenure)
+        units = ([Delete(self.group.paths.owner(claim.partition), claim.version)] for claim in claims)
+        batch = next(batches(units, overhead=guard, chroot=self._session.chroot))
+        deleted = claims[: len(batch)]
+        try:
+            operations: list[Operation] = [*guard, *(delete for [delete] in batch)]
+            self._registrar.transact(operations, tenure, then=partial(self._forget, deleted))
+        except (TransactionFailed, SessionLostError, NotConnectedError):
+            raise
+        except BaseException:  # also Ctrl-C: it may have been carried out
+            for claim in deleted:
+                claim.doubtful = True
+            raise
 
     def _forget(self, claims: Iterable[Claim]) -> None:
         with self._lock:
@@ -316,14 +324,30 @@ class Instance:
 
     def _verify(self, claims: Sequence[Claim]) -> list[Claim]:
         """For claims: those whose owner node carries our id and our session, by asking (rule 1)."""
+        return self._ask(claims)[0]
+
+    def _ask(self, claims: Sequence[Claim]) -> tuple[list[Claim], set[Claim]]:
+        """Those that are ours, and those whose owner node may not be read."""
         paths = [self.group.paths.owner(claim.partition) for claim in claims]
         found: list[Claim] = []
+        denied: set[Claim] = set()
         for claim, node in zip(claims, bulk.nodes(self._handle, paths), strict=True):
-            if isinstance(node, Node) and node.session == claim.session_id and node.data == self._owner:
+            if isinstance(node, DeniedNode):
+                denied.add(claim)
+            elif node is not None and node.session == claim.session_id and node.data == self._owner:
                 claim.version = node.version
                 found.append(claim)
         with self._lock:
-            return [claim for claim in found if self._is_current(claim)]
+            current = [claim for claim in found if self._is_current(claim)]
+            return current, {claim for claim in denied if self._is_current(claim)}
+
+    def _forget_lost(self, claims: Sequence[Claim]) -> set[Claim]:
+        """Forget those that are not ours any more; what may not be read can only be released, and is returned."""
+        kept, denied = self._ask(claims)
+        for claim in denied:
+            claim.doubtful = True
+        self._forget(set(claims) - set(kept) - denied)
+        return denied
 
     def _commit(self, offsets: Mapping[Claim, int], *, backward: bool = False) -> None:
         """For claims: write offsets under the fence.
@@ -355,8 +379,8 @@ class Instance:
                     raise NotClaimedError(claim.partition)
         return tenure
 
-    def _look_again(self, tenure: Tenure, failure: TransactionFailed) -> None:
-        """A check of ours has failed: find out what is still ours.
+    def _look_again(self, tenure: Tenure, failure: TransactionFailed) -> set[Claim]:
+        """A check of ours has failed: find out what is still ours, and which claims may not be read.
 
         The registration is read first and the owners after it. Who takes a claim away writes the registration in the
         same transaction: so what is still ours after version v was read is ours as long as the version is v.
@@ -366,9 +390,9 @@ class Instance:
         seen = self._registrar.look(tenure)
         with self._lock:
             claims = list(self._claims.values())
-        kept = self._verify(claims)
-        self._forget(set(claims) - set(kept))
+        denied = self._forget_lost(claims)
         self._registrar.adopt(seen, known=tenure)
+        return denied
 
     # Leaving
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ..core import describe as core
 from ..core.codec import decode_broker
 from ..core.describe import GroupDescription
+from ..core.finding import Checkup, Finding
 from ..core.model import Broker, CommittedOffset, DeniedNode, MalformedNode, Topic
 from ..core.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
-from ..exceptions import MalformedNodeError, NoPermissionError, NotConnectedError
-from . import bulk, connection, corrections, view
+from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
+from . import bulk, checkup, connection, corrections, repair, view
 from .acl import AclPolicy, KazooAcls
 from .connection import Digest, Sasl, Tls
 from .credentials import SessionCredentials
 from .deadline import Deadline
 from .group import Consumergroup
 from .handle import Handle
+from .node import Node
 from .session import Session
+
+STALE_AFTER: Final = 90 * 86_400.0
+"""In seconds: offsets without a commit for as long are probably nobody's any more."""
 
 
 class Registry:
@@ -114,6 +119,27 @@ class Registry:
         """
         names = self.groups() if groups is None else [check_group(name) for name in groups]
         return map(core.describe, view.read_groups(self._handle, names))
+
+    def created_ms(self, groups: Iterable[str]) -> dict[str, int]:
+        """When each of the groups was made; one that is gone, or may not be looked at, is left out."""
+        names = [check_group(name) for name in groups]
+        nodes = bulk.nodes(self._handle, (join(CONSUMERS, name) for name in names))
+        found = zip(names, nodes, strict=True)
+        return {name: node.created_ms for name, node in found if isinstance(node, Node)}
+
+    def check(self, groups: Iterable[str] | None = None, *, stale_after: float = STALE_AFTER) -> Iterator[Checkup]:
+        """Look for what is wrong in these groups, or all, in their order; offsets older than `stale_after` are stale.
+
+        What each finding means is in `zkgroups.core.health.CHECKS`.
+        """
+        if not 0 <= stale_after < float("inf"):
+            raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
+        names = self.groups() if groups is None else [check_group(name) for name in groups]
+        return checkup.check(self._handle, names, stale_after=stale_after)
+
+    def repair(self, finding: Finding) -> None:
+        """Repair what `check` has found, if it is `repairable`; refused if somebody or something has come between."""
+        repair.repair(finding, self._handle)
 
     def __iter__(self) -> Iterator[Consumergroup]:
         return (Consumergroup(name, self._handle) for name in self.groups())

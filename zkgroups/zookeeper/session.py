@@ -265,8 +265,8 @@ class Session:
                     f"no connection within {deadline.seconds:g} s, {path} was not changed"
                 ) from error
             raise OutcomeUnknownError(f"no answer within {deadline.seconds:g} s about {path}") from error
-        except ConnectionClosedError as error:
-            if request.sent:
+        except ConnectionClosedError as error:  # kazoo says so, too, where Ctrl-C comes as it wakes its connection
+            if not request.withdraw():
                 raise OutcomeUnknownError(f"the connection was closed before the answer about {path}") from error
             raise self._closed() from error
         except (*LOSSES, SessionExpiredError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +36,8 @@ from .transaction import Check, Create, Delete, Operation, Set, TransactionFaile
 
 GONE: Final = -1
 """The version of a registration that was found missing, or found to be somebody else's."""
+UNSEEN: Final = -2
+"""A version that no node has, where it is not known what is still ours: the next check fails, and then one looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +81,32 @@ class Registrar:
     # Making it, changing it, taking it away
 
     def register(self, data: bytes, *, patience: Deadline, past_session: SessionCredentials | None) -> Tenure:
-        """Make the registration; one of the same id is waited for, or ended if it is of our own past session."""
+        """Make the registration; one of the same id is waited for, or ended if it is of our own past session.
+
+        Nothing can be done under it before its owner has looked which claims are still its own, and adopts it.
+        """
         tenure = self._tenure
-        if tenure is not None and tenure.version != GONE and tenure.session_id == self._session.id:
+        if tenure is not None and tenure.version >= 0 and tenure.session_id == self._session.id:
             raise AlreadyRegisteredError(self._paths.group, self._id, tenure.session_id)
         while True:
-            tenure = Tenure(self._session.require_id(self._handle.deadline()))
+            tenure = Tenure(self._session.require_id(self._handle.deadline()), UNSEEN)
             try:
                 self._create(data, tenure)
                 break
             except AlreadyRegisteredError as taken:
                 self._make_way(taken, patience, past_session)
                 past_session = None  # ending it works the first time, or is of no use
+        return tenure
+
+    def _begin(self, tenure: Tenure) -> None:
         with self._lock:
             self._tenure = tenure
-        return tenure
 
     def _create(self, data: bytes, tenure: Tenure) -> None:
         create = Create(self.path, data, True, self._handle.acls.ephemerals)
         while True:
             try:
-                self.transact([create], tenure)
+                self.transact([create], tenure, then=lambda: self._begin(tenure))
                 return
             except TransactionFailed as failure:
                 if isinstance(failure.error, NoNodeError):
@@ -130,8 +137,16 @@ class Registrar:
 
     def drop(self, tenure: Tenure) -> None:
         """Take the registration away; `TransactionFailed` if it is not as known (rule 2)."""
-        if tenure.version != GONE:
-            self.transact([Delete(self.path, tenure.version)], tenure)
+        if tenure.version == GONE:
+            return
+        gone, unseen = Tenure(tenure.session_id, GONE), Tenure(tenure.session_id, UNSEEN)
+        try:
+            self.transact([Delete(self.path, tenure.version)], tenure, then=lambda: self.adopt(gone, known=tenure))
+        except TransactionFailed:
+            raise
+        except BaseException:  # what is there the next time may be somebody else's, and have the same version
+            self.adopt(unseen, known=tenure)
+            raise
 
     def forget(self) -> None:
         """There is no registration any more, and nothing that was left behind."""
@@ -145,11 +160,20 @@ class Registrar:
         """What to put at the start of a transaction; nothing if the registration is gone, and only claims are left."""
         return [] if tenure.version == GONE else [Check(self.path, tenure.version)]
 
-    def transact(self, operations: Sequence[Operation], tenure: Tenure) -> list[Any]:
-        """Carry out the operations in the session of the registration, or not at all."""
+    def transact(
+        self, operations: Sequence[Operation], tenure: Tenure, *, then: Callable[[], object] = lambda: None
+    ) -> list[Any]:
+        """Carry out the operations in the session of the registration, or not at all.
+
+        `then` writes down what that means. Ctrl-C before it is done leaves nodes that we may have made, and know of.
+        """
         creates = [op for op in operations if isinstance(op, Create)]
         try:
             done = self._session.transact(operations, session_id=tenure.session_id, deadline=self._handle.deadline())
+            then()
+            with self._lock:  # what is there now is ours for certain, and nothing that was left behind
+                for op in creates:
+                    self._unsure.pop(op.path, None)
         except (ZkgroupsException, TransactionFailed) as error:
             if isinstance(error, OutcomeUnknownError):
                 self._doubt(creates)
@@ -157,9 +181,6 @@ class Registrar:
         except BaseException:
             self._doubt(creates)
             raise
-        with self._lock:  # what is there now is ours for certain, and nothing that was left behind
-            for op in creates:
-                self._unsure.pop(op.path, None)
         return done
 
     def _doubt(self, creates: Sequence[Create]) -> None:

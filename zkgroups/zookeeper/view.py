@@ -30,14 +30,17 @@ from .walk import Place, Wanted, everything
 T = TypeVar("T")
 
 TOGETHER: Final = 64
-"""Groups that are in memory at a time."""
+MOST_TOGETHER: Final = 256
+"""Groups that are in memory at a time: few at first, so that something is there soon, and then more."""
 
 
 def read_groups(handle: Handle, groups: Iterable[str]) -> Iterator[GroupView]:
     """Everything there is of these groups, in their order, with what Kafka has registered of their topics."""
     waiting = iter(groups)
-    while some := list(islice(waiting, TOGETHER)):
+    together = TOGETHER
+    while some := list(islice(waiting, together)):
         yield from _read_together(handle, some)
+        together = min(2 * together, MOST_TOGETHER)
 
 
 def _read_together(handle: Handle, groups: Sequence[str]) -> Iterator[GroupView]:

@@ -1,0 +1,178 @@
+"""`zkgroups offsets export` and `import`: offsets as a file, for ourselves and for other tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
+
+import click
+
+from zkgroups import CommittedOffset, DeniedNode, Registry, TopicPartition
+from zkgroups.core.exchange import Form, Record, read, record, write
+from zkgroups.core.paths import check_group
+from zkgroups.core.reset import Found, ToEach, only_forward, plan
+from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
+
+from .arguments import Partitions, chosen_groups, matching_option, maybe_groups_argument, topics_option
+from .committed import failed, place, read_chosen, read_committed
+from .completion import complete_groups
+from .connect import connected
+from .errors import Tally
+from .files import read_text, source_name, write_lines
+from .moves import Leave, Plan, carry_out, leave_options
+from .options import Command, Options
+from .talk import say
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+Offsets: TypeAlias = dict[str, dict[TopicPartition, int | None]]
+"""The offsets of a file, for each group."""
+
+_FORMS: Final = click.Choice([form.value for form in Form])
+
+
+def _form(_ctx: click.Context, _param: click.Parameter, name: str | None) -> Form | None:
+    return None if name is None else Form(name)
+
+
+def _group(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
+    return None if name is None else check_group(name)
+
+
+def group_of_file_option(help: str) -> Callable[[Decorated], Decorated]:
+    """`--group NAME`, as `group`."""
+    return click.option("--group", metavar="NAME", callback=_group, shell_complete=complete_groups, help=help)
+
+
+@click.command(cls=Command)
+@maybe_groups_argument
+@matching_option
+@topics_option
+@click.option(
+    "--format", "form", type=_FORMS, callback=_form, default=Form.JSON.value, show_default=True, help="See below."
+)
+@click.pass_obj
+def export(
+    options: Options,
+    /,
+    names: tuple[str, ...],
+    matching: re.Pattern[str] | None,
+    topics: Partitions | None,
+    form: Form,
+) -> None:
+    """Write the offsets of groups to stdout, for `offsets import` and for other tools.
+
+    json, jsonl and csv have group, topic, partition and offset. kafka-csv is what kafka-consumer-groups.sh
+    --reset-offsets --from-file reads. path has lines like /consumers/billing/offsets/orders/0:5, as Kafka's
+    ExportZkOffsets wrote. spark is the option startingOffsets of Spark's Kafka source, and has one group only.
+
+    What is no offset is left out and said; the exit code is then 9.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka offsets export billing
+      zkgroups -z zk1:2181/kafka offsets export --groups '.*' --format kafka-csv
+      zkgroups -z zk1:2181/kafka offsets export billing --format spark
+    """
+    if not names and matching is None:
+        raise _usage("say which groups: GROUP..., or --groups REGEX")
+    tally = Tally()
+    with connected(options) as registry:
+        groups = chosen_groups(registry, names, matching)
+        if form is Form.SPARK and len(groups) != 1:
+            raise _usage(f"the format spark has the offsets of one group, and these are {len(groups)}")
+        write_lines(write(_records(options, registry, groups, topics, tally), form))
+    tally.finish()
+
+
+def _records(
+    options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None, tally: Tally
+) -> Iterator[Record]:
+    """What is an offset, as it comes; what is none is an error and stops nothing."""
+    empty = dict.fromkeys(groups)
+    for found in read_chosen(options, registry, groups, topics):
+        if isinstance(found, CommittedOffset):
+            empty.pop(found.group, None)
+            with tally.attempt():
+                yield record(found)
+        else:
+            empty.pop(place(found).group, None)
+            hidden = isinstance(found, DeniedNode)
+            failed(tally, NoPermissionError(found.path) if hidden else MalformedNodeError(found))
+    for name in empty:
+        with tally.attempt():
+            if not registry.group(name).exists():
+                raise GroupNotFoundError(name)
+
+
+def _usage(message: str) -> click.UsageError:
+    return click.UsageError(message, click.get_current_context())
+
+
+# Import
+
+
+@click.command("import", cls=Command)
+@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path), default=Path("-"))
+@click.option("--format", "form", type=_FORMS, callback=_form, help="As in `offsets export`; recognised by default.")
+@group_of_file_option("The group that the offsets are of, for a file that does not say it.")
+@click.option("--backward", is_flag=True, help="Let offsets go back, too.")
+@leave_options
+@click.pass_obj
+def import_offsets(
+    options: Options,
+    /,
+    file: Path,
+    form: Form | None,
+    group: str | None,
+    backward: bool,
+    execute: bool,
+    force: bool,
+    undo_file: Path | None,
+) -> None:
+    """Set offsets to those in FILE, or stdin, while the groups have no instances; groups that are missing are made.
+
+    Only what would be done is shown, until --execute is given; and then only what is still as it was shown is written.
+    An offset that would go back stays as it is, unless --backward is given. A file with a broken line is not imported.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka offsets import -
+      zkgroups -z zk1:2181/kafka offsets import - --format kafka-csv --group invoices --backward --execute
+    """
+    source = source_name(file)
+    wanted = by_group(read(read_text(file), form, source=source), group)
+    tally = Tally()
+    with connected(options, writes=execute) as registry:
+        committed = read_committed(options, registry, wanted)
+        for each in committed.values():
+            for node in each.others:
+                if isinstance(node, DeniedNode):
+                    failed(tally, NoPermissionError(node.path))
+        plans = [_plan(name, committed[name].offsets, offsets, backward=backward) for name, offsets in wanted.items()]
+        if not wanted:
+            say(options, f"{source} has no offsets.")
+        carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)
+
+
+def by_group(records: Iterable[Record], group: str | None) -> Offsets:
+    """The offsets of each group in a file; `group` is for a file that names none."""
+    wanted: Offsets = {}
+    for each in records:
+        if each.group is None and group is None:
+            raise _usage("the file does not say of which group it is: --group NAME")
+        if each.group is not None and group is not None:
+            raise _usage("the file says of which groups it is, so --group has no meaning")
+        wanted.setdefault(each.group or str(group), {})[each.at] = each.offset
+    return wanted
+
+
+def _plan(
+    group: str, found: Mapping[TopicPartition, Found], offsets: Mapping[TopicPartition, int | None], *, backward: bool
+) -> Plan:
+    """Where there was nothing and there is nothing, there is nothing to do."""
+    current = {at: found.get(at) for at, offset in offsets.items() if offset is not None or at in found}
+    moves = plan(current, None, ToEach(offsets))
+    return Plan(group, moves if backward else only_forward(moves))

@@ -1,0 +1,83 @@
+"""`zkgroups lag`: how far groups are behind the ends of the logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from zkgroups import GroupDescription
+from zkgroups.core.lag import GroupLag, followed, group_lag, subscribes_by_pattern
+
+from .arguments import Partitions, chosen_groups, is_chosen, matching_option, maybe_groups_argument, topics_option
+from .brokers import brokers
+from .connect import connected
+from .description import LAGS, TOTAL_LAGS, described, lag_row, total_lag_row
+from .errors import Tally
+from .options import Command, Format, Options
+from .output import Output, Row
+from .progress import counted
+from .talk import say
+
+if TYPE_CHECKING:
+    from zkgroups.kafka import Brokers
+
+
+@click.command(cls=Command)
+@maybe_groups_argument
+@matching_option
+@topics_option
+@click.option("--only-with-lag", is_flag=True, help="Only where something is known to be left to read.")
+@click.option("--summary", is_flag=True, help="One line for each group, as with -o name.")
+@click.pass_obj
+def lag(
+    options: Options,
+    names: tuple[str, ...],
+    matching: re.Pattern[str] | None,
+    topics: Partitions | None,
+    only_with_lag: bool,
+    summary: bool,
+) -> None:
+    """Show how far groups are behind the ends of the logs, which only the brokers know: -b HOST:PORT is needed.
+
+    All groups are shown unless some are named, with each partition that has an offset or an owner, or is of a topic
+    that the group subscribes to. A dash is a lag that is not known, and the note says why. "before start" means that
+    the log no longer has the offset; messages that are gone count, too.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 lag billing
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --only-with-lag
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --groups 'bill.*' --topic orders:0,1
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --summary -o json
+    """
+    output, tally = Output(options), Tally()
+    with brokers(options, what_for="lag") as found, connected(options) as registry:
+        chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
+        groups = list(counted(options, described(registry, chosen, tally, must_exist=names), "groups"))
+        lags = _lags(found, groups, topics)
+    if not chosen:
+        say(options, "There are no such groups." if matching else "There are no groups.")
+    if summary or output.format is Format.NAME:
+        output.write(TOTAL_LAGS, [total_lag_row(each) for each in lags if each.total or not only_with_lag])
+    else:
+        output.write(LAGS, _rows(lags, only_with_lag=only_with_lag))
+    if only_with_lag and (unknown := sum(each.unknown for each in lags)):
+        say(options, f"{unknown} more whose lag is unknown" if unknown > 1 else "one more whose lag is unknown")
+    tally.finish()
+
+
+def _lags(brokers: Brokers, groups: Sequence[GroupDescription], topics: Partitions | None) -> list[GroupLag]:
+    """All in one go. The offsets were read before this, so that no lag is negative."""
+    named = {topic for group in groups for topic in group.subscribed}
+    known = brokers.partitions(None if subscribes_by_pattern(groups) else named)
+    partitions = [[each for each in followed(group, known) if is_chosen(each.at, topics)] for group in groups]
+    logs = brokers.ranges({each.at for some in partitions for each in some})
+    return [group_lag(group, some, logs) for group, some in zip(groups, partitions, strict=True)]
+
+
+def _rows(lags: Sequence[GroupLag], *, only_with_lag: bool) -> Iterator[Row]:
+    for each in lags:
+        yield from (lag_row(each.group, one) for one in each.partitions if one.lag or not only_with_lag)

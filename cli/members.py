@@ -1,0 +1,211 @@
+"""`zkgroups members`: who is registered, for what, and how others read it."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import click
+
+from zkgroups import (
+    Consumergroup,
+    DeniedNode,
+    GroupDescription,
+    GroupState,
+    InstanceDescription,
+    InstanceState,
+    MalformedNode,
+    Registration,
+    Registry,
+)
+from zkgroups.core.model import utc
+from zkgroups.core.paths import check_instance
+from zkgroups.core.poison import poison
+from zkgroups.exceptions import (
+    GroupNotFoundError,
+    MalformedNodeError,
+    NoPermissionError,
+    NotRegisteredError,
+)
+
+from .arguments import chosen_groups, group_argument, matching_option, maybe_groups_argument
+from .completion import complete_instances
+from .connect import connected
+from .description import INSTANCES, denied, described, description_row
+from .errors import Tally
+from .options import Group, Options
+from .output import Column, Output, Row, Table
+from .talk import say
+
+_COLUMNS: Final = (Column("GROUP", "group"), *INSTANCES.columns)
+
+MEMBERS: Final = Table("members", key="instance", columns=_COLUMNS)
+"""Instances of several groups, in one line each."""
+
+_OWNED: Final = Table(
+    "partitions",
+    key="partition",
+    columns=(
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("CLAIMED", "claimed_ms", show=utc),
+        Column("OWNER-NODE", "path"),
+    ),
+)
+
+_NODES: Final = Table(
+    "nodes",
+    key="path",
+    columns=(
+        Column("REGISTRATION", "path"),
+        Column("DATA", "data"),
+        Column("CANNOT-BE-READ", "reason"),
+        Column("TO-SCALA", "to_scala"),
+    ),
+)
+
+MEMBER: Final = Table(
+    "members",
+    key="instance",
+    columns=(*_COLUMNS, Column("TIMESTAMP", "timestamp_ms", show=utc, wide=True)),
+    details=(_OWNED, _NODES),
+)
+"""One instance with everything about it."""
+
+
+def _checked_instance(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
+    return check_instance(name)
+
+
+@click.group(cls=Group)
+def members() -> None:
+    """Show who is registered, and for what.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka members list
+    """
+
+
+@members.command("list")
+@maybe_groups_argument
+@matching_option
+@click.pass_obj
+def list_members(options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None) -> None:
+    """List the instances of groups, or of all groups: state, what they subscribe to, and how much they own.
+
+    The state "Leaving" means that it is no longer registered and still owns something. A registration that cannot be
+    read has no subscription and no dialect; `zkgroups members show` tells why.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka members list
+      zkgroups -z zk1:2181/kafka members list billing invoices
+      zkgroups -z zk1:2181/kafka members list --groups 'bill.*' -o json
+    """
+    tally = Tally()
+    with connected(options) as registry:
+        chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
+        rows = _rows(described(registry, chosen, tally, must_exist=names))
+        Output(options).write(MEMBERS, _or_a_word(options, rows))
+    tally.finish()
+
+
+def _rows(groups: Iterable[GroupDescription]) -> Iterator[Row]:
+    for group in groups:
+        yield from ({"group": group.group} | dict(row) for row in description_row(group)["instances"])
+
+
+def _or_a_word(options: Options, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows; where there are none, a word is said."""
+    none = True
+    for row in rows:
+        none = False
+        yield row
+    if none:
+        say(options, "Nobody is registered.")
+
+
+@members.command()
+@group_argument
+@click.argument("instance", metavar="INSTANCE", callback=_checked_instance, shell_complete=complete_instances)
+@click.pass_obj
+def show(options: Options, group: str, instance: str) -> None:
+    """Show everything about one instance: its registration as it is read and byte by byte, and what it owns.
+
+    TO-SCALA is what members that are Kafka's own Scala consumers make of the registration. The exit code is 10 if it
+    cannot be read.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka members show billing anna
+      zkgroups -z zk1:2181/kafka members show billing anna -o json
+    """
+    with connected(options) as registry:
+        description, found = _instance(registry, group, instance)
+        data = _data(registry.group(group), found)
+        Output(options).write(MEMBER, [_row(registry.group(group), description, found, data)])
+    if isinstance(found.registration, MalformedNode):
+        raise MalformedNodeError(found.registration)
+
+
+def _instance(registry: Registry, group: str, id: str) -> tuple[GroupDescription, InstanceDescription]:
+    """The registered instance, and the group it is in."""
+    [description] = registry.describe([group])
+    if description.state is GroupState.DEAD:
+        raise GroupNotFoundError(group)
+    for found in description.instances:
+        if found.id == id and found.state is not InstanceState.LEAVING:
+            return description, found
+    if hidden := [node for node in denied(description) if node.path == registry.group(group).paths.ids]:
+        raise NoPermissionError(hidden[0].path)
+    raise NotRegisteredError(group, id)
+
+
+def _data(group: Consumergroup, found: InstanceDescription) -> bytes:
+    """The registration as it stands in its node."""
+    if isinstance(found.registration, DeniedNode):
+        raise NoPermissionError(found.registration.path)
+    if isinstance(found.registration, MalformedNode):
+        return found.registration.data
+    data = group.registration(found.id)
+    if data is None:
+        raise NotRegisteredError(group.name, found.id)
+    return data
+
+
+def _row(group: Consumergroup, description: GroupDescription, found: InstanceDescription, data: bytes) -> Row:
+    registration = found.registration
+    row: dict[str, Any] = {"group": group.name}
+    row |= description_row(description)["instances"][description.instances.index(found)]
+    row["timestamp_ms"] = registration.timestamp_ms if isinstance(registration, Registration) else None
+    row["partitions"] = list(_owned(description, found))
+    row["nodes"] = [_node_row(group.paths.instance(found.id), data, registration)]
+    return row
+
+
+def _owned(description: GroupDescription, found: InstanceDescription) -> Iterator[Row]:
+    owners = (owner for partition in description.partitions for owner in partition.owners)
+    for owner in owners:
+        if owner.session == found.session and owner.instance({found.id}) is not None:
+            at = {"topic": owner.at.topic, "partition": owner.at.partition}
+            yield at | {"claimed_ms": owner.claimed_ms, "path": owner.path}
+
+
+def _node_row(path: str, data: bytes, registration: Registration | MalformedNode | None) -> Row:
+    return {
+        "path": path,
+        "data": data.decode(errors="backslashreplace"),
+        "data_base64": b64encode(data).decode(),
+        "reason": registration.reason if isinstance(registration, MalformedNode) else None,
+        "to_scala": _to_scala(data, registration),
+    }
+
+
+def _to_scala(data: bytes, registration: Registration | MalformedNode | None) -> str | None:
+    """What Scala members make of it; None where only they could tell."""
+    if (reason := poison(data)) is not None:
+        return f"stops every Scala member: {reason}"
+    return "reads it" if isinstance(registration, Registration) else None

@@ -1,0 +1,379 @@
+"""`zkgroups claim`: what is held, what a command finds in its environment, and what is left behind: nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from zkgroups import Consumergroup, Owner, Registry, TopicPartition
+
+from .conftest import Zkgroups
+from .running import Ended, Terminal, started
+
+pytestmark = pytest.mark.zookeeper
+
+AT = TopicPartition("orders", 0)
+TELL = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() if n.startswith('ZKGROUPS_')}))"
+EMPTY: dict[str, list[Any]] = {"ids": [], "owners": []}
+
+
+@pytest.fixture
+def invoices(registry: Registry) -> Consumergroup:
+    """A group that nobody is in, with an offset of orders/0."""
+    group = registry.group("invoices")
+    group.create()
+    group.offsets.commit(AT, 1200)
+    return group
+
+
+def left(group: Consumergroup) -> dict[str, list[Any]]:
+    return {"ids": group.instances(), "owners": list(group.owners())}
+
+
+def ended(process: subprocess.Popen[str]) -> Ended:
+    out, err = process.communicate(timeout=30)
+    return Ended(process.returncode, out, err)
+
+
+# While a command runs
+
+
+def test_a_command_finds_in_its_environment_what_it_holds(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
+    done = zkgroups("claim", "invoices", "orders", "0", "7", "--as", "me", "--", sys.executable, "-c", TELL)
+    told = done.json
+    assert (done.code, done.err) == (0, "")
+    assert int(told["ZKGROUPS_TOKEN"]) > 0
+    expected = {
+        "ZKGROUPS_GROUP": "invoices",
+        "ZKGROUPS_TOPIC": "orders",
+        "ZKGROUPS_PARTITIONS": "0,7",
+        "ZKGROUPS_OFFSETS": "0:1200,7:",
+        "ZKGROUPS_INSTANCE": "me",
+    }
+    assert {name: told[name] for name in expected} == expected
+    assert left(invoices) == EMPTY
+
+
+def test_the_token_grows_with_each_claim_and_is_the_zxid_of_the_owner_node(
+    zkgroups: Zkgroups, zookeeper_hosts: str, invoices: Consumergroup
+) -> None:
+    tokens = [
+        int(zkgroups("claim", "invoices", "orders", "0", "--", sys.executable, "-c", TELL).json["ZKGROUPS_TOKEN"])
+        for _ in range(2)
+    ]
+    with holding(zookeeper_hosts, "0") as (_, [row]):
+        owner = invoices.owner(AT)
+        assert isinstance(owner, Owner)
+        assert tokens[0] < tokens[1] < row["token"] == owner.czxid
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("exit 0", 0)]
+)
+def test_the_exit_code_of_the_command_is_passed_on(
+    zkgroups: Zkgroups, invoices: Consumergroup, script: str, code: int
+) -> None:
+    done = zkgroups("claim", "invoices", "orders", "0", "--", "sh", "-c", script)
+    assert (done.code, done.out, done.err) == (code, "", "")
+    assert left(invoices) == EMPTY
+
+
+def test_the_command_has_our_stdin_and_stdout_and_options_after_the_dashes_are_its_own(
+    zkgroups: Zkgroups, invoices: Consumergroup
+) -> None:
+    done = zkgroups("claim", "invoices", "orders", "0", "--", "sh", "-c", "cat; echo $0 $*", "--wait", "--", "-o")
+    assert (done.code, done.out) == (0, "--wait -- -o\n")
+
+
+def test_what_the_command_leaves_behind_ends_before_the_partitions_are_let_go(
+    zkgroups: Zkgroups, invoices: Consumergroup, tmp_path: Path
+) -> None:
+    """Also what has left its process group, and does not heed SIGTERM."""
+    script = f"(trap '' TERM; : > {tmp_path}/ready; exec setsid sleep 60) & while [ ! -e {tmp_path}/ready ]; do :; done"
+    done = zkgroups(
+        "claim", "invoices", "orders", "0", "--grace", "0.3", "--", "sh", "-c", f"{script}; echo $!; exit 3"
+    )
+    assert done.code == 3
+    assert not Path(f"/proc/{int(done.out)}").exists()
+    assert left(invoices) == EMPTY
+
+
+def test_a_command_that_is_not_there_is_exit_code_2_before_anything_is_claimed(
+    zkgroups: Zkgroups, invoices: Consumergroup, tmp_path: Path
+) -> None:
+    not_executable = tmp_path / "notes"
+    not_executable.write_text("no script")
+    for name in ("no-such-command", str(not_executable), str(tmp_path / "nothing")):
+        done = zkgroups("claim", "invoices", "orders", "0", "-z", "127.0.0.1:1", "--", name)
+        assert (done.code, done.err.splitlines()[0]) == (2, f"zkgroups: there is no command {name!r}")
+
+
+def test_a_command_that_cannot_be_started_is_exit_code_2_and_lets_go(
+    zkgroups: Zkgroups, invoices: Consumergroup, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x7fELF and nothing else")
+    broken.chmod(0o755)
+    done = zkgroups("claim", "invoices", "orders", "0", "--", broken)
+    assert done.code == 2
+    assert done.err.startswith("zkgroups: the command cannot be started: Exec format error")
+    assert left(invoices) == EMPTY
+
+
+def test_dashes_without_a_command_are_refused(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
+    assert zkgroups("claim", "invoices", "orders", "0", "--").code == 2
+
+
+def test_a_group_that_begins_with_a_dash_stands_after_dashes_of_its_own(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("-x").create()
+    assert zkgroups("claim", "--", "-x", "orders", "0", "--", "sh", "-c", "echo $ZKGROUPS_GROUP").out == "-x\n"
+
+
+def test_an_offset_that_cannot_be_read_is_not_taken_for_none(
+    zkgroups: Zkgroups, kazoo: KazooClient, invoices: Consumergroup
+) -> None:
+    kazoo.set("/consumers/invoices/offsets/orders/0", b"many")
+    done = zkgroups("claim", "invoices", "orders", "0", "--", "echo", "ran")
+    assert (done.code, done.out) == (10, "")
+    assert left(invoices) == EMPTY
+
+
+@pytest.mark.parametrize("option", ["--grace", "--wait"])
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+def test_times_that_are_none_are_refused(zkgroups: Zkgroups, option: str, value: str) -> None:
+    assert zkgroups("claim", "invoices", "orders", "0", option, value, "-z", "127.0.0.1:1", "--", "true").code == 2
+
+
+def test_a_grace_time_that_a_session_does_not_last_is_refused(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
+    done = zkgroups("claim", "invoices", "orders", "0", "--session-timeout", "4", "--grace", "4", "--", "echo", "ran")
+    assert (done.code, done.out) == (2, "")
+    assert "it must be less than the 4 s" in done.err
+
+
+# In the foreground
+
+
+@contextmanager
+def holding(hosts: str, *partitions: str) -> Iterator[tuple[subprocess.Popen[str], list[Any]]]:
+    """A claim of invoices in the foreground, and the rows it has told."""
+    arguments = ("claim", "invoices", "orders", *partitions, "-o", "json")
+    with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": hosts}) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = list(iter(process.stdout.readline, "}\n"))
+        assert process.stderr.readline() == "Held. Ctrl-C lets go.\n"
+        yield process, json.loads("".join([*lines, "}"]))["claims"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_in_the_foreground_it_holds_until_a_signal_and_lets_go(
+    zookeeper_hosts: str, invoices: Consumergroup, number: int, code: int
+) -> None:
+    with holding(zookeeper_hosts, "0", "1") as (process, rows):
+        first, second = list(invoices.owners())
+        [instance] = invoices.instances()
+        assert isinstance(first, Owner)
+        assert isinstance(second, Owner)
+        assert dict(instance.registration.streams) == {}  # type: ignore[union-attr]
+        assert rows == [
+            {
+                "group": "invoices",
+                "topic": "orders",
+                "partition": owner.at.partition,
+                "offset": offset,
+                "instance": instance.id,
+                "session": f"{owner.session:#x}",
+                "token": owner.czxid,
+            }
+            for owner, offset in ((first, 1200), (second, None))
+        ]
+        process.send_signal(number)
+        assert ended(process).code == code
+    assert left(invoices) == EMPTY
+
+
+def test_ctrl_c_at_a_terminal_lets_go(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+    with Terminal("claim", "invoices", "orders", "0", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as terminal:
+        terminal.wait_for("Ctrl-C lets go.")
+        assert "GROUP" in terminal.seen
+        terminal.type("\x03")
+        assert terminal.end().code == 130
+    assert left(invoices) == EMPTY
+
+
+def test_a_claim_that_is_taken_away_ends_with_exit_code_7(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+    with holding(zookeeper_hosts, "0") as (process, [row]):
+        invoices.release(AT, expected_owner=row["instance"])
+        done = ended(process)
+        assert (done.code, done.err) == (7, "zkgroups: the claim is lost: orders/0 was taken away by somebody else\n")
+    assert left(invoices) == EMPTY
+
+
+# Ctrl-C while a command runs
+
+
+def test_ctrl_c_is_passed_on_to_the_command(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+    script = "trap 'echo caught' INT; echo running; while :; do sleep 0.05; done"
+    with Terminal(
+        "claim", "invoices", "orders", "0", "--grace", "0.3", "--", "sh", "-c", script,
+        env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts},
+    ) as terminal:  # fmt: skip
+        terminal.wait_for("running")
+        terminal.type("\x03")
+        terminal.wait_for("caught")
+        assert terminal.end().code == 130
+    assert left(invoices) == EMPTY
+
+
+def test_sigterm_is_passed_on_to_the_command(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+    script = "trap 'echo caught; exit 0' TERM; echo running; while :; do sleep 0.05; done"
+    arguments = ("claim", "invoices", "orders", "0", "--", "sh", "-c", script)
+    with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
+        assert process.stdout.readline() == "running\n"  # type: ignore[union-attr]
+        process.terminate()
+        done = ended(process)
+    assert (done.code, done.out) == (143, "caught\n")
+    assert left(invoices) == EMPTY
+
+
+def test_a_command_that_reads_from_the_terminal_gets_it(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+    """And with it Ctrl-C and Ctrl-Z, the second of which is of no use."""
+    script = "read answer; echo got $answer; cat; echo status $?"
+    with Terminal(
+        "claim", "invoices", "orders", "0", "--", "bash", "-c", f"trap : INT; {script}",
+        env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts},
+    ) as terminal:  # fmt: skip
+        terminal.type("hello\n")
+        terminal.wait_for("got hello")
+        terminal.type("again\n")
+        terminal.wait_for("again\r\nagain\r\n")
+        terminal.type("\x1a")
+        terminal.type("once more\n")
+        terminal.wait_for("once more\r\nonce more\r\n")
+        terminal.type("\x03")
+        terminal.wait_for("status 130")
+        assert terminal.end().code == 0
+    assert left(invoices) == EMPTY
+
+
+# Refused
+
+
+def test_a_partition_that_is_held_is_a_conflict(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
+    with invoices.instance("holder") as holder:
+        holder.register()
+        holder.claim(TopicPartition("orders", 1))
+        done = zkgroups("claim", "invoices", "orders", "0", "1", "--", "echo", "ran")
+        assert (done.code, done.out) == (5, "")
+        assert done.err.startswith("zkgroups: orders/1 is claimed by 'holder' of session 0x")
+        assert [instance.id for instance in invoices.instances()] == ["holder"]
+        assert [owner.at.partition for owner in invoices.owners() if isinstance(owner, Owner)] == [1]
+
+
+def test_who_waits_in_vain_gets_exit_code_8(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
+    with invoices.instance("holder") as holder:
+        holder.register()
+        holder.claim(AT)
+        done = zkgroups("claim", "invoices", "orders", "0", "--wait", "0.3", "--", "echo", "ran")
+        assert (done.code, done.out) == (8, "")
+        assert done.err.startswith("zkgroups: orders/0 was not free within 0.3 s: claimed by 'holder'")
+        assert [instance.id for instance in invoices.instances()] == ["holder"]
+
+
+def test_who_waits_gets_it_when_it_is_let_go(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+    with invoices.instance("holder") as holder:
+        holder.register()
+        claim = holder.claim(AT)
+        arguments = ("claim", "invoices", "orders", "0", "--wait", "20", "--as", "next", "--", "echo", "ran")
+        with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
+            claim.release()
+            done = ended(process)
+    assert (done.code, done.out) == (0, "ran\n")
+
+
+def test_beside_live_members_of_the_topic_it_is_refused(zkgroups: Zkgroups, billing: Consumergroup) -> None:
+    done = zkgroups("claim", "billing", "orders", "1", "--", "echo", "ran")
+    assert (done.code, done.out, done.err) == (4, "", "zkgroups: group 'billing' is in use by anna, ben\n")
+    assert [instance.id for instance in billing.instances()] == ["anna", "ben"]
+    assert zkgroups("claim", "billing", "orders", "1", "--wait", "0.1", "--", "echo", "ran").code == 4
+
+
+def test_beside_live_members_a_partition_that_is_held_is_a_conflict_first(zkgroups: Zkgroups, billing: Any) -> None:
+    assert zkgroups("claim", "billing", "orders", "0", "--", "echo", "ran").code == 5
+    assert zkgroups("claim", "billing", "orders", "1", "0", "--", "echo", "ran").code == 5
+    assert zkgroups("claim", "billing", "orders", "0", "--wait", "0.1", "--", "echo", "ran").code == 8
+
+
+def test_with_force_it_claims_beside_live_members(zkgroups: Zkgroups, billing: Any) -> None:
+    done = zkgroups("claim", "billing", "orders", "1", "--force", "--", "echo", "ran")
+    assert (done.code, done.out) == (0, "ran\n")
+    assert zkgroups("claim", "billing", "orders", "0", "--force", "--", "echo", "ran").code == 5
+
+
+def test_live_members_of_other_topics_are_not_in_the_way(zkgroups: Zkgroups, billing: Any) -> None:
+    assert zkgroups("claim", "billing", "refunds", "0", "--", "echo", "ran").out == "ran\n"
+
+
+@pytest.mark.parametrize("data", [b'{"version":1,"subscription":{"ref.*":1},"pattern":"white_list"}', b"{", b"refunds"])
+def test_a_pattern_that_matches_and_a_registration_that_cannot_be_read_are_in_the_way(
+    zkgroups: Zkgroups, kazoo: KazooClient, invoices: Consumergroup, data: bytes
+) -> None:
+    kazoo.create("/consumers/invoices/ids/scala", data, ephemeral=True)
+    assert zkgroups("claim", "invoices", "refunds", "0", "--", "echo", "ran").code == 4
+
+
+def test_an_owner_in_the_form_of_pykafka_is_a_conflict(
+    zkgroups: Zkgroups, kazoo: KazooClient, invoices: Consumergroup
+) -> None:
+    kazoo.create("/consumers/invoices/owners/b'orders'/1001-0", b"pykafka", ephemeral=True, makepath=True)
+    assert zkgroups("claim", "invoices", "orders", "0", "--force", "--", "echo", "ran").code == 5
+
+
+def test_an_id_that_is_registered_is_a_conflict(zkgroups: Zkgroups, billing: Any) -> None:
+    done = zkgroups("claim", "billing", "refunds", "0", "--as", "anna", "--", "echo", "ran")
+    assert (done.code, done.out) == (5, "")
+    assert [instance.id for instance in billing.instances()] == ["anna", "ben"]
+
+
+def test_a_group_that_is_missing_is_exit_code_3_and_is_not_made(zkgroups: Zkgroups, registry: Registry) -> None:
+    done = zkgroups("claim", "nobody", "orders", "0", "--", "echo", "ran")
+    assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert registry.groups() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["a/b", "orders", "0"], ["invoices", "..", "0"], ["invoices", "orders", "x"], ["invoices", "orders", "-1"],
+     ["invoices", "orders"], ["invoices", "orders", "0", "--as", "a/b"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_bad_names_are_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
+    assert zkgroups("claim", *arguments, "-z", "127.0.0.1:1", "--", "echo", "ran").code == 2
+
+
+def test_a_server_that_is_away_is_exit_code_7(zkgroups: Zkgroups) -> None:
+    done = zkgroups("claim", "invoices", "orders", "0", "-z", "127.0.0.1:1", "--timeout", "0.3", "--", "echo", "ran")
+    assert (done.code, done.out) == (7, "")
+
+
+def test_with_read_only_nothing_is_claimed(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
+    done = zkgroups("claim", "invoices", "orders", "0", "--read-only", "--", "echo", "ran")
+    assert (done.code, done.out) == (4, "")
+
+
+def test_without_permission_nothing_is_claimed(zkgroups: Zkgroups, secret: str, kazoo: KazooClient) -> None:
+    done = zkgroups("claim", secret, "orders", "0", "--", "echo", "ran")
+    assert (done.code, done.out) == (6, "")
+    assert kazoo.get_children(f"/consumers/{secret}/ids") == []
+    alice = ("--digest-user", "alice")
+    done = zkgroups("claim", secret, "orders", "0", *alice, "--", "echo", "ran", ZKGROUPS_PASSWORD="sesame")
+    assert (done.code, done.out) == (0, "ran\n")

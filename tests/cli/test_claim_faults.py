@@ -1,0 +1,343 @@
+"""`zkgroups claim -- COMMAND` when something goes wrong: it never outlives the claim by more than the grace time.
+
+The command here is the worst there is: it does not heed SIGTERM, and it has a child in a session of its own that does
+not either. Both write down the time again and again for as long as they live; a plain kazoo client writes down when the
+owner node goes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.protocol.states import EventType, WatchedEvent
+
+from tests.testing.waiting import eventually, is_alive
+from zkgroups import Consumergroup, Owner, Registry, TopicPartition
+from zkgroups.testing import TcpProxy, ZooKeeperServer
+
+from .running import Ended, run, started
+
+pytestmark = pytest.mark.zookeeper
+
+AT = TopicPartition("orders", 0)
+OWNER = "/consumers/invoices/owners/orders/0"
+SESSION = 3.0
+GRACE = 0.7
+SLACK = 0.5
+"""In seconds: for a machine that has other things to do, between the end of a grace time and that of a process."""
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = os.fork()
+if not child:
+    os.setsid()
+with open(sys.argv[1] + (".parent" if child else ".child"), "a", buffering=1) as file:
+    while True:
+        file.write(f"{os.getpid()} {time.time()}\\n")
+        time.sleep(0.005)
+"""
+
+
+@dataclass
+class Holder:
+    """A `zkgroups claim` with its command, and the eyes of the test on both."""
+
+    process: subprocess.Popen[str]
+    hosts: str
+    session_id: int
+    beats: Path
+    gone: list[float]
+
+    def last_beat(self) -> float:
+        """When any of the command was alive for the last time."""
+        return max(time for _, time in self._beats())
+
+    def alive(self) -> bool:
+        return any(Path(f"/proc/{pid}").exists() for pid in {pid for pid, _ in self._beats()})
+
+    def _beats(self) -> list[tuple[int, float]]:
+        """The last of each."""
+        lines = [_last_line(self.beats.with_name(f"{self.beats.name}.{who}")) for who in ("parent", "child")]
+        return [(int(line.split()[0]), float(line.split()[1])) for line in lines]
+
+    def ended(self) -> Ended:
+        out, err = self.process.communicate(timeout=30)
+        return Ended(self.process.returncode, out, err)
+
+    def wait_gone(self) -> float:
+        """When the owner node went, as somebody else sees it."""
+        assert eventually(lambda: self.gone, timeout=20)
+        return self.gone[0]
+
+    def next_claims(self) -> Ended:
+        """Somebody else, who waits for it; its command tells the time at which it runs."""
+        tell = "import time; print(time.time())"
+        arguments = ("claim", "invoices", "orders", "0", "--wait", "20", "--", sys.executable, "-c", tell)
+        return run(*arguments, env={"ZKGROUPS_ZOOKEEPER": self.hosts})
+
+
+def _last_line(path: Path) -> str:
+    whole = path.read_text().rpartition("\n")[0]
+    return whole.rpartition("\n")[2]
+
+
+@contextmanager
+def holding(eye: KazooClient, hosts: str, tmp_path: Path, *, through: str | None = None) -> Iterator[Holder]:
+    """A claim of orders/0 by way of the address `through`, whose command runs; `hosts` is the way of the others."""
+    beats = tmp_path / "beats"
+    options = ("--session-timeout", str(SESSION), "--grace", str(GRACE), "--timeout", "2")
+    command = (sys.executable, "-I", "-S", "-c", STUBBORN, str(beats))
+    address = {"ZKGROUPS_ZOOKEEPER": through or hosts}
+    with started("claim", "invoices", "orders", "0", *options, "--", *command, env=address) as process:
+        assert eventually(lambda: all(Path(f"{beats}.{who}").exists() for who in ("parent", "child")), timeout=20)
+        assert eventually(lambda: all(_last_line(Path(f"{beats}.{who}")) for who in ("parent", "child")))
+        gone: list[float] = []
+
+        def note(event: WatchedEvent) -> None:
+            if event.type == EventType.DELETED:
+                gone.append(time.time())
+
+        stat = eye.exists(OWNER, watch=note)
+        assert stat is not None
+        yield Holder(process, hosts, stat.ephemeralOwner, beats, gone)
+
+
+@pytest.fixture
+def invoices(registry: Registry) -> Consumergroup:
+    group = registry.group("invoices")
+    group.create()
+    return group
+
+
+def expire(hosts: str, session_id: int) -> None:
+    """End a session at the server by closing it from another connection: the password follows from the id."""
+    thief = KazooClient(hosts, client_id=(session_id, password(session_id)), timeout=SESSION)
+    thief.start()
+    assert thief.client_id[0] == session_id
+    thief.stop()
+    thief.close()
+
+
+def password(session_id: int) -> bytes:
+    """As the server makes it: the first 16 bytes of java.util.Random with this seed."""
+    seed = ((session_id ^ 0xB3415C00) ^ 0x5DEECE66D) & (2**48 - 1)
+    words = b""
+    for _ in range(4):
+        seed = (seed * 0x5DEECE66D + 0xB) & (2**48 - 1)
+        words += (seed >> 16).to_bytes(4, "little")
+    return words
+
+
+def same_chroot(proxy: TcpProxy, hosts: str) -> str:
+    return f"{proxy.address}/{hosts.partition('/')[2]}"
+
+
+# The holder can act
+
+
+def test_when_the_session_is_ended_the_command_ends_within_the_grace_time(
+    zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
+) -> None:
+    with holding(kazoo, zookeeper_hosts, tmp_path) as holder:
+        expire(zookeeper_hosts, holder.session_id)
+        gone = holder.wait_gone()
+        done = holder.ended()
+        assert done.code == 7
+        assert "the command was stopped, as the claim is no longer certain" in done.err
+        assert not holder.alive()
+        assert holder.last_beat() < gone + GRACE + SLACK
+        assert holder.next_claims().code == 0
+        assert (invoices.instances(), list(invoices.owners())) == ([], [])
+
+
+def test_when_the_connection_is_cut_the_command_ends_within_the_grace_time_and_before_the_claim(
+    zookeeper: Any, zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
+) -> None:
+    with (
+        TcpProxy(zookeeper.address) as proxy,
+        holding(kazoo, zookeeper_hosts, tmp_path, through=same_chroot(proxy, zookeeper_hosts)) as holder,
+    ):
+        cut = time.time()
+        proxy.cut()
+        done = holder.ended()
+        assert done.code == 7
+        assert "stopping the command: the connection was lost" in done.err
+        assert cut + GRACE - SLACK < holder.last_beat() < min(cut + GRACE + SLACK, holder.wait_gone())
+
+
+def test_when_the_server_is_gone_the_command_ends_within_the_grace_time(tmp_path: Path) -> None:
+    with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
+        registry.group("invoices").create()
+        eye = registry.client
+        with holding(eye, server.address, tmp_path) as holder:
+            killed = time.time()
+            server.kill()
+            done = holder.ended()
+            assert done.code == 7
+            assert not holder.alive()
+            assert killed < holder.last_beat() < killed + GRACE + SLACK
+            server.restart()
+            assert holder.next_claims().code == 0
+
+
+def test_when_somebody_takes_the_partition_away_the_command_ends_within_the_grace_time(
+    zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
+) -> None:
+    with holding(kazoo, zookeeper_hosts, tmp_path) as holder:
+        owner = invoices.owner(AT)
+        assert isinstance(owner, Owner)
+        invoices.release(AT, expected_owner=owner.id)
+        done = holder.ended()
+        assert done.code == 7
+        assert "orders/0 was taken away by somebody else" in done.err
+        assert holder.last_beat() < holder.wait_gone() + GRACE + SLACK
+        assert not holder.alive()
+        assert invoices.instances() == []
+
+
+def test_sigterm_ends_the_command_before_the_claim(
+    zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
+) -> None:
+    with holding(kazoo, zookeeper_hosts, tmp_path) as holder:
+        holder.process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):  # of two signals at once Python may take the other one first
+            holder.process.wait(GRACE / 2)
+        while holder.process.poll() is None:  # whoever is impatient does not stop the letting go
+            holder.process.send_signal(signal.SIGINT)
+            time.sleep(0.002)
+        assert holder.ended().code == 143
+        assert holder.last_beat() < holder.wait_gone()
+        assert not holder.alive()
+        assert (invoices.instances(), list(invoices.owners())) == ([], [])
+
+
+# The holder cannot act, so that its session lasts as long as the server lets it
+
+
+Fault = Callable[[Holder, TcpProxy], object]
+
+
+def kill_holder(holder: Holder, _proxy: TcpProxy) -> None:
+    holder.process.kill()
+
+
+def suspend_holder(holder: Holder, _proxy: TcpProxy) -> None:
+    holder.process.send_signal(signal.SIGSTOP)
+
+
+def silence(_holder: Holder, proxy: TcpProxy) -> None:
+    proxy.drop()
+
+
+@pytest.mark.parametrize("fault", [kill_holder, suspend_holder, silence])
+def test_the_command_has_ended_before_the_session_and_a_second_claimer_gets_the_partition(
+    zookeeper: Any, zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path, fault: Fault
+) -> None:
+    with (
+        TcpProxy(zookeeper.address) as proxy,
+        holding(kazoo, zookeeper_hosts, tmp_path, through=same_chroot(proxy, zookeeper_hosts)) as holder,
+    ):
+        fault(holder, proxy)
+        begun = holder.next_claims()
+        assert begun.code == 0
+        assert holder.last_beat() < holder.wait_gone() < float(begun.out)
+        assert not holder.alive()
+        if fault is suspend_holder:
+            holder.process.send_signal(signal.SIGCONT)
+        if fault is not kill_holder:
+            done = holder.ended()
+            assert done.code == 7
+
+
+def test_when_the_holder_is_killed_the_command_ends_within_the_grace_time(
+    zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
+) -> None:
+    with holding(kazoo, zookeeper_hosts, tmp_path) as holder:
+        killed = time.time()
+        holder.process.kill()
+        assert eventually(lambda: not holder.alive())
+        assert holder.last_beat() < killed + GRACE + SLACK
+        assert not holder.gone
+
+
+def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_let_go(
+    zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup
+) -> None:
+    """Not those who have left the process group of the command: nobody knows of them any more."""
+    script = "sleep 60 & echo $PPID $$ $!; wait"
+    arguments = ("claim", "invoices", "orders", "0", "--", "sh", "-c", script)
+    with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
+        assert process.stdout is not None
+        supervisor, *command = map(int, process.stdout.readline().split())
+        os.kill(supervisor, signal.SIGKILL)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 1
+        assert "the process that supervised the command was killed" in err
+    assert not any(map(is_alive, command))
+    assert (invoices.instances(), list(invoices.owners())) == ([], [])
+
+
+# Nothing is wrong, or no command runs
+
+
+def test_a_command_may_run_for_longer_than_a_session_lasts_without_a_word(
+    zookeeper_hosts: str, invoices: Consumergroup
+) -> None:
+    options = ("--session-timeout", "1.5", "--grace", "0.5", "-q")
+    env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
+    done = run("claim", "invoices", "orders", "0", *options, "--", "sh", "-c", "sleep 3; echo done", env=env)
+    assert (done.code, done.out, done.err) == (0, "done\n", "")
+
+
+@contextmanager
+def in_the_foreground(proxy: TcpProxy, hosts: str) -> Iterator[subprocess.Popen[str]]:
+    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", "6", "--timeout", "1")
+    with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": same_chroot(proxy, hosts)}) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Held. Ctrl-C lets go.\n"
+        yield process
+
+
+def test_in_the_foreground_a_claim_is_held_through_a_short_loss_of_the_connection(
+    zookeeper: Any, zookeeper_hosts: str, invoices: Consumergroup
+) -> None:
+    with TcpProxy(zookeeper.address) as proxy, in_the_foreground(proxy, zookeeper_hosts) as process:
+        assert process.stderr is not None
+        proxy.refuse()
+        proxy.cut()
+        assert process.stderr.readline() == "No connection; held until the session ends.\n"
+        proxy.accept()
+        assert process.stderr.readline() == "Connected again, still held.\n"
+        assert isinstance(invoices.owner(AT), Owner)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert list(invoices.owners()) == []
+
+
+def test_in_the_foreground_a_claim_ends_by_our_own_clock_where_no_server_answers(
+    zookeeper: Any, zookeeper_hosts: str, invoices: Consumergroup
+) -> None:
+    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", str(SESSION), "--timeout", "1", "-q")
+    with TcpProxy(zookeeper.address) as proxy:
+        env = {"ZKGROUPS_ZOOKEEPER": same_chroot(proxy, zookeeper_hosts)}
+        with started(*arguments, env=env) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("GROUP")
+            proxy.refuse()
+            proxy.cut()
+            _, err = process.communicate(timeout=20)
+    assert process.returncode == 7
+    assert "the claim is lost: no server has answered for as long as the claim would last" in err

@@ -1,0 +1,316 @@
+"""`zkgroups doctor`: what it finds, what it says to do, and that it repairs only what is safe."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from typing import Any
+
+import click
+import pytest
+from kazoo.client import KazooClient
+from zkgroups_cli.main import COMMANDS
+from zkgroups_cli.options import Options
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.health import CHECKS
+
+from ..zookeeper.sick import CLOSED, Tree, plant, plant_healthy
+from ..zookeeper.tree import dump
+from .conftest import Zkgroups
+
+pytestmark = pytest.mark.zookeeper
+
+ALICE = {"ZKGROUPS_DIGEST_USER": "alice", "ZKGROUPS_PASSWORD": "sesame"}
+
+FIELDS = {"severity", "group", "code", "path", "what", "fix", "repairable", "repaired", "repair"}
+
+
+@pytest.fixture
+def tree(kazoo: KazooClient) -> Tree:
+    return Tree(kazoo)
+
+
+# What it finds
+
+
+def test_everything_that_is_planted_is_found_and_nothing_is_changed(zkgroups: Zkgroups, tree: Tree) -> None:
+    planted = plant(tree)
+    before = dump(tree.client)
+    ended = zkgroups("doctor", "-o", "json")
+    found = ended.json["findings"]
+    assert planted - {(finding["code"], finding["path"]) for finding in found} == set()
+    assert {finding["group"] for finding in found} == set(tree.client.get_children("/consumers")) - {"healthy"}
+    assert {finding["code"] for finding in found} == {check.code for check in CHECKS} - {"stale-offset"}
+    assert all(finding.keys() == FIELDS for finding in found)
+    assert (ended.code, ended.err.splitlines()[0]) == (9, "zkgroups: no permission on /consumers/hidden/offsets")
+    assert dump(tree.client) == before
+
+
+def test_whoever_may_read_all_of_it_ends_with_10(zkgroups: Zkgroups, tree: Tree) -> None:
+    plant(tree)
+    ended = zkgroups("doctor", "-o", "json", **ALICE)
+    assert ended.code == 10
+    assert "no-permission" not in {finding["code"] for finding in ended.json["findings"]}
+
+
+def test_a_table_has_a_line_for_each_finding_and_a_wide_one_what_to_type(zkgroups: Zkgroups, tree: Tree) -> None:
+    path = tree.owner("billing", "orders", "0", "nobody-0")
+    ended = zkgroups("doctor", "billing")
+    [header, orphan, everybody] = ended.lines
+    assert header.split() == ["SEVERITY", "GROUP", "CHECK", "PATH", "WHAT"]
+    assert orphan.split()[:6] == ["error", "billing", "orphan-owner", path, "orders/0", "is"]
+    assert everybody.split()[:4] == ["info", "billing", "open-acl", "/consumers/billing"]
+    assert (ended.code, ended.err) == (10, "Findings: 2 (error: 1, info: 1).\n")
+    wide = zkgroups("doctor", "billing", "-o", "wide").lines
+    assert wide[0].split()[-1] == "FIX"
+    assert "zkgroups release --expect-owner=nobody-0 --expect-session=0x" in wide[1]
+
+
+def test_a_finding_in_json_has_its_fields_as_values(zkgroups: Zkgroups, tree: Tree) -> None:
+    path = tree.put("billing/offsets/orders/0", b"7 ")
+    [padded, _everybody] = zkgroups("doctor", "-o", "json").json["findings"]
+    assert padded == {
+        "severity": "error",
+        "group": "billing",
+        "code": "padded-offset",
+        "path": path,
+        "what": "b'7 ' has blanks around the number, which stop Scala members as they start",
+        "fix": "zkgroups offsets set billing orders 0 7",
+        "repairable": True,
+        "repaired": None,
+        "repair": None,
+    }
+
+
+def test_jsonl_csv_and_names_are_a_line_for_each_finding(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("billing/offsets/orders/0", b"x")
+    lines = [json.loads(line) for line in zkgroups("doctor", "-o", "jsonl").lines]
+    assert [(line["schema"], line["code"]) for line in lines] == [(1, "unreadable-offset"), (1, "open-acl")]
+    rows = list(csv.DictReader(io.StringIO(zkgroups("doctor", "-o", "csv").out)))
+    assert [row["code"] for row in rows] == ["unreadable-offset", "open-acl"]
+    assert zkgroups("doctor", "-o", "name").lines == ["/consumers/billing/offsets/orders/0", "/consumers/billing"]
+
+
+def test_in_a_healthy_group_there_is_no_data_and_a_word_is_said(zkgroups: Zkgroups, tree: Tree) -> None:
+    plant_healthy(tree)
+    ended = zkgroups("doctor")
+    assert (ended.code, ended.out, ended.err) == (0, "", "Nothing is wrong.\n")
+    assert zkgroups("doctor", "healthy", "-o", "json").json == {"schema": 1, "findings": []}
+    assert zkgroups("doctor", "-q").err == ""
+
+
+def test_where_there_are_no_groups_nothing_is_wrong(zkgroups: Zkgroups) -> None:
+    ended = zkgroups("doctor", "-o", "json")
+    assert (ended.code, ended.json) == (0, {"schema": 1, "findings": []})
+
+
+def test_what_is_only_worth_knowing_ends_with_0(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    ended = zkgroups("doctor", "-o", "name")
+    assert (ended.code, ended.lines, ended.err) == (0, ["/consumers/billing"], "Findings: 1 (info: 1).\n")
+
+
+def test_a_warning_alone_ends_with_10(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("billing/offsets/orders/0", b"-1")
+    assert zkgroups("doctor").code == 10
+
+
+def test_groups_are_chosen_by_name_and_by_expression(zkgroups: Zkgroups, tree: Tree) -> None:
+    for group in ("a1", "a2", "b1"):
+        tree.put(f"{group}/offsets/orders/0", b"5")
+    assert zkgroups("doctor", "b1", "-o", "name").lines == ["/consumers/b1"]
+    assert zkgroups("doctor", "b1", "--groups", "a.", "-o", "name").lines == [
+        "/consumers/b1",
+        "/consumers/a1",
+        "/consumers/a2",
+    ]
+
+
+def test_an_expression_that_chooses_nothing_looks_at_nothing(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("billing/offsets/orders/0", b"x")
+    ended = zkgroups("doctor", "--groups", "nothing.*")
+    assert (ended.code, ended.out) == (0, "")
+
+
+def test_what_is_stale_is_for_the_caller_to_say(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("billing/offsets/orders/0", b"5")
+    assert "stale-offset" in {
+        each["code"] for each in zkgroups("doctor", "--stale-after", "0s", "-o", "json").json["findings"]
+    }
+    ended = zkgroups("doctor", "--stale-after", "soon")
+    assert (ended.code, ended.out) == (2, "")
+
+
+def test_the_line_to_type_for_an_orphan_lets_go_of_it(zkgroups: Zkgroups, tree: Tree) -> None:
+    path = tree.owner("billing", "orders", "0", "no body-0")
+    [orphan, _everybody] = zkgroups("doctor", "-o", "json").json["findings"]
+    line = orphan["fix"].partition(": ")[2]
+    ended = zkgroups(*shlex.split(line)[1:])
+    assert (ended.code, tree.client.exists(path)) == (0, None), ended.err
+
+
+def test_the_line_to_type_for_litter_deletes_it(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("litter/owners/orders")
+    [litter, _everybody] = zkgroups("doctor", "-o", "json").json["findings"]
+    ended = zkgroups(*shlex.split(litter["fix"])[1:])
+    assert (ended.code, tree.client.get_children("/consumers")) == (0, [])
+
+
+def test_every_line_to_type_is_one_that_its_command_takes(zkgroups: Zkgroups, tree: Tree) -> None:
+    plant(tree)
+    found = zkgroups("doctor", "--stale-after", "0s", "-o", "json").json["findings"]
+    lines = {finding["fix"] for finding in found if "zkgroups " in finding["fix"]}
+    assert {finding["code"] for finding in found if finding["fix"] in lines} >= {
+        "orphan-owner",
+        "unowned-partition",
+        "mixed-dialects",
+        "gone-topic",
+        "unknown-partition",
+        "padded-offset",
+        "unreadable-offset",
+        "stale-offset",
+        "empty-group",
+    }
+    for line in lines:
+        _command, *words = shlex.split(line[line.index("zkgroups ") :].replace("OFFSET", "5"))
+        taken_by(words)
+
+
+def taken_by(words: list[str]) -> None:
+    """Read the words as the command does, without doing it."""
+    command = COMMANDS[words.pop(0)].load()
+    if isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name, words, obj=Options())
+
+
+# What it refuses
+
+
+def test_a_missing_group_is_exit_code_3_and_hides_no_other(zkgroups: Zkgroups, tree: Tree) -> None:
+    missing = zkgroups("doctor", "nobody", "-o", "json")
+    assert (missing.code, missing.json) == (3, {"schema": 1, "findings": []})
+    assert missing.err.startswith("zkgroups: there is no group 'nobody'\n")
+    tree.put("billing/offsets/orders/0", b"5")
+    assert (zkgroups("doctor", "nobody", "billing", "-o", "name").code) == 9
+
+
+@pytest.mark.parametrize("more", [[], ["--repair", "--execute"]], ids=["look", "repair"])
+def test_what_may_not_be_read_is_a_finding_and_exit_code_6(
+    zkgroups: Zkgroups, kazoo: KazooClient, secret: str, more: list[str]
+) -> None:
+    before = dump(kazoo)
+    ended = zkgroups("doctor", secret, *more, "-o", "json")
+    assert ended.code == 6
+    assert ended.err.startswith("zkgroups: no permission on /consumers/secret/")
+    assert {finding["code"] for finding in ended.json["findings"]} == {"no-permission"}
+    assert dump(kazoo) == before
+
+
+@pytest.mark.parametrize(
+    "arguments", [["a/ids"], ["--groups", "("], ["--execute"], ["--execute", "billing"], ["--repair", "a/ids"]]
+)
+def test_a_mistake_on_the_command_line_is_exit_code_2_before_anything_is_done(
+    zkgroups: Zkgroups, tree: Tree, arguments: list[str]
+) -> None:
+    tree.put("billing/ids")
+    before = dump(tree.client)
+    ended = zkgroups("doctor", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert dump(tree.client) == before
+
+
+def test_without_a_server_it_is_exit_code_7(zkgroups: Zkgroups) -> None:
+    ended = zkgroups("doctor", "-z", "127.0.0.1:1", "--timeout", "0.3")
+    assert (ended.code, ended.out, len(ended.err.splitlines())) == (7, "", 1)
+
+
+# What it repairs
+
+
+def repairs(ended: Any) -> dict[str, tuple[bool, str]]:
+    return {each["path"]: (each["repaired"], each["repair"]) for each in ended.json["findings"] if each["repairable"]}
+
+
+def test_repair_shows_what_it_would_do_and_changes_nothing(zkgroups: Zkgroups, tree: Tree) -> None:
+    plant(tree)
+    before = dump(tree.client)
+    ended = zkgroups("doctor", "--repair", "-o", "json", **ALICE)
+    assert ended.code == 10
+    assert "Nothing was changed; --execute repairs what can be repaired: 7." in ended.err
+    assert set(repairs(ended).values()) == {
+        (False, "would delete the group's empty directories"),
+        (False, "would delete the node"),
+        *((False, f"would write {text}") for text in ("7 instead of b'7 '", "8 instead of b' 8'")),
+        *((False, f"would write {text}") for text in ("3 instead of b'3\\n'", "12 instead of b'\\t12\\r\\n'")),
+    }
+    others = [each for each in ended.json["findings"] if not each["repairable"]]
+    assert all(each["repair"].startswith("left alone: ") for each in others)
+    assert dump(tree.client) == before
+
+
+def test_the_table_of_repairs_says_what_becomes_of_each(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("billing/offsets/orders/0", b"7 ")
+    [header, padded, everybody] = zkgroups("doctor", "--repair").lines
+    assert header.split() == ["SEVERITY", "GROUP", "CHECK", "PATH", "REPAIR"]
+    assert padded.endswith("would write 7 instead of b'7 '")
+    assert everybody.endswith("left alone: members that do not log in would be locked out")
+
+
+def test_with_execute_only_what_is_safe_is_changed(zkgroups: Zkgroups, tree: Tree) -> None:
+    plant(tree)
+    before = dump(tree.client)
+    ended = zkgroups("doctor", "--repair", "--execute", "-o", "json", **ALICE)
+    after = dump(tree.client)
+    assert ended.code == 10
+    assert {repaired for repaired, _note in repairs(ended).values()} == {True}
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    assert changed == {path for path in changed if path.startswith(tuple(repairs(ended)))}
+    assert after["/consumers/padded/offsets/orders/3"][0] == b"12"
+    # An owner was all there was in one group, so that it is litter now.
+    assert repairs(zkgroups("doctor", "--repair", "-o", "json", **ALICE)).keys() == {"/consumers/persistent"}
+
+
+def test_where_all_is_repaired_the_exit_code_is_0(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("billing/offsets/orders/0", b"7 ")
+    ended = zkgroups("doctor", "--repair", "--execute")
+    assert (ended.code, ended.err) == (0, "Repaired: 1. Left: 1 (info: 1).\n")
+    assert ended.lines[1].endswith("done: write 7 instead of b'7 '")
+    assert tree.client.get("/consumers/billing/offsets/orders/0")[0] == b"7"
+
+
+def test_a_live_group_is_left_as_it_is(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
+    kazoo.create("/consumers/billing/offsets/orders/1", b"7 ")
+    before = dump(kazoo)
+    ended = zkgroups("doctor", "--repair", "--execute", "-o", "json")
+    assert ended.code == 10
+    [padded] = [each for each in ended.json["findings"] if each["code"] == "padded-offset"]
+    assert padded["repair"].startswith("left alone: somebody is registered")
+    assert dump(kazoo) == before
+
+
+def test_a_repair_that_fails_is_told_with_its_code_and_stops_no_other(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("a/offsets/orders/0", b"7 ")
+    tree.put("b", acl=CLOSED)
+    tree.put("b/ids", acl=CLOSED)
+    tree.put("b/offsets/orders/0", b"7 ", acl=CLOSED)
+    tree.put("c/offsets/orders/0", b"7 ")
+    alone = zkgroups("doctor", "b", "--repair", "--execute", "-o", "json")
+    assert alone.code == 6
+    assert repairs(alone)["/consumers/b/offsets/orders/0"][1].startswith("failed: no permission on /consumers/b/ids")
+    together = zkgroups("doctor", "--repair", "--execute", "-o", "json")
+    assert together.code == 9
+    assert [repaired for repaired, _note in repairs(together).values()] == [True, False, True]
+    assert [tree.client.get(f"/consumers/{group}/offsets/orders/0")[0] for group in "abc"] == [b"7", b"7 ", b"7"]
+
+
+def test_read_only_allows_the_dry_run_and_refuses_the_rest(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("litter/ids")
+    before = dump(tree.client)
+    assert zkgroups("--read-only", "doctor", "--repair").code == 0
+    refused = zkgroups("--read-only", "doctor", "--repair", "--execute")
+    assert (refused.code, refused.out) == (4, "")
+    assert dump(tree.client) == before

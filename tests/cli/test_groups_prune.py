@@ -1,0 +1,253 @@
+"""`zkgroups groups prune`: what nobody uses is deleted and kept in a file, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from zkgroups_cli import main, pruning
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.exchange import Form, read
+
+from .conftest import Zkgroups
+from .running import COMMAND, environment
+from .test_groups import tree
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1 = (TopicPartition("orders", number) for number in range(2))
+
+
+@pytest.fixture
+def old(registry: Registry) -> Registry:
+    """Two groups that nobody uses, one of them without an offset; `billing` (if it is there) is in use."""
+    registry.group("invoices").offsets.commit_many({P0: 5, P1: 0})
+    registry.group("litter").create()
+    return registry
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    return tmp_path / "pruned.jsonl"
+
+
+def test_without_execute_it_shows_what_it_would_delete_and_changes_nothing(
+    zkgroups: Zkgroups, kazoo: KazooClient, old: Registry, billing: Any, export: Path
+) -> None:
+    before = tree(kazoo, "/consumers")
+    ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export)
+    assert (ended.code, ended.err) == (0, "Nothing was changed; --execute does it.\n")
+    [header, *lines] = [line.split() for line in ended.lines]
+    assert header == ["GROUP", "OFFSETS", "LAST-COMMIT", "AGE"]
+    assert [line[:2] for line in lines] == [["invoices", "2"], ["litter", "0"]]
+    assert (lines[0][2][-1], lines[1][2]) == ("Z", "-")
+    assert all(re.fullmatch(r"\d+[sm]", line[3]) for line in lines)
+    assert tree(kazoo, "/consumers") == before
+    assert not export.exists()
+
+
+def test_in_json_numbers_are_numbers_and_a_commit_that_never_was_is_null(
+    zkgroups: Zkgroups, kazoo: KazooClient, old: Registry
+) -> None:
+    found = zkgroups("groups", "prune", "--older-than", "0s", "-o", "json").json["groups"]
+    assert all(isinstance(group.pop("idle_seconds"), int) for group in found)
+    assert found == [
+        {
+            "group": "invoices",
+            "offsets": 2,
+            "last_commit_ms": old.group("invoices").describe().last_commit_ms,
+            "created_ms": kazoo.get("/consumers/invoices")[1].ctime,
+        },
+        {
+            "group": "litter",
+            "offsets": 0,
+            "last_commit_ms": None,
+            "created_ms": kazoo.get("/consumers/litter")[1].ctime,
+        },
+    ]
+
+
+def test_with_execute_the_groups_go_and_their_offsets_are_in_the_file(
+    zkgroups: Zkgroups, old: Registry, billing: Any, export: Path
+) -> None:
+    ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "name")
+    assert (ended.code, ended.lines) == (0, ["invoices", "litter"])
+    assert ended.err == f"wrote {export}\ndeleted invoices\ndeleted litter\n"
+    assert old.groups() == ["billing"]
+    lines = [json.loads(line) for line in export.read_text().splitlines()]
+    assert [(line["group"], line["topic"], line["partition"], line["offset"]) for line in lines] == [
+        ("invoices", "orders", 0, 5),
+        ("invoices", "orders", 1, 0),
+    ]
+    assert [(found.group, found.at, found.offset) for found in read(export.read_text(), Form.JSONL)] == [
+        ("invoices", P0, 5),
+        ("invoices", P1, 0),
+    ]
+
+
+@pytest.mark.parametrize("act", ["commit", "register"])
+def test_who_commits_or_registers_after_the_file_is_written_keeps_the_group(
+    old: Registry,
+    kazoo: KazooClient,
+    zookeeper_hosts: str,
+    export: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    act: str,
+) -> None:
+    """In this process, as there is no other way in between."""
+    real = pruning._export
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # the command sets its own
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def meanwhile(*arguments: Any) -> None:
+        real(*arguments)
+        if act == "commit":
+            old.group("invoices").offsets.commit(P0, 6)
+        else:
+            kazoo.create("/consumers/invoices/ids/late", b"{}", ephemeral=True, makepath=True)
+
+    monkeypatch.setattr(pruning, "_export", meanwhile)
+    prune = ["groups", "prune", "--older-than", "0s", "--export", str(export), "--execute", "-o", "name"]
+    assert main.run(["-z", zookeeper_hosts, *prune]) == 9
+    told = capsys.readouterr()
+    reason = "offset of orders/0 was changed" if act == "commit" else "group 'invoices' is in use by late"
+    assert told.out == "litter\n"
+    assert f"zkgroups: {reason}" in told.err
+    assert old.groups() == ["invoices"]
+    assert [found.offset for found in old.group("invoices").offsets] == [6 if act == "commit" else 5, 0]  # type: ignore[union-attr]
+
+
+def test_what_was_committed_lately_stays(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
+    ended = zkgroups("groups", "prune", "--older-than", "1h", "--export", export, "--execute")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    assert old.groups() == ["invoices", "litter"]
+    assert not export.exists()
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [
+        (["invoices"], ["litter", "test-1", "test-2"]),
+        (["--groups", "test-.*"], ["invoices", "litter"]),
+        (["litter", "--groups", "test-1"], ["invoices", "test-2"]),
+        (["--groups", "test"], ["invoices", "litter", "test-1", "test-2"]),
+    ],
+)
+def test_only_the_groups_that_were_chosen_are_looked_at(
+    zkgroups: Zkgroups, old: Registry, export: Path, choice: list[str], left: list[str]
+) -> None:
+    for name in ("test-1", "test-2"):
+        old.group(name).offsets.commit(P0, 1)
+    ended = zkgroups("groups", "prune", *choice, "--older-than", "0s", "--export", export, "--execute")
+    assert (ended.code, old.groups()) == (0, left)
+
+
+def test_a_group_that_was_named_and_stays_is_told_with_the_reason(
+    zkgroups: Zkgroups, old: Registry, billing: Any
+) -> None:
+    ended = zkgroups("groups", "prune", "billing", "invoices", "--older-than", "1d")
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err == "billing is left alone: it is in use\ninvoices is left alone: it is not old enough\n"
+
+
+def test_an_owner_without_a_registration_keeps_a_group(zkgroups: Zkgroups, kazoo: KazooClient, old: Registry) -> None:
+    kazoo.create("/consumers/invoices/owners/orders/0", b"somebody", makepath=True)
+    kazoo.create("/consumers/litter/owners/b'orders'/1001-0", b"somebody", ephemeral=True, makepath=True)
+    assert zkgroups("groups", "prune", "--older-than", "0s", "-o", "name").out == ""
+
+
+def test_a_group_with_an_offset_that_cannot_be_read_is_left_alone_and_said(
+    zkgroups: Zkgroups, kazoo: KazooClient, old: Registry, export: Path
+) -> None:
+    kazoo.create("/consumers/invoices/offsets/orders/9", b"many")
+    before = tree(kazoo, "/consumers/invoices")
+    ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "name")
+    path = "/consumers/invoices/offsets/orders/9"
+    assert (ended.code, ended.lines) == (9, ["litter"])
+    assert f"zkgroups: invoices is left alone: {path} cannot be read (not a plain decimal number)\n" in ended.err
+    assert tree(kazoo, "/consumers/invoices") == before
+
+
+def test_a_group_that_may_not_be_read_is_left_alone(
+    zkgroups: Zkgroups, kazoo: KazooClient, secret: str, export: Path
+) -> None:
+    before = tree(kazoo, "/consumers")
+    ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute")
+    assert (ended.code, ended.out) == (6, "")
+    assert ended.err.startswith("zkgroups: no permission on /consumers/secret/")
+    assert (tree(kazoo, "/consumers"), export.exists()) == (before, False)
+
+
+def test_a_group_that_was_named_and_is_missing_is_exit_code_3(zkgroups: Zkgroups, old: Registry) -> None:
+    ended = zkgroups("groups", "prune", "nobody", "--older-than", "0s")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    some = zkgroups("groups", "prune", "nobody", "litter", "--older-than", "0s", "-o", "name")
+    assert (some.code, some.lines) == (9, ["litter"])
+
+
+def test_a_file_that_exists_is_never_overwritten(
+    zkgroups: Zkgroups, kazoo: KazooClient, old: Registry, export: Path
+) -> None:
+    export.write_text("what was pruned last year\n")
+    before = tree(kazoo, "/consumers")
+    ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute")
+    assert (ended.code, ended.err) == (4, f"zkgroups: {export} exists already, and is not overwritten\n")
+    assert export.read_text() == "what was pruned last year\n"
+    assert tree(kazoo, "/consumers") == before
+
+
+def test_a_file_that_cannot_be_made_or_written_keeps_everything(
+    zookeeper_hosts: str, kazoo: KazooClient, old: Registry, export: Path
+) -> None:
+    before = tree(kazoo, "/consumers")
+    for place, limit in ((export.parent / "nowhere" / "file", "unlimited"), (export, "0")):
+        limited = ["sh", "-c", f'ulimit -f {limit}; exec "$0" "$@"', COMMAND, "groups", "prune", "-z", zookeeper_hosts]
+        ended = subprocess.run(
+            [*limited, "--older-than", "0s", "--export", place, "--execute"],
+            env=environment(),
+            capture_output=True,
+            text=True,
+        )
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert len(ended.stderr.splitlines()) == 1
+    assert tree(kazoo, "/consumers") == before
+
+
+def test_execute_needs_a_file(zkgroups: Zkgroups, kazoo: KazooClient, old: Registry) -> None:
+    before = tree(kazoo, "/consumers")
+    ended = zkgroups("groups", "prune", "--older-than", "0s", "--execute")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("zkgroups: --execute needs --export FILE, to keep what is deleted\n")
+    assert tree(kazoo, "/consumers") == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--older-than", "90"],
+        ["--older-than", "-1d"],
+        ["--older-than", "soon"],
+        [],
+        ["a/ids", "--older-than", "0s"],
+        ["--groups", "(", "--older-than", "0s"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
+    ended = zkgroups("groups", "prune", *arguments, "-z", "127.0.0.1:1")
+    assert (ended.code, ended.out) == (2, "")
+
+
+def test_with_read_only_it_is_shown_and_not_done(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
+    prune = ("groups", "prune", "--older-than", "0s", "--read-only", "-o", "name")
+    assert zkgroups(*prune).lines == ["invoices", "litter"]
+    assert zkgroups(*prune, "--export", export, "--execute").code == 4
+    assert (old.groups(), export.exists()) == (["invoices", "litter"], False)

@@ -1,0 +1,346 @@
+"""`zkgroups lag`, and the lag in `zkgroups groups describe`: on a real broker, and where there is none."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import socket
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.testing import Op, TcpProxy
+from zkgroups.testing.kafka import KafkaBroker
+
+from ..testing.waiting import eventually
+from .conftest import Zkgroups
+from .running import Terminal, started
+
+pytestmark = pytest.mark.zookeeper
+
+AWAY = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="session")
+def topic(kafka_broker: KafkaBroker) -> str:
+    """Its logs: partition 0 has the offsets 0 to 5, partition 1 none, partition 2 has 3 to 8."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    kafka_broker.create_topic(name, partitions=3)
+    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    for partition, messages in ((0, 5), (2, 8)):
+        for _ in range(messages):
+            producer.produce(name, b"", partition=partition)
+    assert producer.flush(30) == 0
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    for future in admin.delete_records([Place(name, 2, 3)]).values():
+        future.result()
+    return name
+
+
+@pytest.fixture
+def at(topic: str) -> Any:
+    return lambda partition: TopicPartition(topic, partition)
+
+
+@pytest.fixture
+def late(registry: Registry, at: Any) -> Any:
+    """A group that is behind: by 3, by nothing, by 7 of which 2 are gone, and in one partition nobody knows."""
+    group = registry.group("billing")
+    group.offsets.commit_many({at(0): 2, at(1): 0, at(2): 1, at(1000): 5})
+    return group
+
+
+@pytest.fixture
+def lag(zkgroups: Zkgroups, kafka: str) -> Any:
+    return lambda *arguments: zkgroups("lag", "-b", kafka, *arguments)
+
+
+# What is shown
+
+
+def test_it_shows_how_far_a_group_is_behind_partition_by_partition(lag: Any, late: Any, topic: str) -> None:
+    ended = lag("billing")
+    assert (ended.code, ended.err) == (0, "")
+    assert [line.split(maxsplit=7) for line in ended.lines] == [
+        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "OWNER", "NOTE"],
+        ["billing", topic, "0", "2", "5", "3", "-", "-"],
+        ["billing", topic, "1", "0", "0", "0", "-", "-"],
+        ["billing", topic, "2", "1", "8", "7", "-", "before start"],
+        ["billing", topic, "1000", "5", "-", "-", "-", "log unknown"],
+    ]
+
+
+def test_in_json_numbers_are_numbers_and_unknown_is_null(lag: Any, late: Any, topic: str, at: Any) -> None:
+    found = lag("billing", "-o", "json").json
+    assert found["schema"] == 1
+    committed = late.offsets.fetch_many([at(0), at(1000)])
+    assert [found["lags"][0], found["lags"][3]] == [
+        {
+            "group": "billing",
+            "topic": topic,
+            "partition": 0,
+            "offset": 2,
+            "log_start": 0,
+            "log_end": 5,
+            "lag": 3,
+            "committed_ms": committed[at(0)].modified_ms,
+            "owners": [],
+            "note": None,
+        },
+        {
+            "group": "billing",
+            "topic": topic,
+            "partition": 1000,
+            "offset": 5,
+            "log_start": None,
+            "log_end": None,
+            "lag": None,
+            "committed_ms": committed[at(1000)].modified_ms,
+            "owners": [],
+            "note": "log unknown",
+        },
+    ]
+
+
+def test_a_wide_table_also_has_the_start_of_the_log_and_the_time_of_the_commit(lag: Any, late: Any) -> None:
+    [header, *lines] = lag("billing", "-o", "wide").lines
+    assert {"LOG-START-OFFSET", "COMMITTED"} < set(header.split())
+    assert (lines[2].split()[4], lines[3].split()[4]) == ("3", "-")
+
+
+def test_a_topic_that_is_subscribed_to_is_shown_with_what_was_never_committed_and_who_owns_it(
+    lag: Any, registry: Registry, at: Any, topic: str
+) -> None:
+    with registry.group("billing").instance("anna") as anna:
+        anna.register([topic, "nowhere"])
+        anna.claim(at(1))
+        rows = lag("billing", "-o", "json").json["lags"]
+    assert [(row["partition"], row["offset"], row["lag"], row["log_end"], row["note"]) for row in rows] == [
+        (0, None, None, 5, "never committed"),
+        (1, None, None, 0, "never committed"),
+        (2, None, None, 8, "never committed"),
+    ]
+    assert [[owner["id"] for owner in row["owners"]] for row in rows] == [[], ["anna"], []]
+
+
+def test_a_pattern_means_the_topics_of_the_brokers(lag: Any, kazoo: KazooClient, topic: str) -> None:
+    registration = {"version": 1, "subscription": {f"{topic}.*": 1}, "pattern": "white_list", "timestamp": "1"}
+    path = "/consumers/billing/ids/billing_h-1-ab"
+    kazoo.create(path, json.dumps(registration).encode(), ephemeral=True, makepath=True)
+    assert [row["partition"] for row in lag("billing", "-o", "json").json["lags"]] == [0, 1, 2]
+
+
+def test_an_offset_past_the_end_of_the_log_has_no_lag(lag: Any, registry: Registry, at: Any) -> None:
+    registry.group("billing").offsets.commit_many({at(0): 6, at(1): 1, at(2): 8})
+    rows = lag("billing", "-o", "json").json["lags"]
+    assert [(row["lag"], row["note"]) for row in rows] == [(None, "past end"), (None, "past end"), (0, None)]
+
+
+def test_an_offset_that_cannot_be_read_is_shown_as_that(lag: Any, kazoo: KazooClient, topic: str) -> None:
+    kazoo.create(f"/consumers/billing/offsets/{topic}/0", b"many", makepath=True)
+    ended = lag("billing", "-o", "json")
+    [row] = ended.json["lags"]
+    assert (ended.code, row["offset"], row["log_end"], row["lag"], row["note"]) == (0, None, 5, None, "cannot be read")
+
+
+def test_a_topic_whose_name_no_broker_could_have_stops_nothing(lag: Any, late: Any) -> None:
+    late.offsets.commit(TopicPartition("ord ers, Ünïcode", 0), 7)
+    rows = lag("billing", "-o", "json").json["lags"]
+    assert [(row["lag"], row["note"]) for row in rows if row["topic"].startswith("ord ")] == [(None, "log unknown")]
+    assert [row["lag"] for row in rows if not row["topic"].startswith("ord ")] == [3, 0, 7, None]
+
+
+# Choosing
+
+
+@pytest.fixture
+def three(late: Any, registry: Registry, at: Any) -> None:
+    """Also a group that is not behind, and one of which nothing is known."""
+    registry.group("done").offsets.commit_many({at(0): 5})
+    registry.group("lost").offsets.commit_many({TopicPartition("gone", 0): 5})
+
+
+def test_without_names_all_groups_are_shown(lag: Any, three: None) -> None:
+    lines = list(csv.DictReader(io.StringIO(lag("-o", "csv").out)))
+    assert [(line["group"], line["lag"]) for line in lines] == [
+        ("billing", "3"),
+        ("billing", "0"),
+        ("billing", "7"),
+        ("billing", ""),
+        ("done", "0"),
+        ("lost", ""),
+    ]
+
+
+def test_groups_topics_and_partitions_can_be_chosen(lag: Any, three: None, topic: str) -> None:
+    def shown(*arguments: str) -> list[list[str]]:
+        return [line.split(",")[:3] for line in lag(*arguments, "-o", "csv", "--no-headers").lines]
+
+    assert shown("--groups", "d.*", "lost") == [["lost", "gone", "0"], ["done", topic, "0"]]
+    assert shown("--topic", f"{topic}:0,2", "billing") == [["billing", topic, "0"], ["billing", topic, "2"]]
+    assert shown("--topic", "gone") == [["lost", "gone", "0"]]
+    assert shown("--topic", "nowhere") == []
+
+
+def test_only_with_lag_leaves_out_the_rest_and_says_how_much_is_unknown(lag: Any, three: None) -> None:
+    ended = lag("--only-with-lag", "-o", "csv", "--no-headers")
+    assert [line.split(",")[2] for line in ended.lines] == ["0", "2"]
+    assert ended.err == "2 more whose lag is unknown\n"
+    assert lag("--only-with-lag", "-o", "name").lines == ["billing"]
+
+
+def test_a_summary_has_one_line_for_each_group(lag: Any, three: None) -> None:
+    ended = lag("--summary")
+    assert [line.split() for line in ended.lines] == [
+        ["GROUP", "PARTITIONS", "TOTAL-LAG", "MAX-LAG", "UNKNOWN"],
+        ["billing", "4", "10", "7", "1"],
+        ["done", "1", "0", "0", "0"],
+        ["lost", "1", "-", "-", "1"],
+    ]
+    assert lag("--summary", "-o", "json").json["groups"][2] == {
+        "group": "lost",
+        "partitions": 1,
+        "total_lag": None,
+        "max_lag": None,
+        "unknown": 1,
+    }
+    assert lag("-o", "name").lines == ["billing", "done", "lost"]
+
+
+def test_where_there_are_no_groups_the_data_is_empty_and_a_word_is_said(lag: Any) -> None:
+    ended = lag()
+    assert (ended.code, ended.out, ended.err) == (0, "", "There are no groups.\n")
+    assert lag("-o", "json").json == {"schema": 1, "lags": []}
+    assert lag("--groups", "x").err == "There are no such groups.\n"
+
+
+# Refusals and faults
+
+
+def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(lag: Any, late: Any) -> None:
+    ended = lag("nobody")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    some = lag("nobody", "billing", "-o", "name")
+    assert (some.code, some.lines) == (9, ["billing"])
+
+
+def test_a_group_that_may_not_be_read_is_exit_code_6(lag: Any, secret: str) -> None:
+    ended = lag("secret")
+    assert (ended.code, ended.out) == (6, "")
+    assert ended.err.startswith("zkgroups: no permission on /consumers/secret/")
+
+
+def test_without_brokers_it_says_what_is_missing(zkgroups: Zkgroups) -> None:
+    ended = zkgroups("lag", "billing", "-z", AWAY)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("zkgroups: lag needs Kafka's brokers: -b HOST:PORT")
+
+
+@pytest.mark.parametrize("arguments", [["a/ids"], ["--groups", "("], ["--topic", "a/b"]], ids=" ".join)
+def test_a_bad_name_is_exit_code_2_before_anything_is_asked(zkgroups: Zkgroups, arguments: list[str]) -> None:
+    ended = zkgroups("lag", *arguments, "-b", AWAY, "-z", AWAY)
+    assert (ended.code, ended.out) == (2, "")
+
+
+def test_a_server_or_brokers_that_are_away_are_exit_code_7(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    for away in (["-b", AWAY], ["-b", AWAY, "-z", AWAY]):
+        ended = zkgroups("lag", "billing", *away, "--timeout", "0.5")
+        assert (ended.code, ended.out) == (7, "")
+        assert len(ended.err.splitlines()) == 1
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Where somebody listens and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield "{}:{}".format(*server.getsockname())
+
+
+@pytest.mark.parametrize("command", ["lag", "groups describe"])
+def test_offsets_are_read_before_the_brokers_are_asked_so_that_no_lag_is_negative(
+    registry: Registry, zookeeper_hosts: str, silent: str, command: str
+) -> None:
+    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    server, _, chroot = zookeeper_hosts.partition("/")
+    with TcpProxy(server) as proxy:
+        arguments = ("-z", f"{proxy.address}/{chroot}", "-b", silent, "--timeout", "60")
+        with started(*command.split(), "billing", *arguments):
+            read = (Op.GET_DATA, Op.MULTI_READ)
+            assert eventually(lambda: any(proxy.requests_by_type[op] for op in read))
+
+
+# groups describe
+
+
+def test_a_description_tells_the_lag_where_brokers_are_named(
+    zkgroups: Zkgroups, kafka: str, late: Any, topic: str
+) -> None:
+    ended = zkgroups("groups", "describe", "billing", "-b", kafka)
+    [header, *lines] = ended.out.split("\n\n")[1].splitlines()
+    assert (ended.code, ended.err) == (0, "")
+    assert header.split() == [
+        *("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "OWNER", "SESSION", "SINCE", "NOTE")
+    ]
+    assert [line.split(maxsplit=8) for line in lines] == [
+        [topic, "0", "2", "5", "3", *"----"],
+        [topic, "1", "0", "0", "0", *"----"],
+        [topic, "2", "1", "8", "7", *"---", "before start"],
+        [topic, "1000", "5", "-", "-", *"---", "log unknown"],
+    ]
+
+
+def test_a_description_in_json_has_all_notes_of_a_partition(
+    zkgroups: Zkgroups, kafka: str, registry: Registry, at: Any, topic: str
+) -> None:
+    group = registry.group("billing")
+    group.offsets.commit_many({at(0): 6, at(2): 4})
+    with group.instance("anna") as anna:
+        anna.register([topic])
+        anna.claim(at(2))
+        [found] = zkgroups("groups", "describe", "billing", "-b", kafka, "-o", "json").json["groups"]
+    rows = {row["partition"]: row for row in found["partitions"]}
+    assert (rows[0]["note"], rows[0]["lag"], rows[0]["log_end"]) == ("unowned, past end", None, 5)
+    assert (rows[2]["note"], rows[2]["lag"], rows[2]["log_start"]) == (None, 4, 3)
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_where_the_brokers_are_away_a_description_tells_the_rest(
+    zkgroups: Zkgroups, registry: Registry, output: str
+) -> None:
+    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    ended = zkgroups("groups", "describe", "billing", "-b", AWAY, "--timeout", "0.5", "-o", output)
+    assert ended.code == 9
+    assert ended.err.startswith("zkgroups: the ends of the logs are unknown: ")
+    assert len(ended.err.splitlines()) == 1
+    if output == "json":
+        [row] = ended.json["groups"][0]["partitions"]
+        assert (row["offset"], row["log_start"], row["log_end"], row["lag"]) == (5, None, None, None)
+    else:
+        assert ended.lines[-1].split()[:5] == ["orders", "0", "5", "-", "-"]
+
+
+def test_what_is_watched_with_brokers_follows_the_end_of_the_log(
+    zookeeper_hosts: str, kafka_broker: KafkaBroker, registry: Registry
+) -> None:
+    name = f"refunds-{uuid.uuid4().hex[:8]}"
+    kafka_broker.create_topic(name)
+    registry.group("billing").offsets.commit(TopicPartition(name, 0), 0)
+    watch = ("groups", "describe", "billing", "--watch", "--interval", "0.2")
+    with Terminal(*watch, "-z", zookeeper_hosts, "-b", kafka_broker.address, columns=200) as terminal:
+        terminal.wait_for(name)
+        producer = Producer({"bootstrap.servers": kafka_broker.address})
+        for _ in range(77):
+            producer.produce(name, b"", partition=0)
+        assert producer.flush(30) == 0
+        terminal.wait_for(" 77 ")
+        terminal.type("\x03")
+        assert terminal.end().code == 130

@@ -1,0 +1,202 @@
+"""`zkgroups offsets export` and `import`: what goes out comes back in, and nothing broken does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from zkgroups import CommittedOffset, Registry, TopicPartition
+
+from .conftest import Zkgroups
+from .running import COMMAND, environment
+from .test_groups import tree
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+ODD_NAMES = [
+    "a,b",
+    'say "x"',
+    "it's",
+    "a:0",
+    " a b ",
+    "#a",
+    "%41",
+    "Ünïcode",
+    "\u2028",
+    "\ufeffa",
+    "{",
+    "[0]",
+    "a\\b",
+    "offsets",
+    "null",
+    "-",
+    "=1+1",
+]
+
+
+@pytest.fixture
+def invoices(registry: Registry) -> Any:
+    group = registry.group("invoices")
+    group.offsets.commit_many({P0: 50, P1: 0})
+    return group
+
+
+@pytest.fixture
+def odd(registry: Registry) -> dict[tuple[str, TopicPartition], int]:
+    """Offsets of groups and topics with every kind of name that ZooKeeper allows."""
+    found = {}
+    for number, name in enumerate(ODD_NAMES):
+        offsets = {TopicPartition(topic, number): number for topic in (name, "orders", ODD_NAMES[number - 1])}
+        registry.group(name).offsets.commit_many(offsets)
+        found |= {(name, at): offset for at, offset in offsets.items()}
+    return found
+
+
+def everything(registry: Registry) -> dict[tuple[str, TopicPartition], int]:
+    return {(each.group, each.at): each.offset for each in registry.offsets() if isinstance(each, CommittedOffset)}
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv", "kafka-csv", "path"])
+def test_what_is_exported_and_imported_into_nothing_is_what_it_was(
+    zkgroups: Zkgroups, registry: Registry, odd: Any, tmp_path: Path, form: str
+) -> None:
+    assert everything(registry) == odd
+    file = tmp_path / "offsets"
+    exported = zkgroups("offsets", "export", "--groups", ".*", "--format", form, LC_ALL="C", PYTHONUTF8="0")
+    assert (exported.code, exported.err) == (0, "")
+    file.write_bytes(exported.out.encode())
+    for name in ODD_NAMES:
+        registry.group(name).delete()
+    imported = zkgroups("offsets", "import", str(file), "--execute", LC_ALL="C", PYTHONUTF8="0")
+    assert (imported.code, imported.err) == (0, "")
+    assert everything(registry) == odd
+
+
+def test_a_group_goes_to_spark_and_back(zkgroups: Zkgroups, invoices: Any, registry: Registry, tmp_path: Path) -> None:
+    file = tmp_path / "startingOffsets"
+    file.write_text(zkgroups("offsets", "export", "invoices", "--format", "spark").out)
+    assert json.loads(file.read_text()) == {"orders": {"0": 50, "1": 0}}
+    assert zkgroups("offsets", "import", str(file), "--execute").code == 2
+    assert zkgroups("offsets", "import", str(file), "--group", "new", "--execute").code == 0
+    assert {key: value for key, value in everything(registry).items() if key[0] == "new"} == {
+        ("new", P0): 50,
+        ("new", P1): 0,
+    }
+    several = zkgroups("offsets", "export", "invoices", "new", "--format", "spark")
+    assert (several.code, several.out) == (2, "")
+
+
+def test_an_export_is_chosen_by_group_and_topic_and_formats_are_what_they_say(
+    zkgroups: Zkgroups, invoices: Any, registry: Registry
+) -> None:
+    registry.group("other").offsets.commit(TopicPartition("refunds", 3), 9)
+    lines = zkgroups("offsets", "export", "other", "--groups", "inv.*", "--format", "path").lines
+    assert lines == [
+        "/consumers/other/offsets/refunds/3:9",
+        "/consumers/invoices/offsets/orders/0:50",
+        "/consumers/invoices/offsets/orders/1:0",
+    ]
+    some = zkgroups("offsets", "export", "invoices", "--topic", "orders:1", "--format", "csv")
+    assert some.lines == ["group,topic,partition,offset", "invoices,orders,1,0"]
+    assert zkgroups("offsets", "export").code == 2
+
+
+def test_what_is_no_offset_is_not_exported_and_said(
+    zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient, registry: Registry
+) -> None:
+    kazoo.create("/consumers/invoices/offsets/orders/2", b"many")
+    ended = zkgroups("offsets", "export", "invoices", "nobody")
+    assert ended.code == 9
+    assert [each["partition"] for each in ended.json["offsets"]] == [0, 1]
+    assert "zkgroups: /consumers/invoices/offsets/orders/2 cannot be read: not a plain" in ended.err
+    assert "zkgroups: there is no group 'nobody'" in ended.err
+    alone = zkgroups("offsets", "export", "invoices", "--topic", "orders:2")
+    assert (alone.code, alone.json["offsets"]) == (10, [])
+
+
+def test_what_get_prints_can_be_imported(zkgroups: Zkgroups, invoices: Any, registry: Registry, tmp_path: Path) -> None:
+    before, file = everything(registry), tmp_path / "offsets"
+    for form in ("json", "jsonl", "csv"):
+        file.write_text(zkgroups("offsets", "get", "-o", form).out)
+        invoices.offsets.reset({P0: 1})
+        assert zkgroups("offsets", "import", str(file), "--execute").code == 0
+        assert everything(registry) == before
+
+
+def test_an_import_goes_forward_only_and_says_what_would_go_back(
+    zkgroups: Zkgroups, invoices: Any, registry: Registry, tmp_path: Path
+) -> None:
+    file = tmp_path / "offsets"
+    file.write_text("invoices,orders,0,49\ninvoices,orders,1,7\n")
+    ended = zkgroups("offsets", "import", str(file), "--execute")
+    assert ended.code == 9
+    assert [line.split()[2:] for line in ended.lines] == [
+        ["PARTITION", "OLD", "NEW", "DELTA", "NOTE"],
+        ["0", "50", "49", "-1", "would", "go", "back"],
+        ["1", "0", "7", "+7", "-"],
+    ]
+    assert ended.err == "zkgroups: group 'invoices': 1 offset stays as before: would go back\n"
+    assert everything(registry) == {("invoices", P0): 50, ("invoices", P1): 7}
+    assert zkgroups("offsets", "import", str(file), "--execute", "--topic", "x").code == 2
+    alone = zkgroups("offsets", "import", str(file))
+    assert (alone.code, alone.err.count("would go back")) == (9, 1)
+    assert zkgroups("offsets", "import", str(file), "--backward", "--execute").code == 0
+    assert everything(registry) == {("invoices", P0): 49, ("invoices", P1): 7}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("invoices,orders,0,60\ninvoices,orders,1\n", "line 2"),
+        ("invoices,orders,0,60\ninvoices,orders,0,61\n", "line 2: orders/0 is there twice"),
+        ('{"offsets": [\n', "line 2"),
+        ("orders,0,60\n", "--group NAME"),
+        ("invoices,a/b,0,60\n", "contains a slash"),
+    ],
+)
+def test_of_a_broken_file_nothing_is_imported(
+    zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient, tmp_path: Path, text: str, said: str
+) -> None:
+    before, file = tree(kazoo, "/consumers"), tmp_path / "offsets"
+    file.write_text(text)
+    ended = zkgroups("offsets", "import", str(file), "--execute")
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert tree(kazoo, "/consumers") == before
+
+
+def test_a_file_that_is_no_text_or_not_there_is_wrong_usage(zkgroups: Zkgroups, tmp_path: Path) -> None:
+    file = tmp_path / "offsets"
+    assert zkgroups("offsets", "import", str(file)).code == 2
+    file.write_bytes(b"a,b,0,5\xff\n")
+    ended = zkgroups("offsets", "import", str(file))
+    assert (ended.code, "no UTF-8 at byte 7" in ended.err) == (2, True)
+    file.write_text("g,t,0,5\n")
+    assert zkgroups("offsets", "import", str(file), "--group", "other").code == 2
+    assert zkgroups("offsets", "import", str(file), "--format", "path").code == 2
+
+
+def test_offsets_are_imported_from_a_pipe(zookeeper_hosts: str, registry: Registry) -> None:
+    done = subprocess.run(
+        [COMMAND, "offsets", "import", "--execute"],
+        input=b"/consumers/new/offsets/orders/0:5\n",
+        env=environment({"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}),
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert everything(registry) == {("new", P0): 5}
+
+
+def test_an_import_of_nothing_does_nothing(zkgroups: Zkgroups, registry: Registry) -> None:
+    ended = zkgroups("offsets", "import", os.devnull, "--execute")
+    assert (ended.code, ended.out, ended.err) == (0, "", "/dev/null has no offsets.\n")
+    assert registry.groups() == []

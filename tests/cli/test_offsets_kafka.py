@@ -1,0 +1,119 @@
+"""`zkgroups offsets reset` with real brokers: the targets that only they know, and what the log has."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.testing import KafkaBroker
+
+from .conftest import Zkgroups
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
+
+BEGINNING = 1769860800000
+"""2026-01-31T12:00:00Z: when the first message was written; there is one every minute."""
+
+
+@pytest.fixture(scope="module")
+def topic(kafka_broker: KafkaBroker) -> str:
+    """Partition 0 has the messages 2 to 9, partition 1 the messages 0 to 4, and partition 2 none."""
+    name = f"orders-{uuid4().hex}"
+    kafka_broker.create_topic(name, 3)
+    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    for partition, messages in ((0, 10), (1, 5)):
+        for number in range(messages):
+            producer.produce(name, b"message", partition=partition, timestamp=BEGINNING + number * 60_000)
+    assert producer.flush(30) == 0
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    for future in admin.delete_records([KafkaPartition(name, 0, 2)]).values():
+        future.result(30)
+    return name
+
+
+@pytest.fixture
+def invoices(registry: Registry, topic: str) -> Any:
+    """A group that has read 5 messages of partition 0, and is somewhere else in partition 1."""
+    group = registry.group("invoices")
+    group.offsets.commit_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 100})
+    return group
+
+
+@pytest.fixture
+def reset(zkgroups: Zkgroups, kafka: str, invoices: Any) -> Any:
+    """What the command does to each partition: where it was and where it goes."""
+
+    def reset(*arguments: str, code: int = 0) -> dict[int, tuple[int | None, int | None, str | None]]:
+        ended = zkgroups("-b", kafka, "offsets", "reset", "invoices", "-o", "json", *arguments)
+        assert ended.code == code, ended
+        return {row["partition"]: (row["old"], row["new"], row["note"]) for row in ended.json["changes"]}
+
+    return reset
+
+
+@pytest.mark.parametrize(
+    ("target", "zero", "one"),
+    [
+        (("--to-earliest",), 2, 0),
+        (("--to-latest",), 10, 5),
+        (("--to-datetime", "2026-01-31T12:03:00.000"), 3, 3),
+        (("--to-datetime", "2026-01-31T13:03:00.001+01:00"), 4, 4),
+        (("--to-datetime", "2020-01-01T00:00:00.000"), 2, 0),
+        (("--to-datetime", "2030-01-01T00:00:00.000"), 10, 5),
+        (("--by-duration", "PT0S"), 10, 5),
+        (("--to-current",), 5, 100),
+    ],
+)
+def test_offsets_go_where_the_brokers_say(
+    reset: Any, invoices: Any, topic: str, target: tuple[str, ...], zero: int, one: int
+) -> None:
+    expected = {0: (5, zero, None), 1: (100, one, None)}
+    assert reset("--all-topics", *target) == expected
+    assert reset("--all-topics", *target, "--execute") == expected
+    assert {each.at.partition: each.offset for each in invoices.offsets if isinstance(each, CommittedOffset)} == {
+        0: zero,
+        1: one,
+    }
+
+
+def test_a_chosen_topic_has_all_its_partitions_also_where_nothing_was_committed(reset: Any, topic: str) -> None:
+    assert reset("--topic", topic, "--to-earliest")[2] == (None, 0, None)
+    assert reset("--topic", topic, "--to-current") == {0: (5, 5, None), 1: (100, 100, None), 2: (None, 0, None)}
+    assert set(reset("--topic", f"{topic}:2", "--to-latest", "--execute")) == {2}
+    assert set(reset("--all-topics", "--to-latest")) == {0, 1, 2}
+
+
+def test_offsets_stay_within_the_log(reset: Any, topic: str) -> None:
+    assert reset("--all-topics", "--to-offset", "1") == {
+        0: (5, 2, "1 is before the start of the log"),
+        1: (100, 1, None),
+    }
+    assert reset("--all-topics", "--shift-by", "6") == {
+        0: (5, 10, "11 is beyond the end of the log"),
+        1: (100, 5, "106 is beyond the end of the log"),
+    }
+
+
+def test_what_the_brokers_do_not_know_stays_as_it_is_and_is_said(
+    reset: Any, zkgroups: Zkgroups, kafka: str, invoices: Any, topic: str
+) -> None:
+    invoices.offsets.commit(TopicPartition("gone", 9), 7)
+    assert reset("--all-topics", "--to-latest", "--execute", code=9)[9] == (7, None, "unknown to the brokers")
+    assert invoices.offsets.fetch(TopicPartition("gone", 9)).offset == 7
+    assert reset("--topic", "gone", "--to-offset", "0", code=4) == {9: (7, None, "unknown to the brokers")}
+    assert reset("--topic", f"{topic}:77", "--to-earliest", code=4) == {77: (None, None, "unknown to the brokers")}
+
+
+def test_brokers_that_are_away_are_exit_code_7_and_nothing_is_changed(zkgroups: Zkgroups, invoices: Any) -> None:
+    ended = zkgroups(
+        *("-b", "127.0.0.1:1", "--timeout", "2", "offsets", "reset", "invoices"),
+        *("--all-topics", "--to-offset", "9", "--execute"),
+    )
+    assert (ended.code, ended.out) == (7, "")
+    assert 9 not in {each.offset for each in invoices.offsets}

@@ -1,0 +1,333 @@
+"""`zkgroups offsets reset` and `delete`: every target, what is chosen, what is left alone, and what is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from kazoo.client import KazooClient
+from zkgroups_cli.errors import Tally
+from zkgroups_cli.moves import Leave, Plan, carry_out
+from zkgroups_cli.options import Options
+
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.core.reset import Move
+from zkgroups.exceptions import RefusedError, UnavailableError
+from zkgroups.testing import TcpProxy
+
+from .conftest import Zkgroups
+from .test_groups import tree
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
+REFUNDS = TopicPartition("refunds", 0)
+
+
+@pytest.fixture
+def invoices(registry: Registry) -> Any:
+    """A group of offsets only: orders/0 at 50, orders/1 at 60, and refunds/0 at 7."""
+    group = registry.group("invoices")
+    group.offsets.commit_many({P0: 50, P1: 60, REFUNDS: 7})
+    return group
+
+
+def numbers(group: Any) -> dict[str, int | None]:
+    return {str(each.at): each.offset for each in group.offsets if isinstance(each, CommittedOffset)}
+
+
+def moves(ended: Any) -> list[tuple[Any, ...]]:
+    return [(f"{row['topic']}/{row['partition']}", row["old"], row["new"]) for row in ended.json["changes"]]
+
+
+def test_a_plan_shows_where_each_offset_goes_and_changes_nothing(
+    zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient
+) -> None:
+    before = tree(kazoo, "/consumers")
+    ended = zkgroups("offsets", "reset", "invoices", "--all-topics", "--shift-by", "-10")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert [line.split() for line in ended.lines] == [
+        ["GROUP", "TOPIC", "PARTITION", "OLD", "NEW", "DELTA", "NOTE"],
+        ["invoices", "orders", "0", "50", "40", "-10", "-"],
+        ["invoices", "orders", "1", "60", "50", "-10", "-"],
+        ["invoices", "refunds", "0", "7", "0", "-7", "-3", "is", "below", "0"],
+    ]
+    assert tree(kazoo, "/consumers") == before
+
+
+def test_what_is_executed_is_what_was_shown(zkgroups: Zkgroups, invoices: Any) -> None:
+    arguments = ("offsets", "reset", "invoices", "--topic", "orders:1", "--topic", "refunds", "--to-offset", "9")
+    shown = zkgroups(*arguments, "-o", "json")
+    done = zkgroups(*arguments, "-o", "json", "--execute")
+    assert (done.code, done.err, done.json) == (0, "", shown.json)
+    assert done.json["changes"][0] == {
+        "group": "invoices",
+        "topic": "orders",
+        "partition": 1,
+        "old": 60,
+        "new": 9,
+        "delta": -51,
+        "note": None,
+    }
+    assert numbers(invoices) == {"orders/0": 50, "orders/1": 9, "refunds/0": 9}
+
+
+def test_an_offset_that_is_there_already_is_not_written_again(
+    zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient
+) -> None:
+    before = tree(kazoo, "/consumers")
+    for target in (("--to-current",), ("--shift-by", "0")):
+        ended = zkgroups("offsets", "reset", "invoices", "--all-topics", *target, "--execute", "-o", "json")
+        assert (ended.code, ended.err, {row["delta"] for row in ended.json["changes"]}) == (0, "", {0})
+    assert tree(kazoo, "/consumers") == before
+
+
+def test_many_groups_are_reset_by_an_expression_and_one_in_use_does_not_stop_the_others(
+    zkgroups: Zkgroups, registry: Registry, billing: Any
+) -> None:
+    for name in ("bill", "billions"):
+        registry.group(name).offsets.commit(P0, 5)
+    ended = zkgroups(
+        "offsets", "reset", "--groups", "bill.*", "nobody", "--topic", "orders", "--to-offset", "9", "--execute"
+    )
+    assert ended.code == 9
+    assert "zkgroups: there is no group 'nobody'\n" in ended.err
+    assert "zkgroups: group 'billing' is in use by anna, ben\n" in ended.err
+    assert [line.split()[0] for line in ended.lines[1:]] == ["bill", "billions"]
+    assert numbers(registry.group("bill")) == numbers(registry.group("billions")) == {"orders/0": 9}
+    assert numbers(billing) == {"orders/0": 100}
+
+
+def test_what_is_no_offset_can_be_set_but_not_shifted(
+    zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient, tmp_path: Path
+) -> None:
+    kazoo.create("/consumers/invoices/offsets/orders/2", b"many")
+    kazoo.create("/consumers/invoices/offsets/orders/x", b"5")
+    shifted = zkgroups("offsets", "reset", "invoices", "--topic", "orders", "--shift-by", "1", "-o", "json")
+    assert (shifted.code, moves(shifted)[-1]) == (9, ("orders/2", None, None))
+    assert "group 'invoices': 1 offset stays as before: is no offset: not a plain decimal number" in shifted.err
+    assert "/consumers/invoices/offsets/orders/x is left alone: its name is no partition" in shifted.err
+    undo = tmp_path / "undo"
+    ended = zkgroups(
+        "offsets", "reset", "invoices", "--topic", "orders:2", "--to-offset", "5", "--execute", "--undo-file", str(undo)
+    )
+    assert (ended.code, numbers(invoices)["orders/2"]) == (0, 5)
+    assert "1 of them had no offset" in ended.err
+    [kept] = json.loads(undo.read_text())["offsets"]
+    assert (kept["offset"], kept["note"]) == (None, "was no offset: b'many'")
+    back = zkgroups("offsets", "import", str(undo), "--backward", "--execute")
+    assert (back.code, numbers(invoices)["orders/2"]) == (4, 5)
+    assert "there is no offset to go to" in back.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("invoices", "--all-topics"), "in exactly one way: --to-earliest, --to-latest,"),
+        (("invoices", "--all-topics", "--to-current", "--to-offset", "0"), "in exactly one way"),
+        (("invoices", "--to-offset", "0"), "either --topic"),
+        (("invoices", "--all-topics", "--topic", "orders", "--to-offset", "0"), "either --topic"),
+        (("--all-topics", "--to-offset", "0"), "say which groups"),
+        (("invoices", "--all-topics", "--to-datetime", "yesterday"), "must be like 2026"),
+        (("invoices", "--all-topics", "--by-duration", "7 days"), "must be like P7D"),
+        (("invoices", "--all-topics", "--shift-by", "x"), "--shift-by"),
+        (("--groups", "(", "--all-topics", "--to-offset", "0"), "no regular expression"),
+        (("invoices", "--all-topics", "--to-earliest"), "--to-earliest needs Kafka's brokers"),
+        (("invoices", "--all-topics", "--to-latest"), "--to-latest needs Kafka's brokers"),
+        (("invoices", "--all-topics", "--by-duration", "P7D"), "--by-duration needs Kafka's brokers"),
+        (
+            ("invoices", "--all-topics", "--to-datetime", "2026-01-31T12:00:00.000"),
+            "--to-datetime needs Kafka's brokers",
+        ),
+        (("invoices", "--from-file", "/nowhere/plan.csv"), "/nowhere/plan.csv: No such file"),
+    ],
+)
+def test_what_is_not_said_clearly_is_wrong_usage_and_changes_nothing(
+    zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient, arguments: tuple[str, ...], said: str
+) -> None:
+    before = tree(kazoo, "/consumers")
+    ended = zkgroups("offsets", "reset", *arguments, "--execute")
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert tree(kazoo, "/consumers") == before
+
+
+def test_offsets_come_from_kafkas_file_of_one_group(zkgroups: Zkgroups, invoices: Any, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.csv"
+    plan.write_text("orders,0,5\norders,2,6\n")
+    ended = zkgroups("offsets", "reset", "invoices", "--from-file", str(plan), "--execute", "-o", "json")
+    assert (ended.code, moves(ended)) == (0, [("orders/0", 50, 5), ("orders/2", None, 6)])
+    assert numbers(invoices) == {"orders/0": 5, "orders/1": 60, "orders/2": 6, "refunds/0": 7}
+    assert zkgroups("offsets", "reset", "--from-file", str(plan)).code == 2
+    assert zkgroups("offsets", "reset", "a", "b", "--from-file", str(plan)).code == 2
+
+
+def test_offsets_come_from_kafkas_file_of_several_groups(
+    zkgroups: Zkgroups, registry: Registry, invoices: Any, tmp_path: Path
+) -> None:
+    registry.group("a").offsets.commit(P0, 1)
+    plan = tmp_path / "plan.csv"
+    plan.write_text("invoices,orders,0,5\na,orders,0,6\ninvoices,refunds,0,8\n")
+
+    def planned(*arguments: str) -> Any:
+        return zkgroups("offsets", "reset", *arguments, "--from-file", str(plan), "-o", "json")
+
+    assert moves(planned()) == [("orders/0", 50, 5), ("refunds/0", 7, 8), ("orders/0", 1, 6)]
+    assert moves(planned("invoices")) == [("orders/0", 50, 5), ("refunds/0", 7, 8)]
+    assert moves(planned("invoices", "--topic", "refunds")) == [("refunds/0", 7, 8)]
+    assert planned("nobody").code == 2
+    plan.write_text("invoices,orders,0,5\ninvoices,orders,1,-1\n")
+    broken = planned("--execute")
+    assert (broken.code, broken.out) == (2, "")
+    assert broken.err.startswith(f"zkgroups: {plan}, line 2: ")
+    assert numbers(invoices)["orders/0"] == 50
+
+
+# Delete
+
+
+def test_deleted_offsets_are_gone_and_the_group_stays(zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient) -> None:
+    kazoo.create("/consumers/invoices/offsets/refunds/1", b"many")
+    ended = zkgroups("offsets", "delete", "invoices", "--topic", "orders:1", "--topic", "refunds", "--execute")
+    assert ended.code == 0
+    assert [line.split()[1:6] for line in ended.lines[1:]] == [
+        ["orders", "1", "60", "-", "-"],
+        ["refunds", "0", "7", "-", "-"],
+        ["refunds", "1", "-", "-", "-"],
+    ]
+    assert numbers(invoices) == {"orders/0": 50}
+    assert zkgroups("offsets", "delete", "invoices", "--all-topics", "--execute").code == 0
+    again = zkgroups("offsets", "delete", "invoices", "--all-topics", "--execute")
+    assert (again.code, again.out, again.err) == (0, "", "There are no offsets to delete.\n")
+
+
+def test_all_offsets_are_deleted_only_when_that_is_said(zkgroups: Zkgroups, invoices: Any) -> None:
+    assert zkgroups("offsets", "delete", "invoices", "--execute").code == 2
+    assert zkgroups("offsets", "delete", "invoices", "--all-topics", "--topic", "orders", "--execute").code == 2
+    assert len(numbers(invoices)) == 3
+
+
+# What was shown is no longer there
+
+
+def planned(group: Any, new: int) -> Plan:
+    return Plan(group.name, [Move(each.at, each, new) for each in group.offsets])
+
+
+def outcome(registry: Registry, plans: Any, *, undo_file: Path | None = None) -> int:
+    leave = Leave(execute=True, force=False, undo_file=undo_file)
+    try:
+        carry_out(Options(output="json"), registry, plans, leave, Tally())
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def test_what_was_changed_since_it_was_shown_is_left_alone_and_said(
+    registry: Registry, invoices: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = planned(invoices, 1)
+    invoices.offsets.commit(P0, 51)
+    assert outcome(registry, [plan]) == 9
+    rows = json.loads((seen := capsys.readouterr()).out)["changes"]
+    assert [(row["old"], row["new"], row["note"]) for row in rows] == [
+        (50, None, "changed meanwhile, left alone"),
+        (60, 1, None),
+        (7, 1, None),
+    ]
+    assert seen.err == "zkgroups: offset of orders/0 was changed by somebody else and is now 51\n"
+    assert numbers(invoices) == {"orders/0": 51, "orders/1": 1, "refunds/0": 1}
+
+
+def test_an_undo_file_that_appears_meanwhile_is_not_written_over_and_nothing_is_changed(
+    registry: Registry, invoices: Any, tmp_path: Path
+) -> None:
+    undo = tmp_path / "undo"
+    undo.write_text("precious")
+    with pytest.raises(RefusedError, match="exists already"):
+        outcome(registry, [planned(invoices, 1)], undo_file=undo)
+    assert (undo.read_text(), numbers(invoices)["orders/0"]) == ("precious", 50)
+
+
+def test_where_all_was_changed_it_is_a_conflict(
+    registry: Registry, invoices: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = planned(invoices, 1)
+    invoices.offsets.commit_many({P0: 51, P1: 61, REFUNDS: 8})
+    assert outcome(registry, [plan]) == 5
+
+
+class Interrupted(Plan):
+    """A plan that is looked at when it is carried out, or kept: just then, something else happens."""
+
+    __slots__ = ("act", "shown")
+    shown: Plan
+    act: Callable[[], object]
+
+    @classmethod
+    def by(cls, shown: Plan, act: Callable[[], object]) -> Interrupted:
+        made = object.__new__(cls)
+        for name, value in {"group": shown.group, "shown": shown, "act": act}.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    @property
+    def moves(self) -> Any:
+        self.act()
+        return self.shown.moves
+
+
+def test_one_who_registers_after_the_look_keeps_the_group_as_it_is(
+    registry: Registry, invoices: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    undo, late = tmp_path / "undo", invoices.instance("late")
+
+    def register() -> None:
+        if undo.exists() and not late.registered:
+            late.register(["orders"])
+
+    assert outcome(registry, [Interrupted.by(planned(invoices, 1), register)], undo_file=undo) == 4
+    assert "in use by late" in capsys.readouterr().err
+    assert numbers(invoices) == {"orders/0": 50, "orders/1": 60, "refunds/0": 7}
+    assert [each["offset"] for each in json.loads(undo.read_text())["offsets"]] == [50, 60, 7]
+
+
+def test_what_was_done_is_shown_even_if_the_connection_is_lost_with_the_next(
+    registry: Registry, zookeeper: Any, zookeeper_hosts: str, invoices: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry.group("a").offsets.commit(P0, 5)
+    with TcpProxy(zookeeper.address) as proxy:
+
+        def go_away() -> None:
+            proxy.refuse()
+            proxy.cut()
+
+        plans = [planned(registry.group("a"), 1), Interrupted.by(planned(invoices, 1), go_away)]
+        with (
+            Registry.connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0) as proxied,
+            pytest.raises(UnavailableError),
+        ):
+            outcome(proxied, plans)
+    seen = capsys.readouterr()
+    assert [row["group"] for row in json.loads(seen.out)["changes"]] == ["a"]
+    assert "of group 'invoices' some offsets may have been written, and of those after it none" in seen.err
+    assert numbers(registry.group("a")) == {"orders/0": 1}
+    assert numbers(invoices)["orders/0"] == 50
+
+
+def test_what_was_done_is_shown_even_if_ctrl_c_stops_the_next(
+    registry: Registry, invoices: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    registry.group("a").offsets.commit(P0, 5)
+    with pytest.raises(KeyboardInterrupt):
+        outcome(registry, [planned(registry.group("a"), 1), Interrupted.by(planned(invoices, 1), interrupt)])
+    assert [row["group"] for row in json.loads(capsys.readouterr().out)["changes"]] == ["a"]
+    assert numbers(registry.group("a")) == {"orders/0": 1}
+    assert numbers(invoices)["orders/0"] == 50

@@ -1,0 +1,246 @@
+"""`zkgroups watch`: what happens in a group is told as it happens."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from zkgroups import Consumergroup, Owner, Registry, TopicPartition
+from zkgroups.testing import TcpProxy
+
+from .conftest import Zkgroups
+from .running import Terminal, started
+
+pytestmark = pytest.mark.zookeeper
+
+AT = TopicPartition("orders", 0)
+
+
+@contextmanager
+def watching(registry: Registry, hosts: str, *options: str, group: str = "invoices") -> Iterator[subprocess.Popen[str]]:
+    """A watch that has begun."""
+    registry.group(group).create()
+    with started("watch", group, "-o", "jsonl", *options, env={"ZKGROUPS_ZOOKEEPER": hosts}) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"Watching {group}. Ctrl-C ends.\n"
+        yield process
+
+
+def told(process: subprocess.Popen[str], number: int = 1) -> list[dict[str, Any]]:
+    """The next events."""
+    assert process.stdout is not None
+    return [json.loads(process.stdout.readline()) for _ in range(number)]
+
+
+def short(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["event"], row["topic"], row["partition"], row["instance"], row["offset"], row["before"]
+
+
+def test_all_that_happens_is_told_with_what_the_server_says_of_it(registry: Registry, zookeeper_hosts: str) -> None:
+    group = registry.group("invoices")
+    with watching(registry, zookeeper_hosts) as process:
+        me = group.instance("me")
+        me.register(["orders"])
+        [joined] = told(process)
+        claim = me.claim(AT)
+        [claimed] = told(process)
+        claim.commit(5)
+        [first] = told(process)
+        claim.commit(7)
+        [second] = told(process)
+        me.update({"refunds": 2})
+        [changed] = told(process)
+        owner = group.owner(AT)
+        claim.release()
+        [released] = told(process)
+        me.deregister()
+        [left] = told(process)
+        group.offsets.delete([AT])
+        [forgotten] = told(process)
+    assert [short(row) for row in (joined, claimed, first, second, changed, released, left, forgotten)] == [
+        ("join", None, None, "me", None, None),
+        ("claim", "orders", 0, "me", None, None),
+        ("commit", "orders", 0, None, 5, None),
+        ("commit", "orders", 0, None, 7, 5),
+        ("subscribe", None, None, "me", None, None),
+        ("release", "orders", 0, "me", None, None),
+        ("leave", None, None, "me", None, None),
+        ("forget", "orders", 0, None, None, 7),
+    ]
+    assert isinstance(owner, Owner)
+    assert claimed["time_ms"] == owner.claimed_ms
+    assert claimed["session"] == joined["session"] == f"{owner.session:#x}"
+    assert (joined["detail"], changed["detail"]) == ("static orders x1", "static refunds x2")
+    assert claimed["path"] == "/consumers/invoices/owners/orders/0"
+    assert {row["group"] for row in (joined, left)} == {"invoices"}
+    assert {row["schema"] for row in (joined, left)} == {1}
+    assert abs(left["time_ms"] / 1000 - time.time()) < 60
+
+
+def test_what_was_there_before_is_not_told(registry: Registry, zookeeper_hosts: str, billing: Consumergroup) -> None:
+    with watching(registry, zookeeper_hosts, group="billing") as process:
+        billing.offsets.commit(AT, 200)
+        [row] = told(process)
+    assert short(row) == ("commit", "orders", 0, None, 200, 100)
+
+
+def test_it_can_begin_with_what_is_there(zkgroups: Zkgroups, billing: Any) -> None:
+    rows = [json.loads(line) for line in zkgroups("watch", "billing", "--all", "--for", "1", "-o", "jsonl").lines]
+    assert {short(row) for row in rows} == {
+        ("join", None, None, "anna", None, None),
+        ("join", None, None, "ben", None, None),
+        ("claim", "orders", 0, "anna", None, None),
+        ("commit", "orders", 0, None, 100, None),
+    }
+
+
+def test_people_get_a_line_for_each(zkgroups: Zkgroups, billing: Consumergroup) -> None:
+    owner = billing.owner(AT)
+    assert isinstance(owner, Owner)
+    done = zkgroups("watch", "billing", "--all", "--for", "1")
+    assert (done.code, done.err) == (0, "Watching billing. Ctrl-C ends.\n")
+    assert done.lines[0].split() == ["TIME", "EVENT", "WHERE", "DETAIL"]
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  [a-z]+ ", line) for line in done.lines[1:])
+    assert {tuple(line.split()[1:]) for line in done.lines[1:]} == {
+        ("join", "anna", "static", "orders", "x1"),
+        ("join", "ben", "static", "orders", "x2"),
+        ("claim", "orders/0", "anna", f"{owner.session:#x}"),
+        ("commit", "orders/0", "100"),
+    }
+
+
+def test_csv_has_a_header_and_names_are_paths(zkgroups: Zkgroups, billing: Any) -> None:
+    rows = list(csv.DictReader(io.StringIO(zkgroups("watch", "billing", "--all", "--for", "1", "-o", "csv").out)))
+    assert {(row["event"], row["instance"], row["offset"]) for row in rows} == {
+        ("join", "anna", ""),
+        ("join", "ben", ""),
+        ("claim", "anna", ""),
+        ("commit", "", "100"),
+    }
+    assert "/consumers/billing/ids/anna" in zkgroups("watch", "billing", "--all", "--for", "1", "-o", "name").lines
+
+
+def test_a_document_of_json_is_written_at_the_end_also_where_a_signal_is_the_end(
+    registry: Registry, zookeeper_hosts: str
+) -> None:
+    registry.group("invoices").offsets.commit(AT, 7)
+    with watching(registry, zookeeper_hosts, "-o", "json") as process:
+        registry.group("invoices").offsets.commit(AT, 8)
+        time.sleep(1.0)  # nothing tells that it has heard of it: the document is written at the end
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+    [event] = json.loads(out)["events"]
+    assert (process.returncode, short(event)) == (130, ("commit", "orders", 0, None, 8, 7))
+
+
+def test_a_quiet_group_has_no_events(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("billing").create()
+    done = zkgroups("watch", "billing", "--for", "0.3", "-o", "json")
+    assert (done.code, done.json) == (0, {"schema": 1, "events": []})
+    assert zkgroups("watch", "billing", "--for", "0.3", "--no-headers").out == ""
+
+
+def test_nodes_that_cannot_be_read_are_told_with_the_reason(
+    registry: Registry, zookeeper_hosts: str, kazoo: KazooClient
+) -> None:
+    with watching(registry, zookeeper_hosts) as process:
+        kazoo.create("/consumers/invoices/ids/odd", b"{", ephemeral=True)
+        kazoo.create("/consumers/invoices/owners/orders/x", b"\xff", makepath=True)
+        kazoo.create("/consumers/invoices/offsets/orders/0", b"many", makepath=True)
+        rows = told(process, 3)
+        kazoo.set("/consumers/invoices/offsets/orders/0", b"7")
+        rows += told(process)
+    by_path: dict[str, list[Any]] = {}
+    for row in rows:
+        by_path.setdefault(row["path"].removeprefix("/consumers/invoices/"), []).append(row)
+    [odd], [owner] = by_path["ids/odd"], by_path["owners/orders/x"]
+    assert (odd["event"], odd["instance"]) == ("join", "odd")
+    assert odd["detail"]
+    assert (owner["topic"], owner["partition"], owner["instance"]) == ("orders", None, None)
+    assert owner["detail"]
+    assert [row["offset"] for row in by_path["offsets/orders/0"]] == [None, 7]
+
+
+def test_a_loss_of_the_connection_is_said_and_what_happened_meanwhile_is_told(
+    registry: Registry, zookeeper: Any, zookeeper_hosts: str
+) -> None:
+    group = registry.group("invoices")
+    group.create()
+    with TcpProxy(zookeeper.address) as proxy:
+        through = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        with watching(registry, through) as process:
+            assert process.stderr is not None
+            proxy.refuse()
+            proxy.cut()
+            assert process.stderr.readline() == "the connection is lost\n"
+            group.offsets.commit(AT, 5)
+            group.offsets.commit(AT, 6)
+            proxy.accept()
+            assert process.stderr.readline() == "connected again\n"
+            [row] = told(process)
+            assert short(row) == ("commit", "orders", 0, None, 6, None)
+            group.offsets.commit(AT, 8)
+            assert short(told(process)[0]) == ("commit", "orders", 0, None, 8, 6)
+
+
+def test_ctrl_c_ends_it_with_exit_code_130(zookeeper_hosts: str, billing: Any) -> None:
+    with Terminal("watch", "billing", "--all", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as terminal:
+        terminal.wait_for("commit")
+        terminal.type("\x03")
+        assert terminal.end().code == 130
+
+
+def test_a_closed_pipe_is_no_error(registry: Registry, zookeeper_hosts: str) -> None:
+    with watching(registry, zookeeper_hosts) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        number = 0
+        while process.poll() is None:
+            registry.group("invoices").offsets.commit(AT, number := number + 1)
+            time.sleep(0.02)
+        assert (process.returncode, process.stderr.read()) == (0, "")
+
+
+def test_a_group_that_is_deleted_meanwhile_is_followed_when_it_is_there_again(
+    registry: Registry, zookeeper_hosts: str
+) -> None:
+    group = registry.group("invoices")
+    with watching(registry, zookeeper_hosts) as process:
+        group.offsets.commit(AT, 5)
+        told(process)
+        group.delete()
+        assert short(told(process)[0]) == ("forget", "orders", 0, None, None, 5)
+        group.offsets.commit(AT, 1)
+        assert short(told(process)[0]) == ("commit", "orders", 0, None, 1, None)
+
+
+def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
+    done = zkgroups("watch", "nobody")
+    assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+
+
+@pytest.mark.parametrize("arguments", [["a/b"], ["billing", "--for", "-1"], ["billing", "--for", "nan"], []])
+def test_what_cannot_be_is_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
+    assert zkgroups("watch", *arguments, "-z", "127.0.0.1:1").code == 2
+
+
+def test_a_server_that_is_away_is_exit_code_7(zkgroups: Zkgroups) -> None:
+    done = zkgroups("watch", "billing", "-z", "127.0.0.1:1", "--timeout", "0.3")
+    assert (done.code, done.out) == (7, "")
+
+
+def test_a_group_that_may_not_be_read_is_exit_code_6(zkgroups: Zkgroups, secret: str) -> None:
+    assert zkgroups("watch", secret).code == 6
+    assert zkgroups("watch", secret, "--all").code == 6

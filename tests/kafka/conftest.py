@@ -1,0 +1,95 @@
+"""Both brokers, and somebody who writes to them: messages, deletions, and offsets of groups."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from zkgroups.kafka import Brokers
+from zkgroups.testing import KafkaBroker
+
+PASSWORD = 'the s3cret; \\ of "größe"'
+"""Of both who log in at `own`: anna may do everything, as all do at its plain address, and ben nothing."""
+
+_ACCESS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS;User:anna",
+    # Reading must make no topic where anybody who asks for one would.
+    "auto.create.topics.enable": "true",
+}
+
+_numbers = itertools.count()
+
+
+class Writer:
+    """What others do at a broker while we only read."""
+
+    def __init__(self, address: str) -> None:
+        self.config = {"bootstrap.servers": address, "log_level": 0}
+        self.admin = AdminClient(self.config)
+
+    def create_topic(self, name: str, replicas: list[list[int]]) -> None:
+        """Made, but perhaps not ready; `replicas` are the brokers of each partition."""
+        topic = NewTopic(name, len(replicas), replica_assignment=replicas)
+        self.admin.create_topics([topic])[name].result()
+
+    def produce(self, topic: str, partition: int, times: list[int]) -> None:
+        """One message for each time, in milliseconds."""
+        producer = Producer(self.config)
+        for ms in times:
+            producer.produce(topic, b"message", partition=partition, timestamp=ms)
+        assert producer.flush(30) == 0
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        for future in self.admin.delete_records([Partition(topic, partition, offset)]).values():
+            future.result()
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int], note: str = "") -> None:
+        offered = [Partition(topic, number, offset, note) for (topic, number), offset in offsets.items()]
+        request = [ConsumerGroupTopicPartitions(group, offered)]
+        result = self.admin.alter_consumer_group_offsets(request)[group].result()
+        assert all(each.error is None for each in result.topic_partitions)
+
+
+@pytest.fixture(params=["kafka_broker", "legacy_kafka"])
+def broker(request: pytest.FixtureRequest) -> KafkaBroker:
+    """Both brokers, one after the other."""
+    found: KafkaBroker = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="session")
+def own() -> Iterator[KafkaBroker]:
+    """A broker for no other tests, so that it may be stopped; group billing has an offset of orders."""
+    with KafkaBroker(users={"anna": PASSWORD, "ben": PASSWORD}, config=_ACCESS) as broker:
+        broker.create_topic("orders")
+        Writer(broker.address).commit("billing", {("orders", 0): 7})
+        yield broker
+
+
+@pytest.fixture
+def brokers(broker: KafkaBroker) -> Iterator[Brokers]:
+    with Brokers.connect(broker.address) as found:
+        yield found
+
+
+@pytest.fixture
+def writer(broker: KafkaBroker) -> Writer:
+    return Writer(broker.address)
+
+
+@pytest.fixture
+def make_topic(broker: KafkaBroker) -> Callable[..., str]:
+    """Makes a topic that no other test has."""
+
+    def make(partitions: int = 1) -> str:
+        name = f"topic-{next(_numbers)}"
+        broker.create_topic(name, partitions)
+        return name
+
+    return make

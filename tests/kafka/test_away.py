@@ -1,0 +1,158 @@
+"""Brokers that are away, start late, stand still, or end: an error in time with the reason, or the answer after all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from zkgroups.core.model import OffsetRange, TopicPartition
+from zkgroups.exceptions import NotConnectedError, ZkgroupsException
+from zkgroups.kafka import Brokers, committed
+from zkgroups.testing import KafkaBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+AT = TopicPartition("orders", 0)
+
+CALLS: dict[str, Callable[[Brokers], object]] = {
+    "partitions": lambda brokers: brokers.partitions(),
+    "ranges": lambda brokers: brokers.ranges([AT]),
+    "offsets_at": lambda brokers: brokers.offsets_at({AT: 0}),
+    "committed": lambda brokers: brokers.committed(["billing"]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid:9092", "Failed to resolve")],
+)
+def test_brokers_that_are_away_are_an_error_in_time_and_nothing_is_written(
+    capfd: pytest.CaptureFixture[str], call: str, address: str, reason: str
+) -> None:
+    started = time.monotonic()
+
+    with (
+        Brokers.connect(address, timeout=0.5) as brokers,
+        pytest.raises(NotConnectedError, match=rf"no broker at {address} answered within 0\.5 s: .*{reason}"),
+    ):
+        CALLS[call](brokers)
+
+    assert time.monotonic() - started < 5
+    assert capfd.readouterr() == ("", "")
+
+
+def test_nothing_is_written_where_nobody_has_set_up_logging() -> None:
+    program = """
+from zkgroups.exceptions import NotConnectedError
+from zkgroups.kafka import Brokers
+try:
+    Brokers.connect("127.0.0.1:1", timeout=0.5).partitions()
+except NotConnectedError:
+    print("away")
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert (result.stdout, result.stderr) == ("away\n", "")
+
+
+def test_connecting_asks_nobody() -> None:
+    started = time.monotonic()
+    with Brokers.connect("127.0.0.1:1", timeout=15) as brokers:
+        assert repr(brokers) == "<Brokers 127.0.0.1:1>"
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_broker_that_stands_still_is_an_error_in_time_and_closing_does_not_wait(own: KafkaBroker, call: str) -> None:
+    brokers = Brokers.connect(own.address, timeout=1.0)
+    brokers.partitions()
+    own.suspend()
+    try:
+        started = time.monotonic()
+        with pytest.raises(NotConnectedError, match=own.address):
+            CALLS[call](brokers)
+        brokers.close()
+        assert time.monotonic() - started < 8
+    finally:
+        own.resume()
+
+
+def test_a_broker_that_comes_back_is_met_while_we_wait(own: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is asked for groups as soon as it answers, which ends the process that asks when that is too soon."""
+    with Brokers.connect(own.address, timeout=60) as brokers:
+        brokers.partitions()
+        own.kill()
+        start = threading.Thread(target=own.start)
+        start.start()
+        try:
+            assert brokers.committed(["billing"])["billing"][AT].offset == 7
+            assert brokers.ranges([AT]) == {AT: OffsetRange(0, 0)}
+        finally:
+            start.join()
+    assert capfd.readouterr().err == ""
+
+
+def _instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> Path:
+    """Another program asks for groups; it has the real one to run, and a file that is there once it has run."""
+    marker = tmp_path / "ran"
+    script = tmp_path / "asking.py"
+    before = "import io, os, signal, subprocess, sys, pathlib\nfrom zkgroups.kafka import asking\n"
+    script.write_text(f"{before}ran = pathlib.Path({str(marker)!r})\nfirst = not ran.exists()\nran.touch()\n{program}")
+    monkeypatch.setattr(committed, "_COMMAND", (sys.executable, str(script)))
+    return marker
+
+
+def test_where_the_process_that_asks_is_ended_another_one_asks_for_the_rest(
+    own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+question = sys.stdin.read()
+left = len(asking.json.loads(question)["groups"])
+if first:
+    print('{"group": "others", "offsets": [["orders", 0, 1, null, null]]}')
+    print('{"group": "billing", "offs', end="", flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+assert left == 1, left
+sys.stdin = io.StringIO(question)
+asking.main()
+"""
+    _instead(monkeypatch, tmp_path, program)
+
+    with Brokers.connect(own.address) as brokers:
+        found = brokers.committed(["billing", "others"])
+
+    assert {group: offsets[AT].offset for group, offsets in found.items()} == {"billing": 7, "others": 1}
+
+
+def test_where_it_is_always_ended_that_is_an_error_in_time(
+    own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _instead(monkeypatch, tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
+    started = time.monotonic()
+
+    with (
+        Brokers.connect(own.address, timeout=1.5) as brokers,
+        pytest.raises(NotConnectedError, match=r"group 'billing' were not had within 1\.5 s: .*coordinator"),
+    ):
+        brokers.committed(["billing"])
+
+    assert time.monotonic() - started < 10
+
+
+def test_where_it_cannot_run_that_is_said_at_once(
+    own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _instead(monkeypatch, tmp_path, "sys.exit(3)")
+
+    with (
+        Brokers.connect(own.address) as brokers,
+        pytest.raises(ZkgroupsException, match="ended with 3"),
+    ):
+        brokers.committed(["billing"])

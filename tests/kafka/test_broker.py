@@ -1,0 +1,94 @@
+"""Throw-away brokers: they start, keep their data, leave nothing behind, and say why where they cannot be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.testing.test_plugin import PLUGIN
+from tests.testing.waiting import eventually, is_alive
+from zkgroups.exceptions import InvalidOptionError, ServerStartError
+from zkgroups.kafka import Brokers
+from zkgroups.testing import KafkaBroker, ZooKeeperServer, maven, ports
+
+pytest_plugins = ["pytester"]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+
+def _topics(broker: KafkaBroker) -> set[str]:
+    with Brokers.connect(broker.address) as brokers:
+        return set(brokers.partitions()) - {"__consumer_offsets"}
+
+
+def test_it_says_its_release_and_serves(broker: KafkaBroker) -> None:
+    assert broker.release in {"1.1.1", "4.3.1"}
+    assert broker.running
+    assert broker.address in repr(broker)
+
+
+def test_a_killed_broker_comes_back_as_the_same_one_and_then_leaves_nothing(broker: KafkaBroker) -> None:
+    with ZooKeeperServer() as zookeeper:
+        old = broker.release == "1.1.1"
+        with KafkaBroker(release=broker.release, zookeeper=f"{zookeeper.address}/kafka" if old else None) as own:
+            address, data_dir = own.address, own.data_dir
+            own.create_topic("orders", 2, {"retention.ms": "1000000"})
+            own.kill()
+            assert not own.running
+            own.start()
+            assert own.address == address
+            assert _topics(own) == {"orders"}
+            pid = own.pid
+            own.start()
+            assert own.pid == pid
+
+        assert not is_alive(pid)
+        assert not data_dir.exists()
+        assert eventually(lambda: ports.is_free(int(address.rpartition(":")[2])))
+
+
+def test_one_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    broker = KafkaBroker(config={"num.io.threads": "none"})
+
+    with pytest.raises(ServerStartError, match=r"num\.io\.threads"):
+        broker.start()
+
+    with pytest.raises(RuntimeError, match="start the broker first"):
+        _ = broker.data_dir
+
+
+@pytest.mark.parametrize(
+    ("release", "zookeeper", "words"),
+    [
+        ("", None, "must be a release of Kafka"),
+        ("4.3", None, "must be a release of Kafka"),
+        ("../4.3.1", None, "must be a release of Kafka"),
+        ("1.1.1", None, "needs a ZooKeeper"),
+        ("4.3.1", "127.0.0.1:2181", "takes no ZooKeeper"),
+    ],
+)
+def test_what_no_broker_can_be_is_refused(release: str, zookeeper: str | None, words: str) -> None:
+    with pytest.raises(InvalidOptionError, match=words):
+        KafkaBroker(release=release, zookeeper=zookeeper)
+
+
+@pytest.mark.parametrize("fixture", ["kafka", "legacy_kafka"])
+@pytest.mark.parametrize(("required", "outcomes"), [("", {"skipped": 1}), ("kafka", {"errors": 1})])
+def test_where_no_broker_can_be_had_tests_are_skipped_or_fail(
+    pytester: pytest.Pytester,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fixture: str,
+    required: str,
+    outcomes: dict[str, int],
+) -> None:
+    monkeypatch.setenv("ZKGROUPS_REQUIRE", required)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("ZKGROUPS_MAVEN_REPOSITORY", "http://127.0.0.1:1/")
+    monkeypatch.setattr(maven, "_ATTEMPTS", 1)
+    pytester.makepyfile(f"def test_it({fixture}): pass")
+
+    result = pytester.runpytest(*PLUGIN, "-rs")
+
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines("*jars of org.apache.kafka:kafka_* could not be downloaded in 1 attempts*")

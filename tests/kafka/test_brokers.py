@@ -1,0 +1,272 @@
+"""What the brokers tell, on one of today and on one of the days of ZooKeeper."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.testing.waiting import eventually
+from zkgroups.core.model import NativeOffset, OffsetRange, TopicPartition
+from zkgroups.exceptions import InvalidInputError, InvalidNameError, InvalidOptionError, UnavailableError
+from zkgroups.kafka import Brokers
+from zkgroups.testing import KafkaBroker
+
+from .conftest import Writer
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+MakeTopic = Callable[..., str]
+
+# In milliseconds; a broker takes neither what is years old nor what is of tomorrow.
+NOON = int(time.time() * 1000) - 3_600_000
+
+
+def test_partitions_of_topics_are_told_and_unknown_topics_left_out(brokers: Brokers, make_topic: MakeTopic) -> None:
+    one, three = make_topic(1), make_topic(3)
+
+    assert brokers.partitions([three, "no-such-topic", one]) == {three: (0, 1, 2), one: (0,)}
+    assert brokers.partitions([]) == {}
+
+
+def test_without_names_all_topics_are_told_in_order_and_internal_ones_too(
+    brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(2)
+
+    found = brokers.partitions()
+
+    assert found[topic] == (0, 1)
+    assert found["__consumer_offsets"] == (0, 1, 2, 3)
+    assert list(found) == sorted(found)
+
+
+def test_an_empty_partition_starts_and_ends_at_zero(brokers: Brokers, make_topic: MakeTopic) -> None:
+    at = TopicPartition(make_topic(), 0)
+
+    assert brokers.ranges([at]) == {at: OffsetRange(0, 0)}
+
+
+def test_messages_move_the_end_and_deleted_ones_the_start(
+    brokers: Brokers, writer: Writer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(2)
+    writer.produce(topic, 0, [NOON] * 5)
+    writer.delete_before(topic, 0, 2)
+
+    assert brokers.ranges([TopicPartition(topic, 1), TopicPartition(topic, 0)]) == {
+        TopicPartition(topic, 1): OffsetRange(0, 0),
+        TopicPartition(topic, 0): OffsetRange(2, 5),
+    }
+
+
+def test_what_is_not_known_has_neither_range_nor_offset_and_stops_nothing(
+    brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    known, beyond, gone = TopicPartition(topic, 0), TopicPartition(topic, 1), TopicPartition("no-such-topic", 0)
+    started = time.monotonic()
+
+    assert brokers.ranges([gone, known, beyond]) == {gone: None, known: OffsetRange(0, 0), beyond: None}
+    assert brokers.ranges([gone]) == {gone: None}
+    assert brokers.offsets_at({gone: NOON, known: NOON, beyond: NOON}) == {gone: None, known: 0, beyond: None}
+    assert time.monotonic() - started < 5  # it is not waited for
+
+
+def test_reading_makes_no_topic(brokers: Brokers) -> None:
+    brokers.ranges([TopicPartition("not-made", 0)])
+
+    assert brokers.partitions(["not-made"]) == {}
+    assert "not-made" not in brokers.partitions()
+
+
+def test_names_that_no_broker_accepts_are_unknown(brokers: Brokers) -> None:
+    for name in ("a b", "größe", "x" * 300, "a:b"):
+        assert brokers.ranges([TopicPartition(name, 0)]) == {TopicPartition(name, 0): None}
+
+
+@pytest.mark.parametrize(
+    ("ms", "offset"),
+    [
+        (-5, 1),
+        (0, 1),
+        (NOON, 1),
+        (NOON + 1000, 1),
+        (NOON + 1001, 2),
+        (NOON + 2000, 2),
+        (NOON + 2001, 3),
+        (2**62, 3),
+    ],
+)
+def test_the_offset_at_a_time_is_the_first_not_before_it_or_the_end(
+    brokers: Brokers, writer: Writer, make_topic: MakeTopic, ms: int, offset: int
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    writer.produce(at.topic, 0, [NOON, NOON + 1000, NOON + 2000])
+    writer.delete_before(at.topic, 0, 1)
+
+    assert brokers.offsets_at({at: ms}) == {at: offset}
+
+
+def _between_questions(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """What others do after our first question was answered, and before the second is asked."""
+    ask, acts = AdminClient.list_offsets, iter([act])
+
+    def answered(self: AdminClient, questions: dict[Any, Any], **more: Any) -> Any:
+        futures = ask(self, questions, **more)
+        for act in acts:
+            for future in futures.values():
+                future.result()
+            act()
+        return futures
+
+    monkeypatch.setattr(AdminClient, "list_offsets", answered)
+
+
+def test_a_message_that_comes_while_we_ask_is_not_passed_over(
+    brokers: Brokers, writer: Writer, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    writer.produce(at.topic, 0, [NOON])
+    _between_questions(monkeypatch, lambda: writer.produce(at.topic, 0, [NOON + 2000]))
+
+    assert brokers.offsets_at({at: NOON + 1000}) == {at: 1}
+
+
+def test_a_log_that_moves_on_while_we_ask_never_starts_after_its_end(
+    brokers: Brokers, writer: Writer, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    writer.produce(at.topic, 0, [NOON])
+
+    def move_on() -> None:
+        writer.produce(at.topic, 0, [NOON] * 3)
+        writer.delete_before(at.topic, 0, 3)
+
+    _between_questions(monkeypatch, move_on)
+
+    assert brokers.ranges([at]) == {at: OffsetRange(0, 4)}
+
+
+def test_two_thousand_partitions_are_asked_for_together(
+    brokers: Brokers, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(2000)
+    calls: list[int] = []
+    ask = AdminClient.list_offsets
+
+    def counted(self: AdminClient, questions: dict[Any, Any], **more: Any) -> Any:
+        calls.append(len(questions))
+        return ask(self, questions, **more)
+
+    monkeypatch.setattr(AdminClient, "list_offsets", counted)
+    wanted = [TopicPartition(topic, number) for number in range(2000)]
+
+    assert brokers.ranges(wanted) == dict.fromkeys(wanted, OffsetRange(0, 0))
+    assert calls == [2000, 2000]
+    assert brokers.offsets_at(dict.fromkeys(wanted, NOON)) == dict.fromkeys(wanted, 0)
+    assert calls == [2000] * 4
+
+
+def test_a_topic_that_was_just_made_is_waited_for(brokers: Brokers, writer: Writer) -> None:
+    """A broker lists it before it serves it: no partition of it is left out."""
+    name = f"fresh-{time.monotonic_ns()}"
+    writer.create_topic(name, [[1]] * 500)
+    assert eventually(lambda: len(brokers.partitions([name]).get(name, ())) == 500)
+    wanted = [TopicPartition(name, number) for number in range(500)]
+
+    assert set(brokers.ranges(wanted).values()) == {OffsetRange(0, 0)}
+
+
+def test_offsets_of_groups_come_with_their_notes(brokers: Brokers, writer: Writer, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    for group, note in (("native billing", "a note"), ("native:kosten", ""), ("größe/日本", "ü")):
+        writer.commit(group, {(topic, 2): 7, (topic, 0): 2**62}, note)
+
+    found = brokers.committed(["größe/日本", "nobody's group", "native billing", "native:kosten"])
+
+    first, last = TopicPartition(topic, 0), TopicPartition(topic, 2)
+    assert list(found) == ["größe/日本", "nobody's group", "native billing", "native:kosten"]
+    assert found["nobody's group"] == {}
+    assert found["native billing"] == {
+        first: NativeOffset("native billing", first, 2**62, "a note"),
+        last: NativeOffset("native billing", last, 7, "a note"),
+    }
+    assert found["größe/日本"][last] == NativeOffset("größe/日本", last, 7, "ü")
+    assert [each.offset for each in found["native:kosten"].values()] == [2**62, 7]
+    assert list(found["native:kosten"]) == [first, last]
+
+
+def test_many_groups_are_read_in_one_go(brokers: Brokers, writer: Writer, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    for number in (0, 99, 100, 499, 500, 699):
+        writer.commit(f"many-{topic}-{number}", {(topic, 0): number})
+    started = time.monotonic()
+
+    found = brokers.committed(f"many-{topic}-{number}" for number in range(700))
+
+    assert time.monotonic() - started < 15
+    assert len(found) == 700
+    at = TopicPartition(topic, 0)
+    assert [int(name.rpartition("-")[2]) for name, offsets in found.items() if offsets] == [0, 99, 100, 499, 500, 699]
+    assert found[f"many-{topic}-499"][at].offset == 499
+
+
+def test_no_groups_are_no_question(brokers: Brokers) -> None:
+    assert brokers.committed([]) == {}
+    assert brokers.ranges([]) == {}
+    assert brokers.offsets_at({}) == {}
+
+
+def test_every_leader_is_asked_and_a_partition_without_one_is_not_known(legacy_kafka: KafkaBroker) -> None:
+    first, second = TopicPartition("spread", 0), TopicPartition("spread", 1)
+    writer, ends = Writer(legacy_kafka.address), {first: NOON, second: NOON}
+    with Brokers.connect(legacy_kafka.address, timeout=30) as brokers:
+        with KafkaBroker(release="1.1.1", zookeeper=legacy_kafka.zookeeper, config={"broker.id": "2"}) as other:
+            writer.create_topic("spread", [[1], [2]])
+            assert eventually(lambda: set(brokers.ranges([first, second]).values()) == {OffsetRange(0, 0)})
+            assert brokers.offsets_at(ends) == {first: 0, second: 0}
+            other.stop()
+        assert eventually(lambda: brokers.ranges([second]) == {second: None})
+        started = time.monotonic()
+
+        assert brokers.partitions(["spread"]) == {"spread": (0, 1)}
+        assert brokers.ranges([first, second]) == {first: OffsetRange(0, 0), second: None}
+        assert brokers.offsets_at(ends) == {first: 0, second: None}
+        assert time.monotonic() - started < 5  # it is not waited for
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "\ud800", None, b"billing"])
+def test_a_group_that_cannot_be_named_is_refused(name: Any) -> None:
+    with Brokers.connect("127.0.0.1:1") as brokers, pytest.raises(InvalidNameError, match="group"):
+        brokers.committed(["billing", name])
+
+
+def test_what_is_no_partition_or_time_is_refused() -> None:
+    at = TopicPartition("orders", 0)
+    with Brokers.connect("127.0.0.1:1") as brokers:
+        with pytest.raises(InvalidInputError):
+            brokers.ranges([("orders", 0)])  # type: ignore[list-item]
+        for ms in (1.5, True, "0", 2**63):
+            with pytest.raises(InvalidOptionError, match="milliseconds"):
+                brokers.offsets_at({at: ms})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("address", "timeout"), [("", 1), (" ", 1), ("127.0.0.1:1", -1), ("127.0.0.1:1", float("nan"))]
+)
+def test_an_address_or_timeout_that_is_none_is_refused(address: str, timeout: float) -> None:
+    with pytest.raises(InvalidOptionError):
+        Brokers.connect(address, timeout=timeout)
+
+
+def test_closed_brokers_say_so(kafka: str) -> None:
+    with Brokers.connect(kafka) as brokers:
+        brokers.partitions()
+
+    with pytest.raises(UnavailableError, match="closed"):
+        brokers.partitions()
+    brokers.close()

@@ -1,0 +1,142 @@
+"""Offsets written or forgotten over what somebody was shown: only where it is still there, and where nobody is hurt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kazoo.security import make_digest_acl
+
+from zkgroups import CommittedOffset, Consumergroup, DeniedNode, MalformedNode, Registry, TopicPartition
+from zkgroups.core.reset import Found
+from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
+from zkgroups.zookeeper.offsets import fetch_groups
+
+from .test_offsets import Interrupted
+from .tree import dump, offsets
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1, P2, P3 = (TopicPartition("orders", number) for number in range(4))
+ROOT = "/consumers/billing/offsets/orders"
+
+
+@pytest.fixture
+def shown(group: Consumergroup, raw: Any) -> Mapping[TopicPartition, Found]:
+    """5 and 6, something that is no offset, and nothing."""
+    group.offsets.commit_many({P0: 5, P1: 6})
+    raw.create(f"{ROOT}/2", b"many")
+    return group.offsets.fetch_many([P0, P1, P2, P3])
+
+
+def test_offsets_go_forward_and_back_are_made_and_forgotten_in_one_go(
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+) -> None:
+    assert group.offsets.replace({P0: 1, P1: None, P2: 7, P3: 0}, expected=shown) == {}
+    assert offsets(raw, "billing") == {"orders/0": b"1", "orders/2": b"7", "orders/3": b"0"}
+
+
+def test_what_is_read_all_at_once_is_as_good_as_what_is_read_by_partition(
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+) -> None:
+    everything = list(group.offsets)
+    found = {each.at: each for each in everything if isinstance(each, CommittedOffset)}
+    [malformed] = [each for each in everything if isinstance(each, MalformedNode)]
+    assert group.offsets.replace({P0: 1, P1: 1, P2: 1}, expected={**found, P2: malformed}) == {}
+    assert set(offsets(raw, "billing").values()) == {b"1"}
+
+
+@pytest.mark.parametrize("new", [9, None])
+def test_what_was_changed_meanwhile_is_left_alone_and_told_and_stops_no_other(
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found], new: int | None
+) -> None:
+    raw.set(f"{ROOT}/0", b"100")
+    raw.set(f"{ROOT}/2", b"more")
+    raw.create(f"{ROOT}/3", b"4")
+    conflicts = group.offsets.replace(dict.fromkeys(shown, new), expected=shown)
+    assert list(conflicts) == [P0, P2, P3]
+    assert str(conflicts[P0]) == "offset of orders/0 was changed by somebody else and is now 100"
+    left = {"orders/0": b"100", "orders/2": b"more", "orders/3": b"4"}
+    assert offsets(raw, "billing") == left | ({} if new is None else {"orders/1": b"9"})
+
+
+def test_the_same_number_written_again_is_another_offset(
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+) -> None:
+    raw.set(f"{ROOT}/0", b"5")
+    raw.set(f"{ROOT}/2", b"many")
+    raw.delete(f"{ROOT}/1")
+    raw.create(f"{ROOT}/1", b"6")
+    assert list(group.offsets.replace({P0: 1, P1: 1, P2: 1}, expected=shown)) == [P0, P1, P2]
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("new", [9, None])
+def test_what_is_changed_between_the_look_and_the_write_is_left_alone_and_the_rest_is_written(
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found], new: int | None, force: bool
+) -> None:
+    def meanwhile() -> None:
+        raw.set(f"{ROOT}/0", b"100")
+        raw.delete(f"{ROOT}/2")
+        raw.create(f"{ROOT}/3", b"4")
+
+    conflicts = Interrupted(group, meanwhile).replace({P0: new, P1: new, P2: new, P3: 9}, expected=shown, force=force)
+    assert sorted(conflicts) == [P0, P2, P3]
+    assert "is gone" in str(conflicts[P2])
+    left = {"orders/0": b"100", "orders/3": b"4"}
+    assert offsets(raw, "billing") == left | ({} if new is None else {"orders/1": b"9"})
+
+
+def test_one_who_has_registered_keeps_everything_as_it_is_unless_forced(
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+) -> None:
+    raw.create("/consumers/billing/ids/late", b"{}", ephemeral=True, makepath=True)
+    before = dump(raw)
+    for new in (1, None):
+        with pytest.raises(GroupInUseError, match="late"):
+            group.offsets.replace({P0: new}, expected=shown)
+    assert dump(raw) == before
+    assert group.offsets.replace({P0: 1, P1: None}, expected=shown, force=True) == {}
+    assert raw.exists(f"{ROOT}/1") is None
+    # Who forgets makes the instances look again: a node made anew has the version of the one they knew.
+    assert raw.get("/consumers/billing/ids/late")[1].version == 1
+
+
+def test_what_is_no_offset_is_refused_before_anything_is_written(
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+) -> None:
+    before = dump(raw)
+    with pytest.raises(InvalidOptionError):
+        group.offsets.replace({P0: 7, P1: -1}, expected=shown)
+    assert dump(raw) == before
+
+
+def test_what_may_not_be_read_is_not_written_over(group: Consumergroup, raw: Any) -> None:
+    raw.add_auth("digest", "alice:sesame")
+    raw.create(ROOT, makepath=True)
+    raw.create(f"{ROOT}/0", b"5", acl=[make_digest_acl("alice", "sesame", all=True)])
+    [hidden] = group.offsets
+    assert isinstance(hidden, DeniedNode)
+    with pytest.raises(NoPermissionError):
+        group.offsets.replace({P0: 9}, expected={P0: None}, force=True)
+    assert raw.get(f"{ROOT}/0")[0] == b"5"
+
+
+def test_thousands_are_written_in_batches(group: Consumergroup) -> None:
+    many = {TopicPartition("orders", number): number for number in range(4500)}
+    assert group.offsets.replace(many, expected=dict.fromkeys(many)) == {}
+    assert {each.at: each.offset for each in group.offsets if isinstance(each, CommittedOffset)} == many
+
+
+def test_the_offsets_of_several_groups_come_group_by_group_in_the_order_asked_for(registry: Registry) -> None:
+    for name in ("a", "b", "c"):
+        registry.group(name).offsets.commit_many({P1: 1, P0: 0})
+    found = list(fetch_groups(registry.group(name).offsets for name in ("c", "none", "a")))
+    assert [(each.group, each.at) for each in found if isinstance(each, CommittedOffset)] == [
+        ("c", P0),
+        ("c", P1),
+        ("a", P0),
+        ("a", P1),
+    ]
+    assert list(fetch_groups([])) == []

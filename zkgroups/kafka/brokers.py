@@ -1,0 +1,167 @@
+"""Kafka's brokers, asked in bulk: as many partitions in a request as go together, many groups at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as _Partition
+from confluent_kafka.admin import OffsetSpec
+
+from ..core.model import NativeOffset, OffsetRange, TopicPartition, check_at
+from ..exceptions import InvalidOptionError, NotConnectedError, UnavailableError
+from ..zookeeper.deadline import Deadline
+from .client import Client
+from .committed import check_native_group, committed
+from .errors import error_of, is_retriable, translate, words
+from .patience import attempts
+
+_EARLIEST = OffsetSpec.earliest()
+_LATEST = OffsetSpec.latest()
+_LAST_TIME = 2**63 - 1
+
+
+class Brokers:
+    """
+    The brokers of one cluster; a context manager, and one thread's at a time.
+
+    What may be answered later is asked again until `timeout` seconds have passed, in each call.
+    """
+
+    def __init__(self, bootstrap: str, *, properties: Mapping[str, str] | None = None, timeout: float = 15.0) -> None:
+        if not bootstrap.strip():
+            raise InvalidOptionError("bootstrap", bootstrap, "it must name a broker, as kafka1:9092")
+        Deadline.after("timeout", timeout)
+        self._bootstrap = bootstrap
+        self._timeout = timeout
+        self._client: Client | None = Client(bootstrap, properties or {})
+
+    @classmethod
+    def connect(cls, bootstrap: str, *, properties: Mapping[str, str] = {}, timeout: float = 15.0) -> Self:
+        """The brokers at `bootstrap`, `host:port,...`, with a Kafka client's properties; nothing is sent yet."""
+        return cls(bootstrap, properties=properties, timeout=timeout)
+
+    def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
+        """The partitions of these topics, or of all; topics that the brokers do not know are left out."""
+        known = self._partitions(self._deadline())
+        wanted = sorted(known) if topics is None else dict.fromkeys(topics)
+        return {topic: tuple(sorted(known[topic])) for topic in wanted if known.get(topic)}
+
+    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange | None]:
+        """Where the log of each partition starts and ends; None where it, or its leader, is not known."""
+        wanted = _checked(partitions)
+        # In this order: a start moves up while we ask, and must not be seen beyond the end.
+        starts = self._offsets(dict.fromkeys(wanted, _EARLIEST))
+        ends = self._offsets(dict.fromkeys(wanted, _LATEST))
+        return {at: _range(starts[at], ends[at]) for at in wanted}
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a time in milliseconds; the log's end where none is, None where unknown."""
+        specs = {check_at(at): OffsetSpec.for_timestamp(_checked_time(ms)) for at, ms in times.items()}
+        # The ends come first: a message that is written between the two answers is then not passed over.
+        ends = self._offsets(dict.fromkeys(specs, _LATEST))
+        found = self._offsets(specs)
+        return {at: end if found[at] == -1 else found[at] for at, end in ends.items()}
+
+    def committed(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, NativeOffset]]:
+        """What each of these groups of Kafka's own has committed: nothing, for one that is not known."""
+        wanted = [check_native_group(group) for group in dict.fromkeys(groups)]
+        if not wanted:
+            return {}
+        client = self._open()
+        client.metadata(self._deadline())  # who cannot be reached, or does not let us in, is found out here
+        return committed(client.config, wanted, self._timeout)
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._client = None
+
+    def _open(self) -> Client:
+        if self._client is None:
+            raise UnavailableError("the connection to the brokers is closed")
+        return self._client
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._timeout)
+
+    def _partitions(self, deadline: Deadline) -> dict[str, dict[int, int]]:
+        """For every topic its partitions, and the leader of each, which is negative where there is none."""
+        topics = self._open().metadata(deadline).topics
+        return {name: {n: found.leader for n, found in topic.partitions.items()} for name, topic in topics.items()}
+
+    def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
+        """The offset that each partition has for its question; None where nobody could tell."""
+        found: dict[TopicPartition, int | None] = dict.fromkeys(specs)
+        left, failed = dict(specs), _Failed()
+        deadline = self._deadline()
+        for patience in attempts(deadline) if specs else ():
+            leaders = self._partitions(deadline)
+            left = {at: spec for at, spec in left.items() if leaders.get(at.topic, {}).get(at.partition, -1) >= 0}
+            answers = self._ask(left, patience, failed)
+            found |= answers
+            left = {at: spec for at, spec in left.items() if at not in answers}
+            if not left:
+                return found
+        if all(offset is None for offset in found.values()):
+            failed.report(deadline)
+        return found
+
+    def _ask(
+        self, specs: Mapping[TopicPartition, OffsetSpec], patience: float, failed: _Failed
+    ) -> dict[TopicPartition, int]:
+        """One request to each leader; partitions that can be asked for again have no answer."""
+        asked = {_Partition(at.topic, at.partition): at for at in specs}
+        questions = {theirs: specs[ours] for theirs, ours in asked.items()}
+        futures = self._open().admin.list_offsets(questions, request_timeout=patience) if asked else {}
+        answers = {}
+        for theirs, future in futures.items():
+            try:
+                answers[asked[theirs]] = future.result().offset
+            except KafkaException as error:
+                failed.note(asked[theirs], error)
+        return answers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Brokers {self._bootstrap}>"
+
+
+class _Failed:
+    """What went wrong last where it may still go well, with one partition for all."""
+
+    def __init__(self) -> None:
+        self._last: tuple[TopicPartition, KafkaException] | None = None
+
+    def note(self, at: TopicPartition, error: KafkaException) -> None:
+        """Keep it, or raise what no further attempt would change."""
+        if not is_retriable(error_of(error)):
+            raise translate(error_of(error), f"partition {at}") from error
+        self._last = (at, error)
+
+    def report(self, deadline: Deadline) -> None:
+        """Raise it: of those who were known to lead a partition, nobody answered."""
+        if self._last is not None:
+            at, error = self._last
+            raise NotConnectedError(
+                f"no leader of {at} answered within {deadline.seconds:g} s: {words(error_of(error))}"
+            ) from error
+
+
+def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    return [check_at(at) for at in dict.fromkeys(partitions)]
+
+
+def _checked_time(ms: object) -> int:
+    if isinstance(ms, bool) or not isinstance(ms, int) or ms > _LAST_TIME:
+        raise InvalidOptionError("time", ms, "it must be milliseconds since 1970, as a whole number")
+    return max(0, ms)  # below are librdkafka's signs for something else
+
+
+def _range(start: int | None, end: int | None) -> OffsetRange | None:
+    return None if start is None or end is None else OffsetRange(start, end)

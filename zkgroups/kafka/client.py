@@ -1,0 +1,102 @@
+"""The client of confluent_kafka: how it is set up, and what it hears from its threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+from ..exceptions import InvalidOptionError, NotConnectedError
+from ..zookeeper.deadline import Deadline
+from .errors import NOT_ACCEPTED, error_of, is_retriable, translate, words
+from .patience import attempts
+from .properties import for_librdkafka, shown, without_secrets
+
+_log = logging.getLogger("zkgroups.kafka")
+# Without one, Python writes warnings to stderr where nobody has said what to do with them.
+_log.addHandler(logging.NullHandler())
+
+_DEFAULTS: Final = {
+    "client.id": "zkgroups",
+    # A broker that comes back is met within a second, not ten.
+    "reconnect.backoff.max.ms": "1000",
+}
+
+
+class Client:
+    """One connection to the brokers of a cluster; nothing is sent before something is asked."""
+
+    def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
+        self.bootstrap = bootstrap
+        self.config = _DEFAULTS | for_librdkafka(properties) | {"bootstrap.servers": bootstrap}
+        self._heard = _Heard()
+        self.admin = _admin(self.config, self._heard)
+
+    def metadata(self, deadline: Deadline) -> ClusterMetadata:
+        """What the brokers say of themselves and of all topics.
+
+        All of them, always: a broker may be set to make a topic when it is asked for one that is not there.
+        """
+        failed = KafkaError(KafkaError._TIMED_OUT)
+        for patience in attempts(deadline):
+            try:
+                found = self.admin.list_topics(timeout=patience)
+            except KafkaException as error:
+                failed = error_of(error)
+                self._give_up_if_hopeless(failed)
+            else:
+                self._forget()
+                return found
+        reason = self._reason(failed)
+        raise NotConnectedError(
+            f"no broker at {self.bootstrap} answered within {deadline.seconds:g} s: {words(reason)}"
+        ) from KafkaException(reason)
+
+    def _give_up_if_hopeless(self, failed: KafkaError) -> None:
+        """Raise what no further attempt would change."""
+        reason = self._reason(failed)
+        if reason.code() in NOT_ACCEPTED:
+            raise translate(reason, f"brokers at {self.bootstrap}") from KafkaException(reason)
+        if not is_retriable(failed):
+            raise translate(failed, f"brokers at {self.bootstrap}") from KafkaException(failed)
+
+    def _forget(self) -> None:
+        """What one broker did before another answered says nothing about what goes wrong later."""
+        self.admin.poll(0)
+        self._heard.worst = None
+
+    def _reason(self, failed: KafkaError) -> KafkaError:
+        """Why it failed, as far as the threads of the client have told."""
+        self.admin.poll(0)
+        return self._heard.worst or failed
+
+
+class _Heard:
+    """What went wrong with connections; an error that will not go away is kept, else the latest."""
+
+    def __init__(self) -> None:
+        self.worst: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return  # it comes beside the reason
+        if self.worst is None or self.worst.code() not in NOT_ACCEPTED:
+            self.worst = error
+
+
+def _admin(config: Mapping[str, str], heard: _Heard) -> AdminClient:
+    settings: dict[str, Any] = {**config, "error_cb": heard}
+    try:
+        return AdminClient(settings, logger=_log)
+    except KafkaException as error:
+        raise _not_accepted(config, words(error_of(error))) from None  # its words may have a secret
+
+
+def _not_accepted(config: Mapping[str, str], text: str) -> InvalidOptionError:
+    key = next((key for key in sorted(config, key=len, reverse=True) if key in text), None)
+    value = shown(key, config[key]) if key else ""
+    reason = without_secrets(text, config)
+    return InvalidOptionError(key or "properties", value, f"librdkafka does not accept it: {reason}")

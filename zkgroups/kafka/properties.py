@@ -1,0 +1,194 @@
+"""A Kafka client's properties as the Java client reads them, and the same for librdkafka.
+
+What cannot be carried over is refused with what to do instead; left out is only what makes no difference here. Values
+that may be secret are never in an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from ..exceptions import InvalidOptionError
+
+HIDDEN: Final = "(not shown)"
+
+_SECRET: Final = re.compile(r"password|jaas|secret|token|pem$|\.key$|\.config$|certificate")
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_KEY: Final = re.compile(r"((?:[^\\=:\s]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+_PASSWORD_LOGINS: Final = ("PlainLoginModule", "ScramLoginModule")
+
+# What Java's consumers and producers need and nothing here does; librdkafka has no TLS older than 1.2 anyway.
+_WITHOUT_EFFECT: Final = re.compile(
+    r"(key|value)\.(de)?serializer|interceptor\.classes|metric\..*|metrics\..*|auto\.include\.jmx\.reporter"
+    r"|partition\.assignment\.strategy|max\.poll\.records|default\.api\.timeout\.ms|exclude\.internal\.topics"
+    r"|ssl\.(protocol|enabled\.protocols|keymanager\.algorithm|trustmanager\.algorithm|secure\.random\.implementation)"
+    r"|ssl\.(truststore|keystore)\.type"
+)
+
+
+def read_properties(path: str | Path) -> dict[str, str]:
+    """The settings in a Kafka client's properties file, as they stand there."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidOptionError("properties", str(path), f"it cannot be read: {error.strerror}") from error
+    try:
+        return parse(data.decode())
+    except UnicodeDecodeError:
+        return parse(data.decode("latin-1"))  # which is what Java takes every such file for
+
+
+def parse(text: str) -> dict[str, str]:
+    r"""The settings in the text of a properties file.
+
+    >>> parse("# who we are\nclient.id = night\\\n    watch\nsasl.mechanism:PLAIN")
+    {'client.id': 'nightwatch', 'sasl.mechanism': 'PLAIN'}
+    """
+    found = {}
+    for line in _logical_lines(text.removeprefix("\ufeff")):
+        match = _KEY.match(line)
+        if match and match[1]:
+            found[_unescaped(match[1])] = _unescaped(match[2])
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments, each with those that continue it."""
+    begun = ""
+    for natural in re.split("\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
+        if not begun and (not line or line[0] in "#!"):
+            continue
+        if _continues(line):
+            begun += line[:-1]
+            continue
+        yield begun + line
+        begun = ""
+    if begun:
+        yield begun
+
+
+def _continues(line: str) -> bool:
+    """An even number of backslashes at the end stands for backslashes."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPES.get(found[2], found[2]), text)
+
+
+def for_librdkafka(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same settings under librdkafka's names; those that only it knows stay as they are.
+
+    >>> for_librdkafka({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""})
+    {'security.protocol': 'SSL', 'ssl.endpoint.identification.algorithm': 'none'}
+    """
+    found: dict[str, str] = {}
+    for key, value in properties.items():
+        translate = _TRANSLATIONS.get(key)
+        if translate is not None:
+            found |= translate(properties, value)
+        elif not _WITHOUT_EFFECT.fullmatch(key):
+            found[key] = value
+    return found
+
+
+def shown(key: str, value: str) -> str:
+    """The value of a setting for a message."""
+    return HIDDEN if _SECRET.search(key) else value
+
+
+def without_secrets(text: str, properties: Mapping[str, str]) -> str:
+    """A text of somebody else's, in which no secret of these settings is left."""
+    for key, value in properties.items():
+        if value and _SECRET.search(key):
+            text = text.replace(value, HIDDEN)
+    return text
+
+
+def _jaas(_: Mapping[str, str], value: str) -> dict[str, str]:
+    module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.split() else ""
+    if module not in _PASSWORD_LOGINS:
+        raise _refused("sasl.jaas.config", value, _other_login(module))
+    options = {name: _unquoted(quotes) for name, *quotes in _JAAS_OPTION.findall(value)}
+    if not {"username", "password"} <= options.keys():
+        raise _refused("sasl.jaas.config", value, f"{module} needs a username and a password there")
+    return {"sasl.username": options["username"], "sasl.password": options["password"]}
+
+
+def _other_login(module: str) -> str:
+    if module == "Krb5LoginModule":
+        return (
+            "a Kerberos login is set up here by sasl.kerberos.service.name, sasl.kerberos.principal and "
+            "sasl.kerberos.keytab, and needs a confluent-kafka that was built with it"
+        )
+    if module == "OAuthBearerLoginModule":
+        return "a login by OAuth is set up here by sasl.oauthbearer.method=oidc and what goes with it"
+    return f"only {' and '.join(_PASSWORD_LOGINS)} are known here"
+
+
+def _unquoted(quotes: list[str]) -> str:
+    double, single, bare = quotes
+    return bare or _unescaped(double or single)
+
+
+def _trust_store(properties: Mapping[str, str], value: str) -> dict[str, str]:
+    _check_pem("ssl.truststore", properties, value)
+    return {"ssl.ca.location": value}
+
+
+def _key_store(properties: Mapping[str, str], value: str) -> dict[str, str]:
+    if _kind("ssl.keystore", properties) == "PKCS12":
+        return {"ssl.keystore.location": value}
+    _check_pem("ssl.keystore", properties, value)
+    return {"ssl.certificate.location": value, "ssl.key.location": value}
+
+
+def _key_store_password(properties: Mapping[str, str], value: str) -> dict[str, str]:
+    """A PEM file has none; the key in it has, by a setting of its own."""
+    return {"ssl.keystore.password": value} if _kind("ssl.keystore", properties) == "PKCS12" else {}
+
+
+def _check_pem(store: str, properties: Mapping[str, str], value: str) -> None:
+    if (kind := _kind(store, properties)) != "PEM":
+        raise _refused(
+            f"{store}.location",
+            value,
+            f"a store of the type {kind} cannot be read here: export it as PEM "
+            f"(keytool -importkeystore -deststoretype PKCS12, then openssl pkcs12 -in), and set {store}.type=PEM",
+        )
+
+
+def _kind(store: str, properties: Mapping[str, str]) -> str:
+    return properties.get(f"{store}.type", "JKS").strip().upper()
+
+
+def _host_name_check(_: Mapping[str, str], value: str) -> dict[str, str]:
+    return {"ssl.endpoint.identification.algorithm": value.strip() or "none"}
+
+
+def _under(name: str) -> Callable[[Mapping[str, str], str], dict[str, str]]:
+    return lambda _, value: {name: value}
+
+
+def _refused(key: str, value: str, reason: str) -> InvalidOptionError:
+    return InvalidOptionError(key, shown(key, value), reason)
+
+
+_TRANSLATIONS: Final[Mapping[str, Callable[[Mapping[str, str], str], dict[str, str]]]] = {
+    "sasl.jaas.config": _jaas,
+    "ssl.truststore.location": _trust_store,
+    "ssl.truststore.password": lambda *_: {},
+    "ssl.truststore.certificates": _under("ssl.ca.pem"),
+    "ssl.keystore.location": _key_store,
+    "ssl.keystore.password": _key_store_password,
+    "ssl.keystore.certificate.chain": _under("ssl.certificate.pem"),
+    "ssl.keystore.key": _under("ssl.key.pem"),
+    "ssl.endpoint.identification.algorithm": _host_name_check,
+    "request.timeout.ms": _under("socket.timeout.ms"),
+}

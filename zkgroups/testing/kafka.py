@@ -1,0 +1,416 @@
+"""One real Kafka broker on a loopback port: of today, by itself, or of the days when Kafka lived on ZooKeeper.
+
+    with KafkaBroker() as kafka:
+        kafka.create_topic("orders", partitions=3)
+
+    with ZooKeeperServer() as zookeeper, KafkaBroker(release="1.1.1", zookeeper=f"{zookeeper.address}/kafka") as kafka:
+        ...
+
+The jars come from Maven Central when they are needed for the first time: see `maven.py`. Tried with 4.3.1 and 1.1.1.
+A broker keeps its port and its data from one start to the next; leaving the `with` ends it and removes its data.
+
+When `start` returns, groups can be read and written at once. Without care the first to ask for one makes a broker set
+up the topic that it keeps groups in, and waits for an answer that may never come.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from zkgroups.exceptions import InvalidOptionError, MissingDependencyError, ServerStartError
+
+from . import maven, ports
+from .java import find_java
+from .process import ChildProcess
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_MAIN_CLASS = "kafka.Kafka"
+_FORMAT_CLASS = "kafka.tools.StorageTool"
+_LOGGER = "org.slf4j:slf4j-simple:1.7.36"
+# Half of the usual start-up time; the heap only takes what many partitions need.
+_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
+_LOG_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
+_CLUSTER_ID = "emtncm91cHMtdGVzdGluZw"  # a UUID, as Kafka writes one
+_NODE = "1"
+_LISTENERS = ("PLAINTEXT", "CONTROLLER", "SASL")
+_PORT_TAKEN = "Address already in use"
+_PORT_ATTEMPTS = 5
+_POLL = 0.05
+# In seconds: what a broker that is about to be ready does not answer is asked again.
+_PATIENCE = 2.0
+_LONGEST = 60.0
+_READY_GROUP = "zkgroups-is-the-coordinator-ready"
+
+T = TypeVar("T")
+
+
+class KafkaBroker:
+    """
+    The only broker of its cluster; on ZooKeeper, those with another `broker.id` in their `config` may join it.
+
+    Releases before 3.3 need a ZooKeeper, `host:port/chroot`, and those since 4.0 take none. With `users`, a name and
+    a password for each, there is a second address where they log in by SASL/PLAIN. `config` adds lines to
+    server.properties and overrides ours.
+    """
+
+    def __init__(
+        self,
+        *,
+        release: str = "4.3.1",
+        zookeeper: str | None = None,
+        users: Mapping[str, str] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        _check_release(release, zookeeper)
+        self._release = release
+        self._zookeeper = zookeeper
+        self._users = dict(users or {})
+        self._config = dict(config or {})
+        self._data_dir: Path | None = None
+        self._reserved: list[ports.ReservedPort] = []
+        self._process: ChildProcess | None = None
+        self._served = False
+        self._owner = os.getpid()
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as a client takes it."""
+        return self._listeners()["PLAINTEXT"]
+
+    @property
+    def sasl_address(self) -> str:
+        """`host:port` for those who log in."""
+        return self._listeners()["SASL"]
+
+    @property
+    def zookeeper(self) -> str:
+        """The ZooKeeper it lives on."""
+        if self._zookeeper is None:
+            raise RuntimeError("this broker needs no ZooKeeper")
+        return self._zookeeper
+
+    @property
+    def release(self) -> str:
+        """The release of Kafka."""
+        return self._release
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the broker keeps its data, its configuration and its log."""
+        return _started(self._data_dir)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the broker."""
+        return _started(self._process).pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended; a suspended one runs."""
+        return self._process is not None and self._process.running
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines of the broker's log."""
+        return _started(self._process).tail(lines)
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Make a topic, and return when every one of its partitions answers."""
+        from confluent_kafka.admin import NewTopic
+
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        admin = _admin(self.address)
+        admin.create_topics([topic], request_timeout=_LONGEST)[name].result()
+        self._wait_until(lambda: _answers(admin, name, partitions), f"serve {name!r}", _LONGEST)
+
+    def start(self, *, timeout: float = 60.0) -> Self:
+        """Start it and return when it serves; a running one stays as it is."""
+        try:
+            self._start(timeout)
+        except BaseException:
+            self.kill()
+            if not self._served:
+                self.close()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        if self._process is not None:
+            self._process.stop(timeout=30.0)
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+
+    def suspend(self) -> None:
+        """Let it stand still: it keeps its connections and answers nothing."""
+        _started(self._process).suspend()
+
+    def resume(self) -> None:
+        """Let a suspended broker run on."""
+        _started(self._process).resume()
+
+    def close(self) -> None:
+        """End it for good and remove its data."""
+        # A forked child that unwinds its copy of the `with` must not take the parent's broker away.
+        if os.getpid() != self._owner:
+            return
+        self.kill()
+        if self._data_dir is not None:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
+            self._data_dir = None
+        self._release_ports()
+
+    def _start(self, timeout: float) -> None:
+        for attempt in range(_PORT_ATTEMPTS):
+            self._launch(timeout)
+            try:
+                self._wait_until_serving(timeout)
+                break
+            except ServerStartError as error:
+                # Once clients know the port, it stays.
+                if attempt + 1 == _PORT_ATTEMPTS or self._served or _PORT_TAKEN not in str(error):
+                    raise
+                self.kill()
+                self._release_ports()
+
+    def _launch(self, timeout: float) -> None:
+        if self.running:
+            return
+        _check_client()
+        jars = os.pathsep.join(map(str, _jars(self._release)))
+        java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars]
+        self._make_places()
+        properties = self._write_properties()
+        if self._zookeeper is not None:
+            _wait_until_forgotten(self._zookeeper, self._node, timeout)
+        elif not (self.data_dir / "data" / "meta.properties").exists():
+            self._format([*java, _FORMAT_CLASS, "format", "-t", _CLUSTER_ID, "-c", properties], timeout)
+        log = self.data_dir / "server.log"
+        self._process = ChildProcess([*java, _MAIN_CLASS, properties], log=log, scratch=self.data_dir)
+
+    @property
+    def _node(self) -> str:
+        return self._config.get("broker.id", _NODE)
+
+    def _make_places(self) -> None:
+        if self._data_dir is None:
+            self._data_dir = Path(tempfile.mkdtemp(prefix="zkgroups-kafka-"))
+        if not self._reserved:
+            self._reserved = [ports.reserve() for _ in _LISTENERS]
+
+    def _write_properties(self) -> str:
+        path = self.data_dir / "server.properties"
+        path.touch(mode=0o600)
+        path.write_text(self._properties())
+        return str(path)
+
+    def _format(self, command: list[str], timeout: float) -> None:
+        """Lay out the folder of a broker that has no ZooKeeper."""
+        with ChildProcess(command, log=self.data_dir / "format.log", scratch=self.data_dir) as process:
+            if process.wait(timeout) != 0:
+                raise ServerStartError(f"{self} could not lay out its folder; the log:\n{process.tail()}")
+
+    def _wait_until_serving(self, timeout: float) -> None:
+        admin = _admin(self.address)
+        self._wait_until(lambda: _serves(admin), "serve", timeout)
+        self._served = True
+
+    def _wait_until(self, done: Callable[[], bool], what: str, timeout: float) -> None:
+        process = _started(self._process)
+        deadline = time.monotonic() + timeout
+        while not done():
+            status = process.wait(_POLL)
+            if status is not None:
+                raise ServerStartError(f"{self} ended with status {status}; the end of its log:\n{process.tail()}")
+            if time.monotonic() > deadline:
+                raise ServerStartError(f"{self} did not {what} within {timeout:g} s; its log:\n{process.tail()}")
+
+    def _listeners(self) -> dict[str, str]:
+        if not self._reserved:
+            raise RuntimeError("start the broker first")
+        return {name: f"{ports.HOST}:{port.number}" for name, port in zip(_LISTENERS, self._reserved, strict=True)}
+
+    def _properties(self) -> str:
+        """The text of server.properties."""
+        lines = _SMALL | {"log.dirs": str(self.data_dir / "data")}
+        lines |= self._at_zookeeper() if self._zookeeper else self._by_itself()
+        return "".join(f"{key}={_escape(value)}\n" for key, value in (lines | self._sasl() | self._config).items())
+
+    def _at_zookeeper(self) -> dict[str, str]:
+        return {
+            "zookeeper.connect": self.zookeeper,
+            "zookeeper.session.timeout.ms": "4000",
+            "broker.id": _NODE,
+        } | self._listening("PLAINTEXT")
+
+    def _by_itself(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": _NODE,
+            # A killed broker is waited for that long before it may come back.
+            "broker.session.timeout.ms": "4000",
+            "broker.heartbeat.interval.ms": "1000",
+            "controller.quorum.voters": f"{_NODE}@{self._listeners()['CONTROLLER']}",
+            "controller.listener.names": "CONTROLLER",
+        } | self._listening("PLAINTEXT", "CONTROLLER")
+
+    def _listening(self, *names: str) -> dict[str, str]:
+        names = (*names, "SASL") if self._users else names
+        protocols = {name: "SASL_PLAINTEXT" if name == "SASL" else "PLAINTEXT" for name in names}
+        where = {name: f"{name}://{self._listeners()[name]}" for name in names}
+        return {
+            "listeners": ",".join(where.values()),
+            "advertised.listeners": ",".join(at for name, at in where.items() if name != "CONTROLLER"),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+
+    def _sasl(self) -> dict[str, str]:
+        if not self._users:
+            return {}
+        users = "".join(f" user_{name}={_quote(password)}" for name, password in self._users.items())
+        login = f"org.apache.kafka.common.security.plain.PlainLoginModule required{users};"
+        return {"sasl.enabled.mechanisms": "PLAIN", "listener.name.sasl.plain.sasl.jaas.config": login}
+
+    def _release_ports(self) -> None:
+        for port in self._reserved:
+            port.release()
+        self._reserved.clear()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = f"{ports.HOST}:{self._reserved[0].number}" if self._reserved else "(no port yet)"
+        return f"<KafkaBroker {self._release} {where}>"
+
+
+# One replica of everything, few partitions of what clients do not see, no waiting, little memory.
+_SMALL = {
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.index.size.max.bytes": "65536",
+}
+
+
+def _check_release(release: str, zookeeper: str | None) -> None:
+    if not re.fullmatch(r"\d+\.\d+\.\d+", release):
+        raise InvalidOptionError("release", release, "it must be a release of Kafka, as 4.3.1")
+    if zookeeper is None and _numbers(release) < (3, 3):
+        raise InvalidOptionError("release", release, "before 3.3 Kafka needs a ZooKeeper")
+    if zookeeper is not None and _numbers(release) >= (4,):
+        raise InvalidOptionError("release", release, "since 4.0 Kafka takes no ZooKeeper")
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+def _jars(release: str) -> tuple[Path, ...]:
+    scala = "2.11" if _numbers(release) < (2,) else "2.13"
+    return maven.fetch(f"org.apache.kafka:kafka_{scala}:{release}", _LOGGER)
+
+
+def _check_client() -> None:
+    try:
+        import confluent_kafka.admin  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("a broker needs a Kafka client: pip install 'zkgroups[kafka]'") from error
+
+
+def _admin(address: str) -> AdminClient:
+    """A client that says nothing about a broker that is not there yet."""
+    from confluent_kafka.admin import AdminClient
+
+    logger = logging.Logger(__name__)
+    logger.addHandler(logging.NullHandler())
+    return AdminClient({"bootstrap.servers": address, "reconnect.backoff.max.ms": 200}, logger=logger)
+
+
+def _serves(admin: AdminClient) -> bool:
+    """Whether it knows its topics, and can be asked about a group.
+
+    Not about a group's offsets: while a broker is no coordinator yet, librdkafka would end this process over it.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        admin.list_topics(timeout=_PATIENCE)
+        admin.describe_consumer_groups([_READY_GROUP], request_timeout=_PATIENCE)[_READY_GROUP].result()
+    except KafkaException:
+        return False
+    return True
+
+
+def _answers(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Whether each of them answers: that one is known says nothing about its leader, who may not know it yet."""
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+    try:
+        for answer in admin.list_offsets(asked, request_timeout=_PATIENCE).values():
+            answer.result()
+    except KafkaException:
+        return False
+    return True
+
+
+def _wait_until_forgotten(zookeeper: str, node: str, timeout: float) -> None:
+    """A killed broker stays registered until its session ends, and its successor would not start before that."""
+    from kazoo.client import KazooClient
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    hosts, slash, chroot = zookeeper.partition("/")
+    registered = f"{slash}{chroot.rstrip('/')}/brokers/ids/{node}"  # a chroot that is not there would be warned of
+    client = KazooClient(hosts)
+    deadline = time.monotonic() + timeout
+    try:
+        client.start(timeout=timeout)
+        while client.exists(registered) and time.monotonic() < deadline:
+            time.sleep(_POLL)
+    except KazooTimeoutError as error:
+        raise ServerStartError(f"no ZooKeeper answers at {zookeeper}") from error
+    finally:
+        client.stop()
+        client.close()
+
+
+def _escape(value: str) -> str:
+    """For a Java properties file: a backslash starts an escape there, and what is not ASCII needs one."""
+    letters = (rf"\u{ord(letter):04x}" if ord(letter) > 126 else letter for letter in value.replace("\\", "\\\\"))
+    return "".join(letters)
+
+
+def _quote(password: str) -> str:
+    return '"' + password.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _started(value: T | None) -> T:
+    """What exists only once the broker was started."""
+    if value is None:
+        raise RuntimeError("start the broker first")
+    return value
