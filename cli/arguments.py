@@ -120,9 +120,16 @@ execute_option = click.option("--execute", is_flag=True, help="Do it; without th
 """For what rewrites many things, as `execute`."""
 
 
-def instance_option(*names: str, help: str) -> Callable[[Decorated], Decorated]:
+def instance_option(*names: str, help: str, required: bool = False) -> Callable[[Decorated], Decorated]:
     """An option that names an instance."""
-    return click.option(*names, metavar="ID", callback=_checked_instance, shell_complete=complete_instances, help=help)
+    return click.option(
+        *names,
+        metavar="ID",
+        required=required,
+        callback=_checked_instance,
+        shell_complete=complete_instances,
+        help=help,
+    )
 
 
 def chosen_groups(registry: Registry, names: Collection[str], matching: re.Pattern[str] | None) -> list[str]:

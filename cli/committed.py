@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from zkgroups import CommittedOffset, DeniedNode, MalformedNode, Registry, TopicPartition
 from zkgroups.core.codec import decode_offset_path
 from zkgroups.core.reset import Found
-from zkgroups.exceptions import GroupNotFoundError, ZkgroupsException
-from zkgroups.zookeeper.offsets import fetch_groups
+from zkgroups.exceptions import GroupNotFoundError
 
 from .arguments import Partitions, is_chosen
 from .errors import Tally
@@ -50,7 +49,7 @@ def read_chosen(
     options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None = None
 ) -> Iterator[CommittedOffset | MalformedNode]:
     """Every offset of these groups that is chosen, as it comes, with what is none in its place."""
-    found = fetch_groups(registry.group(name).offsets for name in groups)
+    found = registry.offsets(groups)
     return (each for each in counted(options, found, "offsets") if _is_chosen(each, topics))
 
 
@@ -90,11 +89,5 @@ def leave_out_missing(registry: Registry, committed: Iterable[Committed], tally:
         if each.offsets or each.others or registry.group(each.group).exists():
             there.append(each)
         else:
-            failed(tally, GroupNotFoundError(each.group))
+            tally.failed(GroupNotFoundError(each.group))
     return there
-
-
-def failed(tally: Tally, error: ZkgroupsException) -> None:
-    """Say and count what went wrong with one of several things."""
-    with tally.attempt():
-        raise error

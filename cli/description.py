@@ -181,7 +181,7 @@ def description_row(group: GroupDescription, logs: Logs | None = None) -> Row:
     measured = group_lag(group, group.partitions, logs or {}).partitions
     return summary_row(group) | {
         "topics": list(group.topics),
-        "instances": [_instance_row(instance) for instance in group.instances],
+        "instances": [instance_row(instance) for instance in group.instances],
         "partitions": [
             _at(each.partition.at)
             | _lag_row(each)
@@ -210,7 +210,7 @@ def total_lag_row(group: GroupLag) -> Row:
     }
 
 
-def _instance_row(instance: InstanceDescription) -> Row:
+def instance_row(instance: InstanceDescription) -> Row:
     found = instance.registration
     registration = found if isinstance(found, Registration) else None
     return {

@@ -11,7 +11,6 @@ import click
 
 from zkgroups import Checkup, Finding, Registry, Severity
 from zkgroups.core.health import HIDDEN
-from zkgroups.core.pruning import duration_seconds
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsException
 
 from .arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
@@ -21,6 +20,7 @@ from .errors import Tally, sentence
 from .options import Command, Options
 from .output import Column, Output, Row, Table
 from .progress import counted
+from .seconds import duration_option
 from .talk import say
 
 _COLUMNS: Final = (
@@ -39,24 +39,12 @@ REPAIRS: Final = Table("findings", key="path", columns=(*_COLUMNS, _REPAIR))
 """The same findings, with what becomes of each."""
 
 
-def _seconds(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
-    return duration_seconds(text)
-
-
 @click.command(cls=Command)
 @maybe_groups_argument
 @matching_option
 @click.option("--repair", is_flag=True, help="Show what would be repaired, and why the rest would not.")
 @execute_option
-@click.option(
-    "--stale-after",
-    "stale_after",
-    metavar="DURATION",
-    default="90d",
-    show_default=True,
-    callback=_seconds,
-    help="An offset without a commit for so long is stale: 90d, 12h, 30m, 3600s.",
-)
+@duration_option("--stale-after", default="90d", show_default=True, help="An offset is stale without a commit for")
 @click.pass_obj
 def doctor(
     options: Options,

@@ -102,6 +102,11 @@ class Tally:
         else:
             self._done += 1
 
+    def failed(self, error: ZkgroupsException) -> None:
+        """Say and count what went wrong with one of them."""
+        with self.attempt():
+            raise error
+
     def finish(self) -> None:
         """End the command: with the code of the first error where nothing was done, as partly done where some was."""
         if self._first_error is not None:

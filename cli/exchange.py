@@ -16,7 +16,7 @@ from zkgroups.core.reset import Found, ToEach, only_forward, plan
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
 
 from .arguments import Partitions, chosen_groups, matching_option, maybe_groups_argument, topics_option
-from .committed import failed, place, read_chosen, read_committed
+from .committed import place, read_chosen, read_committed
 from .completion import complete_groups
 from .connect import connected
 from .errors import Tally
@@ -100,7 +100,7 @@ def _records(
         else:
             empty.pop(place(found).group, None)
             hidden = isinstance(found, DeniedNode)
-            failed(tally, NoPermissionError(found.path) if hidden else MalformedNodeError(found))
+            tally.failed(NoPermissionError(found.path) if hidden else MalformedNodeError(found))
     for name in empty:
         with tally.attempt():
             if not registry.group(name).exists():
@@ -150,7 +150,7 @@ def import_offsets(
         for each in committed.values():
             for node in each.others:
                 if isinstance(node, DeniedNode):
-                    failed(tally, NoPermissionError(node.path))
+                    tally.failed(NoPermissionError(node.path))
         plans = [_plan(name, committed[name].offsets, offsets, backward=backward) for name, offsets in wanted.items()]
         if not wanted:
             say(options, f"{source} has no offsets.")

@@ -48,7 +48,7 @@ COMMANDS: Final = {
     "claim": Lazy(".claim", "claim", "Hold partitions, in the foreground or while a command runs."),
     "release": Lazy(".release", "release", "Take a partition from whoever holds it."),
     "owners": Lazy(".owners", "owners", "Show who holds which partition."),
-    "offsets": Lazy(".offsets", "offsets", "Read, set, reset, delete, export and import offsets."),
+    "offsets": Lazy(".offsets", "offsets", "Read, set, reset, delete, compare, export and import offsets."),
     "lag": Lazy(".lag", "lag", "Show how far groups are behind the ends of the logs."),
     "watch": Lazy(".watch", "watch", "Follow what happens in a group, as it happens."),
     "doctor": Lazy(".doctor", "doctor", "Look for what is wrong, and repair what can safely be repaired."),

@@ -33,7 +33,7 @@ from zkgroups.exceptions import (
 from .arguments import chosen_groups, group_argument, matching_option, maybe_groups_argument
 from .completion import complete_instances
 from .connect import connected
-from .description import INSTANCES, denied, described, description_row
+from .description import INSTANCES, denied, described, instance_row
 from .errors import Tally
 from .options import Group, Options
 from .output import Column, Output, Row, Table
@@ -115,7 +115,7 @@ def list_members(options: Options, names: tuple[str, ...], matching: re.Pattern[
 
 def _rows(groups: Iterable[GroupDescription]) -> Iterator[Row]:
     for group in groups:
-        yield from ({"group": group.group} | dict(row) for row in description_row(group)["instances"])
+        yield from ({"group": group.group} | dict(row) for row in map(instance_row, group.instances))
 
 
 def _or_a_word(options: Options, rows: Iterable[Row]) -> Iterator[Row]:
@@ -179,7 +179,7 @@ def _data(group: Consumergroup, found: InstanceDescription) -> bytes:
 def _row(group: Consumergroup, description: GroupDescription, found: InstanceDescription, data: bytes) -> Row:
     registration = found.registration
     row: dict[str, Any] = {"group": group.name}
-    row |= description_row(description)["instances"][description.instances.index(found)]
+    row |= instance_row(found)
     row["timestamp_ms"] = registration.timestamp_ms if isinstance(registration, Registration) else None
     row["partitions"] = list(_owned(description, found))
     row["nodes"] = [_node_row(group.paths.instance(found.id), data, registration)]

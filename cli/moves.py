@@ -17,7 +17,6 @@ from zkgroups.core.reset import Move
 from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedError, UnavailableError, ZkgroupsException
 
 from .arguments import execute_option
-from .committed import failed
 from .errors import Tally
 from .options import Options
 from .output import Column, Output, Row, Table
@@ -108,7 +107,7 @@ def _nobody_in_the_way(options: Options, registry: Registry, plan: Plan, leave: 
     except UnavailableError:
         raise
     except ZkgroupsException as error:
-        failed(tally, error)
+        tally.failed(error)
         return False
     if present and any(move.changes for move in plan.moves):
         say(
@@ -141,7 +140,7 @@ def _written(
             broken.append(error)
             return
         except ZkgroupsException as error:
-            failed(tally, error)
+            tally.failed(error)
             continue
         for move in plan.moves:
             yield _row(plan.group, move, conflicts.get(move.at))
@@ -181,7 +180,7 @@ def _count_held(plan: Plan, tally: Tally) -> None:
         reasons = sorted({str(move.note) for move in held})
         why = reasons[0] if len(reasons) == 1 else f"see {len(reasons)} kinds of NOTE"
         number = "1 offset stays" if len(held) == 1 else f"{len(held)} offsets stay"
-        failed(tally, RefusedError(f"group {plan.group!r}: {number} as before: {why}"))
+        tally.failed(RefusedError(f"group {plan.group!r}: {number} as before: {why}"))
 
 
 # For an undo

@@ -31,7 +31,7 @@ from .arguments import (
     topics_option,
 )
 from .codes import ExitCode
-from .committed import failed, place, read_chosen
+from .committed import place, read_chosen
 from .completion import complete_partitions
 from .connect import connected
 from .differences import diff
@@ -144,7 +144,7 @@ def _rows(
         counts.groups.add(place(found).group)
         yield _malformed_row(found)
         if isinstance(found, DeniedNode):
-            failed(tally, NoPermissionError(found.path))
+            tally.failed(NoPermissionError(found.path))
         else:
             counts.malformed += 1
 

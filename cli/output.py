@@ -119,6 +119,8 @@ class Output:
 
     def _raw(self, value: Any) -> str:
         """A value as it is, for a program to read; a terminal is protected all the same."""
+        if isinstance(value, Mapping):
+            value = json.dumps(value)
         text = "" if value is None else ",".join(map(self._raw, value)) if isinstance(value, list) else str(value)
         return printable(text) if self._is_terminal else text
 

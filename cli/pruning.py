@@ -15,7 +15,7 @@ import click
 from zkgroups import GroupDescription, Registry
 from zkgroups.core import exchange
 from zkgroups.core.model import utc
-from zkgroups.core.pruning import duration_seconds, in_use, unreadable
+from zkgroups.core.pruning import in_use, unreadable
 from zkgroups.exceptions import RefusedError
 
 from .arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
@@ -26,6 +26,7 @@ from .errors import Tally
 from .options import Command, Options
 from .output import Column, Output, Row, Table
 from .progress import counted
+from .seconds import duration_option
 from .talk import complain, say
 
 _DAY: Final = 86_400
@@ -59,20 +60,14 @@ class _Idle:
     seconds: int
 
 
-def _seconds(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
-    return duration_seconds(text)
-
-
 @click.command(cls=Command)
 @maybe_groups_argument
 @matching_option
-@click.option(
+@duration_option(
     "--older-than",
     "age",
-    metavar="DURATION",
     required=True,
-    callback=_seconds,
-    help="No commit for so long: 90d, 12h, 30m, 3600s.",
+    help="No commit for",
 )
 @click.option(
     "--export",

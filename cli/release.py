@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zkgroups.core.paths import check_instance
-
-from .arguments import group_argument, partitions_argument, partitions_of, topic_argument
-from .completion import complete_instances
+from .arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
 from .connect import connected
 from .errors import Tally
 from .options import Command, Options
@@ -34,15 +31,7 @@ def _session(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 @group_argument
 @topic_argument
 @partitions_argument
-@click.option(
-    "--expect-owner",
-    "owner",
-    metavar="ID",
-    required=True,
-    callback=lambda _ctx, _param, id: check_instance(id),
-    shell_complete=complete_instances,
-    help="Who must hold them, or nothing is done.",
-)
+@instance_option("--expect-owner", "owner", required=True, help="Who must hold them, or nothing is done.")
 @click.option(
     "--expect-session", "session", metavar="HEX", callback=_session, help="In which session, or nothing is done."
 )

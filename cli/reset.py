@@ -40,7 +40,7 @@ from .arguments import (
     topics_option,
 )
 from .brokers import brokers
-from .committed import Committed, failed, leave_out_missing, read_committed
+from .committed import Committed, leave_out_missing, read_committed
 from .connect import connected
 from .errors import Tally
 from .exchange import Offsets, by_group
@@ -274,7 +274,7 @@ def tell_others(options: Options, committed: Committed, tally: Tally) -> None:
     """Say what is there beside the offsets: it is left alone, and what is hidden is an error."""
     for node in committed.others:
         if isinstance(node, DeniedNode):
-            failed(tally, NoPermissionError(node.path))
+            tally.failed(NoPermissionError(node.path))
         else:
             say(options, f"{node.path} is left alone: {node.reason}")
 

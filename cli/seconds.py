@@ -1,4 +1,4 @@
-"""Options that are a time in seconds."""
+"""Options that are a stretch of time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+
+from zkgroups.core.pruning import duration_seconds
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -22,6 +24,16 @@ def seconds_option(*names: str, help: str, default: float | None = None) -> Call
         callback=_checked,
         help=help,
     )
+
+
+def duration_option(*names: str, help: str, **more: Any) -> Callable[[Decorated], Decorated]:
+    """An option that is a long time, such as 90d; the command gets seconds."""
+    examples = f"{help}: 90d, 12h, 30m, 3600s."
+    return click.option(*names, metavar="DURATION", callback=_parsed, help=examples, **more)
+
+
+def _parsed(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
+    return duration_seconds(text)
 
 
 def _checked(_ctx: click.Context, _param: click.Parameter, seconds: float | None) -> float | None:

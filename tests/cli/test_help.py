@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from zkgroups_cli.main import root
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.testing import KafkaBroker
 
 from .running import environment
 
@@ -81,6 +82,8 @@ class Shell:
             {"PATH": path, "ZKGROUPS_ZOOKEEPER": hosts, "ZKGROUPS_CONFIG": str(folder / "contexts.ini")}
         )
 
+        subprocess.run(["zkgroups", "context", "add", "prod", "-z", hosts], env=self._environment, check=True)
+
     def run(self, line: str) -> None:
         """Fails where the line does."""
         line = ADDRESS.sub(self._hosts, line).replace(BROKERS, self._brokers)
@@ -120,14 +123,20 @@ def test_the_examples_of_a_command_work(
         shell.run(line)
 
 
+@pytest.fixture(scope="session")
+def orders(kafka_broker: KafkaBroker) -> str:
+    """Brokers that have the topic, which other tests may have made before."""
+    with suppress(Exception):
+        kafka_broker.create_topic("orders", 3)
+    return kafka_broker.address
+
+
 @pytest.mark.zookeeper
-@pytest.mark.kafka
-@pytest.mark.xdist_group("kafka")
 @pytest.mark.parametrize(("path", "lines"), WITH_BROKERS, ids=[" ".join(path) for path, _ in WITH_BROKERS])
 def test_the_examples_of_a_command_that_asks_brokers_work(
-    tree: None, kafka: Any, zookeeper_hosts: str, tmp_path: Path, path: tuple[str, ...], lines: list[str]
+    tree: None, orders: str, zookeeper_hosts: str, tmp_path: Path, path: tuple[str, ...], lines: list[str]
 ) -> None:
-    shell = Shell(zookeeper_hosts, kafka.address, tmp_path)
+    shell = Shell(zookeeper_hosts, orders, tmp_path)
     for line in lines:
         shell.run(line)
 

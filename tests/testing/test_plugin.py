@@ -85,7 +85,8 @@ def test_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester) -> None:
         import sys
 
         def test_it():
-            assert not {"docker", "pyspark", "asyncio", "zkgroups.testing.server"} & set(sys.modules)
+            heavy = {"docker", "pyspark", "asyncio", "confluent_kafka"}
+            assert not (heavy | {"zkgroups.testing.kafka", "zkgroups.testing.server"}) & set(sys.modules)
     """)
 
     pytester.runpytest_subprocess(*PLUGIN, "-p", "no:xdist").assert_outcomes(passed=1)

@@ -11,7 +11,6 @@ from kazoo.security import make_digest_acl
 from zkgroups import CommittedOffset, Consumergroup, DeniedNode, MalformedNode, Registry, TopicPartition
 from zkgroups.core.reset import Found
 from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
-from zkgroups.zookeeper.offsets import fetch_groups
 
 from .test_offsets import Interrupted
 from .tree import dump, offsets
@@ -132,11 +131,11 @@ def test_thousands_are_written_in_batches(group: Consumergroup) -> None:
 def test_the_offsets_of_several_groups_come_group_by_group_in_the_order_asked_for(registry: Registry) -> None:
     for name in ("a", "b", "c"):
         registry.group(name).offsets.commit_many({P1: 1, P0: 0})
-    found = list(fetch_groups(registry.group(name).offsets for name in ("c", "none", "a")))
+    found = list(registry.offsets(["c", "none", "a"]))
     assert [(each.group, each.at) for each in found if isinstance(each, CommittedOffset)] == [
         ("c", P0),
         ("c", P1),
         ("a", P0),
         ("a", P1),
     ]
-    assert list(fetch_groups([])) == []
+    assert list(registry.offsets([])) == []

@@ -272,12 +272,6 @@ class Offsets:
         return OffsetConflictError(at, self.fetch_many([at])[at])
 
 
-def fetch_groups(groups: Iterable[Offsets]) -> Iterator[CommittedOffset | MalformedNode]:
-    """Every offset of several groups of one registry, in their order: much quicker than group by group."""
-    chosen = list(groups)
-    return view.every_offset(chosen[0]._handle, [each._paths.group for each in chosen]) if chosen else iter(())
-
-
 def _at(path: str) -> TopicPartition:
     """The partition of an offset node that we have named ourselves."""
     topic, name = path.split("/")[-2:]

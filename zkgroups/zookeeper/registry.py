@@ -105,12 +105,14 @@ class Registry:
         """The names of all groups, sorted: a group is whatever has registrations, owners or offsets."""
         return sorted(self._handle.session.children(CONSUMERS, deadline=self._handle.deadline()) or [])
 
-    def offsets(self) -> Iterator[CommittedOffset | MalformedNode]:
-        """Every committed offset of every group, as an iterator whose memory does not grow with their number.
+    def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | MalformedNode]:
+        """Every committed offset of these groups, or of all, as an iterator whose memory does not grow with their
+        number.
 
         What is no offset, or may not be read, is told as such and stops nothing.
         """
-        return view.every_offset(self._handle, self.groups())
+        names = self.groups() if groups is None else [check_group(name) for name in groups]
+        return view.every_offset(self._handle, names)
 
     def describe(self, groups: Iterable[str] | None = None) -> Iterator[GroupDescription]:
         """Describe these groups, or all, in their order: much quicker than one by one.
