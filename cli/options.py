@@ -172,6 +172,12 @@ class _WithGlobalOptions(click.Command):
         super().__init__(*args, **kwargs)
         self.params += _later_parameters()
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; where a shell asks for the value of an option, all that stands before it counts."""
+        if ctx.resilient_parsing and args and args[-1].startswith("-"):
+            args = args[:-1]
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """What is special to the command, and a reminder of the global options."""
         super().format_options(ctx, formatter)

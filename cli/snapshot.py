@@ -74,7 +74,7 @@ def _settings(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ..
 def snapshot(
     options: Options, /, destination: str, master: str | None, settings: dict[str, str], dry_run: bool, **chosen: Any
 ) -> None:
-    """Write down every offset, owner and member of this moment, as Parquet.
+    """Write down every offset, owner and member as Parquet, as they are read, within seconds of each other.
 
     DEST is a folder, or whatever else Spark can write to. Each run adds one snapshot, in
     DEST/table=offsets/snapshot=TIME beside table=owners and table=members. It is seen whole or not at all: it is there

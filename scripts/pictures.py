@@ -28,7 +28,7 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.testing import ZooKeeperServer
 
 FOLDER: Final = Path(__file__).parent.parent / "docs" / "pictures"
-COLUMNS: Final = 112
+COLUMNS: Final = 132
 
 PICTURES: Final = {
     "describe": "zkgroups groups describe billing",

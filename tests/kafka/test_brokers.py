@@ -88,27 +88,14 @@ def test_names_that_no_broker_accepts_are_unknown(brokers: Brokers) -> None:
         assert brokers.ranges([TopicPartition(name, 0)]) == {TopicPartition(name, 0): None}
 
 
-@pytest.mark.parametrize(
-    ("ms", "offset"),
-    [
-        (-5, 1),
-        (0, 1),
-        (NOON, 1),
-        (NOON + 1000, 1),
-        (NOON + 1001, 2),
-        (NOON + 2000, 2),
-        (NOON + 2001, 3),
-        (2**62, 3),
-    ],
-)
 def test_the_offset_at_a_time_is_the_first_not_before_it_or_the_end(
-    brokers: Brokers, writer: Writer, make_topic: MakeTopic, ms: int, offset: int
+    brokers: Brokers, writer: Writer, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
     writer.produce(at.topic, 0, [NOON, NOON + 1000, NOON + 2000])
     writer.delete_before(at.topic, 0, 1)
-
-    assert brokers.offsets_at({at: ms}) == {at: offset}
+    wanted = {-5: 1, 0: 1, NOON: 1, NOON + 1000: 1, NOON + 1001: 2, NOON + 2000: 2, NOON + 2001: 3, 2**62: 3}
+    assert {ms: brokers.offsets_at({at: ms})[at] for ms in wanted} == wanted
 
 
 def _between_questions(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
