@@ -52,7 +52,8 @@ def _command(command: click.Command, ctx: click.Context, level: int) -> Iterator
     if not isinstance(command, click.Group):
         yield f"```\n{_usage(command, ctx)}\n```\n"
     yield from _text(command)
-    rows = [_row(parameter, ctx) for parameter in command.params if parameter.get_help_record(ctx)]
+    options = [each for each in command.params if isinstance(each, click.Option) and each.get_help_record(ctx)]
+    rows = [_row(option, ctx) for option in options]
     if rows:
         yield _table(("option", "meaning"), rows)
     if isinstance(command, click.Group):
