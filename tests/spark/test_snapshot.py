@@ -28,7 +28,7 @@ from zkgroups.exceptions import (
     UnavailableError,
 )
 from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot, snapshots, survey
-from zkgroups.spark.layout import ABANDONED_AFTER, IN_ORDER, Layout, snapshot_name, snapshot_time
+from zkgroups.spark.layout import ABANDONED_AFTER, IN_ORDER, Layout, Unfinished, snapshot_name, snapshot_time
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .model import Model, appeared, assert_complete, assert_is, files, parquet, plant, spoil
@@ -341,10 +341,15 @@ def layout(spark: SparkSession, tmp_path: Path) -> Layout:
     return Layout(spark, str(tmp_path))
 
 
-def written(layout: Layout, destination: Path, name: str) -> Any:
+def written(layout: Layout, destination: Path, name: str) -> Unfinished:
     """A snapshot that has been written, and not yet moved."""
     unfinished = layout.begin(snapshot_time(name))
     assert unfinished.name == name
+    return filled(unfinished, name)
+
+
+def filled(unfinished: Unfinished, name: str) -> Unfinished:
+    """One with a file in each of its tables."""
     for table in IN_ORDER:
         folder = Path(unfinished.table(table).removeprefix("file:"))
         folder.mkdir()
@@ -451,10 +456,12 @@ def test_what_is_finished_or_not_ours_is_never_thrown_away(layout: Layout, tmp_p
     assert all((tmp_path / f"table={table}/snapshot={LONG_AGO}/part-0.parquet").exists() for table in Table)
 
 
-def test_who_has_the_same_name_in_the_same_millisecond_comes_second_and_harms_nobody(
+def test_who_has_the_same_name_for_whatever_reason_comes_second_and_harms_nobody(
     layout: Layout, tmp_path: Path
 ) -> None:
-    first, second = (written(layout, tmp_path, NOT_SO_LONG_AGO) for _ in range(2))
+    first = written(layout, tmp_path, NOT_SO_LONG_AGO)
+    (tmp_path / "_unfinished" / f"{NOT_SO_LONG_AGO}-01234567").mkdir()
+    second = filled(Unfinished(layout, NOT_SO_LONG_AGO, f"{NOT_SO_LONG_AGO}-01234567"), NOT_SO_LONG_AGO)
     first.finish()
     with pytest.raises(SparkJobError, match="is there already"):
         second.finish()

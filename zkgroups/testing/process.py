@@ -14,8 +14,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self, cast
 
@@ -37,6 +39,10 @@ status=$?
 kill "$watcher"
 exit "$status"
 """
+
+# In seconds.
+_STANDSTILL = 5.0
+_POLL = 0.002
 
 _alive: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
@@ -94,8 +100,19 @@ class ChildProcess:
         self._let_go()
 
     def suspend(self) -> None:
-        """Stop it from running at all, as a very long garbage collection would."""
+        """Stop it from running at all, as a very long garbage collection would; it stands still when this returns."""
         self._send(signal.SIGSTOP)
+        deadline = time.monotonic() + _STANDSTILL
+        while self.running and not self._stands_still() and time.monotonic() < deadline:
+            time.sleep(_POLL)
+
+    def _stands_still(self) -> bool:
+        """Whether none of its threads runs, as far as the system tells; they are stopped one after the other."""
+        states = []
+        for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with suppress(OSError):  # a thread that has ended
+                states.append(stat.read_text().rpartition(")")[2].split()[0])
+        return all(state in "TtZX" for state in states)
 
     def resume(self) -> None:
         """Let a suspended process run on."""
