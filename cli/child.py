@@ -23,7 +23,7 @@ import click
 
 from zkgroups.exceptions import ZkgroupsException
 
-from .supervisor import processes
+from .supervisor import adopt_orphans, descendants, processes
 
 _SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
 _PACE: Final = 0.2
@@ -55,6 +55,7 @@ class Child:
     def __enter__(self) -> Self:
         orders, self._orders = os.pipe()
         self._told, told = os.pipe()
+        adopt_orphans()  # should the supervisor be killed, whom it has started comes to us
         os.set_blocking(self._orders, False)  # a supervisor that is suspended reads nothing
         try:
             self._supervisor = subprocess.Popen(
@@ -115,6 +116,15 @@ class Child:
             with contextlib.suppress(ChildProcessError):  # in a container they may be ours now
                 os.waitpid(-self._group, os.WNOHANG)
             time.sleep(_PACE / 10)
+        self._supervisor.wait()
+        while left := descendants():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            time.sleep(_PACE / 10)
         self._ended = Ended(128 + signal.SIGKILL, by_itself=False)
         raise ZkgroupsException("the process that supervised the command was killed, and the command with it")
 
@@ -145,7 +155,7 @@ def _kill_group(group: int) -> bool:
 def noted_signals() -> Iterator[list[int]]:
     """Ctrl-C and SIGTERM are put into a list, instead of being raised; after the first one they count no more."""
     noted: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, lambda number, _frame: noted.append(number))

@@ -23,7 +23,9 @@ def completion(options: Options, shell: str | None) -> None:
     """Print what makes a shell complete commands, options, and the real names of groups, topics and partitions.
 
     The shell is that of $SHELL, unless one is named. Names come from the ZooKeeper of the context in use, of the
-    environment, or of the line that is being typed; where it does not answer in a second, there are none.
+    environment, or of the line that is being typed; where it does not answer in a second, there are none. For good,
+    put the line into ~/.bashrc: source <(zkgroups completion bash). zsh takes the same in ~/.zshrc, and fish
+    `zkgroups completion fish | source`.
 
     \b
     Example:

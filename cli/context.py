@@ -7,6 +7,7 @@ terminal.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +47,8 @@ class Contexts:
         self._file = file()
         self._parser: ConfigParser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
         try:
-            self._parser.read(self._file, encoding="utf-8")
+            with contextlib.suppress(FileNotFoundError), self._file.open(encoding="utf-8") as saved:
+                self._parser.read_file(saved)  # `read` takes a file that may not be read for none
         except (Error, OSError, UnicodeDecodeError) as error:
             raise click.UsageError(f"{self._file} cannot be read: {str(error).splitlines()[0]}") from error
 
@@ -96,15 +98,22 @@ class Contexts:
 
 
 def fill_in(options: Options) -> None:
-    """Take from the context what was given neither on the command line nor by environment."""
+    """Take from the context what was given neither on the command line nor by environment.
+
+    A context that is itself named on the command line counts more than the environment: who types its name means it.
+    """
     if options.context is None and not file().exists():
         return
     contexts = Contexts()
     name = options.context or contexts.current
     if name is None:
         return
+    from click.core import ParameterSource
+
+    typed = {key for key, source in options.given.items() if source is ParameterSource.COMMANDLINE}
+    counts_more = typed if "context" in typed else options.given.keys()
     for key, text in contexts.get(name).items():
-        if key not in options.given:
+        if key not in counts_more:
             setattr(options, key, _value(name, key, text))
 
 

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from .context import NOT_SAVED, Contexts, file
-from .options import Command, Group, Options
+from .options import PREFIX, Command, Group, Options
 from .output import Column, Output, Row, Table
 from .talk import say
 
@@ -59,7 +59,8 @@ def context() -> None:
     """Save options under a name, and choose among them.
 
     A context is what would otherwise be typed each time: addresses, users, files with passwords and certificates. What
-    is on the command line or in the environment counts more. No password is saved.
+    is on the command line or in the environment counts more; a context named by -c on the command line counts more than
+    the environment. No password is saved.
 
     \b
     Example:
@@ -101,8 +102,15 @@ def use(options: Options, name: str) -> None:
     Example:
       zkgroups context use prod
     """
-    Contexts().use(name)
+    contexts = Contexts()
+    contexts.use(name)
     say(options, f"using context {name}")
+    for key in contexts.get(name):
+        if options.given.get(key) is ParameterSource.ENVIRONMENT:
+            say(
+                options,
+                f"but {PREFIX}{key.upper()} is set in the environment, and counts more: unset it, or use -c {name}",
+            )
 
 
 @context.command("list")

@@ -14,6 +14,7 @@ from zkgroups.exceptions import GroupExistsError, GroupNotFoundError, NoPermissi
 from .arguments import execute_option, group_argument
 from .codes import ExitCode
 from .connect import connected
+from .errors import partly
 from .options import Command, Options
 from .output import Column, Output, Row, Table
 from .talk import complain, say
@@ -48,10 +49,11 @@ def copy(options: Options, group: str, to: str, execute: bool) -> None:
     with connected(options, writes=execute) as registry:
         found = _copyable(registry, group, to)
         if execute:
-            left_out = registry.group(group).copy(to).left_out
+            with partly(f"{to} may be there in part: zkgroups groups delete {to}"):
+                left_out = registry.group(group).copy(to).left_out
             found = [*registry.group(to).offsets, *left_out]
     Output(options).write(COPIES, [_row(to, each) for each in found if isinstance(each, CommittedOffset)])
-    say(options, f"copied {group} to {to}" if execute else "Nothing was changed; --execute does it.")
+    say(options, f"copied {group} to {to}" if execute else "Nothing was changed: --execute does it.")
     _finish(each for each in found if isinstance(each, MalformedNode))
 
 

@@ -77,7 +77,9 @@ def doctor(
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         checkups = counted(options, registry.check(chosen, stale_after=stale_after), "groups looked at")
         visit = _Visit(registry, repair=repair, execute=execute)
-        Output(options).write(REPAIRS if repair else FINDINGS, visit.rows(checkups, must_exist=names))
+        output = Output(options)
+        write = output.write_done if execute else output.write
+        write(REPAIRS if repair else FINDINGS, visit.rows(checkups, must_exist=names))
     say(options, visit.summary)
     visit.finish()
 
@@ -150,7 +152,7 @@ class _Visit:
             return f"Repaired: {self._repaired}. {f'Left: {total} ({counts}).' if total else 'Nothing is left.'}"
         found = f"Findings: {total} ({counts})." if total else "Nothing is wrong."
         if self._repairable:
-            return f"{found} Nothing was changed; --execute repairs what can be repaired: {self._repairable}."
+            return f"{found} Nothing was changed: --execute repairs what can be repaired ({self._repairable})."
         return found
 
     def finish(self) -> None:

@@ -17,6 +17,7 @@ from zkgroups.exceptions import (
     InvalidInputError,
     MalformedNodeError,
     NotFoundError,
+    OffsetWouldGoBackError,
     RefusedError,
     UnavailableError,
     ZkgroupsException,
@@ -69,6 +70,8 @@ def sentence(error: BaseException) -> str:
             return "interrupted"
         case Terminated():
             return "terminated"
+        case OffsetWouldGoBackError():
+            return f"{error}: --backward lets it"
         case ZkgroupsException():
             return "; ".join([str(error), *getattr(error, "__notes__", ())])
         case OSError(strerror=str(reason)):
@@ -80,6 +83,16 @@ def sentence(error: BaseException) -> str:
 def _usage_sentence(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx else "zkgroups"
     return f"{error.format_message()}\nTry '{path} --help'."
+
+
+@contextmanager
+def partly(text: str) -> Iterator[None]:
+    """Say this where it ends in the middle, by a signal or with the connection."""
+    try:
+        yield
+    except (UnavailableError, KeyboardInterrupt, Terminated):
+        complain(text)
+        raise
 
 
 class Tally:

@@ -51,7 +51,7 @@ def group_of_file_option(help: str) -> Callable[[Decorated], Decorated]:
 @matching_option
 @topics_option
 @click.option(
-    "--format", "form", type=_FORMS, callback=_form, default=Form.JSON.value, show_default=True, help="See below."
+    "--format", "form", type=_FORMS, callback=_form, default=Form.JSON.value, show_default=True, help="See above."
 )
 @click.pass_obj
 def export(

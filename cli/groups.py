@@ -27,7 +27,7 @@ from .description import (
     description_row,
     summary_row,
 )
-from .errors import Tally, sentence
+from .errors import Tally, partly, sentence
 from .options import Format, Group, Options
 from .output import Output, Row, Table
 from .pruning import prune
@@ -196,7 +196,10 @@ def create(options: Options, names: tuple[str, ...]) -> None:
 @groups_argument
 @click.pass_obj
 def delete(options: Options, names: tuple[str, ...]) -> None:
-    """Delete groups with their offsets. A group with a registered instance or an owner is left alone.
+    """Delete groups with their offsets, at once. A group with a registered instance or a living owner is left alone.
+
+    Nothing brings the offsets back but what was kept before: zkgroups offsets export GROUP > FILE. An owner that
+    belongs to no session, and whatever else is in the group, goes with it.
 
     \b
     Example:
@@ -206,6 +209,7 @@ def delete(options: Options, names: tuple[str, ...]) -> None:
     with connected(options, writes=True) as registry:
         for name in names:
             with tally.attempt():
-                registry.group(name).delete()
+                with partly(f"of group {name!r} some offsets may be deleted already"):
+                    registry.group(name).delete()
                 say(options, f"deleted {name}")
     tally.finish()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,14 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from zkgroups import MalformedNode, Registry
+from zkgroups import MalformedNode, Registry, TopicPartition
 from zkgroups.core.exchange import Form, Record, write
-from zkgroups.core.reset import Move
+from zkgroups.core.reset import WOULD_GO_BACK, Move
 from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedError, UnavailableError, ZkgroupsException
 
 from .arguments import execute_option
-from .errors import Tally
-from .options import Options
+from .errors import Tally, sentence
+from .options import Options, as_typed
 from .output import Column, Output, Row, Table
 from .signals import Terminated
 from .talk import complain, say
@@ -88,15 +89,28 @@ def carry_out(options: Options, registry: Registry, plans: Sequence[Plan], leave
     if leave.execute:
         if leave.undo_file is not None:
             _keep(options, allowed, leave.undo_file)
-        rows = _written(registry, allowed, leave, tally, broken)
+        rows = list(_written(registry, allowed, leave, tally, broken))
     else:
-        rows = _shown(plans, {plan.group for plan in allowed}, tally)
-    Output(options).write(MOVES, rows)
+        rows = list(_shown(plans, {plan.group for plan in allowed}, tally))
+    Output(options).write_done(MOVES, rows)
     if broken:
         raise broken[0]  # what was done until then has been shown
-    if not leave.execute and any(move.changes for plan in plans for move in plan.moves):
-        say(options, "Nothing was changed: --execute does it.")
+    _say_what_was_done(options, plans, allowed, rows, leave)
     tally.finish()
+
+
+def _say_what_was_done(
+    options: Options, plans: Sequence[Plan], allowed: Sequence[Plan], rows: Sequence[Row], leave: Leave
+) -> None:
+    done = sum(row["done"] for row in rows)
+    if leave.execute and done:
+        say(options, f"Changed: {done}. As before: {len(rows) - done}.")
+    elif leave.execute:
+        return
+    elif any(move.changes for plan in allowed for move in plan.moves):
+        say(options, "Nothing was changed: --execute does it.")
+    elif any(move.changes for plan in plans for move in plan.moves):
+        say(options, "Nothing was changed, and --execute would be refused: see above.")
 
 
 def _nobody_in_the_way(options: Options, registry: Registry, plan: Plan, leave: Leave, tally: Tally) -> bool:
@@ -121,7 +135,7 @@ def _nobody_in_the_way(options: Options, registry: Registry, plan: Plan, leave: 
 def _shown(plans: Iterable[Plan], allowed: set[str], tally: Tally) -> Iterator[Row]:
     for plan in plans:
         for move in plan.moves:
-            yield _row(plan.group, move)
+            yield _row(plan.group, move, done=False)
             if plan.group in allowed and not move.held:
                 with tally.attempt():
                     pass
@@ -142,16 +156,21 @@ def _written(
         except ZkgroupsException as error:
             tally.failed(error)
             continue
+        told: list[ZkgroupsException] = []
         for move in plan.moves:
-            yield _row(plan.group, move, conflicts.get(move.at))
+            conflict = conflicts.get(move.at)
+            yield _row(plan.group, move, conflict, done=move.changes and conflict is None)
             if not move.held:
-                with tally.attempt():
-                    if move.at in conflicts:
-                        raise conflicts[move.at]
+                if conflict is None or conflict in told:
+                    with tally.attempt():
+                        pass
+                else:
+                    told.append(conflict)
+                    tally.failed(conflict)
         _count_held(plan, tally)
 
 
-def _replace(registry: Registry, plan: Plan, leave: Leave) -> dict[Any, OffsetConflictError]:
+def _replace(registry: Registry, plan: Plan, leave: Leave) -> dict[TopicPartition, ZkgroupsException]:
     changes = [move for move in plan.moves if move.changes]
     if not changes:
         return {}
@@ -162,7 +181,7 @@ def _replace(registry: Registry, plan: Plan, leave: Leave) -> dict[Any, OffsetCo
     )
 
 
-def _row(group: str, move: Move, conflict: OffsetConflictError | None = None) -> Row:
+def _row(group: str, move: Move, conflict: ZkgroupsException | None = None, *, done: bool) -> Row:
     return {
         "group": group,
         "topic": move.at.topic,
@@ -170,15 +189,27 @@ def _row(group: str, move: Move, conflict: OffsetConflictError | None = None) ->
         "old": move.old,
         "new": move.new if conflict is None else None,
         "delta": move.delta if conflict is None else None,
-        "note": move.note if conflict is None else "changed meanwhile, left alone",
+        "note": move.note if conflict is None else _left_alone(conflict),
+        "done": done,
     }
+
+
+def _left_alone(because: ZkgroupsException) -> str:
+    if isinstance(because, OffsetConflictError):
+        return "changed meanwhile, left alone"
+    return f"left alone: {sentence(because)}"
+
+
+_HINTS: Final = {WOULD_GO_BACK: "; --backward lets it"}
+"""What there is to do about a note."""
 
 
 def _count_held(plan: Plan, tally: Tally) -> None:
     held = [move for move in plan.moves if move.held]
     if held:
-        reasons = sorted({str(move.note) for move in held})
-        why = reasons[0] if len(reasons) == 1 else f"see {len(reasons)} kinds of NOTE"
+        reasons = Counter(f"{move.note}{_HINTS.get(str(move.note), '')}" for move in held)
+        counted = [f"{reason} ({number})" for reason, number in sorted(reasons.items())]
+        why = next(iter(reasons)) if len(reasons) == 1 else ", ".join(counted)
         number = "1 offset stays" if len(held) == 1 else f"{len(held)} offsets stay"
         tally.failed(RefusedError(f"group {plan.group!r}: {number} as before: {why}"))
 
@@ -192,10 +223,15 @@ def _keep(options: Options, plans: Iterable[Plan], file: Path) -> None:
     if not records:
         return
     _write_new(file, "".join(f"{line}\n" for line in write(records, Form.JSON)))
-    undo = f"zkgroups offsets import {shlex.quote(str(file))} --backward --execute"
-    say(options, f"{file} keeps what was there: {undo} brings it back")
+    say(options, f"{file} keeps what was there: {bring_back(options, file, '--backward')} brings it back")
     if none := sum(record.offset is None for record in records):
         say(options, f"{none} of them had no offset; the import will say so, and `offsets delete` forgets it")
+
+
+def bring_back(options: Options, file: Path, *more: str) -> str:
+    """What to type to import a file, with what this command line says of the server."""
+    name = f"./{file}" if str(file).startswith("-") else str(file)
+    return shlex.join(["zkgroups", *as_typed(options), "offsets", "import", name, *more, "--execute"])
 
 
 def _kept(group: str, move: Move) -> Record:

@@ -19,6 +19,7 @@ from zkgroups.exceptions import (
     NoPermissionError,
     OffsetConflictError,
     OffsetWouldGoBackError,
+    RefusedError,
 )
 
 from .arguments import (
@@ -242,6 +243,8 @@ def set_offset(
             raise OffsetConflictError(at, found)
         if isinstance(found, CommittedOffset) and offset < found.offset and not backward:
             raise OffsetWouldGoBackError(group, at, found.offset, offset)
+        if isinstance(found, MalformedNode) and not backward:
+            raise RefusedError(f"{found.path} is no offset ({found.reason}), so this may go back: --backward lets it")
         for conflict in registry.group(group).offsets.replace({at: offset}, expected={at: found}, force=force).values():
             raise conflict
     before = "nothing" if found is None else found.shown

@@ -137,6 +137,26 @@ def parameter(name: str) -> click.Parameter | None:
     return next((each for each in root_parameters() if each.name == name), None)
 
 
+_PASSED_ON: Final = {
+    "zookeeper": "-z",
+    "context": "-c",
+    "digest_user": "--digest-user",
+    "sasl_user": "--sasl-user",
+    "password_file": "--password-file",
+}
+"""What a line needs that is to be typed for the same server."""
+
+
+def as_typed(options: Options) -> list[str]:
+    """What this command line says of the server, for another one: what is in the environment still is."""
+    return [
+        word
+        for name, option in _PASSED_ON.items()
+        if options.given.get(name) is ParameterSource.COMMANDLINE
+        for word in (option, str(getattr(options, name)))
+    ]
+
+
 def _later_parameters() -> list[click.Parameter]:
     return [_Repeated(names, expose_value=False, callback=_remember, **more) for names, more in _DECLARATIONS]
 

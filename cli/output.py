@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -79,6 +80,16 @@ class Output:
             Format.NAME: self._write_names,
         }
         writers.get(self.format, self._write_table)(table, rows)
+
+    def write_done(self, table: Table, rows: Iterable[Row]) -> None:
+        """Write rows that are made by doing something: it is done to the end, also where nobody reads of it."""
+        doing = map(dict, rows)  # no generator: whoever stops to read does not close it
+        try:
+            self.write(table, doing)
+        except OSError as error:
+            deque(doing, maxlen=0)
+            if not isinstance(error, BrokenPipeError):
+                raise
 
     def line(self, text: str = "") -> None:
         """Write a line of a story."""
@@ -187,7 +198,8 @@ class Output:
         always = self._color is Color.ALWAYS
         return Console(
             file=self._stream,
-            width=None if self._is_terminal else _UNLIMITED,
+            # What is wide is to be copied, and a terminal breaks lines in a way that can be copied.
+            width=None if self._is_terminal and self.format is not Format.WIDE else _UNLIMITED,
             color_system=None if self._color is Color.NEVER else "standard" if always else "auto",
             force_terminal=True if always else None,
         )

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import click
-from click.core import ParameterSource
 
 from zkgroups import DeniedNode, GroupDescription, GroupState, MalformedNode, Owner, TopicPartition
 from zkgroups.core.model import session_hex, utc
@@ -18,7 +17,7 @@ from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 from .arguments import Partitions, chosen_groups, is_chosen, matching_option, maybe_groups_argument, topics_option
 from .connect import connected
 from .errors import Tally
-from .options import Group, Options
+from .options import Group, Options, as_typed
 from .output import Column, Output, Row, Table
 from .talk import say
 
@@ -148,28 +147,13 @@ def _row(options: Options, group: GroupDescription, found: Owner | MalformedNode
     }
 
 
-_PASSED_ON: Final = {
-    "zookeeper": "-z",
-    "context": "-c",
-    "digest_user": "--digest-user",
-    "sasl_user": "--sasl-user",
-    "password_file": "--password-file",
-}
-
-
 def _release(options: Options, group: str, owner: Owner) -> str:
     """What to type to take the partition away, quoted for a shell, with what this command line says of the server."""
-    given = [
-        word
-        for name, option in _PASSED_ON.items()
-        if options.given.get(name) is ParameterSource.COMMANDLINE
-        for word in (option, str(getattr(options, name)))
-    ]
     expected = [f"--expect-owner={owner.id}", f"--expect-session={session_hex(owner.session)}"]
     place = [group, owner.at.topic, str(owner.at.partition)]
     if any(name.startswith("-") for name in place):
         place = ["--", *place]
-    return shlex.join(["zkgroups", *given, "release", *expected, *place])
+    return shlex.join(["zkgroups", *as_typed(options), "release", *expected, *place])
 
 
 def _or_say(options: Options, rows: Iterator[Row]) -> Iterator[Row]:

@@ -22,7 +22,8 @@ from .arguments import chosen_groups, execute_option, matching_option, maybe_gro
 from .codes import ExitCode
 from .connect import connected
 from .description import denied, described
-from .errors import Tally
+from .errors import Tally, partly
+from .moves import bring_back
 from .options import Command, Options
 from .output import Column, Output, Row, Table
 from .progress import counted
@@ -107,10 +108,16 @@ def prune(
         plan = [each for each in old if not unreadable(each.group)]
         if export is not None and execute and plan:
             _export(export, plan)
-            say(options, f"wrote {export}")
-        Output(options).write(PRUNED, _deleted(options, registry, plan, tally) if execute else map(_row, plan))
-    if not execute and plan:
-        say(options, "Nothing was changed; --execute does it.")
+            say(options, f"{export} keeps their offsets: {bring_back(options, export)} brings them back")
+        output = Output(options)
+        if execute:
+            output.write_done(PRUNED, _deleted(options, registry, plan, tally))
+        else:
+            output.write(PRUNED, map(_row, plan))
+    if not plan and not names:
+        say(options, "No group is as old as that.")
+    elif plan and not execute:
+        say(options, f"Nothing was changed: {'' if export else '--export FILE '}--execute does it.")
     _say_why_they_stay(options, names, found, old)
     tally.finish()
     if len(plan) < len(old):
@@ -158,7 +165,8 @@ def _deleted(options: Options, registry: Registry, groups: Iterable[_Idle], tall
     for each in groups:
         with tally.attempt():
             offsets = [partition.offset for partition in each.group.partitions if partition.offset is not None]
-            registry.group(each.group.group).prune(offsets)
+            with partly(f"of group {each.group.group!r} some offsets may be deleted already; the file has them"):
+                registry.group(each.group.group).prune(offsets)
             say(options, f"deleted {each.group.group}")
             yield _row(each)
 

@@ -28,7 +28,7 @@ from zkgroups.core.reset import (
     parse_time,
     plan,
 )
-from zkgroups.exceptions import NoPermissionError
+from zkgroups.exceptions import NoPermissionError, NotFoundError
 
 from .arguments import (
     Partitions,
@@ -148,7 +148,7 @@ def _spelled(name: str) -> str:
 )
 @click.option("--shift-by", type=int, metavar="N", help="So many messages further, or back if negative.")
 @click.option(
-    "--from-file", metavar="FILE", type=click.Path(path_type=Path), help="To the offsets in a file; see below."
+    "--from-file", metavar="FILE", type=click.Path(path_type=Path), help="To the offsets in a file; see above."
 )
 @leave_options
 @click.pass_obj
@@ -192,8 +192,15 @@ def reset(
             tell_others(options, each, tally)
         plans = _plans(there, request, found, wanted)
         if plans and not any(each.moves for each in plans):
-            say(options, "There are no offsets to reset.")
+            _say_that_there_are_none(options, topics, "reset")
         carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)
+
+
+def _say_that_there_are_none(options: Options, topics: Partitions | None, verb: str) -> None:
+    """Where somebody has named topics, they may have been mistyped."""
+    if topics:
+        raise NotFoundError(f"there are no offsets of {', '.join(sorted(topics))} to {verb}")
+    say(options, f"There are no offsets to {verb}.")
 
 
 def _brokers(stack: ExitStack, options: Options, request: _Request) -> Brokers | None:
@@ -316,5 +323,5 @@ def delete(
             tell_others(options, each, tally)
             plans.append(Plan(each.group, forgetting(each.offsets)))
         if plans and not plans[0].moves:
-            say(options, "There are no offsets to delete.")
+            _say_that_there_are_none(options, topics, "delete")
         carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)

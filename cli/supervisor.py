@@ -150,7 +150,7 @@ class Supervision:
             self._end_all(signal.SIGTERM)  # what the command has left behind
         elif _now() >= self._kill_at:
             self._send(signal.SIGKILL)
-            for pid in _descendants():
+            for pid in descendants():
                 _kill(pid, signal.SIGKILL)
         else:
             self._ask_orphans()
@@ -217,7 +217,7 @@ def processes() -> dict[int, tuple[str, int, int]]:
     return found
 
 
-def _descendants() -> list[int]:
+def descendants() -> list[int]:
     """The children of this process, and theirs."""
     children: dict[int, list[int]] = {}
     for pid, (_state, parent, _group) in processes().items():
@@ -232,6 +232,11 @@ def _control(option: int, value: int) -> None:
     """Ask the Linux kernel for something; elsewhere there is no such call."""
     if sys.platform == "linux":
         _LIBC.prctl(option, value, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """From now on the orphans of this process's descendants become its children."""
+    _control(_BECOME_REAPER_OF_ORPHANS, 1)
 
 
 _LIBC = ctypes.CDLL(None)
@@ -251,7 +256,7 @@ def main(arguments: list[str]) -> None:
     for number in (*_IGNORED, signal.SIGCHLD):
         if signal.getsignal(number) is not signal.SIG_IGN:  # the command inherits that, but not a handler
             signal.signal(number, lambda *_: None)
-    _control(_BECOME_REAPER_OF_ORPHANS, 1)
+    adopt_orphans()
     supervision = Supervision(
         int(orders), int(told), grace=float(grace), until=float(until), holders_group=int(holders_group)
     )

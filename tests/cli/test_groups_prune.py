@@ -44,7 +44,7 @@ def test_without_execute_it_shows_what_it_would_delete_and_changes_nothing(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export)
-    assert (ended.code, ended.err) == (0, "Nothing was changed; --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
     [header, *lines] = [line.split() for line in ended.lines]
     assert header == ["GROUP", "OFFSETS", "LAST-COMMIT", "AGE"]
     assert [line[:2] for line in lines] == [["invoices", "2"], ["litter", "0"]]
@@ -80,7 +80,10 @@ def test_with_execute_the_groups_go_and_their_offsets_are_in_the_file(
 ) -> None:
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "name")
     assert (ended.code, ended.lines) == (0, ["invoices", "litter"])
-    assert ended.err == f"wrote {export}\ndeleted invoices\ndeleted litter\n"
+    assert ended.err == (
+        f"{export} keeps their offsets: zkgroups offsets import {export} --execute brings them back\n"
+        "deleted invoices\ndeleted litter\n"
+    )
     assert old.groups() == ["billing"]
     lines = [json.loads(line) for line in export.read_text().splitlines()]
     assert [(line["group"], line["topic"], line["partition"], line["offset"]) for line in lines] == [
@@ -128,7 +131,7 @@ def test_who_commits_or_registers_after_the_file_is_written_keeps_the_group(
 
 def test_what_was_committed_lately_stays(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
     ended = zkgroups("groups", "prune", "--older-than", "1h", "--export", export, "--execute")
-    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    assert (ended.code, ended.out, ended.err) == (0, "", "No group is as old as that.\n")
     assert old.groups() == ["invoices", "litter"]
     assert not export.exists()
 

@@ -155,7 +155,10 @@ def test_an_offset_is_set_forward_and_made_where_there_was_none(zkgroups: Zkgrou
 def test_an_offset_is_set_back_only_when_told(zkgroups: Zkgroups, invoices: Any) -> None:
     ended = zkgroups("offsets", "set", "invoices", "orders", "0", "49")
     assert (ended.code, ended.out) == (4, "")
-    assert ended.err == "zkgroups: offset of orders/0 in group 'invoices' is 50 and would go back to 49\n"
+    assert (
+        ended.err
+        == "zkgroups: offset of orders/0 in group 'invoices' is 50 and would go back to 49: --backward lets it\n"
+    )
     assert number(invoices) == 50
     assert zkgroups("offsets", "set", "invoices", "orders", "0", "49", "--backward").code == 0
     assert number(invoices) == 49
@@ -176,7 +179,10 @@ def test_an_offset_that_is_not_as_expected_is_a_conflict_before_anything_else(
 
 def test_something_that_is_no_offset_is_set_to_one(zkgroups: Zkgroups, litter: str, registry: Registry) -> None:
     assert zkgroups("offsets", "set", litter, "orders", "0", "7", "--expect", "none").code == 5
-    ended = zkgroups("offsets", "set", litter, "orders", "0", "7")
+    refused = zkgroups("offsets", "set", litter, "orders", "0", "7")
+    assert refused.code == 4
+    assert "so this may go back: --backward lets it" in refused.err
+    ended = zkgroups("offsets", "set", litter, "orders", "0", "7", "--backward")
     assert (ended.code, ended.err) == (0, "litter: orders/0 was b'many' and is 7\n")
     assert number(registry.group(litter)) == 7
 
@@ -363,6 +369,7 @@ def test_a_group_with_instances_is_left_alone_and_its_plan_is_shown_only_as_one(
     before = tree(kazoo, "/consumers")
     shown = command(arguments, "billing", "-o", "json")
     assert (shown.code, [row["old"] for row in shown.json["changes"]]) == (4, [100])
+    assert shown.err.endswith("Nothing was changed, and --execute would be refused: see above.\n")
     ended = command(arguments, "billing", "--execute", "-o", "json")
     assert (ended.code, ended.json["changes"]) == (4, [])
     assert ended.err == "zkgroups: group 'billing' is in use by anna, ben\n"

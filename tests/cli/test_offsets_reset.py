@@ -63,7 +63,9 @@ def test_what_is_executed_is_what_was_shown(zkgroups: Zkgroups, invoices: Any) -
     arguments = ("offsets", "reset", "invoices", "--topic", "orders:1", "--topic", "refunds", "--to-offset", "9")
     shown = zkgroups(*arguments, "-o", "json")
     done = zkgroups(*arguments, "-o", "json", "--execute")
-    assert (done.code, done.err, done.json) == (0, "", shown.json)
+    assert {row["done"] for row in shown.json["changes"]} == {False}
+    as_shown = {**done.json, "changes": [row | {"done": False} for row in done.json["changes"]]}
+    assert (done.code, done.err, as_shown) == (0, "Changed: 2. As before: 0.\n", shown.json)
     assert done.json["changes"][0] == {
         "group": "invoices",
         "topic": "orders",
@@ -72,6 +74,7 @@ def test_what_is_executed_is_what_was_shown(zkgroups: Zkgroups, invoices: Any) -
         "new": 9,
         "delta": -51,
         "note": None,
+        "done": True,
     }
     assert numbers(invoices) == {"orders/0": 50, "orders/1": 9, "refunds/0": 9}
 
@@ -239,7 +242,10 @@ def test_what_was_changed_since_it_was_shown_is_left_alone_and_said(
         (60, 1, None),
         (7, 1, None),
     ]
-    assert seen.err == "zkgroups: offset of orders/0 was changed by somebody else and is now 51\n"
+    assert (
+        seen.err
+        == "zkgroups: offset of orders/0 was changed by somebody else and is now 51\nChanged: 2. As before: 1.\n"
+    )
     assert numbers(invoices) == {"orders/0": 51, "orders/1": 1, "refunds/0": 1}
 
 

@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from zkgroups_cli.escape import printable
 
-from zkgroups import Registry
+from zkgroups import Registry, TopicPartition
 from zkgroups.testing import TcpProxy
 
 from .conftest import Zkgroups
@@ -67,11 +67,19 @@ def test_a_table_with_wide_letters_is_aligned(zkgroups: Zkgroups, registry: Regi
 
 
 def test_a_table_on_a_terminal_fits_and_hides_nothing(zookeeper_hosts: str, registry: Registry) -> None:
-    registry.group("x" * 70 + "z").create()
-    text = without_colour(on_terminal(zookeeper_hosts, "groups", "list", "-o", "wide", columns=90))
-    assert max(map(len, text.splitlines())) <= 90
+    name = "x" * 70 + "z"
+    registry.group(name).create()
+    registry.group(name).offsets.commit(TopicPartition("t", 0), 1)
+    text = without_colour(on_terminal(zookeeper_hosts, "offsets", "get", columns=60))
+    assert max(map(len, text.splitlines())) <= 60
     assert text.count("x") == 70
     assert text.count("z") == 1
+
+
+def test_a_wide_table_on_a_terminal_runs_over_its_edge_in_whole_lines(zookeeper_hosts: str, registry: Registry) -> None:
+    registry.group("x" * 70 + "z").create()
+    text = without_colour(on_terminal(zookeeper_hosts, "groups", "list", "-o", "wide", columns=60))
+    assert "x" * 70 + "z" in text, "what is copied from there is whole"
 
 
 def test_a_terminal_has_colours_unless_told_not_to(zookeeper_hosts: str, registry: Registry) -> None:

@@ -335,7 +335,7 @@ def test_only_an_empty_directory_of_a_gone_topic_is_repaired(
 def test_an_offset_past_the_end_is_told_with_the_line_that_deletes_it() -> None:
     offset = CommittedOffset("billing", TopicPartition("orders", 3), 5)
     finding = the("unknown-partition", group(offsets=(offset,), partitions={"orders": (0, 1, 5)}))
-    assert finding.fix == "zkgroups offsets delete --topic=orders:3 --execute billing"
+    assert finding.fix == "zkgroups offsets delete --topic=orders:3 billing"
 
 
 @given(NAMES, TOPICS, st.integers(0, 2**31 - 1), NAMES)

@@ -192,8 +192,10 @@ def test_only_forward_never_goes_back_and_changes_nothing_else(
     moves = plan({AT: found}, {AT: log}, target)
     [before], [after] = moves, only_forward(moves)
     backward = before.changes and before.delta is not None and before.delta < 0
-    assert (after == before) is not backward
+    perhaps = before.changes and isinstance(before.found, MalformedNode)
+    assert (after == before) is not (backward or perhaps)
     assert not backward or (after.held and not after.changes and after.note == "would go back")
+    assert not perhaps or (after.held and not after.changes and str(after.note).startswith("may go back: "))
     assert (after.at, after.found, after.new) == (before.at, before.found, before.new)
 
 

@@ -58,11 +58,12 @@ def persistent_owners(nodes: GroupNodes) -> Iterator[Hit]:
     for node in nodes.malformed(Part.OWNERS):
         if node.session == 0:
             at = _owned_partition(node.path)
+            repair = _remove_owner(nodes, node) if at and node.path not in nodes.nested else None
             yield Hit(
                 node.path,
                 f"{at or 'it'} is held by {node.shown}, by a node of no session, which will never go by itself",
-                delete_node(node.path),
-                _remove_owner(nodes, node) if at and node.path not in nodes.nested else None,
+                delete_node(node.path) if repair is None else repair_group(nodes),
+                repair,
             )
 
 
@@ -239,7 +240,7 @@ def _gone(nodes: GroupNodes, topic: str, directory: Directory) -> Hit:
             Repair("delete the empty directory", (step,)) if empty else None,
             severity=Severity.INFO,
         )
-    delete = command("offsets", "delete", nodes.group, topic=exactly(topic), execute=True)
+    delete = command("offsets", "delete", nodes.group, topic=exactly(topic))
     return Hit(
         directory.path,
         f"there are {part} of {topic!r}, which Kafka does not have",
@@ -257,7 +258,7 @@ def partitions_past_the_end(nodes: GroupNodes) -> Iterator[Hit]:
         topic = f"{at.topic}:{at.partition}"
         what = f"Kafka's topic {at.topic!r} has no partition {at.partition}"
         if partition.offset:
-            delete = command("offsets", "delete", nodes.group, topic=topic, execute=True)
+            delete = command("offsets", "delete", nodes.group, topic=topic)
             yield Hit(nodes.paths.offset(at), f"{what}, and there is an offset of it", delete)
         for owner in partition.owners:
             yield Hit(owner.path, f"{what}, and it is held by {owner.holder}", _release(nodes, owner))
@@ -322,7 +323,7 @@ def stale_offsets(nodes: GroupNodes) -> Iterator[Hit]:
         yield Hit(
             nodes.paths.offset_topic(topic),
             f"no offset of {topic!r} was committed since {utc(last_ms)}",
-            f"if nobody needs them: {command('offsets', 'delete', nodes.group, topic=exactly(topic), execute=True)}",
+            f"if nobody needs them: {command('offsets', 'delete', nodes.group, topic=exactly(topic))}",
         )
 
 

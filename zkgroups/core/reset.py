@@ -196,11 +196,19 @@ def forgetting(current: Mapping[TopicPartition, Found]) -> list[Move]:
 
 
 def only_forward(moves: Iterable[Move]) -> list[Move]:
-    """The same plan, but what would go back stays as it is (rule 5)."""
-    return [
-        replace(move, note="would go back", held=True) if not move.held and (move.delta or 0) < 0 else move
-        for move in moves
-    ]
+    """The same plan, but what would go back stays as it is (rule 5); so does what may, where no offset can be read."""
+    return [replace(move, note=why, held=True) if (why := _may_go_back(move)) else move for move in moves]
+
+
+def _may_go_back(move: Move) -> str | None:
+    if move.held or not move.changes:
+        return None
+    if isinstance(move.found, MalformedNode):
+        return f"may go back: {move.note}"
+    return WOULD_GO_BACK if (move.delta or 0) < 0 else None
+
+
+WOULD_GO_BACK: Final = "would go back"
 
 
 # Times, as Kafka's tool reads them

@@ -22,6 +22,8 @@ from ..exceptions import (
     OffsetConflictError,
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
+    UnavailableError,
+    ZkgroupsException,
 )
 from . import bulk, view
 from .directories import ensure_all
@@ -156,26 +158,39 @@ class Offsets:
         *,
         expected: Mapping[TopicPartition, Found],
         force: bool = False,
-    ) -> dict[TopicPartition, OffsetConflictError]:
+    ) -> dict[TopicPartition, ZkgroupsException]:
         """Write offsets, or forget those that are None, over what the caller has read and shown to somebody.
 
         What is there must be what was `expected`, malformed nodes included. A partition where it is not is left alone
-        and returned, and does not stop the others. Forward or backward, refused and forced as `reset` and `delete` are.
+        and returned, and does not stop the others. Forward or backward, refused and forced as `reset` and `delete` are:
+        raised where nothing was written yet, and after that returned for each partition that was left alone.
         """
         for offset in offsets.values():
             if offset is not None:
                 check_offset(offset)
         nodes = {at: _readable(node) for at, node in self._nodes(offsets).items()}
-        conflicts = self._unexpected(nodes, expected)
+        left_alone: dict[TopicPartition, ZkgroupsException] = {**self._unexpected(nodes, expected)}
         guard = self._guard(forgets=None in offsets.values(), force=force)
         units = [
             [operation]
             for at, offset in offsets.items()
-            if at not in conflicts and (operation := self._replacing(at, offset, nodes[at])) is not None
+            if at not in left_alone and (operation := self._replacing(at, offset, nodes[at])) is not None
         ]
-        for batch in batches(units, overhead=guard.operations() if guard else (), chroot=self._handle.session.chroot):
-            conflicts |= self._transact_what_fits([operation for unit in batch for operation in unit], guard)
-        return conflicts
+        overhead = guard.operations() if guard else ()
+        some = [
+            [operation for unit in batch for operation in unit]
+            for batch in batches(units, overhead=overhead, chroot=self._handle.session.chroot)
+        ]
+        for number, operations in enumerate(some):
+            try:
+                left_alone |= self._transact_what_fits(operations, guard)
+            except UnavailableError:
+                raise
+            except ZkgroupsException as error:
+                if number == 0:
+                    raise
+                return left_alone | {_at(each.path): error for rest in some[number:] for each in rest}
+        return left_alone
 
     def _unexpected(
         self, nodes: Mapping[TopicPartition, Node | None], expected: Mapping[TopicPartition, Found]
