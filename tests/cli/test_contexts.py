@@ -112,3 +112,21 @@ def test_no_password_is_saved_and_what_came_from_the_environment_is_not_either(w
         "context", "add", "x", "--digest-user", "ops", ZKGROUPS_PASSWORD="hunter2", ZKGROUPS_ZOOKEEPER="zk9:2181"
     )
     assert file.read_text().split() == ["[context", "x]", "digest_user", "=", "ops"]
+
+
+def test_a_file_that_cannot_be_opened_is_not_taken_for_an_empty_one(with_contexts: Run, file: Path) -> None:
+    """Or a guard that it holds, such as read_only, would be gone, and the next `add` would lose all the others."""
+    file.mkdir()
+    for arguments in (("groups", "list", "-z", "127.0.0.1:1"), ("context", "add", "x", "-z", "zk1:2181")):
+        ended = with_contexts(*arguments)
+        assert (ended.code, ended.out) == (2, "")
+        assert f"{file} cannot be read" in ended.err
+
+
+def test_a_context_named_on_the_command_line_counts_more_than_the_environment(with_contexts: Run) -> None:
+    with_contexts("context", "add", "one", "-z", "127.0.0.1:1", "--timeout", "0.2")
+    assert "127.0.0.1:1 within" in with_contexts("groups", "list", "-c", "one", ZKGROUPS_ZOOKEEPER="127.0.0.1:2").err
+    ended = with_contexts("groups", "list", "-c", "one", "-z", "127.0.0.1:3", ZKGROUPS_ZOOKEEPER="127.0.0.1:2")
+    assert "127.0.0.1:3 within" in ended.err
+    used = with_contexts("context", "use", "one", ZKGROUPS_ZOOKEEPER="127.0.0.1:2")
+    assert "ZKGROUPS_ZOOKEEPER is set in the environment, and counts more" in used.err

@@ -18,7 +18,7 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.exchange import Form, read
 
 from .conftest import Zkgroups
-from .running import COMMAND, environment
+from .running import COMMAND, environment, started
 from .test_groups import tree
 
 pytestmark = pytest.mark.zookeeper
@@ -254,3 +254,14 @@ def test_with_read_only_it_is_shown_and_not_done(zkgroups: Zkgroups, old: Regist
     assert zkgroups(*prune).lines == ["invoices", "litter"]
     assert zkgroups(*prune, "--export", export, "--execute").code == 4
     assert (old.groups(), export.exists()) == (["invoices", "litter"], False)
+
+
+def test_what_was_begun_is_done_to_the_end_where_nobody_reads_of_it(
+    zookeeper_hosts: str, old: Registry, export: Path
+) -> None:
+    arguments = ("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "jsonl")
+    with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(30) == 0
+    assert old.groups() == []

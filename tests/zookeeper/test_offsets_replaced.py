@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kazoo.security import make_digest_acl
+from kazoo.security import make_acl, make_digest_acl
 
 from zkgroups import CommittedOffset, Consumergroup, DeniedNode, MalformedNode, Registry, TopicPartition
 from zkgroups.core.reset import Found
 from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
+from zkgroups.zookeeper import transaction
 
 from .test_offsets import Interrupted
 from .tree import dump, offsets
@@ -139,3 +140,17 @@ def test_the_offsets_of_several_groups_come_group_by_group_in_the_order_asked_fo
         ("a", P1),
     ]
     assert list(registry.offsets([])) == []
+
+
+def test_what_fails_after_something_was_written_is_told_for_each_that_was_left_alone(
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error alone would say that nothing was done, and who tries again would move some of them twice."""
+    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 1)
+    raw.set_acls(f"{ROOT}/1", [make_acl("world", "anyone", read=True)])
+    left_alone = group.offsets.replace({P0: 9, P1: 9, P2: 9}, expected=shown)
+    assert list(left_alone) == [P1, P2]
+    assert all(isinstance(error, NoPermissionError) for error in left_alone.values())
+    assert offsets(raw, "billing") == {"orders/0": b"9", "orders/1": b"6", "orders/2": b"many"}
+    with pytest.raises(NoPermissionError):
+        group.offsets.replace({P1: 9, P0: 10}, expected=group.offsets.fetch_many([P0, P1]))
