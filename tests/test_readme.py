@@ -10,7 +10,6 @@ import doctest
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,8 @@ from kazoo.client import KazooClient
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import Server, missing
+
+from .cli.running import hear_ctrl_c, interrupt
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -126,11 +127,13 @@ def assert_printed(wanted: str, printed: str) -> None:
 def test_the_server_in_the_foreground_prints_what_is_shown_and_ends() -> None:
     [block] = [block for block in CONSOLE if FOREGROUND in commands(block)]
     assert commands(block) == [FOREGROUND]
-    with subprocess.Popen(FOREGROUND.split(), env=_environment(), stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        FOREGROUND.split(), env=_environment(), stdout=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c
+    ) as server:
         assert server.stdout is not None
         line = server.stdout.readline()
-        server.send_signal(signal.SIGINT)
-        assert server.wait(30) == 130
+        interrupt(server)
+        assert server.returncode == 130
     assert_printed(shown(block), line)
 
 

@@ -53,11 +53,30 @@ def run(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+def hear_ctrl_c() -> None:
+    """In a command that is about to run: whatever ignores it here, there it is heard."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def interrupt(process: subprocess.Popen[Any]) -> None:
+    """Press Ctrl-C, and wait for the end; once more after a while, as anybody would."""
+    for _ in range(6):
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+            return
+
+
 @contextlib.contextmanager
 def started(*arguments: Argument, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """A command that goes on; it is killed if the test does not end it."""
     process = subprocess.Popen(
-        [COMMAND, *arguments], env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [COMMAND, *arguments],
+        env=environment(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
     )
     with process:
         try:

@@ -26,7 +26,7 @@ from tests.testing.waiting import eventually, is_alive
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
-from .running import Ended, run, started
+from .running import Ended, interrupt, run, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -321,8 +321,7 @@ def test_in_the_foreground_a_claim_is_held_through_a_short_loss_of_the_connectio
         proxy.accept()
         assert process.stderr.readline() == "Connected again, still held.\n"
         assert isinstance(invoices.owner(AT), Owner)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        interrupt(process)
     assert process.returncode == 130
     assert list(invoices.owners()) == []
 
