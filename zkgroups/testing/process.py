@@ -74,7 +74,16 @@ class ChildProcess:
     @property
     def running(self) -> bool:
         """Whether the command has not ended; a suspended one runs."""
+        # Asked again and again, and Ctrl-C may come at any time: inside `Popen.wait` it can leave a lock behind.
+        if self._guard.returncode is None and self._nothing_to_reap():
+            return True
         return self.wait(0) is None
+
+    def _nothing_to_reap(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self._guard.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
 
     def wait(self, timeout: float) -> int | None:
         """The exit status, 128 + n when signal n ended it, or None when it still runs after `timeout` seconds."""
