@@ -248,22 +248,30 @@ def _subscribers(group: Consumergroup, topic: str) -> list[str]:
 def _hold(options: Options, registry: Registry, wish: _Wish, claimed: tuple[Instance, Claims]) -> None:
     """Hold until a signal comes or the claim is lost."""
     instance, claims = claimed
-    with Lease(registry, instance.group, claims) as lease:
+    # What a signal raises in the midst of waiting may leave a lock behind that kazoo's threads then wait for.
+    with noted_signals() as noted, Lease(registry, instance.group, claims) as lease:
         lease.see(options.timeout)
         offsets = instance.group.offsets.fetch_many(wish.partitions)
         Output(options).write(CLAIMS, [_row(instance, lease.owners[at], offsets[at]) for at in wish.partitions])
         say(options, "Held. Ctrl-C lets go.")
-        _wait_for_the_end(options, lease)
+        _wait_for_the_end(options, lease, noted)
 
 
-def _wait_for_the_end(options: Options, lease: Lease) -> None:
+def _wait_for_the_end(options: Options, lease: Lease, noted: Sequence[int]) -> None:
     suspended = False
-    while not lease.lost:
+    while not (noted or lease.lost):
         if lease.suspended != suspended:
             suspended = lease.suspended
             say(options, "No connection; held until the session ends." if suspended else "Connected again, still held.")
         lease.wait(_PACE_OF_WAITING)
+    if noted:
+        raise _as_raised(noted)
     raise UnavailableError(f"the claim is lost: {lease.lost}")
+
+
+def _as_raised(noted: Sequence[int]) -> BaseException:
+    """What the first of the signals would have raised."""
+    return KeyboardInterrupt() if noted[0] == signal.SIGINT else Terminated()
 
 
 def _row(instance: Instance, owner: Owner, found: CommittedOffset | MalformedNode | None) -> Row:
@@ -297,7 +305,7 @@ def _run(
         with Child(command, environment, grace=grace, until=lease.until) as child:
             ended = _attend(options, child, lease, noted)
         if noted:
-            raise KeyboardInterrupt if noted[0] == signal.SIGINT else Terminated
+            raise _as_raised(noted)
         if not ended.by_itself:
             raise UnavailableError(f"the command was stopped, as the claim is no longer certain: {_reason(lease)}")
     return ended.code
