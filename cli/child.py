@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -149,18 +149,3 @@ def _kill_group(group: int) -> bool:
         return True
     members = [state for state, _parent, of in processes().values() if of == group]
     return not members or any(state != "Z" for state in members)
-
-
-@contextlib.contextmanager
-def noted_signals() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM are put into a list, instead of being raised; after the first one they count no more."""
-    noted: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _frame: noted.append(number))
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if noted else handler)  # what is left to do is letting go

@@ -38,13 +38,13 @@ from zkgroups.exceptions import (
 from zkgroups.zookeeper.deadline import Deadline
 
 from .arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
-from .child import Child, Ended, noted_signals
+from .child import Child, Ended
 from .connect import connected
 from .lease import Lease
 from .options import Command, Options
 from .output import Column, Output, Row, Table
 from .seconds import seconds_option
-from .signals import Terminated
+from .signals import noted_signals, raise_noted
 from .talk import say
 
 CLAIMS: Final = Table(
@@ -248,7 +248,6 @@ def _subscribers(group: Consumergroup, topic: str) -> list[str]:
 def _hold(options: Options, registry: Registry, wish: _Wish, claimed: tuple[Instance, Claims]) -> None:
     """Hold until a signal comes or the claim is lost."""
     instance, claims = claimed
-    # What a signal raises in the midst of waiting may leave a lock behind that kazoo's threads then wait for.
     with noted_signals() as noted, Lease(registry, instance.group, claims) as lease:
         lease.see(options.timeout)
         offsets = instance.group.offsets.fetch_many(wish.partitions)
@@ -264,14 +263,8 @@ def _wait_for_the_end(options: Options, lease: Lease, noted: Sequence[int]) -> N
             suspended = lease.suspended
             say(options, "No connection; held until the session ends." if suspended else "Connected again, still held.")
         lease.wait(_PACE_OF_WAITING)
-    if noted:
-        raise _as_raised(noted)
+    raise_noted(noted)
     raise UnavailableError(f"the claim is lost: {lease.lost}")
-
-
-def _as_raised(noted: Sequence[int]) -> BaseException:
-    """What the first of the signals would have raised."""
-    return KeyboardInterrupt() if noted[0] == signal.SIGINT else Terminated()
 
 
 def _row(instance: Instance, owner: Owner, found: CommittedOffset | MalformedNode | None) -> Row:
@@ -304,8 +297,7 @@ def _run(
         environment = {**os.environ, **_environment(instance, wish, lease)}
         with Child(command, environment, grace=grace, until=lease.until) as child:
             ended = _attend(options, child, lease, noted)
-        if noted:
-            raise _as_raised(noted)
+        raise_noted(noted)
         if not ended.by_itself:
             raise UnavailableError(f"the command was stopped, as the claim is no longer certain: {_reason(lease)}")
     return ended.code

@@ -1,8 +1,14 @@
-"""SIGTERM as an exception, so that every `with` on the way out lets go of what it holds, as after Ctrl-C."""
+"""SIGTERM as an exception, so that every `with` on the way out lets go of what it holds, as after Ctrl-C.
+
+An exception that comes in the midst of waiting may leave a lock behind, for which kazoo's threads then wait for good.
+So a command that waits for hours notes its signals meanwhile, and raises them when it does not wait.
+"""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 
 
@@ -22,3 +28,24 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     raise Terminated
+
+
+@contextmanager
+def noted_signals() -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM are put into a list, instead of being raised; after the first one they count no more."""
+    noted: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _frame: noted.append(number))
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if noted else handler)  # what is left to do is letting go
+
+
+def raise_noted(noted: Sequence[int]) -> None:
+    """Raise what the first of the signals would have raised, if there was one."""
+    if noted:
+        raise KeyboardInterrupt if noted[0] == signal.SIGINT else Terminated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
@@ -20,6 +20,7 @@ from zkgroups import (
     RegisteredInstance,
     Registration,
     Registry,
+    Watch,
     Watched,
 )
 from zkgroups.core.model import session_hex, utc
@@ -34,7 +35,7 @@ from .link import CONNECTED, LOST, Link
 from .options import Command, Format, Options
 from .output import Column, Output, Row, Table
 from .seconds import seconds_option
-from .signals import Terminated
+from .signals import Terminated, noted_signals, raise_noted
 from .talk import say
 
 EVENTS: Final = Table(
@@ -140,19 +141,27 @@ def _changes(
                 say(options, f"Watching {group.name}. Ctrl-C ends.")
             if _say_news(options, link):
                 to_begin = set(Watched)
-            pause, busy = 0.0 if busy else min(_PACE, patience.remaining), False
-            for what, watched in watches.items():
-                change = watched.next(timeout=pause)
-                pause = 0.0
-                if change is None:
-                    continue
-                busy = True
+            some = _next(watches, 0.0 if busy else min(_PACE, patience.remaining))
+            busy = bool(some)
+            for what, change in some:
                 if change.kind is not ChangeKind.RESCANNED:
                     yield what, change
                 elif what in to_begin:
                     to_begin.remove(what)
                 else:
                     say(options, f"{change.path} was looked at again: {change.reason}")
+
+
+def _next(watches: Mapping[Watched, Watch], pause: float) -> list[tuple[Watched, Change]]:
+    """At most one change from each; only the first is waited for."""
+    some: list[tuple[Watched, Change]] = []
+    with noted_signals() as noted:
+        for what, watched in watches.items():
+            if (change := watched.next(timeout=pause)) is not None:
+                some.append((what, change))
+            pause = 0.0
+    raise_noted(noted)
+    return some
 
 
 def _say_news(options: Options, link: Link) -> bool:
