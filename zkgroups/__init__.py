@@ -11,6 +11,18 @@
 """
 
 from ._version import VERSION as __version__
+from .consumer.events import EventKind, MemberEvent, MemberStats
+from .consumer.generation import Generation
+from .consumer.member import Member
+from .core.assignment import (
+    Assignment,
+    Assignor,
+    Members,
+    Stream,
+    range_assignor,
+    round_robin_assignor,
+    sticky_assignor,
+)
 from .core.describe import (
     GroupDescription,
     GroupState,
@@ -30,6 +42,7 @@ from .core.model import (
     Owner,
     Pattern,
     Registration,
+    StartAt,
     Topic,
     TopicPartition,
 )
@@ -46,6 +59,8 @@ from .zookeeper.watch import Change, ChangeKind, Watch, Watched
 __all__ = [
     "Acl",
     "AclPolicy",
+    "Assignment",
+    "Assignor",
     "Broker",
     "Change",
     "ChangeKind",
@@ -58,13 +73,19 @@ __all__ = [
     "DeniedNode",
     "Dialect",
     "Digest",
+    "EventKind",
     "Finding",
+    "Generation",
     "GroupDescription",
     "GroupState",
     "Instance",
     "InstanceDescription",
     "InstanceState",
     "MalformedNode",
+    "Member",
+    "MemberEvent",
+    "MemberStats",
+    "Members",
     "OffsetRange",
     "Offsets",
     "Owner",
@@ -80,10 +101,15 @@ __all__ = [
     "SessionCredentials",
     "Severity",
     "ShortSessionWarning",
+    "StartAt",
+    "Stream",
     "Tls",
     "Topic",
     "TopicPartition",
     "Watch",
     "Watched",
     "__version__",
+    "range_assignor",
+    "round_robin_assignor",
+    "sticky_assignor",
 ]

@@ -7,7 +7,8 @@ ZkgroupsException
 ├── NotFoundError
 │   ├── GroupNotFoundError
 │   ├── NotRegisteredError              the instance has no registration of this session
-│   └── NotClaimedError                 the partition is not held by the one who acts on it
+│   ├── NotClaimedError                 the partition is not held by the one who acts on it
+│   └── GenerationEndedError            what the generation held may be somebody else's by now
 ├── RefusedError                        possible, but it would hurt somebody or lose something
 │   ├── GroupInUseError                 instances are registered
 │   ├── GroupExistsError
@@ -28,6 +29,7 @@ ZkgroupsException
 │   ├── ReadOnlyError                   the connection or the server takes no writes
 │   ├── SessionLostError                every claim and registration of that session is void
 │   └── OutcomeUnknownError             sent, and it could not be found out what became of it
+├── MemberClosedError                   the member has left, and has no more generations
 ├── ClaimTimeout                        waited for a partition in vain; carries the owner
 ├── MalformedNodeError                  a znode that cannot be read as what it should be
 ├── SparkJobError                       a Spark job failed; of a snapshot, nothing is seen
@@ -118,6 +120,15 @@ class NotClaimedError(NotFoundError):
     def __init__(self, at: TopicPartition, reason: str = "is not claimed by this instance") -> None:
         super().__init__(f"{at} {reason}")
         self.at = at
+
+
+class GenerationEndedError(NotFoundError):
+    """The generation has ended: what it held may be somebody else's by now, and nothing was changed."""
+
+    def __init__(self, group: str, number: int) -> None:
+        super().__init__(f"generation {number} of group {group!r} has ended")
+        self.group = group
+        self.number = number
 
 
 class RefusedError(ZkgroupsException):
@@ -261,6 +272,15 @@ class OutcomeUnknownError(UnavailableError):
     """The request was sent and its answer lost, and looking did not tell what became of it."""
 
     retriable = False
+
+
+class MemberClosedError(ZkgroupsException):
+    """The member was closed: it has left its group, and there are no more generations."""
+
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__(f"member {member!r} of group {group!r} is closed")
+        self.group = group
+        self.member = member
 
 
 class ClaimTimeout(ZkgroupsException):

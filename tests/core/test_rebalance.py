@@ -23,6 +23,7 @@ from zkgroups.core.rebalance import (
     Close,
     Deregister,
     Drop,
+    Ended,
     Event,
     Failed,
     Freed,
@@ -41,6 +42,7 @@ from zkgroups.core.rebalance import (
     State,
     Stop,
     Stopped,
+    Withdraw,
 )
 
 
@@ -110,7 +112,7 @@ class Simulation:
             if self.group.owners.get(at) == name:
                 del self.group.owners[at]
                 for other in sorted(self.group.waiting.pop(at, ())):
-                    self.hear(other, Freed(at))
+                    self.hear(other, Freed(frozenset({at})))
 
     def announce(self) -> None:
         for name in self.machines:
@@ -148,7 +150,7 @@ class Simulation:
                 for at in partitions:
                     self.group.waiting.setdefault(at, set()).add(name)
                     if at not in self.group.owners:
-                        self.hear(name, Freed(at))
+                        self.hear(name, Freed(frozenset({at})))
             case Stop(turn):
                 self.working.pop(name, None)
                 self.later(lambda: self.tell(name, Stopped(turn)))
@@ -233,6 +235,7 @@ class Simulation:
                 self.step()
             if self.settled():
                 return round_
+            self.come_back()
             for name in list(self.machines):
                 self.tell(name, Changed())
         raise AssertionError({name: (m.state, len(m.held), len(m.wanted)) for name, m in self.machines.items()})
@@ -246,8 +249,21 @@ class Simulation:
             and set(self.group.owners) == (everything if alive else set())
         )
 
+    def end(self, name: str) -> None:
+        """A worker comes to its end."""
+        self.tell(name, Ended())
 
-FATES = ("add", "close", "expire", "kill", "grow")
+    def withdraw(self, name: str) -> None:
+        """It gives everything up, and comes back some time later."""
+        self.tell(name, Withdraw())
+
+    def come_back(self) -> None:
+        for name, machine in list(self.machines.items()):
+            if machine.state is State.OUT:
+                self.tell(name, Open())
+
+
+FATES = ("add", "close", "expire", "kill", "grow", "end", "withdraw")
 
 
 def play(simulation: Simulation, turns: int) -> None:
@@ -261,6 +277,7 @@ def play(simulation: Simulation, turns: int) -> None:
             simulation.grow()
         elif alive:
             getattr(simulation, fate)(simulation.rng.choice(alive))
+        simulation.come_back()
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -312,7 +329,7 @@ def test_what_comes_interrupts_only_when_it_is_there() -> None:
     assert member.receive(Planned(4, 2, mine | more, mine, more)) == [AwaitFree(more)]
     assert member.running == mine
     [at] = more
-    assert member.receive(Freed(at)) == [Claim(5, more)]
+    assert member.receive(Freed(frozenset({at}))) == [Claim(5, more)]
     assert member.receive(Claimed(5, more)) == [Stop(6, NOTHING)]
     assert member.receive(Stopped(6)) == [Begin(2, mine | more)]
 
@@ -399,6 +416,42 @@ def test_closing_stops_gives_back_and_ends() -> None:
     assert member.receive(Released(5)) == []
     assert (member.state, member.held) == (State.CLOSED, NOTHING)
     assert member.receive(Changed()) == member.receive(Lost()) == member.receive(Open()) == []
+
+
+def test_a_worker_that_ends_ends_the_generation_and_another_begins_with_the_same() -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    assert member.receive(Ended()) == [Stop(4, NOTHING)]
+    assert member.receive(Stopped(4)) == [Begin(1, held)]
+    assert member.settled
+
+
+def test_a_worker_that_ends_during_a_rebalance_ends_the_generation_after_it() -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    member.receive(Changed())
+    assert member.receive(Ended()) == []
+    assert member.receive(Planned(4, 2, held, held)) == [Stop(5, NOTHING)]
+    assert member.receive(Stopped(5)) == [Begin(2, held)]
+
+
+def test_who_withdraws_gives_everything_back_and_stays_out_until_opened_again() -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    assert member.receive(Withdraw()) == [Stop(4, held)]
+    assert member.receive(Stopped(4)) == [Deregister(5)]
+    assert member.receive(Released(5)) == []
+    assert (member.state, member.held) == (State.OUT, NOTHING)
+    assert member.receive(Changed()) == []
+    assert member.receive(Open()) == [Register(6)]
+
+
+def test_who_closes_without_leaving_stops_and_leaves_everything_as_it_is() -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    assert member.receive(Close(leave=False)) == [Stop(4, held)]
+    assert member.receive(Stopped(4)) == []
+    assert member.state is State.CLOSED
 
 
 def member_with(held: Partitions, number: int = 1) -> Rebalance:

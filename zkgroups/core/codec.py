@@ -61,6 +61,10 @@ def encode_registration(registration: Registration) -> bytes:
         "timestamp": min(max((registration.timestamp_ms or 0) // 1000, 0), MAX_STREAMS),
         "client": CLIENT,
     }
+    if registration.assignors:
+        fields["assignors"] = list(registration.assignors)
+    if registration.include_internal:
+        fields["internal"] = True
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -103,6 +107,8 @@ def _registration(data: bytes) -> Registration:
         timestamp_ms=_timestamp_ms(fields),
         version=version if _is_int(version := fields.get("version")) else 1,
         dialect=_dialect(fields),
+        assignors=_assignors(fields),
+        include_internal=fields.get("client") == CLIENT and fields.get("internal") is True,
     )
 
 
@@ -150,12 +156,24 @@ def _dialect(fields: Mapping[str, Any]) -> Dialect:
     return Dialect.KAZOO_GO if _is_int(fields.get("timestamp")) else Dialect.SCALA
 
 
+def _assignors(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a member of ours announces; only names, each once, and nothing at all where there is anything else."""
+    names = fields.get("assignors")
+    if fields.get("client") != CLIENT or not isinstance(names, list) or not all(map(_is_text, names)):
+        return ()
+    return tuple(dict.fromkeys(names))
+
+
 # Owners
 
 
-def encode_owner(instance: str) -> bytes:
-    """The bytes of an owner node: the bare id, which kazoo-go compares as a whole."""
-    return check_instance(instance).encode()
+def encode_owner(instance: str, stream: int | None = None) -> bytes:
+    """The bytes of an owner node: the bare id, which kazoo-go compares as a whole, or with a stream's number, as Scala.
+
+    >>> encode_owner("h:1"), encode_owner("h:1", 0)
+    (b'h:1', b'h:1-0')
+    """
+    return check_instance(instance if stream is None else f"{instance}-{stream}").encode()
 
 
 def decode_owned_topic(name: str) -> str:

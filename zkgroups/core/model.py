@@ -60,6 +60,13 @@ class Pattern(StrEnum):
     BLACK_LIST = "black_list"
 
 
+class StartAt(StrEnum):
+    """Where to begin with a partition of which nothing is committed: where its log begins, or where it ends."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
 class Dialect(StrEnum):
     """Which client wrote a registration, as far as its form tells."""
 
@@ -78,16 +85,30 @@ class Registration:
     timestamp_ms: int | None = None
     version: int = 1
     dialect: Dialect = Dialect.ZKGROUPS
+    assignors: tuple[str, ...] = ()
+    """How a member of ours can share partitions, what it likes best first; nothing where it does not take part."""
+    include_internal: bool = False
+    """Whether a pattern may choose Kafka's own topics, too."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
 
     def __hash__(self) -> int:
-        return hash((frozenset(self.streams.items()), self.pattern, self.timestamp_ms, self.version, self.dialect))
+        return hash((frozenset(self.streams.items()), *self._rest()))
 
     def __reduce__(self) -> tuple[object, ...]:
         """A read-only mapping does not pickle by itself, and values travel between processes."""
-        return (Registration, (dict(self.streams), self.pattern, self.timestamp_ms, self.version, self.dialect))
+        return (Registration, (dict(self.streams), *self._rest()))
+
+    def _rest(self) -> tuple[object, ...]:
+        return (
+            self.pattern,
+            self.timestamp_ms,
+            self.version,
+            self.dialect,
+            self.assignors,
+            self.include_internal,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,9 +92,9 @@ class Claimed(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Somebody has let go of a partition that was waited for."""
+    """Somebody has let go of partitions that were waited for."""
 
-    at: TopicPartition
+    partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +123,37 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker has come to its end, and the generation with it: another is to begin, with what there is then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """The member is to give everything up and to stay out until it is opened again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
-    """The member is to leave."""
+    """The member is to end: by leaving the group, or by leaving everything as it is for who comes after it."""
+
+    leave: bool = True
 
 
 Event: TypeAlias = (
-    Open | Registered | Changed | Planned | Claimed | Freed | Lingered | Stopped | Released | Failed | Lost | Close
+    Open
+    | Registered
+    | Changed
+    | Planned
+    | Claimed
+    | Freed
+    | Lingered
+    | Stopped
+    | Released
+    | Failed
+    | Lost
+    | Ended
+    | Withdraw
+    | Close
 )
 
 # Actions
@@ -246,13 +271,20 @@ class Rebalance:
         self._turn = 0
         self._asked: Partitions = NOTHING
         self._again = False  # something has changed since the group was last read
-        self._closing = False
+        self._over = False  # the generation has ended by itself
+        self._goal: State | None = None  # what it is on its way to: out of the group, or closed
+        self._leave_it = False  # the group is left as it is
         self._patience = _Patience.FRESH
 
     @property
     def settled(self) -> bool:
         """Whether it has what it is to have, and works on it."""
         return self.state is State.IDLE and not self._again and self.held == self.wanted == (self.running or NOTHING)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is on its way out of the group."""
+        return self._goal is not None
 
     def receive(self, event: Event) -> list[Action]:
         """What is to be done now that this has happened."""
@@ -273,13 +305,13 @@ class Rebalance:
 
     def _look(self, _event: Event) -> list[Action]:
         """Read the group, unless there is no use in it any more."""
-        if self._closing:
+        if self._goal is not None:
             return self._leave()
         self.state, self._again = State.LOOKING, False
         return [self._step(Look)]
 
     def _register_again(self, event: Event) -> list[Action]:
-        return self._leave() if self._closing else self._open(event)
+        return self._leave() if self._goal is not None else self._open(event)
 
     def _note(self, _event: Event) -> list[Action]:
         """The step that is under way comes first."""
@@ -291,22 +323,28 @@ class Rebalance:
         lost: list[Action] = [Drop(self.held)] if self.held or self.running is not None else []
         self.held = self.wanted = self.waiting = self._asked = NOTHING
         self.running = None
-        self._again, self._patience = False, _Patience.FRESH
-        if self._closing:
-            self.state = State.CLOSED
+        self._again, self._over, self._patience = False, False, _Patience.FRESH
+        if self._goal is not None:
+            self.state, self._goal = self._goal, None
             return lost
         self.state = State.JOINING
         return [*lost, self._step(Register)]
 
-    def _close(self, _event: Event) -> list[Action]:
+    def _close(self, event: Close) -> list[Action]:
         """Whatever is under way is waited for; what it grants is given back with the rest."""
-        self._closing = True
+        self._goal, self._leave_it = State.CLOSED, not event.leave
+        return self._leave() if self.state is State.IDLE else []
+
+    def _withdraw(self, _event: Event) -> list[Action]:
+        self._goal = self._goal or State.OUT
         return self._leave() if self.state is State.IDLE else []
 
     def _leave(self) -> list[Action]:
         if self.running is not None:
             self.state = State.STOPPING
             return [self._step(Stop, self.held)]
+        if self._leave_it:
+            return self._left(None)
         self.state = State.LEAVING
         return [self._step(Deregister)]
 
@@ -314,8 +352,10 @@ class Rebalance:
         self.state = State.CLOSED
         return []
 
-    def _left(self, _event: Event) -> list[Action]:
-        self.state, self.held = State.CLOSED, NOTHING
+    def _left(self, _event: Event | None) -> list[Action]:
+        self.state, self._goal = self._goal or State.CLOSED, None
+        self.held = self.wanted = self.waiting = NOTHING
+        self._again, self._over, self._patience = False, False, _Patience.FRESH
         return []
 
     # One step after the other
@@ -345,8 +385,12 @@ class Rebalance:
         return [*([AwaitFree(refused)] if refused else []), *self._next()]
 
     def _stopped(self, _event: Event) -> list[Action]:
-        self.running = None
+        self.running, self._over = None, False
         return self._next()
+
+    def _ended(self, _event: Event) -> list[Action]:
+        self._over = self.running is not None
+        return self._next() if self.state is State.IDLE else []
 
     def _released(self, _event: Event) -> list[Action]:
         self.held -= self._asked
@@ -360,9 +404,9 @@ class Rebalance:
         return self._next()
 
     def _freed(self, event: Freed) -> list[Action]:
-        if event.at not in self.waiting:
+        if not event.partitions & self.waiting:
             return []
-        self.waiting -= {event.at}
+        self.waiting -= event.partitions
         return self._next() if self.state is State.IDLE else []
 
     def _go_on(self, _event: Event) -> list[Action]:
@@ -372,7 +416,7 @@ class Rebalance:
 
     def _next(self) -> list[Action]:
         """The next step towards having what is wanted."""
-        if self._closing:
+        if self._goal is not None:
             return self._leave()
         if self._again:
             return self._look(Changed())
@@ -393,6 +437,9 @@ class Rebalance:
     def _settle(self) -> list[Action]:
         """Nothing more can be had at this moment: work on what there is, after a moment's patience with the others."""
         self.state = State.IDLE
+        if self._over:
+            self.state = State.STOPPING
+            return [self._step(Stop, NOTHING)]
         if self.held == (self.running or NOTHING):
             return []
         if self.waiting and self._patience is not _Patience.OVER:
@@ -428,7 +475,9 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Transition]] = {
     **{(state, Changed): Rebalance._note for state in _BUSY},
     **{(state, Freed): Rebalance._freed for state in (*_BUSY, State.IDLE)},
     **{(state, Lingered): Rebalance._go_on for state in (*_BUSY, State.IDLE)},
+    **{(state, Ended): Rebalance._ended for state in (*_BUSY, State.IDLE)},
     **{(state, Lost): Rebalance._lost for state in _ALIVE},
+    **{(state, Withdraw): Rebalance._withdraw for state in _ALIVE},
     **{(state, Close): Rebalance._close for state in _ALIVE},
 }
 """What happens in which state on which event. What is not here changes nothing."""

@@ -69,5 +69,6 @@ def subscribed_topics(registration: Registration, topics: Iterable[str]) -> dict
     listed = registration.pattern is Pattern.WHITE_LIST
     for expression, streams in registration.streams.items():
         matches = re.compile(topic_expression(expression)).fullmatch
-        return {t: streams for t in topics if t not in INTERNAL_TOPICS and bool(matches(t)) is listed}
+        chosen = (t for t in topics if registration.include_internal or t not in INTERNAL_TOPICS)
+        return {t: streams for t in chosen if bool(matches(t)) is listed}
     return {}

@@ -40,11 +40,14 @@ class Claim:
     ...     claim.commit(100)
     """
 
-    def __init__(self, instance: Instance, at: TopicPartition, session_id: int) -> None:
+    def __init__(
+        self, instance: Instance, at: TopicPartition, session_id: int, data: bytes, *, version: int = 0
+    ) -> None:
         self._instance = instance
         self.partition = at
         self.session_id = session_id
-        self.version = 0
+        self.data = data
+        self.version = version
         self.last: LastCommit | None = None
         self.doubtful = False  # a release whose outcome nobody learned: it can only be released
         self.lock = threading.Lock()

@@ -52,6 +52,11 @@ class Consumergroup:
         self._handle = handle
         self.offsets = Offsets(self.paths, handle)
 
+    @property
+    def handle(self) -> Handle:
+        """What the rest of this library works with; not for others."""
+        return self._handle
+
     def exists(self) -> bool:
         """Whether there is any znode of the group, be it registrations, owners or offsets only."""
         return self._handle.session.exists(self.paths.root, deadline=self._handle.deadline())

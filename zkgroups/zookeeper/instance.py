@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.codec import decode_registration, encode_owner, encode_registration
-from ..core.model import DeniedNode, MalformedNode, Pattern, Registration, TopicPartition, check_at
+from ..core.model import DeniedNode, MalformedNode, Owner, Pattern, Registration, TopicPartition, check_at
 from ..core.paths import check_instance
 from ..exceptions import (
     AlreadyClaimedError,
@@ -44,6 +44,7 @@ from .deadline import Deadline
 from .directories import ensure_all
 from .errors import translate
 from .handle import Handle
+from .node import Node
 from .tenure import Registrar, Tenure
 from .transaction import Check, Create, Delete, Operation, TransactionFailed, batches
 
@@ -66,7 +67,6 @@ class Instance:
         self._handle = handle
         self._session = handle.session
         self._registrar = Registrar(group.paths, handle, id)
-        self._owner = encode_owner(id)
         self._lock = threading.Lock()  # guards what is below, and is never held during a call
         self._claims: dict[TopicPartition, Claim] = {}
         self._membership = threading.Lock()  # held during calls: no claim is made while the registration is taken away
@@ -87,7 +87,7 @@ class Instance:
 
     def register(
         self,
-        topics: Topics = (),
+        topics: Topics | Registration = (),
         *,
         pattern: Pattern = Pattern.STATIC,
         timeout: float = 0.0,
@@ -99,7 +99,7 @@ class Instance:
         registration stays until its session ends. `past_session` ends it at once, if the old one is of that session;
         nobody else's is touched.
         """
-        registration = _registration(topics, pattern)
+        registration = topics if isinstance(topics, Registration) else _registration(topics, pattern)
         patience = Deadline.after("timeout", timeout)
         data = encode_registration(registration)
         tenure = self._registrar.register(data, patience=patience, past_session=past_session)
@@ -120,9 +120,9 @@ class Instance:
             raise MalformedNodeError(found)
         return found
 
-    def update(self, topics: Topics, *, pattern: Pattern = Pattern.STATIC) -> Registration:
+    def update(self, topics: Topics | Registration, *, pattern: Pattern = Pattern.STATIC) -> Registration:
         """Change what the instance subscribes to, in place: it stays registered, and keeps its claims."""
-        registration = _registration(topics, pattern)
+        registration = topics if isinstance(topics, Registration) else _registration(topics, pattern)
         data = encode_registration(registration)
         while True:
             tenure = self._registrar.require()
@@ -170,9 +170,19 @@ class Instance:
         """
         return self.claim_many([at], timeout=timeout)[at]
 
-    def claim_many(self, partitions: Iterable[TopicPartition], *, timeout: float | None = None) -> Claims:
-        """Take several partitions, all or none; as `claim` otherwise."""
-        wanted = [check_at(at) for at in dict.fromkeys(partitions)]
+    def claim_many(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout: float | None = None,
+        streams: Mapping[TopicPartition, int] | None = None,
+    ) -> Claims:
+        """Take several partitions, all or none; as `claim` otherwise.
+
+        With `streams`, the owner nodes tell which stream of the instance is to read each, as Scala's members do.
+        """
+        numbers = streams or {}
+        wanted = {check_at(at): encode_owner(self.id, numbers.get(at)) for at in partitions}
         patience = Deadline.after("timeout", 0.0 if timeout is None else timeout)
         while True:
             try:
@@ -182,28 +192,30 @@ class Instance:
                     raise
                 self._await_free(taken, patience)
 
-    def _claim_now(self, wanted: Sequence[TopicPartition]) -> Claims:
+    def _claim_now(self, wanted: Mapping[TopicPartition, bytes]) -> Claims:
         self._registrar.require()
         taken: list[Claim] = []
-        units = [[self._create_owner(at)] for at in wanted]
+        units = [[self._create_owner(at, data)] for at, data in wanted.items()]
+        partitions = list(wanted)
         try:
             for batch in batches(units, overhead=[Check(self._registrar.path)], chroot=self._session.chroot):
-                partitions = wanted[len(taken) : len(taken) + len(batch)]
+                some = partitions[len(taken) : len(taken) + len(batch)]
                 with self._membership:
-                    taken += self._claim_batch(partitions, [create for [create] in batch])
+                    taken += self._claim_batch(some, [create for [create] in batch])
         except BaseException:
             with contextlib.suppress(ZkgroupsException):  # the error that is under way tells more
                 self._let_go(taken)
             raise
         return Claims(self, taken)
 
-    def _create_owner(self, at: TopicPartition) -> Create:
-        return Create(self.group.paths.owner(at), self._owner, True, self._handle.acls.ephemerals)
+    def _create_owner(self, at: TopicPartition, data: bytes) -> Create:
+        return Create(self.group.paths.owner(at), data, True, self._handle.acls.ephemerals)
 
     def _claim_batch(self, partitions: Sequence[TopicPartition], creates: Sequence[Create]) -> list[Claim]:
         while True:
             tenure = self._registrar.require()
-            claims = {at: Claim(self, at, tenure.session_id) for at in partitions}
+            made = zip(partitions, creates, strict=True)
+            claims = {at: Claim(self, at, tenure.session_id, create.data) for at, create in made}
             try:
                 operations: list[Operation] = [*self._registrar.check(tenure), *creates]
                 self._registrar.transact(operations, tenure, then=partial(self._remember, claims))
@@ -223,16 +235,17 @@ class Instance:
             topics = (self.group.paths.owned_topic(at.topic) for at in partitions)
             ensure_all(self._handle, topics, session_id=tenure.session_id)
         elif isinstance(failure.error, NodeExistsError):
-            self._refuse_foreign(partitions[failure.index - 1], failure.operation.path, tenure)
+            self._refuse_foreign(partitions[failure.index - 1], failure.operation, tenure)
         else:
             raise translate(failure.error, failure.operation.path) from failure.error
 
-    def _refuse_foreign(self, at: TopicPartition, path: str, tenure: Tenure) -> None:
+    def _refuse_foreign(self, at: TopicPartition, create: Operation, tenure: Tenure) -> None:
         """Say who holds it, unless it has been let go meanwhile, or is what a lost attempt of ours left behind."""
-        node = self._session.get(path, deadline=self._handle.deadline())
+        node = self._session.get(create.path, deadline=self._handle.deadline())
         if node is None or self._registrar.sweep(node, tenure):
             return
-        if node.session == tenure.session_id and node.data == self._owner:
+        ours = node.session == tenure.session_id
+        if ours and (at in self.claims or (isinstance(create, Create) and node.data == create.data)):
             raise AlreadyClaimedError(at)
         raise ClaimedByOtherError(at, view.owner(at.topic, str(at.partition), node))
 
@@ -334,7 +347,7 @@ class Instance:
         for claim, node in zip(claims, bulk.nodes(self._handle, paths), strict=True):
             if isinstance(node, DeniedNode):
                 denied.add(claim)
-            elif node is not None and node.session == claim.session_id and node.data == self._owner:
+            elif node is not None and node.session == claim.session_id and node.data == claim.data:
                 claim.version = node.version
                 found.append(claim)
         with self._lock:
@@ -393,6 +406,72 @@ class Instance:
         denied = self._forget_lost(claims)
         self._registrar.adopt(seen, known=tenure)
         return denied
+
+    # What a member asks that shares partitions with others
+
+    def holding(
+        self, partitions: Iterable[TopicPartition], ids: Collection[str]
+    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Owner | MalformedNode]]:
+        """Ask who holds these partitions, and what this instance holds: what is its own, and who has the others.
+
+        What is its own becomes a claim also where this object did not know of it: an answer was lost, or the process
+        that made it has gone and left its session to us. `ids` are all that are registered: an owner's text may be the
+        id of one with the number of a stream, or the whole id of another.
+        """
+        tenure = self._registrar.require()
+        with self._lock:
+            known = dict(self._claims)
+        asked = list({**dict.fromkeys(partitions), **dict.fromkeys(known)})
+        mine: dict[TopicPartition, Claim] = {}
+        others: dict[TopicPartition, Owner | MalformedNode] = {}
+        found = bulk.nodes(self._handle, [self.group.paths.owner(at) for at in asked])
+        for at, node in zip(asked, found, strict=True):
+            if node is None:
+                continue
+            owner = node if isinstance(node, DeniedNode) else view.owner(at.topic, str(at.partition), node)
+            if self._is_ours(owner, tenure, ids) and not isinstance(node, DeniedNode):
+                mine[at] = self._kept(known.get(at), node) or Claim(
+                    self, at, tenure.session_id, node.data, version=node.version
+                )
+            else:
+                others[at] = owner
+        with self._lock:
+            for at, claim in known.items():
+                if at not in mine and self._claims.get(at) is claim:
+                    del self._claims[at]
+            self._claims.update(mine)
+        return mine, others
+
+    def _is_ours(self, owner: Owner | MalformedNode, tenure: Tenure, ids: Collection[str]) -> bool:
+        return isinstance(owner, Owner) and owner.session == tenure.session_id and owner.instance(ids) == self.id
+
+    def _kept(self, claim: Claim | None, node: Node) -> Claim | None:
+        """The claim that is known, if it is what is there."""
+        if claim is None or claim.session_id != node.session or claim.data != node.data:
+            return None
+        claim.version, claim.doubtful = node.version, False
+        return claim
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session that it registered in is certain to live: whatever it holds is its own."""
+        tenure = self._registrar.tenure
+        return tenure is not None and self._session.alive(tenure.session_id)
+
+    def is_registered(self) -> bool:
+        """Ask whether the registration is still there; one that is gone can be made anew, and claims be kept."""
+        tenure = self._registrar.require()
+        seen = self._registrar.look(tenure)
+        if seen.version < 0:
+            self._registrar.adopt(seen, known=tenure)
+        return seen.version >= 0
+
+    def attach(self) -> bool:
+        """Take over the registration of this id that this session has made, in another process or before a lapse.
+
+        False if there is none. What it holds is found by `holding`.
+        """
+        return self._registrar.attach()
 
     # Leaving
 

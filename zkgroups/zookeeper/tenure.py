@@ -98,6 +98,15 @@ class Registrar:
                 past_session = None  # ending it works the first time, or is of no use
         return tenure
 
+    def attach(self) -> bool:
+        """Go on with a registration that is there and of this session; False if there is none."""
+        session_id = self._session.require_id(self._handle.deadline())
+        node = self._session.get(self.path, deadline=self._handle.deadline())
+        if node is None or node.session != session_id:
+            return False
+        self._begin(Tenure(session_id, node.version))
+        return True
+
     def _begin(self, tenure: Tenure) -> None:
         with self._lock:
             self._tenure = tenure

@@ -1,0 +1,158 @@
+"""What a ZooKeeper server wrote down, read from its transaction log: every change to a group in its order, and in which
+session it was made.
+
+A watch shows what is there when it looks; between two looks an offset may fall and rise again, and who wrote it is not
+told. The log leaves nothing out. It survives a `kill -9` of the server, whose last record may then be half there.
+
+Of a standalone server only: that of a member of an ensemble may have changes which nobody agreed to.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from zkgroups import TopicPartition
+
+from .history import Grant, Write
+
+_MAGIC: Final = b"ZKLG"
+_HEADER: Final = 16
+"""Bytes of a file's header: magic, version, and an id of the database."""
+
+CREATE, DELETE, SET, MULTI, CREATE2, CONTAINER, TTL, CLOSE = 1, 2, 5, 14, 15, 19, 21, -11
+_CREATES: Final = (CREATE, CREATE2, CONTAINER, TTL)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One node that a session made, wrote or deleted; `kind` is the type of the request."""
+
+    zxid: int
+    session: int
+    kind: int
+    path: str = ""
+    data: bytes | None = None
+    ephemeral: bool = False
+
+
+class _Reader:
+    """Jute, as far as it is needed: numbers in network order, texts and bytes with their length in front."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def number(self, form: str) -> int:
+        [found] = struct.unpack_from(f">{form}", self._data, self._at)
+        self._at += struct.calcsize(f">{form}")
+        return int(found)
+
+    def block(self) -> bytes | None:
+        length = self.number("i")
+        if length < 0:
+            return None
+        self._at += length
+        return self._data[self._at - length : self._at]
+
+    def text(self) -> str:
+        return (self.block() or b"").decode()
+
+
+def changes(data_dir: Path) -> Iterator[Change]:
+    """Every change in the log of a server, in its order; a record that is there twice, as after a restart, once."""
+    last = 0
+    for file in sorted((data_dir / "version-2").glob("log.*"), key=lambda file: int(file.suffix[1:], 16)):
+        for record in _records(file.read_bytes()):
+            found = _changes(record)
+            if found and found[0].zxid > last:
+                last = found[0].zxid
+                yield from found
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """The file is made long at once and filled later: a length of nothing is its end, or what was never written."""
+    at = _HEADER
+    if data[:4] != _MAGIC:
+        return
+    while at + 12 <= len(data):
+        length = int.from_bytes(data[at + 8 : at + 12])
+        end = at + 12 + length
+        if not length or data[end : end + 1] != b"B":
+            return
+        yield data[at + 12 : end]
+        at = end + 1
+
+
+def _changes(record: bytes) -> list[Change]:
+    reader = _Reader(record)
+    session, _cxid, zxid, _time, kind = (reader.number(form) for form in "qiqqi")
+    if kind != MULTI:
+        return list(_change(reader, zxid, session, kind))
+    parts = [(reader.number("i"), reader.block() or b"") for _ in range(reader.number("i"))]
+    return [change for kind, part in parts for change in _change(_Reader(part), zxid, session, kind)]
+
+
+def _change(reader: _Reader, zxid: int, session: int, kind: int) -> Iterator[Change]:
+    if kind in _CREATES:
+        path, data = reader.text(), reader.block()
+        for _ in range(reader.number("i")):  # who may do what with it
+            reader.number("i"), reader.text(), reader.text()
+        yield Change(zxid, session, kind, path, data, kind in (CREATE, CREATE2) and bool(reader.number("b")))
+    elif kind == SET:
+        yield Change(zxid, session, kind, reader.text(), reader.block())
+    elif kind == DELETE:
+        yield Change(zxid, session, kind, reader.text())
+    elif kind == CLOSE:
+        yield Change(zxid, session, kind)
+
+
+@dataclass
+class _Tree:
+    """The ephemeral nodes of a group, as they come and go."""
+
+    ids: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, change: Change, root: str) -> None:
+        """Take note of a node that came or went."""
+        if change.kind == CLOSE:
+            self.ids = {path: session for path, session in self.ids.items() if session != change.session}
+            self.owners = {path: session for path, session in self.owners.items() if session != change.session}
+            return
+        nodes = self.ids if change.path.startswith(f"{root}/ids/") else self.owners
+        if change.kind == DELETE:
+            nodes.pop(change.path, None)
+        elif change.ephemeral:
+            nodes[change.path] = change.session
+
+
+def read(data_dir: Path, group: str, *, chroot: str = "") -> tuple[list[Write], list[Grant]]:
+    """Every write of an offset of a group, with who held the partition then; and every claim that was granted."""
+    root = f"{chroot}/consumers/{group}"
+    tree, writes, grants = _Tree(), [], []
+    for change in changes(data_dir):
+        if change.kind != CLOSE and not change.path.startswith(f"{root}/"):
+            continue
+        tree.apply(change, root)
+        at = _partition(change.path, root)
+        if change.path.startswith(f"{root}/offsets/") and at is not None:
+            owner = tree.owners.get(f"{root}/owners/{at}")
+            registered = change.session in tree.ids.values()
+            writes.append(Write(change.zxid, change.session, str(at), _offset(change.data), owner, registered))
+        elif change.path.startswith(f"{root}/owners/") and at is not None and change.ephemeral:
+            name = (change.data or b"").decode(errors="replace")
+            grants.append(Grant(change.zxid, change.session, str(at), name, change.session in tree.ids.values()))
+    return writes, grants
+
+
+def _partition(path: str, root: str) -> TopicPartition | None:
+    names = path.removeprefix(root).split("/")
+    return TopicPartition(names[2], int(names[3])) if len(names) == 4 and names[3].isdigit() else None
+
+
+def _offset(data: bytes | None) -> int | None:
+    return int(data) if data is not None and data.isdigit() else None

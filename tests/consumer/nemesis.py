@@ -1,0 +1,358 @@
+"""Whatever can happen to the members of a group, at moments that follow from a seed; and the verdict.
+
+    kill      SIGKILL, and another process of the same id a little later
+    leave     SIGTERM, and another process of a new id a little later
+    stop      SIGSTOP for up to three session time-outs, and SIGCONT
+    cut       its connection is cut
+    delay     what it sends, or hears, or both, comes late
+    drop      what it sends, or hears, or both, vanishes
+    swallow   it does not hear that something it watches has changed
+    expire    its session is ended at the server
+    server    the server is killed, and starts again with what it had written down
+
+What will be done is drawn in advance (`plan`), so that a seed names it; when each of them happens depends on the
+machine, too.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Final, Self
+
+from kazoo.client import KazooClient
+
+from zkgroups import CommittedOffset, Consumergroup, GroupState, Registry, SessionCredentials, TopicPartition
+from zkgroups.exceptions import ZkgroupsException
+from zkgroups.testing import TcpProxy, ZooKeeperServer, expire_session
+from zkgroups.testing.faults import Direction
+
+from . import journal
+from .history import Event, History, Kind, Violation, clock, judge, read
+
+ROOT: Final = Path(__file__).parent.parent.parent
+
+EVERYTHING: Final = ("kill", "leave", "stop", "cut", "delay", "drop", "swallow", "expire", "server")
+ONE_FOR_ALL: Final = ("server",)
+"""What strikes everybody at once."""
+
+# For how many session time-outs it lasts, at least and at most; nothing where it is over at once.
+_LASTS: Final = {
+    "kill": (0.0, 1.5),
+    "leave": (0.0, 1.0),
+    "stop": (0.5, 3.0),
+    "delay": (0.5, 2.0),
+    "drop": (0.5, 3.0),
+    "swallow": (1.0, 3.0),
+    "server": (0.0, 0.5),
+}
+_DIRECTIONS: Final[tuple[Direction | None, ...]] = ("requests", "replies", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """Something that is done to one of the members at a moment, and taken back after a while; in session time-outs."""
+
+    moment: float
+    kind: str
+    victim: int
+    lasts: float = 0.0
+    direction: Direction | None = None
+    delay: float = 0.0
+
+    def __str__(self) -> str:
+        more = f" of {self.direction or 'both'}" if self.kind in ("delay", "drop") else ""
+        return f"{self.moment:.2f} {self.kind}{more} {self.victim} for {self.lasts:.2f}"
+
+
+def plan(seed: int, *, duration: float, members: int, kinds: Sequence[str] = EVERYTHING) -> list[Strike]:
+    """What will be done within `duration`, in session time-outs: never two things to one at a time."""
+    rng = random.Random(seed)
+    busy = [0.0] * members
+    strikes: list[Strike] = []
+    moment = 0.0
+    while (moment := moment + rng.uniform(0.05, 0.6)) < duration:
+        idle = [victim for victim in range(members) if busy[victim] <= moment]
+        kind, drawn = rng.choice(kinds), [rng.random() for _ in range(4)]
+        if not idle:
+            continue
+        victim = idle[int(drawn[0] * len(idle))]
+        low, high = _LASTS.get(kind, (0.0, 0.0))
+        lasts = low + drawn[1] * (high - low)
+        strikes.append(Strike(moment, kind, victim, lasts, _DIRECTIONS[int(drawn[2] * 3)], drawn[3] * 0.3))
+        for each in range(members) if kind in ONE_FOR_ALL else [victim]:
+            busy[each] = max(busy[each], moment + lasts)
+    return strikes
+
+
+@dataclass
+class Place:
+    """Where one member runs: a way to the server of its own, and one process after the other."""
+
+    number: int
+    proxy: TcpProxy
+    id: str = ""
+    process: subprocess.Popen[bytes] | None = None
+    log: Path | None = None
+    all: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def has_left(self, timeout: float) -> bool:
+        """Wait until a process that was asked to leave has ended, and say whether it did so in peace; one that had not
+        yet begun has nothing to make peace with."""
+        assert self.process is not None
+        assert self.log is not None
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout)
+        begun = self.log.exists() and self.log.stat().st_size > 0
+        return self.process.returncode == 0 or (self.process.returncode == -signal.SIGTERM and not begun)
+
+
+class Scene:
+    """A server, a group on it, and members in processes of their own. Leaving its `with` ends all of them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        members: int = 4,
+        topics: dict[str, int] | None = None,
+        session_timeout: float = 2.0,
+        options: Sequence[str] = (),
+    ) -> None:
+        self.directory = directory
+        self.timeout = session_timeout
+        self._members = members
+        self._topics = topics or {"orders": 5, "refunds": 3}
+        self._options = options
+        self._numbers = count(1)
+        self._stack = ExitStack()
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """What there is to work on."""
+        return frozenset(
+            TopicPartition(topic, number) for topic, size in self._topics.items() for number in range(size)
+        )
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            # The log of transactions has everything from the beginning, and ten ticks are the longest session.
+            self.server = stack.enter_context(ZooKeeperServer(tick_time=max(0.1, self.timeout / 20)))
+            self._plant()
+            registry = Registry.connect(
+                self._hosts(self.server.address), session_timeout=self.timeout * 2, timeout=60.0
+            )
+            self.group: Consumergroup = stack.enter_context(registry).group("billing")
+            proxies = [stack.enter_context(TcpProxy(self.server.address)) for _ in range(self._members)]
+            self.places = [Place(number, proxy) for number, proxy in enumerate(proxies)]
+            stack.callback(self._kill_all)
+            for place in self.places:
+                self.start(place)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @staticmethod
+    def _hosts(address: str) -> str:
+        """Several times, so that a client does not wait too long for a server that has only just started."""
+        return ",".join([address] * 5)
+
+    def _plant(self) -> None:
+        """The topics, as Kafka registers them."""
+        client = KazooClient(self.server.address)
+        client.start()
+        for topic, size in self._topics.items():
+            partitions = ", ".join(f'"{number}": [1]' for number in range(size))
+            data = f'{{"version": 1, "partitions": {{{partitions}}}}}'
+            client.create(f"/brokers/topics/{topic}", data.encode(), makepath=True)
+        client.stop()
+        client.close()
+
+    # Members
+
+    def start(self, place: Place, *, new: bool = True) -> None:
+        """A process for it; with `new`, of an id that was never there."""
+        number = next(self._numbers)
+        if new:
+            place.id = f"w{place.number}.{number}"
+        place.log = self.directory / f"{number:03}-{place.id}.jsonl"
+        command = [sys.executable, "-m", "tests.consumer.worker", "--hosts", self._hosts(place.proxy.address)]
+        command += ["--group", self.group.name, "--topics", ",".join(self._topics), "--id", place.id]
+        command += ["--log", str(place.log), "--session-timeout", str(self.timeout), *self._options]
+        with place.log.with_suffix(".err").open("wb") as errors:
+            place.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=errors)
+        place.all.append(place.process)
+
+    def signal(self, place: Place, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        assert place.process is not None
+        place.process.send_signal(number)
+
+    def expire(self, place: Place) -> None:
+        """End its session at the server, if there is one that is known."""
+        assert place.log is not None
+        with suppress(OSError, TimeoutError):
+            past = SessionCredentials.load(place.log.with_suffix(".session").read_text())
+            second = KazooClient(self.server.address, timeout=self.timeout)
+            expire_session(second, client_id=(past.session_id, past.password), timeout=self.timeout)
+
+    def _kill_all(self) -> None:
+        for process in [process for place in self.places for process in place.all]:
+            process.kill()
+            process.wait()
+
+    def end(self, *, timeout: float = 20.0) -> None:
+        """Ask all members to leave, and note who does not, or not in peace."""
+        for place in self.places:
+            self.signal(place, signal.SIGTERM)
+        for place in self.places:
+            self.await_leaving(place, timeout)
+
+    def await_leaving(self, place: Place, timeout: float = 20.0) -> None:
+        """Note it, and end it, if it does not leave, or not in peace."""
+        assert place.process is not None
+        if not place.has_left(timeout):
+            self.note(Kind.FAILED, f"{place.id} was asked to leave; status {place.process.returncode}")
+            place.process.kill()
+
+    # What is known
+
+    def note(self, kind: Kind, text: str = "") -> None:
+        """Write down what the nemesis does."""
+        with (self.directory / "nemesis.jsonl").open("a") as file:
+            file.write(Event(kind, clock(), "nemesis", error=text).line() + "\n")
+
+    def settle(self, bound: float) -> bool:
+        """Wait until the group is stable, and each partition has been worked on since now."""
+        before = self._commits()
+        end = time.monotonic() + bound
+        while time.monotonic() < end:
+            with suppress(ZkgroupsException):
+                if self._stable() and all(zxid > before.get(at, 0) for at, zxid in self._commits().items()):
+                    return True
+            time.sleep(0.05)
+        return False
+
+    def _stable(self) -> bool:
+        return self.group.describe().state is GroupState.STABLE
+
+    def _commits(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = dict.fromkeys(self.partitions, 0)
+        return found | {each.at: each.zxid for each in self.group.offsets if isinstance(each, CommittedOffset)}
+
+    def history(self) -> History:
+        """All that was written down, by the members and by the server."""
+        writes, grants = journal.read(self.server.data_dir, self.group.name)
+        return History(read(self.directory), frozenset(map(str, self.partitions)), writes, grants)
+
+
+class Nemesis:
+    """Does what is planned, and takes it back when it is time."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = count()
+        self._wait = threading.Event()
+
+    def run(self, strikes: Sequence[Strike]) -> None:
+        """All of them, and then make everything whole."""
+        begun = time.monotonic()
+        for strike in strikes:
+            self._at(begun + strike.moment * self._scene.timeout, partial(self._strike, strike))
+        last = begun + strikes[-1].moment * self._scene.timeout if strikes else begun
+        while self._due:
+            due, _, act = heapq.heappop(self._due)
+            if due <= last:  # and what is still broken then is made whole at once
+                self._wait.wait(max(0.0, due - time.monotonic()))
+            act()
+
+    def _at(self, moment: float, act: Callable[[], object]) -> None:
+        heapq.heappush(self._due, (moment, next(self._order), act))
+
+    def _strike(self, strike: Strike) -> None:
+        self._scene.note(Kind.STRUCK, str(strike))
+        undo = getattr(self, f"_{strike.kind}")(self._scene.places[strike.victim], strike)
+        if undo is not None:
+            self._at(time.monotonic() + strike.lasts * self._scene.timeout, undo)
+
+    def _kill(self, place: Place, _strike: Strike) -> Callable[[], object]:
+        self._scene.signal(place, signal.SIGKILL)
+        return lambda: self._scene.start(place, new=False)
+
+    def _leave(self, place: Place, _strike: Strike) -> Callable[[], object]:
+        self._scene.signal(place, signal.SIGTERM)
+        return lambda: self._come_back(place)
+
+    def _come_back(self, place: Place) -> None:
+        """Once the one before has left."""
+        self._scene.await_leaving(place)
+        self._scene.start(place)
+
+    def _stop(self, place: Place, _strike: Strike) -> Callable[[], object]:
+        self._scene.signal(place, signal.SIGSTOP)
+        return lambda: self._scene.signal(place, signal.SIGCONT)
+
+    def _cut(self, place: Place, _strike: Strike) -> None:
+        place.proxy.cut()
+
+    def _delay(self, place: Place, strike: Strike) -> Callable[[], object]:
+        place.proxy.delay(strike.delay * self._scene.timeout, direction=strike.direction)
+        return place.proxy.heal
+
+    def _drop(self, place: Place, strike: Strike) -> Callable[[], object]:
+        place.proxy.drop(direction=strike.direction)
+        return place.proxy.heal
+
+    def _swallow(self, place: Place, _strike: Strike) -> Callable[[], object]:
+        place.proxy.swallow_watch_events()
+        return place.proxy.heal
+
+    def _expire(self, place: Place, _strike: Strike) -> None:
+        self._scene.expire(place)
+
+    def _server(self, _place: Place, _strike: Strike) -> Callable[[], object]:
+        self._scene.server.kill()
+        return self._scene.server.start
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a run ended."""
+
+    history: History
+    violations: list[Violation]
+    settled_after: float
+
+    def summary(self) -> str:
+        """What happened, in numbers."""
+        kinds = {kind: sum(1 for _ in self.history.of(kind)) for kind in Kind}
+        told = ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number)
+        return f"{told}; {len(self.history.writes)} writes, settled after {self.settled_after:.1f} s"
+
+
+def run(scene: Scene, strikes: Sequence[Strike], *, bound: float, once: bool = False) -> Verdict:
+    """Let it happen to a group that has settled, and judge."""
+    if not scene.settle(bound + 10):
+        scene.note(Kind.FAILED, "the group did not settle before anything was broken")
+    Nemesis(scene).run(strikes)
+    scene.note(Kind.CALM)
+    began = time.monotonic()
+    scene.settle(bound)
+    took = time.monotonic() - began
+    scene.end()
+    history = scene.history()
+    return Verdict(history, judge(history, bound=bound, once=once), took)

@@ -1,0 +1,80 @@
+"""The server's transaction log, read after a server that was killed: nothing is missing, and nothing is told twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.testing import ZooKeeperServer
+
+from ..zookeeper.events import expire
+from . import journal
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def server() -> Iterator[ZooKeeperServer]:
+    """One whose log has nothing of other tests in it."""
+    with ZooKeeperServer() as server:
+        yield server
+
+
+def connect(server: ZooKeeperServer) -> Registry:
+    return Registry.connect(",".join([server.address] * 5), session_timeout=4.0)
+
+
+def test_every_write_is_told_with_who_held_the_partition_also_after_the_server_was_killed(
+    server: ZooKeeperServer,
+) -> None:
+    with connect(server) as registry:
+        group, session = registry.group("billing"), registry.session_id
+        with group.instance("me") as me:
+            me.register(["orders"])
+            with me.claim_many([P0, P1]) as claims:
+                claims.commit({P0: 5, P1: 7})
+                claims[P0].commit(3, backward=True)
+                server.kill()
+                server.start()
+                claims[P0].commit(9)
+        group.offsets.commit(P1, 8)
+        registry.group("another").offsets.commit(P1, 1)
+    writes, grants = journal.read(server.data_dir, "billing")
+    assert [(write.at, write.offset, write.owner, write.registered) for write in writes] == [
+        ("orders/0", 5, session, True),
+        ("orders/1", 7, session, True),
+        ("orders/0", 3, session, True),
+        ("orders/0", 9, session, True),
+        ("orders/1", 8, None, False),
+    ]
+    assert {write.session for write in writes} == {session}
+    assert [(grant.at, grant.name, grant.registered) for grant in grants] == [
+        ("orders/0", "me", True),
+        ("orders/1", "me", True),
+    ]
+
+
+def test_what_a_session_held_is_nobodys_once_it_has_ended(server: ZooKeeperServer) -> None:
+    with connect(server) as registry:
+        me = registry.group("billing").instance("me")
+        me.register(["orders"])
+        me.claim(P0)
+        expire(registry)
+        registry.group("billing").offsets.commit(P0, 1)
+    [write], _ = journal.read(server.data_dir, "billing")
+    assert (write.offset, write.owner, write.registered) == (1, None, False)
+
+
+def test_an_offset_that_was_deleted_is_told_and_a_chroot_is_no_part_of_it(server: ZooKeeperServer) -> None:
+    with connect(server) as registry:
+        registry.client.ensure_path("/kafka")
+    with Registry.connect(f"{server.address}/kafka") as registry:
+        registry.group("billing").offsets.commit(P0, 1)
+        registry.group("billing").delete()
+    writes, _ = journal.read(server.data_dir, "billing", chroot="/kafka")
+    assert [(write.at, write.offset) for write in writes] == [("orders/0", 1), ("orders/0", None)]
+    assert journal.read(server.data_dir, "billing") == ([], [])

@@ -1,0 +1,190 @@
+"""A stretch of time in which what a member owns does not change, and the workers that are bound to it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from ..core.codec import check_offset
+from ..core.model import MalformedNode, StartAt, TopicPartition
+from ..exceptions import GenerationEndedError, NotClaimedError
+from ..zookeeper.deadline import Deadline, uptime
+
+log = logging.getLogger(__name__)
+
+Offsets: TypeAlias = Mapping[TopicPartition, int]
+
+
+class Generation:
+    """What a member is to work on, until it ends. A member makes it; see `Member.generations`.
+
+    It ends when some of its partitions must go or more have come, when one of its workers ends, when the session is
+    lost, and when the member is closed. Its workers are to look at `active`, or to `wait`, and to return soon after
+    that: the member waits for them as long as `release_timeout`, and then lets the partitions go all the same.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        member: str,
+        number: int,
+        partitions: Mapping[TopicPartition, int | StartAt],
+        streams: Mapping[TopicPartition, int],
+        unreadable: Mapping[TopicPartition, MalformedNode],
+        write: Callable[[Offsets], None],
+        alive: Callable[[], bool],
+        ended: Callable[[BaseException | None], None],
+    ) -> None:
+        self.group = group
+        self.member = member
+        self.number = number
+        """Of the plan it was made from: the same for all members that follow the same plan, and it never falls."""
+        self.partitions = MappingProxyType(dict(partitions))
+        """Where to begin in each: at the committed offset, or at the member's `start_at` where there is none."""
+        self.streams = MappingProxyType(dict(streams))
+        self.unreadable = MappingProxyType(dict(unreadable))
+        """Partitions that are ours, but whose committed offset cannot be read: nobody can tell where to begin."""
+        self._write = write
+        self._alive = alive
+        self._tell_end = ended
+        self._over = threading.Event()
+        self._closed = False
+        self._committing = threading.Lock()  # held during a commit, so that closing waits for it
+        self._marked: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._busy = threading.Condition()
+        self._at_work: list[int] = []  # the threads that are to come to an end
+        self.last_sign = uptime()
+
+    # For the workers
+
+    @property
+    def active(self) -> bool:
+        """Whether there is work to do: it has not ended, and the session is certain to live."""
+        return not self._over.is_set() and self._alive()
+
+    def start(self, work: Callable[[Generation], object]) -> None:
+        """Run `work(generation)` on a thread of its own. When it returns, or fails, the generation ends.
+
+        What it raises reaches who iterates over the generations.
+        """
+        if self._over.is_set():
+            raise GenerationEndedError(self.group, self.number)
+        name = f"zkgroups-work-{self.group}-{self.number:x}"
+        thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
+        with self._busy:
+            thread.start()
+            self._at_work.append(thread.ident or 0)
+
+    def _run(self, work: Callable[[Generation], object]) -> None:
+        error: BaseException | None = None
+        try:
+            work(self)
+        except BaseException as raised:
+            error = raised
+        finally:
+            self.leave()
+            self._end_by_worker(error)
+
+    def _end_by_worker(self, error: BaseException | None) -> None:
+        if self._over.is_set() and not isinstance(error, Exception):
+            return
+        if self._over.is_set() and isinstance(error, GenerationEndedError | NotClaimedError):
+            log.info("a worker of group %s was told at its end: %s", self.group, error)
+            return
+        self._over.set()
+        self._tell_end(error)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; False if the time was over first."""
+        return self._over.wait(None if timeout is None else Deadline.after("timeout", timeout).remaining)
+
+    def mark(self, at: TopicPartition, offset: int) -> None:
+        """Say that everything before `offset` is processed. It is committed by auto-commit, and before a hand-over.
+
+        An offset lower than one marked before says nothing new, but that the worker is alive.
+        """
+        if at not in self.partitions:
+            raise NotClaimedError(at)
+        if self._closed:
+            raise GenerationEndedError(self.group, self.number)
+        check_offset(offset)
+        with self._busy:
+            self._marked[at] = max(offset, self._marked.get(at, 0))
+        self.last_sign = uptime()
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit these offsets now, or without any all that were marked.
+
+        Refused, with an error and without any change, once the generation is over and its partitions may be somebody
+        else's: `GenerationEndedError`, `SessionLostError` or `NotClaimedError`.
+        """
+        for at in offsets or ():
+            if at not in self.partitions:
+                raise NotClaimedError(at)
+        with self._committing:
+            if self._closed:
+                raise GenerationEndedError(self.group, self.number)
+            chosen = self._unsaved() if offsets is None else dict(offsets)
+            if chosen:
+                self._write(chosen)
+                self._committed.update(chosen)
+        self.last_sign = uptime()
+
+    # For the member
+
+    def end(self) -> None:
+        """Tell the workers to come to an end."""
+        self._over.set()
+
+    def enter(self) -> None:
+        """The thread that calls this works on it, too, until it calls `leave`."""
+        with self._busy:
+            self._at_work.append(threading.get_ident())
+
+    def leave(self) -> None:
+        """The thread that calls this has come to an end, as far as this generation is concerned."""
+        with self._busy:
+            if threading.get_ident() in self._at_work:
+                self._at_work.remove(threading.get_ident())
+            self._busy.notify_all()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether somebody is still at work."""
+        return bool(self._at_work)
+
+    def wait_for_workers(self, deadline: Deadline) -> bool:
+        """Wait until nobody is at work any more; False if somebody is when the time is over."""
+        with self._busy:
+            return self._busy.wait_for(lambda: not self._at_work, deadline.remaining)
+
+    def commit_marked(self, among: frozenset[TopicPartition]) -> int:
+        """Commit what was marked of these, and say how many; whoever commits at this moment is waited for."""
+        with self._committing:
+            chosen = {at: offset for at, offset in self._unsaved().items() if at in among}
+            if chosen:
+                self._write(chosen)
+                self._committed.update(chosen)
+            return len(chosen)
+
+    def close(self, deadline: Deadline) -> None:
+        """Refuse all commits from now on; one that is under way is waited for."""
+        self._over.set()
+        waited = self._committing.acquire(timeout=deadline.remaining)
+        self._closed = True
+        if waited:
+            self._committing.release()
+
+    def _unsaved(self) -> dict[TopicPartition, int]:
+        with self._busy:
+            marked = dict(self._marked)
+        return {at: offset for at, offset in marked.items() if self._committed.get(at, -1) < offset}
+
+    def __repr__(self) -> str:
+        state = "active" if self.active else "ended"
+        return f"<Generation {self.number} of {self.member!r}, {len(self.partitions)} partitions, {state}>"

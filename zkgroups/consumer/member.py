@@ -1,0 +1,275 @@
+"""A member of a group, as an old high-level consumer imports it: it joins, is given partitions, and hands them over."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ..core.assignment import Assignor
+from ..core.describe import InstanceState
+from ..core.model import StartAt, TopicPartition
+from ..core.paths import check_instance
+from ..core.rebalance import Close, State
+from ..exceptions import InvalidOptionError, MemberClosedError
+from ..zookeeper.deadline import Deadline
+from ..zookeeper.group import Consumergroup
+from .driver import Driver
+from .events import MemberStats
+from .generation import Generation
+from .options import OnEvent, OnPartitions, Options, Topics, subscription
+from .seat import Seat
+
+log = logging.getLogger(__name__)
+
+GRACE: Final = 2.0
+"""In seconds: what closing may take beyond the time limits of what is to be done for it."""
+
+
+class _Sign:
+    """What may stand where a generation is waited for."""
+
+
+_CANCEL, _CLOSED = _Sign(), _Sign()
+
+
+class Member:
+    """One member of a group: it shares the partitions of its topics with all others, whoever wrote them.
+
+    >>> with Member(group, ["orders"]) as member:  # doctest: +SKIP
+    ...     for generation in member.generations():
+    ...         generation.start(work)
+    ...         generation.wait()
+
+    - `topics`: names, with a number of streams each if given; or `pattern`, an expression that chooses them, in which
+      case Kafka's own topics are left out unless `include_internal` says otherwise.
+    - `id`: under which it registers; `host:uuid4` unless given.
+    - `assignors`: how it can share, by name or as functions, what it likes best first; `foreign_assignor` is what
+      members of other clients are taken to use.
+    - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.
+    - `start_at`: where to begin where nothing is committed.
+    - `release_timeout`: how long workers may take to come to an end; `rebalance_timeout`: how long others may take to
+      let go before it is said that they do not. The second must be longer.
+    - `join_backoff`: the longest pause between two tries of something that failed.
+    - `reconcile_every`: how often to look at the group although nothing was heard.
+    - `auto_commit_every`: how often what is marked is committed; it always is before a hand-over.
+    - `max_idle`: after as long without a mark everything is given up, until the workers have come to an end.
+    - `on_assigned`, `on_revoked`, `on_lost`: called with the partitions that have come, that are still ours and must
+      go, and that are not ours any more. `on_event`: called with everything that happens (`MemberEvent`). All of them
+      may be coroutine functions, run on the member's own thread, and hold up this member only.
+
+    Nothing connects before the `with` block, or `start`. All durations are in seconds.
+    """
+
+    def __init__(
+        self,
+        group: Consumergroup,
+        topics: Topics = (),
+        *,
+        pattern: str | None = None,
+        streams: int = 1,
+        include_internal: bool = False,
+        id: str | None = None,
+        assignors: Sequence[str | Assignor] = ("range", "roundrobin", "sticky"),
+        foreign_assignor: str = "range",
+        partitions: Callable[[str], Iterable[int]] | None = None,
+        start_at: StartAt | str = StartAt.EARLIEST,
+        release_timeout: float = 5.0,
+        rebalance_timeout: float = 30.0,
+        join_backoff: float = 5.0,
+        reconcile_every: float = 5.0,
+        auto_commit_every: float | None = None,
+        max_idle: float | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        on_event: OnEvent | None = None,
+        _run: Callable[[Any], object] | None = None,
+    ) -> None:
+        if not isinstance(group, Consumergroup):
+            raise InvalidOptionError("group", group, "it must be a Consumergroup: registry.group(name)")
+        self._options = Options(
+            assignors=assignors,
+            foreign_assignor=foreign_assignor,
+            partitions=partitions,
+            start_at=start_at,
+            release_timeout=release_timeout,
+            rebalance_timeout=rebalance_timeout,
+            join_backoff=join_backoff,
+            reconcile_every=reconcile_every,
+            auto_commit_every=auto_commit_every,
+            max_idle=max_idle,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            on_event=on_event,
+            run=_run,
+        )
+        known = self._options.by_name()
+        self.group = group
+        self._stats = MemberStats()
+        self._seat = Seat(
+            group,
+            None if id is None else check_instance(id),
+            subscription(
+                topics,
+                pattern,
+                streams,
+                include_internal=include_internal,
+                assignors=known,
+                timestamp_ms=int(time.time()) * 1000,
+            ),
+            assignors=known,
+            foreign=foreign_assignor,
+            partitions=partitions,
+            tell=self._tell_changed,
+            stats=self._stats,
+        )
+        self.id = self._seat.id
+        self._ready: SimpleQueue[Generation | Exception | _Sign] = SimpleQueue()
+        self._driver = Driver(self._seat, self._options, self._stats, self._ready.put)
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._pid = os.getpid()
+
+    def _tell_changed(self, at: TopicPartition | None) -> None:
+        self._driver.tell_changed(at)
+
+    # Life
+
+    def start(self) -> Self:
+        """Join the group, on a thread of this member; nothing happens if it has been started already."""
+        self._check_open()
+        if self._thread is None:
+            name = f"zkgroups-member-{self.group.name}"
+            self._thread = threading.Thread(target=self._drive, name=name, daemon=True)
+            self._thread.start()
+        return self
+
+    def _drive(self) -> None:
+        try:
+            self._driver.run()
+        except Exception as error:
+            log.exception("member %r of group %r has come to an unexpected end", self.id, self.group.name)
+            self._ready.put(error)
+        finally:
+            self._closed = True
+            self._ready.put(_CLOSED)
+
+    def stop(self) -> None:
+        """Ask it to leave, without waiting: `generations` ends soon. This is safe in a signal's handler."""
+        self._driver.tell(Close())
+
+    def close(self, *, leave: bool = True) -> None:
+        """Stop the workers, commit what they have marked, release everything and leave the group.
+
+        With `leave=False` the registration and the claims stay, for a process that takes the session over: see
+        `Registry.close`. It takes no longer than its workers are given to come to an end, and a server to answer.
+        """
+        if self._pid != os.getpid():
+            return  # a fork of the process that takes part: it shares nothing but memory with it
+        thread, generation = self._thread, self._driver.generation
+        if thread is None:
+            self._closed = True
+            self._ready.put(_CLOSED)
+            self._seat.close()
+            return
+        if generation is not None:
+            generation.leave()  # whoever works on it and calls this would wait for itself
+        self._driver.tell(Close(leave))
+        if thread is not threading.current_thread():
+            thread.join(self._longest_leave)
+            if thread.is_alive():
+                log.error("member %r of group %r has not left in time, and goes on to", self.id, self.group.name)
+
+    @property
+    def _longest_leave(self) -> float:
+        return 2 * self._options.release_timeout + 3 * self._seat.group.handle.timeout + GRACE
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Generations
+
+    def generations(self) -> Iterator[Generation]:
+        """Each generation as it begins, until the member is closed; errors are raised here.
+
+        The next one is waited for once the body of the loop has come to its end: so the body is to end with its
+        generation, and the member waits for it as for a worker.
+        """
+        self.start()
+        while True:
+            try:
+                generation = self.next_generation()
+            except MemberClosedError:
+                return
+            if generation is None:
+                return
+            generation.enter()
+            try:
+                yield generation
+            finally:
+                generation.leave()
+
+    def next_generation(self, timeout: float | None = None) -> Generation | None:
+        """The next generation; None when the time is over, or when it was cancelled."""
+        self.start()
+        deadline = None if timeout is None else Deadline.after("timeout", timeout)
+        while True:
+            try:
+                found = self._ready.get(timeout=None if deadline is None else deadline.remaining)
+            except Empty:
+                return None
+            if found is _CANCEL:
+                return None
+            if found is _CLOSED:
+                self._ready.put(_CLOSED)  # for whoever else asks
+                raise MemberClosedError(self.group.name, self.id)
+            if isinstance(found, Exception):
+                raise found
+            if isinstance(found, Generation) and found.active:
+                return found
+
+    def cancel(self) -> None:
+        """Let whoever waits for the next generation go, with None."""
+        self._ready.put(_CANCEL)
+
+    def _check_open(self) -> None:
+        if self._closed or self._pid != os.getpid():
+            raise MemberClosedError(self.group.name, self.id)
+
+    # From inside
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What it holds at this moment."""
+        return self._driver.machine.held if self._seat.alive else frozenset()
+
+    @property
+    def state(self) -> InstanceState:
+        """Its own state, in the words in which others see it."""
+        machine = self._driver.machine
+        if machine.state in (State.LEAVING, State.CLOSED, State.OUT):
+            return InstanceState.LEAVING
+        if machine.settled:
+            return InstanceState.STABLE
+        return InstanceState.AWAITING_SYNC if machine.held else InstanceState.JOINING
+
+    @property
+    def stats(self) -> MemberStats:
+        """Totals since it was made, as they are now."""
+        return replace(self._stats)
+
+    def __repr__(self) -> str:
+        return f"<Member {self.id!r} of group {self.group.name!r}, {self.state}, {len(self.assignment)} partitions>"

@@ -1,0 +1,130 @@
+"""The options of a member, checked as one when it is made: an error names the option, the value and the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from ..core.assignment import ASSIGNORS, Assignor
+from ..core.codec import MAX_STREAMS
+from ..core.model import Pattern, Registration, StartAt, TopicPartition
+from ..core.paths import check_topic
+from ..core.subscription import check_expression
+from ..exceptions import InvalidOptionError
+from .events import MemberEvent
+
+Topics: TypeAlias = str | Iterable[str] | Mapping[str, int]
+OnPartitions: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] | None]
+OnEvent: TypeAlias = Callable[[MemberEvent], Awaitable[None] | None]
+
+LONGEST: Final = 86_400.0
+"""In seconds; whoever asks for more has mistaken milliseconds for seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a member behaves; see `Member` for what each of them means."""
+
+    assignors: Sequence[str | Assignor] = ("range", "roundrobin", "sticky")
+    foreign_assignor: str = "range"
+    partitions: Callable[[str], Iterable[int]] | None = None
+    start_at: StartAt | str = StartAt.EARLIEST
+    release_timeout: float = 5.0
+    rebalance_timeout: float = 30.0
+    join_backoff: float = 5.0
+    reconcile_every: float = 5.0
+    auto_commit_every: float | None = None
+    max_idle: float | None = None
+    on_assigned: OnPartitions | None = None
+    on_revoked: OnPartitions | None = None
+    on_lost: OnPartitions | None = None
+    on_event: OnEvent | None = None
+    run: Callable[[Awaitable[Any]], object] | None = None
+    """Strictly for `zkgroups.aio`: where coroutines run."""
+
+    def __post_init__(self) -> None:
+        for option in ("release_timeout", "rebalance_timeout", "join_backoff", "reconcile_every"):
+            _check_seconds(option, getattr(self, option))
+        for option in ("auto_commit_every", "max_idle"):
+            if getattr(self, option) is not None:
+                _check_seconds(option, getattr(self, option))
+        if self.rebalance_timeout <= self.release_timeout:
+            reason = (
+                f"it must be more than release_timeout, {self.release_timeout:g}, for others need that long to let go"
+            )
+            raise InvalidOptionError("rebalance_timeout", self.rebalance_timeout, reason)
+        for option in ("partitions", "on_assigned", "on_revoked", "on_lost", "on_event"):
+            value = getattr(self, option)
+            if value is not None and not callable(value):
+                raise InvalidOptionError(option, value, "it must be a function")
+        if self.start_at not in list(StartAt):
+            raise InvalidOptionError("start_at", self.start_at, "it must be one of " + ", ".join(StartAt))
+        if self.foreign_assignor not in ("range", "roundrobin"):
+            reason = "it must be range or roundrobin: other clients know no more"
+            raise InvalidOptionError("foreign_assignor", self.foreign_assignor, reason)
+        self.by_name()
+
+    def by_name(self) -> dict[str, Assignor]:
+        """The strategies by the names under which they are announced, what is liked best first."""
+        if isinstance(self.assignors, str) or not isinstance(self.assignors, Sequence) or not self.assignors:
+            raise InvalidOptionError("assignors", self.assignors, "it must be a list of at least one")
+        return {_name(assignor): _assignor(assignor) for assignor in self.assignors}
+
+
+def _check_seconds(option: str, seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST:
+        raise InvalidOptionError(option, seconds, f"it must be a number of seconds, over 0 and at most {LONGEST:g}")
+
+
+def _name(assignor: object) -> str:
+    if isinstance(assignor, str):
+        return assignor
+    for name, known in ASSIGNORS.items():
+        if assignor is known:
+            return name
+    return f"{getattr(assignor, '__module__', '')}.{getattr(assignor, '__qualname__', type(assignor).__qualname__)}"
+
+
+def _assignor(assignor: object) -> Assignor:
+    found = ASSIGNORS.get(assignor) if isinstance(assignor, str) else assignor
+    if not callable(found):
+        reason = f"it must be a function, or one of {', '.join(ASSIGNORS)}"
+        raise InvalidOptionError("assignors", assignor, reason)
+    return found
+
+
+def subscription(
+    topics: Topics,
+    pattern: str | None,
+    streams: int,
+    *,
+    include_internal: bool,
+    assignors: Iterable[str],
+    timestamp_ms: int,
+) -> Registration:
+    """What a member registers: topics, or a pattern that chooses them."""
+    if pattern is not None:
+        if topics:
+            raise InvalidOptionError("pattern", pattern, "it is instead of topics, and there are some")
+        chosen, kind = {check_expression(pattern): streams}, Pattern.WHITE_LIST
+    else:
+        chosen, kind = _with_streams(topics, streams), Pattern.STATIC
+    for count in chosen.values():
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_STREAMS:
+            raise InvalidOptionError("streams", count, "it must be a whole number of at least 1")
+    names = tuple(assignors)
+    return Registration(chosen, kind, timestamp_ms, assignors=names, include_internal=bool(include_internal))
+
+
+def _with_streams(topics: Topics, streams: int) -> dict[str, int]:
+    if isinstance(topics, str):
+        topics = [topics]  # a name is iterable too, letter by letter
+    if not isinstance(topics, Iterable):
+        raise InvalidOptionError("topics", topics, "it must be names of topics")
+    chosen = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, streams)
+    if not chosen:
+        raise InvalidOptionError("topics", chosen, "a member needs at least one, or a pattern")
+    for topic in chosen:
+        check_topic(topic)
+    return chosen

@@ -1,0 +1,218 @@
+"""A member's seat in its group: what the rebalance asks for, carried out in ZooKeeper. Every call may raise, and waits
+no longer than its time limit allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ..core.agreement import COMPUTED_BY_EACH, Plan, Roster, agreed_strategy
+from ..core.assignment import Assignment, Assignor, assigned_to
+from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
+from ..exceptions import ClaimedByOtherError, NotClaimedError, NotRegisteredError
+from ..zookeeper.claim import Claims
+from ..zookeeper.group import Consumergroup
+from ..zookeeper.sight import Sight
+from .events import EventKind, MemberStats
+
+Partitions = frozenset[TopicPartition]
+Holder = Owner | MalformedNode
+
+SLICE: Final = 1.0
+"""In seconds: how long to wait for an id that is registered by somebody else, before listening to others again."""
+
+SHORTEST: Final = 1.0
+"""In seconds: the least time that one request gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a look at the group has shown."""
+
+    number: int
+    wanted: Mapping[TopicPartition, int]
+    """What this member is to have, each with the number of its stream."""
+    mine: Partitions
+    taken: Mapping[TopicPartition, Holder]
+    """What others have of what this member is to have."""
+    notes: Mapping[EventKind, str] = field(default_factory=dict)
+    """What is odd about the group, in words."""
+
+
+class Seat:
+    """The place of one member in one group."""
+
+    def __init__(
+        self,
+        group: Consumergroup,
+        id: str | None,
+        registration: Registration,
+        *,
+        assignors: Mapping[str, Assignor],
+        foreign: str,
+        partitions: Callable[[str], Iterable[int]] | None,
+        tell: Callable[[TopicPartition | None], object],
+        stats: MemberStats,
+    ) -> None:
+        self.group = _in_a_hurry(group)
+        self._instance = self.group.instance(id)
+        self.id = self._instance.id
+        self._registration = registration
+        self._assignors = assignors
+        self._foreign = foreign
+        self._stats = stats
+        self._sight = Sight(self.group.paths, self.group.handle, tell, partitions)
+        self._streams: Mapping[TopicPartition, int] = {}
+        self._ids: list[str] = []
+        self.holders: dict[TopicPartition, Holder] = {}
+        """Who has what this member waits for."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session is certain to live, and all that is held with it."""
+        return self._instance.alive
+
+    # Coming and going
+
+    def register(self) -> None:
+        """Make the registration, or find it: it may be there, made by this session before."""
+        if not self._instance.attach():
+            self._instance.register(self._registration, timeout=SLICE)
+        elif _says(self._instance.registration()) != _says(self._registration):
+            self._instance.update(self._registration)
+
+    def deregister(self) -> None:
+        """Give up everything, and the registration."""
+        self._instance.deregister()
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._sight.close()
+
+    # Planning
+
+    def look(self) -> Outlook:
+        """Read the group, and work out what this member is to have, what it has, and what others have of it."""
+        self._stats.looks += 1
+        roster = self._sight.look()
+        self._ids = [instance.id for instance in roster.instances]
+        if self.id not in self._ids and not self._instance.is_registered():
+            self._instance.register(self._registration)  # somebody has deleted it
+            raise NotRegisteredError(self.group.name, self.id)
+        number, planned = self._plan(roster)
+        mine, others = self._instance.holding(planned or (), self._ids)
+        wanted = dict.fromkeys(mine, 0) if planned is None else planned  # what is to come is not known yet
+        if Dialect.PYKAFKA in roster.dialects:
+            others |= self._held_by_pykafka(wanted)
+        self._streams = {**self._streams, **wanted}
+        self.holders = {at: holder for at, holder in others.items() if at in wanted}
+        return Outlook(number, wanted, frozenset(mine), self.holders, _oddities(roster))
+
+    def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
+        """The number of the plan, and what it gives to this member; None where the plan is still to be written."""
+        strategy = agreed_strategy(roster.taking_part, foreign=self._foreign)
+        if strategy in COMPUTED_BY_EACH:
+            return roster.number, assigned_to(self.id, self._compute(strategy, roster, {}))
+        plan, zxid, version = self._sight.plan()
+        if self.id == min(roster.taking_part) and not (plan and plan.is_of(roster, strategy)):
+            self._plan_for_all(roster, strategy, version)
+            plan, zxid, version = self._sight.plan()  # like everybody else: only the server knows which one stands
+        if plan is not None and plan.is_of(roster, strategy):
+            return zxid, assigned_to(self.id, plan.assignment)
+        return 0, None
+
+    def _plan_for_all(self, roster: Roster, strategy: str, version: int) -> None:
+        plan = Plan(roster.fingerprint, strategy, self._compute(strategy, roster, self._owners(roster)))
+        self._sight.write_plan(plan, version, self._instance.session_id or 0)
+
+    def _compute(self, strategy: str, roster: Roster, owners: Mapping[TopicPartition, str]) -> Assignment:
+        return self._assignors[strategy](roster.members(owners))
+
+    def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
+        """Which of those who take part holds what."""
+        sessions = {instance.id: instance.session for instance in roster.instances}
+        found: dict[TopicPartition, str] = {}
+        for owner in self.group.owners():
+            id = owner.instance(sessions) if isinstance(owner, Owner) else None
+            if isinstance(owner, Owner) and id is not None and sessions[id] == owner.session:
+                found[owner.at] = id
+        return found
+
+    def _held_by_pykafka(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Holder]:
+        """Its owner nodes have other names, so that nothing but looking keeps two from holding one partition."""
+        asked = set(wanted)
+        return {
+            owner.at: owner
+            for owner in self.group.owners()
+            if isinstance(owner, Owner) and owner.at in asked and owner.path != self.group.paths.owner(owner.at)
+        }
+
+    # Partitions
+
+    def claim(self, partitions: Partitions) -> Partitions:
+        """Take what of these is free, in one transaction if nobody is quicker; say what was granted."""
+        already = partitions & self._instance.claims.keys()
+        left = partitions - already
+        while left:
+            try:
+                self._instance.claim_many(sorted(left), streams=self._streams)
+            except ClaimedByOtherError:
+                _mine, others = self._instance.holding(left, self._ids)
+                taken = {at: holder for at, holder in others.items() if at in left}
+                self.holders.update(taken)
+                self._stats.conflicts += len(taken)
+                left -= taken.keys()
+            else:
+                return left | already
+        return already
+
+    def release(self, partitions: Partitions) -> None:
+        """Give these up."""
+        self._instance.release(*(partitions & self._instance.claims.keys()))
+
+    def await_free(self, partitions: Partitions) -> None:
+        """Hear of it when one of these is let go."""
+        paths = {at: getattr(self.holders.get(at), "path", "") or self.group.paths.owner(at) for at in partitions}
+        self._sight.await_free(paths)
+
+    # Offsets
+
+    def claims(self, partitions: Partitions) -> Claims:
+        """The claims on these."""
+        held = self._instance.claims
+        for at in partitions - held.keys():
+            raise NotClaimedError(at)
+        return Claims(self._instance, [held[at] for at in sorted(partitions)])
+
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
+        """What was committed of these."""
+        return dict(self.group.offsets.fetch_many(sorted(partitions)))
+
+    def stream(self, at: TopicPartition) -> int:
+        """Which stream of the member is to read a partition."""
+        return self._streams.get(at, 0)
+
+
+def _in_a_hurry(group: Consumergroup) -> Consumergroup:
+    """The same group with a time limit that leaves room for a second try before the session ends."""
+    handle = group.handle
+    session_timeout = handle.session.granted_timeout or handle.timeout
+    limit = min(handle.timeout, max(session_timeout / 3, SHORTEST))
+    return Consumergroup(group.name, replace(handle, timeout=limit))
+
+
+def _says(registration: Registration) -> Registration:
+    """What a registration means, whenever it was written."""
+    return replace(registration, timestamp_ms=None)
+
+
+def _oddities(roster: Roster) -> dict[EventKind, str]:
+    """What an operator should know about the group."""
+    notes: dict[EventKind, str] = {}
+    if unreadable := [*roster.malformed, *roster.unreadable]:
+        notes[EventKind.MALFORMED] = "; ".join(f"{node.path}: {node.reason}" for node in unreadable)
+    foreign = {dialect: ids for dialect, ids in roster.dialects.items() if dialect is not Dialect.ZKGROUPS}
+    if foreign:
+        notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {', '.join(ids)}" for dialect, ids in sorted(foreign.items()))
+    return notes

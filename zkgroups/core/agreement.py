@@ -1,0 +1,167 @@
+"""How the members of a group come to one plan without talking to each other.
+
+All of them read the same nodes: who is registered, for what, and which partitions there are (`Roster`). The strategy is
+the first in the list of the lowest id that every member supports (`agreed_strategy`). Members written by others
+announce nothing, and are taken to use one strategy only.
+
+`range` and `roundrobin` depend on nothing else, and so every member computes them for itself, as Scala's members do.
+Any other strategy may depend on who holds what, which changes while one looks. There the member with the lowest id
+plans for all, and writes the plan into the group's `owners` directory, over the version it has read: so there is one
+plan at a time, and its zxid is a number that no other plan has. A plan says what it was made from; where that is not
+what a member sees, it waits for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .assignment import Assignment, Members, Stream
+from .describe import RegisteredInstance
+from .model import Dialect, MalformedNode, Pattern, Registration, TopicPartition
+from .subscription import subscribed_topics
+
+COMPUTED_BY_EACH: Final = frozenset({"range", "roundrobin"})
+"""Strategies by which every member plans for itself."""
+
+KNOWN_TO_ALL: Final = "range"
+"""What is used where the members have nothing in common: every client there is knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """What a plan is made from, as it was at one moment."""
+
+    number: int
+    """The zxid of the last change among what is here."""
+    ids_zxid: int
+    """The zxid of the last change among the names of who is registered."""
+    instances: Sequence[RegisteredInstance]
+    partitions: Mapping[str, Sequence[int]]
+    """Of every topic that exists and that somebody subscribes to."""
+    unreadable: Sequence[MalformedNode] = ()
+    """Topics that cannot be read, and so have no partitions here."""
+
+    @property
+    def taking_part(self) -> dict[str, Registration]:
+        """Who is to have partitions, by id: whoever has a subscription that can be read."""
+        return {
+            instance.id: instance.registration
+            for instance in sorted(self.instances, key=lambda instance: instance.id)
+            if isinstance(instance.registration, Registration) and instance.registration.streams
+        }
+
+    @property
+    def malformed(self) -> list[MalformedNode]:
+        """Registrations that cannot be read; they are set aside."""
+        nodes = (instance.registration for instance in self.instances)
+        return [node for node in nodes if isinstance(node, MalformedNode)]
+
+    @property
+    def dialects(self) -> dict[Dialect, list[str]]:
+        """Which clients the members are, as far as their registrations tell."""
+        found: dict[Dialect, list[str]] = {}
+        for id, registration in self.taking_part.items():
+            found.setdefault(registration.dialect, []).append(id)
+        return found
+
+    def members(self, owners: Mapping[TopicPartition, str] | None = None) -> Members:
+        """The same as a strategy takes it."""
+        streams = {id: subscribed_topics(one, self.partitions) for id, one in self.taking_part.items()}
+        return Members(streams, self.partitions, owners or {})
+
+    @property
+    def fingerprint(self) -> str:
+        """Short, and another one if anything here is another."""
+        members = self.members()
+        seen = [
+            self.ids_zxid,
+            sorted((id, sorted(topics.items())) for id, topics in members.streams.items()),
+            sorted((topic, sorted(numbers)) for topic, numbers in self.partitions.items()),
+        ]
+        return hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:32]
+
+
+def topics_named(instances: Iterable[RegisteredInstance], existing: Iterable[str]) -> list[str]:
+    """The topics that somebody subscribes to, of which a pattern can choose from the existing ones."""
+    names = list(existing)
+    readable = (one.registration for one in instances if isinstance(one.registration, Registration))
+    return sorted({topic for registration in readable for topic in subscribed_topics(registration, names)})
+
+
+def has_patterns(instances: Iterable[RegisteredInstance]) -> bool:
+    """Whether somebody subscribes by a pattern, so that the names of all topics matter."""
+    readable = (one.registration for one in instances if isinstance(one.registration, Registration))
+    return any(registration.pattern is not Pattern.STATIC for registration in readable)
+
+
+def agreed_strategy(taking_part: Mapping[str, Registration], *, foreign: str = KNOWN_TO_ALL) -> str:
+    """The strategy of a group: the first in the list of the lowest id that everybody supports.
+
+    >>> ours = Registration({"t": 1}, assignors=("sticky", "range"))
+    >>> agreed_strategy({"a": ours, "b": Registration({"t": 1}, assignors=("range", "sticky"))})
+    'sticky'
+    >>> agreed_strategy({"a": ours, "scala": Registration({"t": 1}, dialect=Dialect.SCALA)})
+    'range'
+    """
+    announced = [taking_part[id].assignors or (foreign,) for id in sorted(taking_part)]
+    for name in announced[0] if announced else ():
+        if all(name in names for names in announced):
+            return name
+    return KNOWN_TO_ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who is to have what, as one member has decided for all."""
+
+    fingerprint: str
+    strategy: str
+    assignment: Mapping[TopicPartition, Stream] = field(default_factory=dict)
+
+    def is_of(self, roster: Roster, strategy: str) -> bool:
+        """Whether it was made from what is there now."""
+        return self.fingerprint == roster.fingerprint and self.strategy == strategy
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """The bytes of a plan: each stream once, and by topic the partitions with the position of their stream."""
+    streams = sorted(set(plan.assignment.values()))
+    position = {stream: number for number, stream in enumerate(streams)}
+    topics: dict[str, dict[int, int]] = {}
+    for at, stream in sorted(plan.assignment.items()):
+        topics.setdefault(at.topic, {})[at.partition] = position[stream]
+    fields = {
+        "zkgroups": 1,
+        "of": plan.fingerprint,
+        "strategy": plan.strategy,
+        "streams": streams,
+        "topics": topics,
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_plan(data: bytes) -> Plan | None:
+    """The plan, or None where there is none that can be read: then one is made.
+
+    >>> at = TopicPartition("orders", 3)
+    >>> plan = Plan("f", "sticky", {at: Stream("h:1", 0)})
+    >>> decode_plan(encode_plan(plan)) == plan, decode_plan(b"null")
+    (True, None)
+    """
+    try:
+        fields: Any = json.loads(data)
+        if fields["zkgroups"] != 1:
+            return None
+        streams = [Stream(str(instance), int(number)) for instance, number in fields["streams"]]
+        assignment: Assignment = {
+            TopicPartition(topic, int(partition)): streams[position]
+            for topic, partitions in fields["topics"].items()
+            for partition, position in partitions.items()
+        }
+        return Plan(str(fields["of"]), str(fields["strategy"]), assignment)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
