@@ -19,6 +19,10 @@ Before each message a worker reads the clock (`since`), sees that its generation
   and finishes it: no client can prevent that, and what it commits of it is refused. So `time` counts only where the
   partition was given up in good order, with its workers waited for: told `revoked`, or kept into the next generation,
   and not told `lost`. There, the lease lasts until the end of the last message.
+- A session that a third party ends at the server, as an administrator can and the nemesis does, is gone at once, and
+  its member cannot know before the news has come, or its own clock has run down. So its lease ends there (`ending`), if
+  the member stops within one session time-out. A session that ends by its time is no such thing: the member's own
+  clock must have run down first.
 
 **Commits.** By the server's log: none without the owner node and the registration of the session that wrote it, none
 lower than the one before, none of a message which that very process had not processed (or its starting offset), and
@@ -68,6 +72,7 @@ class Kind(StrEnum):
     FAILED = "failed"  # something that should not happen, with its error
     DOWN = "down"  # a process ends by itself, after its member was closed
     STRUCK = "struck"  # what the nemesis does, as text in `error`
+    ENDING = "ending"  # the nemesis ends a session at the server
     CALM = "calm"  # nothing is broken any more
 
 
@@ -129,6 +134,7 @@ class History:
     writes: Sequence[Write] = ()
     grants: Sequence[Grant] = ()
     administrators: frozenset[int] = frozenset()
+    session_timeout: float = 4.0
 
     def of(self, *kinds: Kind) -> Iterator[Event]:
         """The events of these kinds, in the order of time."""
@@ -190,11 +196,14 @@ def leases(history: History) -> dict[str, list[Lease]]:
     for event in history.of(Kind.PROCESSED):
         worked[event.at, event.run, event.generation].append(event)
     told = _told(history)
+    ending = _ending(history)
     found: dict[str, list[Lease]] = defaultdict(list)
     for (at, run, generation), events in worked.items():
         in_good_order = _given_up_in_good_order(told[run, at], generation)
         end = max(event.time if in_good_order else event.since for event in events)
-        start = min(event.sure for event in events)
+        start, ended = min(event.sure for event in events), ending.get((run, generation), end)
+        if ended < end < ended + history.session_timeout:
+            end = ended
         found[at].append(Lease(at, run, events[0].member, generation, start, end))
     return {at: sorted(those, key=lambda lease: lease.start) for at, those in found.items()}
 
@@ -205,6 +214,13 @@ def _told(history: History) -> Mapping[tuple[str, str], list[Event]]:
     for event in history.of(Kind.BEGUN, Kind.ASSIGNED, Kind.REVOKED, Kind.LOST):
         told[event.run, event.at].append(event)
     return told
+
+
+def _ending(history: History) -> Mapping[tuple[str, int], float]:
+    """When the session of a generation was ended by somebody else, if it was."""
+    moments = {event.session: event.time for event in history.of(Kind.ENDING)}
+    begun = (event for event in history.of(Kind.BEGUN) if event.session in moments)
+    return {(event.run, event.generation): moments[event.session] for event in begun}
 
 
 def _given_up_in_good_order(told: Sequence[Event], generation: int) -> bool:

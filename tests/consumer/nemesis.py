@@ -206,6 +206,7 @@ class Scene:
         assert place.log is not None
         with suppress(OSError, TimeoutError):
             past = SessionCredentials.load(place.log.with_suffix(".session").read_text())
+            self.note(Kind.ENDING, session=past.session_id)
             second = KazooClient(self.server.address, timeout=self.timeout)
             expire_session(second, client_id=(past.session_id, past.password), timeout=self.timeout)
 
@@ -230,10 +231,10 @@ class Scene:
 
     # What is known
 
-    def note(self, kind: Kind, text: str = "") -> None:
+    def note(self, kind: Kind, text: str = "", *, session: int | None = None) -> None:
         """Write down what the nemesis does."""
         with (self.directory / "nemesis.jsonl").open("a") as file:
-            file.write(Event(kind, clock(), "nemesis", error=text).line() + "\n")
+            file.write(Event(kind, clock(), "nemesis", session=session, error=text).line() + "\n")
 
     def settle(self, bound: float) -> bool:
         """Wait until the group is stable, and each partition has been worked on since now."""
@@ -256,7 +257,8 @@ class Scene:
     def history(self) -> History:
         """All that was written down, by the members and by the server."""
         writes, grants = journal.read(self.server.data_dir, self.group.name)
-        return History(read(self.directory), frozenset(map(str, self.partitions)), writes, grants)
+        partitions = frozenset(map(str, self.partitions))
+        return History(read(self.directory), partitions, writes, grants, session_timeout=self.timeout)
 
 
 class Nemesis:

@@ -51,7 +51,7 @@ class Reader:
         topics: Mapping[str, int],
         *,
         pause: float = 0.0,
-        show: Callable[[Message], object] = lambda message: None,
+        show: Callable[[Message], object] | None = None,
         **options: Any,
     ) -> None:
         self.id = id
@@ -122,7 +122,8 @@ class Reader:
         at = TopicPartition(found.topic(), found.partition())
         message = Message(at, found.offset(), found.value().decode())
         self.messages.append(message)
-        self._show(message)
+        if self._show is not None:
+            self._show(message)
         generation.mark(at, found.offset() + 1)
 
     def __enter__(self) -> Self:

@@ -104,6 +104,17 @@ def test_the_message_in_hand_of_one_that_lost_it_while_giving_it_up_is_none() ->
     assert "two have one claim" not in rules(history(RESUMED, told(Kind.LOST, "anne", 1.7)))
 
 
+ENDING = Event(Kind.ENDING, 2.05, "nemesis", session=ANNE)
+UNAWARE = [processed("anne", 2.6, 2), told(Kind.LOST, "anne", 2.7)]
+
+
+def test_one_whose_session_somebody_else_has_ended_is_given_a_moment_to_hear_of_it() -> None:
+    revoked = told(Kind.REVOKED, "anne", 1.6)
+    assert "two have one claim" in rules(history(*UNAWARE, without=(revoked,)))
+    assert "two have one claim" not in rules(history(*UNAWARE, ENDING, without=(revoked,)))
+    assert "two have one claim" in rules(history(*UNAWARE, ENDING, without=(revoked,), session_timeout=0.4))
+
+
 def test_two_generations_of_one_process_that_overlap_are_found() -> None:
     again = [begun("bert", 2.3, 2, 3), processed("bert", 2.5, 3, 2), processed("bert", 2.8, 4, 1)]
     assert "two have one claim" in rules(history(*again))

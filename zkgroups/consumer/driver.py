@@ -49,7 +49,13 @@ from ..core.rebalance import (
     Stopped,
     Withdraw,
 )
-from ..exceptions import OutcomeUnknownError, ZkgroupsException
+from ..exceptions import (
+    GenerationEndedError,
+    NotClaimedError,
+    NotRegisteredError,
+    OutcomeUnknownError,
+    ZkgroupsException,
+)
 from ..zookeeper.deadline import Deadline, uptime
 from .events import EventKind, MemberEvent, MemberStats
 from .generation import Generation
@@ -73,6 +79,10 @@ BREATHER: Final = 4
 """As many times as long as a look took, the next one waits: where many come and go at once, they are seen together."""
 
 LONGEST_BREATHER: Final = 0.5
+
+
+_MENDED_BY_LOOKING: Final = (NotClaimedError, NotRegisteredError, OutcomeUnknownError)
+"""What is no reason to trouble the caller: the next look finds out what is so."""
 
 
 class Driver:
@@ -120,10 +130,11 @@ class Driver:
 
     def tell_ended(self, generation: Generation, error: BaseException | None) -> None:
         """A worker has come to its end."""
-        if isinstance(error, Exception) and not getattr(error, "retriable", False):
-            self._hand_out(error)
-        elif error is not None:
+        if isinstance(error, NotClaimedError | GenerationEndedError) or getattr(error, "retriable", False):
             log.warning("a worker of %s failed, and another generation begins: %s", self._name, error)
+            self._changed = True  # somebody may have taken a partition away
+        elif isinstance(error, Exception):
+            self._hand_out(error)
         if generation is self.generation:
             self.tell(Ended())
 
@@ -141,6 +152,14 @@ class Driver:
             self._pass_on_changes()
         self._seat.close()
         self._event(EventKind.LEFT)
+
+    def give_up(self) -> None:
+        """Something here is broken: others are to have what this member holds."""
+        if self.generation is not None:
+            self.generation.close(Deadline(self._options.release_timeout))
+        with suppress(ZkgroupsException):
+            self._seat.deregister()
+        self._seat.close()
 
     @property
     def _name(self) -> str:
@@ -283,8 +302,7 @@ class Driver:
         """Try again later: soon, where that may help by itself, and else after `join_backoff`, and tell the caller."""
         self._stats.failures += 1
         self._failures += 1
-        retriable = isinstance(error, OutcomeUnknownError) or getattr(error, "retriable", False)
-        retriable = retriable or type(error).__name__ == "NotRegisteredError"
+        retriable = isinstance(error, _MENDED_BY_LOOKING) or getattr(error, "retriable", False)
         self._event(EventKind.FAILED, detail=str(error))
         if not retriable:
             self._hand_out(error)

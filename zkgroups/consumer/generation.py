@@ -70,10 +70,11 @@ class Generation:
     def start(self, work: Callable[[Generation], object]) -> None:
         """Run `work(generation)` on a thread of its own. When it returns, or fails, the generation ends.
 
-        What it raises reaches who iterates over the generations.
+        What it raises reaches who iterates over the generations. In a generation that has ended already, nothing is
+        started.
         """
         if self._over.is_set():
-            raise GenerationEndedError(self.group, self.number)
+            return
         name = f"zkgroups-work-{self.group}-{self.number:x}"
         thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
         with self._busy:

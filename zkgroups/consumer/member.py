@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -30,6 +31,10 @@ log = logging.getLogger(__name__)
 
 GRACE: Final = 2.0
 """In seconds: what closing may take beyond the time limits of what is to be done for it."""
+
+
+_KEPT: Final = 16
+"""Errors that wait for somebody to hear of them; of more, the first ones tell enough."""
 
 
 class _Sign:
@@ -133,10 +138,22 @@ class Member:
         )
         self.id = self._seat.id
         self._ready: SimpleQueue[Generation | Exception | _Sign] = SimpleQueue()
-        self._driver = Driver(self._seat, self._options, self._stats, self._ready.put)
+        self._driver = Driver(self._seat, self._options, self._stats, self._offer)
         self._thread: threading.Thread | None = None
         self._closed = False
         self._pid = os.getpid()
+
+    def _offer(self, found: Generation | Exception) -> None:
+        """For whoever asks for the next generation; what nobody has asked for in time is taken away."""
+        kept: list[Generation | Exception | _Sign] = []
+        with suppress(Empty):
+            while len(kept) < _KEPT:
+                kept.append(self._ready.get_nowait())
+        for waiting in kept:
+            if not isinstance(waiting, Generation) or waiting.active:
+                self._ready.put(waiting)
+        if self._ready.qsize() < _KEPT or isinstance(found, Generation):
+            self._ready.put(found)
 
     def _tell_changed(self, at: TopicPartition | None) -> None:
         self._driver.tell_changed(at)
@@ -157,6 +174,7 @@ class Member:
             self._driver.run()
         except Exception as error:
             log.exception("member %r of group %r has come to an unexpected end", self.id, self.group.name)
+            self._driver.give_up()
             self._ready.put(error)
         finally:
             self._closed = True

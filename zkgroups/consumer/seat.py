@@ -152,7 +152,7 @@ class Seat:
 
     def claim(self, partitions: Partitions) -> Partitions:
         """Take what of these is free, in one transaction if nobody is quicker; say what was granted."""
-        already = partitions & self._instance.claims.keys()
+        already = frozenset(partitions & self._instance.claims.keys())
         left = partitions - already
         while left:
             try:
@@ -162,7 +162,7 @@ class Seat:
                 taken = {at: holder for at, holder in others.items() if at in left}
                 self.holders.update(taken)
                 self._stats.conflicts += len(taken)
-                left -= taken.keys()
+                left -= frozenset(taken)
             else:
                 return left | already
         return already
