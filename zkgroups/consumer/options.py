@@ -50,9 +50,7 @@ class Options:
             if getattr(self, option) is not None:
                 _check_seconds(option, getattr(self, option))
         if self.rebalance_timeout <= self.release_timeout:
-            reason = (
-                f"it must be more than release_timeout, {self.release_timeout:g}, for others need that long to let go"
-            )
+            reason = f"it must be more than release_timeout ({self.release_timeout:g}): others need that to let go"
             raise InvalidOptionError("rebalance_timeout", self.rebalance_timeout, reason)
         for option in ("partitions", "on_assigned", "on_revoked", "on_lost", "on_event"):
             value = getattr(self, option)

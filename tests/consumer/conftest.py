@@ -1,0 +1,133 @@
+"""What these tests share: topics as Kafka registers them, and members that work in the background."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, Self
+
+import pytest
+
+from zkgroups import Consumergroup, Generation, Member, MemberEvent, Registry, TopicPartition
+from zkgroups.core.describe import InstanceState
+
+Work = Callable[[Generation], object]
+
+LONGEST = 20.0
+"""In seconds: what is waited for comes long before, or never."""
+
+
+def plant_topic(client: Any, name: str, partitions: int | Iterable[int]) -> None:
+    """Register a topic as Kafka does, or give it other partitions."""
+    numbers = range(partitions) if isinstance(partitions, int) else partitions
+    data = json.dumps({"version": 1, "partitions": {str(number): [1] for number in numbers}}).encode()
+    path = f"/brokers/topics/{name}"
+    if client.exists(path):
+        client.set(path, data)
+    else:
+        client.create(path, data, makepath=True)
+
+
+def ats(topic: str, *numbers: int) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic, number) for number in numbers)
+
+
+class Running:
+    """A member whose generations are worked on by a thread, and everything that it tells."""
+
+    def __init__(self, group: Consumergroup, topics: Any = ("orders",), *, work: Work | None = None, **options: Any):
+        self.events: list[MemberEvent] = []
+        self.generations: list[Generation] = []
+        self.errors: list[BaseException] = []
+        self._news = threading.Condition()
+        self._work = work
+        self.member = Member(group, topics, on_event=self._hear, **options)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _hear(self, event: MemberEvent) -> None:
+        with self._news:
+            self.events.append(event)
+            self._news.notify_all()
+
+    def _run(self) -> None:
+        while not self.member._closed:
+            try:
+                for generation in self.member.generations():
+                    self._take(generation)
+            except BaseException as error:
+                with self._news:
+                    self.errors.append(error)
+                    self._news.notify_all()
+
+    def _take(self, generation: Generation) -> None:
+        with self._news:
+            self.generations.append(generation)
+            self._news.notify_all()
+        if self._work is not None:
+            generation.start(self._work)
+        generation.wait()
+
+    def until(self, so: Callable[[], object], what: str = "it") -> None:
+        """Wait until something is so, and look at each event, and now and then."""
+        with self._news:
+            for _ in range(int(LONGEST / 0.05)):
+                if so():
+                    return
+                self._news.wait(0.05)
+        raise AssertionError(f"{what} has not come: {self.member!r}, {self.events[-5:]}")
+
+    def until_holding(self, *partitions: TopicPartition | frozenset[TopicPartition]) -> Self:
+        """Wait until it works on exactly these."""
+        wanted = frozenset().union(*(at if isinstance(at, frozenset) else {at} for at in partitions))
+
+        def works() -> bool:
+            generations, member = self.generations, self.member
+            settled = member.assignment == wanted and member.state is InstanceState.STABLE
+            return settled and (not wanted or (bool(generations) and generations[-1].active))
+
+        self.until(works, f"{len(wanted)} partitions")
+        return self
+
+    def close(self) -> None:
+        self.member.close()
+        self._thread.join(LONGEST)
+        assert not self._thread.is_alive()
+
+    def __enter__(self) -> Self:
+        self.member.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+Run = Callable[..., Running]
+
+
+@pytest.fixture
+def connect(zookeeper_hosts: str) -> Iterator[Callable[..., Registry]]:
+    """More registries in the chroot of this test, each with a session of its own; options as `Registry.connect`."""
+    with ExitStack() as stack:
+        yield lambda hosts=zookeeper_hosts, **options: stack.enter_context(Registry.connect(hosts, **options))
+
+
+@pytest.fixture
+def group(registry: Registry) -> Consumergroup:
+    return registry.group("billing")
+
+
+@pytest.fixture
+def orders(registry: Registry) -> frozenset[TopicPartition]:
+    """A topic of six partitions."""
+    plant_topic(registry.client, "orders", 6)
+    return ats("orders", *range(6))
+
+
+@pytest.fixture
+def run(group: Consumergroup) -> Iterator[Run]:
+    """Members of the group, started in their order; options as `Member`."""
+    with ExitStack() as stack:
+        yield lambda *args, on=group, **options: stack.enter_context(Running(on, *args, **options))

@@ -1,0 +1,596 @@
+"""Members on a real server: what they are given, how they hand it over, and what they commit."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, StartAt, TopicPartition
+from zkgroups.core.describe import GroupState, InstanceState
+from zkgroups.core.model import Dialect, Registration
+from zkgroups.exceptions import (
+    GenerationEndedError,
+    InvalidNameError,
+    InvalidOptionError,
+    MemberClosedError,
+    NotClaimedError,
+    OffsetWouldGoBackError,
+)
+from zkgroups.testing import expire_session
+
+from .conftest import Run, Running, ats, plant_topic
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
+Partitions = frozenset[TopicPartition]
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"release_timeout": 0}, "release_timeout is 0, but it must be a number of seconds, over 0"),
+        ({"release_timeout": float("nan")}, "release_timeout is nan"),
+        ({"join_backoff": True}, "join_backoff is True"),
+        ({"reconcile_every": 90_000}, "at most 86400"),
+        ({"rebalance_timeout": 5.0}, r"rebalance_timeout is 5.0, but it must be more than release_timeout \(5\)"),
+        ({"auto_commit_every": -1}, "auto_commit_every is -1"),
+        ({"max_idle": "soon"}, "max_idle is 'soon'"),
+        ({"start_at": "begin"}, "start_at is 'begin', but it must be one of earliest, latest"),
+        ({"assignors": []}, r"assignors is \[\]"),
+        ({"assignors": "range"}, "assignors is 'range'"),
+        ({"assignors": ["cooperative"]}, "assignors is 'cooperative', but it must be a function, or one of range"),
+        ({"foreign_assignor": "sticky"}, "foreign_assignor is 'sticky'"),
+        ({"on_lost": 3}, "on_lost is 3, but it must be a function"),
+        ({"pattern": "o.*"}, "pattern is 'o.*', but it is instead of topics"),
+        ({"streams": 0}, "streams is 0"),
+        ({"topics": ()}, "topics is {}, but a member needs at least one, or a pattern"),
+        ({"topics": 7}, "topics is 7"),
+        ({"topics": {"orders": 1.5}}, "streams is 1.5"),
+    ],
+)
+def test_an_option_out_of_bounds_is_refused_at_once_by_name_value_and_bound(
+    group: Consumergroup, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=told):
+        Member(group, **{"topics": ["orders"], **options})
+    assert not group.exists()
+
+
+def test_a_member_without_a_group_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="group is None"):
+        Member(None, ["orders"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["a/b", ""])
+def test_names_are_checked_before_anything_is_sent(group: Consumergroup, name: str) -> None:
+    with pytest.raises(InvalidNameError):
+        Member(group, [name])
+    with pytest.raises(InvalidNameError):
+        Member(group, ["orders"], id=name)
+    assert not group.exists()
+
+
+def test_nothing_is_registered_before_it_is_started(group: Consumergroup, orders: Partitions) -> None:
+    member = Member(group, ["orders"])
+    assert not group.exists()
+    member.close()
+    assert not group.exists()
+
+
+# Sharing
+
+
+def test_one_member_has_everything_and_tells_in_its_registration_who_it_is(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    one = run(id="a").until_holding(orders)
+    [instance] = group.instances()
+    assert isinstance(instance.registration, Registration)
+    assert instance.registration.dialect is Dialect.ZKGROUPS
+    assert instance.registration.assignors == ("range", "roundrobin", "sticky")
+    assert {owner.id for owner in group.owners()} == {"a-0"}  # type: ignore[union-attr]
+    assert group.describe().state is GroupState.STABLE
+    assert one.member.state is InstanceState.STABLE
+
+
+def test_who_joins_gets_its_share_and_who_leaves_gives_it_back(run: Run, orders: Partitions) -> None:
+    a = run(id="a").until_holding(orders)
+    b = run(id="b").until_holding(ats("orders", 3, 4, 5))
+    a.until_holding(ats("orders", 0, 1, 2))
+    b.close()
+    a.until_holding(orders)
+    assert [len(generation.partitions) for generation in a.generations] == [6, 3, 6]
+
+
+def test_streams_are_shares(run: Run, orders: Partitions) -> None:
+    a = run({"orders": 2}, id="a")
+    b = run({"orders": 1}, id="b").until_holding(ats("orders", 4, 5))
+    a.until_holding(ats("orders", 0, 1, 2, 3))
+    assert a.generations[-1].streams == {TopicPartition("orders", n): n // 2 for n in range(4)}
+    assert {owner.id for owner in b.member.group.owners()} == {"a-0", "a-1", "b-0"}  # type: ignore[union-attr]
+
+
+def test_members_with_one_number_follow_one_plan(run: Run, orders: Partitions) -> None:
+    members = [run(id=id) for id in "abc"]
+    for number, one in enumerate(members):
+        one.until_holding(ats("orders", 2 * number, 2 * number + 1))
+    assert len({one.generations[-1].number for one in members}) == 1
+
+
+def test_numbers_never_fall(run: Run, orders: Partitions) -> None:
+    a = run(id="a", assignors=["sticky", "range"])
+    for _ in range(2):
+        with Running(a.member.group, id="b", assignors=["sticky", "range"]) as b:
+            b.until(lambda: len(b.member.assignment) == 3)
+        with Running(a.member.group, id="c", assignors=["range"]) as c:
+            c.until_holding(ats("orders", 3, 4, 5))
+        a.until_holding(orders)
+    numbers = [generation.number for generation in a.generations]
+    assert numbers == sorted(numbers)
+    assert len(numbers) >= 4
+
+
+def test_who_keeps_what_it_has_is_not_interrupted(run: Run, orders: Partitions) -> None:
+    """Range gives the first of three the same two partitions, whoever the others are."""
+    a, b, c = (run(id=id) for id in "abc")
+    for number, one in enumerate((a, b, c)):
+        one.until_holding(ats("orders", 2 * number, 2 * number + 1))
+    generation, stats = a.generations[-1], a.member.stats
+    c.close()
+    b.until_holding(ats("orders", 3, 4, 5))
+    a.until_holding(ats("orders", 0, 1, 2))  # one more, and so a new one
+    kept = run(id="aa", assignors=["range"])
+    kept.until_holding(ats("orders", 2, 3))
+    a.until_holding(ats("orders", 0, 1))
+    before, looks = a.generations[-1], a.member.stats
+    kept.close()
+    d = run(id="d")
+    d.until_holding(ats("orders", 4, 5))
+    a.until(lambda: a.member.stats.looks > looks.looks)
+    a.until_holding(ats("orders", 0, 1))
+    assert not generation.active
+    assert stats.interruptions < looks.interruptions
+    assert d.generations[-1].number > before.number or a.generations[-1] is before
+
+
+def test_sticky_moves_no_more_than_it_must(run: Run, orders: Partitions) -> None:
+    options = {"assignors": ["sticky"]}
+    a = run(id="a", **options).until_holding(orders)
+    b = run(id="b", **options)
+    b.until(lambda: len(b.member.assignment) == 3)
+    a.until(lambda: len(a.member.assignment) == 3)
+    c = run(id="c", **options)
+    c.until(lambda: len(c.member.assignment) == 2)
+    a.until(lambda: len(a.member.assignment) == 2)
+    b.until(lambda: len(b.member.assignment) == 2)
+    of_a, of_b = a.member.assignment, b.member.assignment
+    c.close()
+    for one in (a, b):
+        one.until(lambda one=one: len(one.member.assignment) == 3)
+    assert of_a <= a.member.assignment
+    assert of_b <= b.member.assignment
+
+
+def test_a_member_that_keeps_its_share_under_sticky_keeps_its_generation(run: Run, orders: Partitions) -> None:
+    options = {"assignors": ["sticky"]}
+    a, b, c = (run(id=id, **options) for id in "abc")
+    for one in (a, b, c):
+        one.until(lambda one=one: len(one.member.assignment) == 2)
+        one.until_holding(one.member.assignment)
+    generations = a.generations[-1], b.generations[-1]
+    stats = a.member.stats, b.member.stats
+    c.close()
+    d = run(id="d", **options)
+    d.until(lambda: len(d.member.assignment) == 2)
+    for one, generation, before in zip((a, b), generations, stats, strict=True):
+        one.until_holding(one.member.assignment)
+        assert (one.generations[-1] is generation) == (one.member.stats.interruptions == before.interruptions)
+
+
+def test_members_that_like_different_strategies_agree_on_what_the_lowest_id_likes_best(
+    run: Run, registry: Registry, orders: Partitions
+) -> None:
+    plant_topic(registry.client, "refunds", 3)
+    both = ["orders", "refunds"]
+    a = run(both, id="a", assignors=["roundrobin", "range"])
+    b = run(both, id="b", assignors=["range", "roundrobin"])
+    b.until(lambda: len(b.member.assignment) == 4)
+    a.until(lambda: len(a.member.assignment) == 5)  # range would give five to a as well, but others
+    assert a.member.assignment != ats("orders", 0, 1, 2) | ats("refunds", 0, 1)
+
+
+def test_any_function_shares_when_all_know_it(run: Run, orders: Partitions) -> None:
+    a = run(id="a", assignors=[everything_to_the_last])
+    b = run(id="b", assignors=[everything_to_the_last]).until_holding(orders)
+    a.until_holding()
+    b.close()
+    a.until_holding(orders)
+
+
+def everything_to_the_last(members: Any) -> Any:
+    from zkgroups import Stream
+
+    last = max(members.streams)
+    return {at: Stream(last, 0) for topic in members.topics for at in members.in_order(topic)}
+
+
+def test_more_members_than_partitions_leave_some_waiting_and_ready(run: Run, registry: Registry) -> None:
+    plant_topic(registry.client, "orders", 1)
+    a = run(id="a").until_holding(P0)
+    b = run(id="b").until_holding()
+    a.close()
+    b.until_holding(P0)
+
+
+def test_members_of_many_sessions_and_of_one_share_alike(
+    run: Run, group: Consumergroup, connect: Callable[..., Registry], orders: Partitions
+) -> None:
+    members = [run(id="a"), run(id="b"), run(id="c", on=connect().group("billing"))]
+    for number, one in enumerate(members):
+        one.until_holding(ats("orders", 2 * number, 2 * number + 1))
+
+
+# Generations and workers
+
+
+def test_a_generation_begins_where_something_is_committed_and_at_start_at_where_not(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 17)
+    one = run(start_at="latest").until_holding(P0, P1)
+    assert one.generations[-1].partitions == {P0: 17, P1: StartAt.LATEST}
+
+
+def test_an_offset_that_cannot_be_read_is_left_alone_and_the_rest_works(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    registry.client.create("/consumers/billing/offsets/orders/0", b"7 ", makepath=True)
+    one = run(reconcile_every=0.1).until_holding(P0, P1)
+    assert one.generations[-1].partitions == {P1: StartAt.EARLIEST}
+    assert one.generations[-1].unreadable[P0].reason == "not a plain decimal number"
+    registry.client.set("/consumers/billing/offsets/orders/0", b"7")
+    one.until(lambda: one.generations[-1].partitions == {P0: 7, P1: StartAt.EARLIEST})
+
+
+def test_what_is_marked_is_committed_before_it_is_handed_over_and_nothing_else(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    def work(generation: Generation) -> None:
+        for at in generation.partitions:
+            if at.partition != 3:
+                generation.mark(at, 10 + at.partition)
+        generation.wait()
+
+    a = run(id="a", work=work).until_holding(orders)
+    a.until(lambda: len(a.generations[-1]._marked) == 5)
+    b = run(id="b").until_holding(ats("orders", 3, 4, 5))
+    starts = dict(b.generations[-1].partitions)
+    assert starts == {TopicPartition("orders", 3): StartAt.EARLIEST, TopicPartition("orders", 4): 14, P5: 15}
+    assert group.offsets.fetch(P0).offset == 10  # type: ignore[union-attr]
+
+
+def test_auto_commit_commits_what_is_marked_while_the_work_goes_on(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    one = run(auto_commit_every=0.05, work=lambda generation: (generation.mark(P0, 5), generation.wait()))
+    one.until(lambda: any(event.kind is EventKind.COMMITTED for event in one.events))
+    assert group.offsets.fetch(P0).offset == 5  # type: ignore[union-attr]
+    assert one.generations[-1].active
+    assert one.member.stats.commits == 1
+
+
+def test_commit_commits_now(run: Run, group: Consumergroup, orders: Partitions) -> None:
+    one = run().until_holding(orders)
+    generation = one.generations[-1]
+    generation.commit({P0: 3})
+    generation.mark(P1, 4)
+    generation.commit()
+    assert {at: group.offsets.fetch(at).offset for at in (P0, P1)} == {P0: 3, P1: 4}  # type: ignore[union-attr]
+    with pytest.raises(NotClaimedError):
+        generation.commit({TopicPartition("orders", 99): 1})
+    with pytest.raises(NotClaimedError):
+        generation.mark(TopicPartition("refunds", 0), 1)
+    with pytest.raises(InvalidOptionError):
+        generation.mark(P0, -1)
+
+
+def test_a_commit_after_the_end_is_refused_and_changes_nothing(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    a = run(id="a").until_holding(orders)
+    late = a.generations[-1]
+    run(id="b").until_holding(ats("orders", 3, 4, 5))
+    for at in (P0, P5):  # kept, and gone
+        with pytest.raises(GenerationEndedError):
+            late.commit({at: 9})
+        with pytest.raises(GenerationEndedError):
+            late.mark(at, 9)
+        assert group.offsets.fetch(at) is None
+
+
+def test_a_worker_that_does_not_end_is_waited_for_as_long_as_it_has_and_then_left_behind(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    free, told = threading.Event(), []
+
+    def work(generation: Generation) -> None:
+        free.wait(20)
+        try:
+            generation.commit({P5: 99})
+        except GenerationEndedError as error:
+            told.append(error)
+
+    a = run(id="a", release_timeout=0.3, work=work).until_holding(orders)
+    b = run(id="b").until_holding(ats("orders", 3, 4, 5))
+    free.set()
+    b.until(lambda: told)
+    assert group.offsets.fetch(P5) is None
+    assert a.errors == []
+
+
+def test_partitions_are_let_go_only_when_the_worker_has_ended(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    owners_at_the_end: list[int] = []
+
+    def work(generation: Generation) -> None:
+        generation.wait()
+        owners_at_the_end.append(sum(1 for owner in group.owners() if owner.session))
+
+    a = run(id="a", work=work).until_holding(orders)
+    a.close()
+    assert owners_at_the_end == [6]
+
+
+def test_a_worker_that_ends_ends_the_generation_and_another_begins(run: Run, orders: Partitions) -> None:
+    again = threading.Event()
+
+    def work(generation: Generation) -> None:
+        if again.is_set():
+            generation.wait()
+        again.set()
+
+    one = run(work=work)
+    one.until(lambda: len(one.generations) == 2)
+    one.until_holding(orders)
+    assert one.generations[0].number == one.generations[1].number
+    assert one.member.stats.lost == 0
+
+
+def test_what_a_worker_raises_reaches_who_iterates_and_the_member_goes_on(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    def fail(generation: Generation) -> None:
+        raise ZeroDivisionError("orders/0 at 17")
+
+    with Member(group, ["orders"]) as member:
+        with pytest.raises(ZeroDivisionError, match="orders/0 at 17"):
+            _work_on_all(member, fail)
+        generation = member.next_generation(20)
+        assert generation is not None
+        assert generation.partitions.keys() == orders
+
+
+def _work_on_all(member: Member, work: Callable[[Generation], object]) -> None:
+    for generation in member.generations():
+        generation.start(work)
+        generation.wait()
+
+
+def test_next_generation_waits_no_longer_than_told_and_can_be_cancelled(group: Consumergroup) -> None:
+    with Member(group, ["not yet there".replace(" ", "-")]) as member:
+        assert member.next_generation(0.01) is None
+        threading.Timer(0.05, member.cancel).start()
+        assert member.next_generation(20) is None
+
+
+def test_the_body_of_the_loop_is_waited_for_like_a_worker(group: Consumergroup, orders: Partitions) -> None:
+    with Member(group, ["orders"], id="a") as member:
+        for generation in member.generations():
+            if len(generation.partitions) == 3:
+                break
+            with Running(group, id="b") as other:
+                generation.wait(20)
+                assert not other.member.assignment
+                generation.commit({P5: 8})
+            # `other` has left again without having had anything: it was held up by this body
+            break
+        assert group.offsets.fetch(P5).offset == 8  # type: ignore[union-attr]
+
+
+def test_who_marks_nothing_for_too_long_gives_everything_up_until_its_worker_has_ended(
+    run: Run, orders: Partitions
+) -> None:
+    free = threading.Event()
+    stuck = run(id="a", max_idle=0.3, release_timeout=0.1, work=lambda _: free.wait(20)).until_holding(orders)
+    healthy = run(id="b", max_idle=60)
+    stuck.until(lambda: EventKind.IDLE in {event.kind for event in stuck.events})
+    healthy.until_holding(orders)
+    assert stuck.member.state is InstanceState.LEAVING
+    free.set()
+    stuck.until(lambda: stuck.member.assignment == ats("orders", 0, 1, 2))
+
+
+def test_marking_the_same_again_is_a_sign_of_life(run: Run, orders: Partitions) -> None:
+    def work(generation: Generation) -> None:
+        while not generation.wait(0.02):
+            generation.mark(P0, 0)
+
+    one = run(max_idle=0.3, work=work).until_holding(orders)
+    generation = one.generations[-1]
+    assert not generation.wait(1.0)
+    assert one.member.stats.interruptions == 0
+
+
+# Callbacks
+
+
+def test_callbacks_hear_what_comes_and_goes_and_may_be_coroutines(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    heard: list[tuple[str, Partitions]] = []
+    held: list[int] = []
+
+    async def assigned(partitions: Partitions) -> None:
+        heard.append(("assigned", partitions))
+
+    def revoked(partitions: Partitions) -> None:
+        held.append(sum(owner.id == "a-0" for owner in group.owners()))  # type: ignore[union-attr]
+        heard.append(("revoked", partitions))
+
+    a = run(id="a", on_assigned=assigned, on_revoked=revoked).until_holding(orders)
+    b = run(id="b").until_holding(ats("orders", 3, 4, 5))
+    b.close()
+    a.until_holding(orders)
+    later = ats("orders", 3, 4, 5)
+    assert heard == [("assigned", orders), ("revoked", later), ("assigned", later)]
+    assert held == [6]
+
+
+def test_a_callback_that_fails_is_logged_with_group_and_partitions_and_stops_nothing(
+    run: Run, orders: Partitions, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(partitions: Partitions) -> None:
+        raise ZeroDivisionError
+
+    with caplog.at_level(logging.ERROR):
+        run(on_assigned=fail).until_holding(orders)
+    [record] = [record for record in caplog.records if "callback" in record.getMessage()]
+    assert "billing" in record.getMessage()
+    assert "orders" in record.getMessage()
+    assert record.exc_info is not None
+
+
+def test_a_lost_session_is_told_once_and_everything_comes_back_in_a_new_one(
+    connect: Callable[..., Registry], orders: Partitions
+) -> None:
+    lost: list[Partitions] = []
+    revoked: list[Partitions] = []
+    registry = connect()
+    with Running(registry.group("billing"), id="a", on_lost=lost.append, on_revoked=revoked.append) as one:
+        one.until_holding(orders)
+        before, session = one.generations[-1], registry.session_id
+        expire_session(registry.client)
+        one.until(lambda: lost)
+        one.until(lambda: one.generations[-1] is not before)
+        one.until_holding(orders)
+        assert lost == [orders]
+        assert revoked == []
+        assert not before.active
+        assert registry.session_id != session
+        with pytest.raises(GenerationEndedError):
+            before.commit({P0: 5})
+
+
+# Somebody else's hand
+
+
+def test_a_partition_that_an_administrator_takes_away_is_lost_and_claimed_anew(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    lost: list[Partitions] = []
+    one = run(id="a", reconcile_every=0.2, on_lost=lost.append).until_holding(orders)
+    group.release(P0, expected_owner="a")
+    one.until(lambda: lost)
+    one.until_holding(orders)
+    assert lost == [frozenset({P0})]
+
+
+def test_a_registration_that_was_deleted_is_made_anew(
+    run: Run, group: Consumergroup, registry: Registry, orders: Partitions
+) -> None:
+    one = run(id="a").until_holding(orders)
+    registry.client.delete("/consumers/billing/ids/a")
+    one.until(lambda: registry.client.exists("/consumers/billing/ids/a"))
+    one.until_holding(orders)
+    one.generations[-1].commit({P0: 1})
+    assert group.offsets.fetch(P0).offset == 1  # type: ignore[union-attr]
+
+
+def test_an_offset_that_would_go_back_is_an_error_of_the_worker(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    group.offsets.commit(P0, 100)
+    one = run(work=lambda generation: generation.commit({P0: 50}))
+    one.until(lambda: one.errors)
+    assert isinstance(one.errors[0], OffsetWouldGoBackError)
+    assert group.offsets.fetch(P0).offset == 100  # type: ignore[union-attr]
+
+
+# Coming to an end
+
+
+def test_closing_twice_and_iterating_after_it_says_so(group: Consumergroup, orders: Partitions) -> None:
+    member = Member(group, ["orders"]).start()
+    assert member.next_generation(20) is not None
+    member.close()
+    member.close()
+    with pytest.raises(MemberClosedError, match="of group 'billing' is closed"):
+        next(member.generations())
+    with pytest.raises(MemberClosedError):
+        member.next_generation()
+    with pytest.raises(MemberClosedError):
+        member.start()
+    assert group.instances() == []
+    assert list(group.owners()) == []
+
+
+@pytest.mark.parametrize("where", ["worker", "body", "callback"])
+def test_closing_from_within_does_not_wait_for_itself(group: Consumergroup, orders: Partitions, where: str) -> None:
+    member = Member(group, ["orders"], release_timeout=10, on_assigned=lambda _: where == "callback" and member.close())
+
+    def work(generation: Generation) -> None:
+        if where == "worker":
+            member.close()
+
+    with member:
+        for generation in member.generations():
+            if where == "body":
+                member.close()
+            generation.start(work)
+            generation.wait(20)
+    assert member.stats.interruptions <= 1
+    assert group.instances() == []
+
+
+PROGRAM = """
+import signal, sys
+from zkgroups import Member, Registry
+
+with Registry.connect(sys.argv[1]) as registry, Member(registry.group("billing"), ["orders"]) as member:
+    signal.signal(signal.SIGTERM, lambda *_: member.stop())
+    for generation in member.generations():
+        generation.mark(next(iter(generation.partitions)), 7)
+        print("working", flush=True)
+        generation.wait()
+print("left", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM to stop()", "Ctrl-C"])
+def test_a_signal_makes_it_commit_and_leave(
+    group: Consumergroup, zookeeper_hosts: str, orders: Partitions, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", PROGRAM, zookeeper_hosts]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "working\n"
+        process.send_signal(number)
+        rest = process.stdout.read()
+    assert group.instances() == []
+    assert list(group.owners()) == []
+    assert group.offsets.fetch(P0).offset == 7  # type: ignore[union-attr]
+    assert rest == ("left\n" if number is signal.SIGTERM else "")
