@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -647,3 +648,33 @@ def test_any_path_of_an_owner_or_an_offset_means_a_partition_or_none(topic: str,
 
 def test_the_longest_a_long_can_be_is_what_scala_can_read() -> None:
     assert MAX_OFFSET == LONG
+
+
+# What members of ours announce
+
+
+def test_what_a_member_announces_is_read_back_and_old_parsers_see_what_they_know() -> None:
+    registration = Registration({"orders": 2}, assignors=("sticky", "range"), include_internal=True)
+    data = encode_registration(registration)
+    assert data.endswith(b'"client":"zkgroups","assignors":["sticky","range"],"internal":true}')
+    assert decode_registration("/ids/a", data) == replace(registration, timestamp_ms=None)
+
+
+@pytest.mark.parametrize("assignors", ["null", '"range"', "7", "[1]", '["range",null]', "{}"])
+def test_an_announcement_that_is_no_list_of_names_counts_as_none(assignors: str) -> None:
+    text = f'{{"pattern":"static","subscription":{{"t":1}},"client":"zkgroups","assignors":{assignors}}}'
+    found = decode_registration("/ids/a", text.encode())
+    assert isinstance(found, Registration)
+    assert found.assignors == ()
+
+
+def test_nobody_else_announces_anything() -> None:
+    found = decode_registration("/ids/a", b'{"pattern":"static","subscription":{"t":1},"assignors":["sticky"]}')
+    assert isinstance(found, Registration)
+    assert found.assignors == ()
+
+
+def test_an_owner_with_a_stream_is_read_as_its_instance() -> None:
+    owner = decode_owner("/o", TopicPartition("t", 0), encode_owner("h:1", 3), session=9)
+    assert isinstance(owner, Owner)
+    assert owner.instance({"h:1"}) == "h:1"

@@ -1,0 +1,145 @@
+"""How members come to one plan: the roster, the strategy they agree on, and the plan that one writes for all."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroups.core.agreement import (
+    Plan,
+    Roster,
+    agreed_strategy,
+    decode_plan,
+    encode_plan,
+    has_patterns,
+    topics_named,
+)
+from zkgroups.core.assignment import Stream, sticky_assignor
+from zkgroups.core.describe import RegisteredInstance
+from zkgroups.core.model import Dialect, MalformedNode, Pattern, Registration, TopicPartition
+
+ALL = ("range", "roundrobin", "sticky")
+
+
+def ours(*assignors: str, **streams: int) -> Registration:
+    return Registration(streams or {"orders": 1}, assignors=assignors or ALL)
+
+
+def scala(**streams: int) -> Registration:
+    return Registration(streams or {"orders": 1}, dialect=Dialect.SCALA)
+
+
+def roster(**registrations: Registration | MalformedNode) -> Roster:
+    instances = [RegisteredInstance(id, 1, one) for id, one in registrations.items()]
+    return Roster(20, 17, instances, {"orders": (0, 1, 2), "refunds": (0,)})
+
+
+def test_who_takes_part_has_a_subscription_that_can_be_read() -> None:
+    broken = MalformedNode("/consumers/g/ids/b", b"x", "no JSON")
+    seen = roster(c=ours(), a=scala(), b=broken, d=Registration({}))
+    assert list(seen.taking_part) == ["a", "c"]
+    assert seen.malformed == [broken]
+    assert seen.dialects == {Dialect.SCALA: ["a"], Dialect.ZKGROUPS: ["c"]}
+
+
+def test_a_pattern_chooses_from_the_topics_that_are_there() -> None:
+    white = Registration({"re.*": 2}, Pattern.WHITE_LIST)
+    instances = roster(a=white, b=ours(orders=1)).instances
+    assert topics_named(instances, ["refunds", "returns", "orders", "__consumer_offsets"]) == [
+        "orders",
+        "refunds",
+        "returns",
+    ]
+    assert has_patterns(instances)
+    assert roster(a=white, b=ours(orders=1)).members().streams == {"a": {"refunds": 2}, "b": {"orders": 1}}
+
+
+def test_kafkas_own_topics_are_chosen_only_by_who_asks_for_them() -> None:
+    everything = Registration({".*": 1}, Pattern.WHITE_LIST)
+    names = ["__consumer_offsets", "orders"]
+    assert topics_named(roster(a=everything).instances, names) == ["orders"]
+    assert topics_named(roster(a=replace(everything, include_internal=True)).instances, names) == names
+
+
+@pytest.mark.parametrize(
+    ("members", "agreed"),
+    [
+        ({"a": ours("sticky", "range"), "b": ours("range", "sticky")}, "sticky"),
+        ({"b": ours("sticky", "range"), "a": ours("range", "sticky")}, "range"),
+        ({"a": ours("sticky", "range"), "b": ours("roundrobin", "range")}, "range"),
+        ({"a": ours("sticky"), "b": ours("roundrobin")}, "range"),
+        ({"a": ours("mine.share"), "b": ours("mine.share", "range")}, "mine.share"),
+        ({"a": scala(), "b": ours("sticky", "range")}, "range"),
+        ({"b": scala(), "a": ours("sticky", "range")}, "range"),
+        ({}, "range"),
+    ],
+)
+def test_the_strategy_is_the_first_of_the_lowest_id_that_all_support(
+    members: dict[str, Registration], agreed: str
+) -> None:
+    assert agreed_strategy(members) == agreed
+    assert agreed_strategy(dict(reversed(members.items()))) == agreed
+
+
+def test_members_that_announce_nothing_use_what_one_is_told_they_use() -> None:
+    members = {"a": ours("range", "roundrobin"), "scala": scala()}
+    assert agreed_strategy(members, foreign="roundrobin") == "roundrobin"
+
+
+def test_a_plan_is_of_what_it_was_made_from_and_of_nothing_else() -> None:
+    seen = roster(a=ours(), b=ours())
+    plan = Plan(seen.fingerprint, "sticky", sticky_assignor(seen.members()))
+    assert plan.is_of(seen, "sticky")
+    assert plan.is_of(replace(seen, number=99, instances=list(reversed(seen.instances))), "sticky")
+    assert not plan.is_of(seen, "mine.share")
+    others = [
+        replace(seen, ids_zxid=18),
+        replace(seen, partitions={**seen.partitions, "orders": (0, 1, 2, 3)}),
+        replace(seen, instances=seen.instances[:1]),
+        roster(a=ours(), b=ours(orders=2)),
+        roster(a=ours(), c=ours()),
+    ]
+    assert not any(plan.is_of(other, "sticky") for other in others)
+
+
+NAMES = st.text("abé-:0", min_size=1, max_size=6)
+
+
+@given(
+    st.dictionaries(
+        st.builds(TopicPartition, st.sampled_from(["t", "a.b", "ü"]), st.integers(0, 2**31 - 1)),
+        st.builds(Stream, NAMES, st.integers(0, 3)),
+        max_size=30,
+    )
+)
+def test_a_plan_is_read_back_as_it_was_written(assignment: dict[TopicPartition, Stream]) -> None:
+    plan = Plan("f" * 32, "sticky", assignment)
+    assert decode_plan(encode_plan(plan)) == plan
+
+
+def test_what_is_no_plan_is_none() -> None:
+    data = encode_plan(Plan("f", "sticky", {TopicPartition("orders", 3): Stream("a", 0)}))
+    assert decode_plan(data) is not None
+    for end in range(len(data)):
+        assert decode_plan(data[:end]) is None
+    for other in (b"", b"null", b"[]", b"{}", b'{"zkgroups":2}', b"\xff", b"[" * 100_000, b'{"zkgroups":1,"of":1}'):
+        assert decode_plan(other) is None
+
+
+def test_garbage_in_a_plan_is_never_an_error() -> None:
+    rng = random.Random(20_261_121)
+    data = bytearray(encode_plan(Plan("f", "sticky", {TopicPartition("orders", n): Stream("a", n) for n in range(5)})))
+    for _ in range(3_000):
+        torn = bytearray(data)
+        torn[rng.randrange(len(torn))] = rng.randrange(256)
+        decode_plan(bytes(torn))
+
+
+def test_ten_thousand_partitions_are_a_small_plan() -> None:
+    streams = [Stream(f"some-host.example:{n:032x}", 0) for n in range(100)]
+    assignment = {TopicPartition("orders", n): streams[n % 100] for n in range(10_000)}
+    assert len(encode_plan(Plan("f" * 32, "sticky", assignment))) < 120_000
