@@ -4,12 +4,13 @@
 
 - zkgroups, range: members that release and claim in one transaction each, and wait on what others still hold
 - zkgroups, sticky: the same, moving only what must move
-- kazoo: what one writes by hand: on a change of `ids` each member computes its range, deletes what is not its own any
-  more, and creates what is, one by one; what is still held is tried again after 10 ms
+- kazoo: what one writes by hand, as the old clients do: on a change of `ids` each member gives up what it has, computes
+  its range, and creates its owner nodes one by one; what is still held is tried again after 10 ms
+- kazoo, less: the same, but only what is not its own any more is given up
 
 Every member has a session of its own. What counts is what stands in ZooKeeper: the clock stops when each partition
-belongs to whom the strategy gives it. For sticky, it also counts for how long workers stood still that keep what they
-have. And for groups of several sizes: requests to ZooKeeper for each member, while the group joins, and when one closes.
+belongs to whom the strategy gives it. For sticky, it also counts how long workers stood still that keep what they have.
+And for groups of several sizes: requests to ZooKeeper for each member, while the group joins, and when one closes.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ Shares = Mapping[str, int]
 class Plain:
     """A member as one writes it with kazoo alone."""
 
-    def __init__(self, hosts: str, group: str, id: str) -> None:
+    def __init__(self, hosts: str, group: str, id: str, *, keeps: bool = False) -> None:
         self.id = id
+        self._keeps = keeps
         self._root = f"/consumers/{group}"
         self._client = KazooClient(hosts)
         self._news = threading.Event()
@@ -70,15 +72,20 @@ class Plain:
             self._rebalance()
 
     def _rebalance(self) -> None:
+        if not self._keeps:
+            self._release(self._held)
         ids = self._client.get_children(f"{self._root}/ids")
         numbers = map(int, json.loads(self._client.get(f"/brokers/topics/{TOPIC}")[0])["partitions"])
         plan = range_assignor(Members({id: {TOPIC: 1} for id in ids}, {TOPIC: list(numbers)}))
         mine = {at.partition for at, stream in plan.items() if stream.instance == self.id}
-        for number in sorted(self._held - mine):
-            self._client.delete(self._owner(number))
-            self._held.discard(number)
+        self._release(self._held - mine)
         for number in sorted(mine - self._held):
             self._claim(number)
+
+    def _release(self, numbers: set[int]) -> None:
+        for number in sorted(numbers):
+            self._client.delete(self._owner(number))
+            self._held.discard(number)
 
     def _claim(self, number: int) -> None:
         while not (self._news.is_set() or self._closing):
@@ -160,9 +167,8 @@ def one_closes(registry: Registry, group: str, members: Sequence[Any], partition
     began = time.perf_counter()
     closing = threading.Thread(target=leaving.close)
     closing.start()
-    wait_for(
-        registry, group, lambda found: leaving.id_of not in found and balanced(len(members) - 1, partitions)(found)
-    )
+    settled = balanced(len(members) - 1, partitions)
+    wait_for(registry, group, lambda found: leaving.id_of not in found and settled(found))
     took = time.perf_counter() - began
     closing.join()
     return {"owned again": took}
@@ -259,6 +265,7 @@ def main() -> None:
             "range": lambda group, id: Ours(hosts, group, id, "range"),
             "sticky": lambda group, id: Ours(hosts, group, id, "sticky"),
             "kazoo": lambda group, id: Plain(hosts, group, id),
+            "kazoo, less": lambda group, id: Plain(hosts, group, id, keeps=True),
         }
         contenders = {
             name: contender(registry, name, make, options.members, options.partitions) for name, make in makes.items()
@@ -275,6 +282,7 @@ def main() -> None:
         partitions=options.partitions,
         range_vs_kazoo=ratios(medians["range"], medians["kazoo"]),
         sticky_vs_kazoo=ratios(medians["sticky"], medians["kazoo"]),
+        range_vs_kazoo_less=ratios(medians["range"], medians["kazoo, less"]),
         unaffected=still,
         requests_for_each_member=counted,
     )

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from zkgroups import (
+    BlockedPartition,
     DeniedNode,
     GroupDescription,
     GroupState,
     InstanceDescription,
     MalformedNode,
     Owner,
-    PartitionDescription,
     Registration,
     Registry,
     TopicPartition,
@@ -38,6 +38,7 @@ _STATES: Final = {
 
 _NOTES: Final = {
     "orphan": "red",
+    "blocked": "red",
     "two owners": "red",
     "unowned": "yellow",
     LagNote.PAST_END.value: "red",
@@ -105,6 +106,19 @@ _MALFORMED: Final = Table(
     columns=(Column("CANNOT-BE-READ", "path"), Column("REASON", "reason"), Column("DATA", "data")),
 )
 
+_BLOCKED: Final = Table(
+    "blocked",
+    key="holder",
+    columns=(
+        Column("BLOCKED-TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("HELD-BY", "holder"),
+        Column("SESSION", "session"),
+        Column("SINCE", "claimed_ms", show=utc),
+        Column("WHO-IS", "obstacle"),
+    ),
+)
+
 NAMES: Final = Table("groups", key="group", columns=(Column("GROUP", "group"),))
 """Groups by their names only."""
 
@@ -112,11 +126,15 @@ SUMMARIES: Final = Table("groups", key="group", columns=_SUMMARY)
 """Groups in one line each."""
 
 DESCRIPTIONS: Final = Table(
-    "groups", key="group", columns=_SUMMARY, details=(INSTANCES, PARTITIONS, _MALFORMED), csv=PARTITIONS_WITH_LAG
+    "groups",
+    key="group",
+    columns=_SUMMARY,
+    details=(INSTANCES, PARTITIONS, _BLOCKED, _MALFORMED),
+    csv=PARTITIONS_WITH_LAG,
 )
 """Groups with everything that is in them."""
 
-DESCRIPTIONS_WITH_LAG: Final = replace(DESCRIPTIONS, details=(INSTANCES, PARTITIONS_WITH_LAG, _MALFORMED))
+DESCRIPTIONS_WITH_LAG: Final = replace(DESCRIPTIONS, details=(INSTANCES, PARTITIONS_WITH_LAG, _BLOCKED, _MALFORMED))
 """The same, and how far each group is behind: for where the brokers were asked, so that dashes mean something."""
 
 LAGS: Final = Table(
@@ -177,7 +195,7 @@ def summary_row(group: GroupDescription) -> dict[str, Any]:
 
 def description_row(group: GroupDescription, logs: Logs | None = None) -> Row:
     """A group with everything that is in it; without `logs`, nothing is known of its lag."""
-    orphans, unowned = set(group.orphans), set(group.unowned)
+    notes = _notes(group)
     measured = group_lag(group, group.partitions, logs or {}).partitions
     return summary_row(group) | {
         "topics": list(group.topics),
@@ -185,11 +203,12 @@ def description_row(group: GroupDescription, logs: Logs | None = None) -> Row:
         "partitions": [
             _at(each.partition.at)
             | _lag_row(each)
-            | {"note": _joined(_note(each.partition, orphans, unowned), _log_note(each) if logs is not None else None)}
+            | {"note": _joined(notes.get(each.partition.at), _log_note(each) if logs is not None else None)}
             for each in measured
         ],
         "orphans": [_at(orphan.at) | _owner_row(orphan) for orphan in group.orphans],
         "unowned": [_at(at) for at in group.unowned],
+        "blocked": [_blocked_row(blocked) for blocked in group.blocked],
         "malformed": [_malformed_row(node) for node in group.malformed],
     }
 
@@ -245,16 +264,26 @@ def _joined(*notes: str | None) -> str | None:
     return ", ".join(note for note in notes if note) or None
 
 
-def _note(partition: PartitionDescription, orphans: set[Owner], unowned: set[TopicPartition]) -> str | None:
-    if len(partition.owners) > 1:
-        return "two owners"
-    if orphans.intersection(partition.owners):
-        return "orphan"
-    return "unowned" if partition.at in unowned else None
+def _notes(group: GroupDescription) -> dict[TopicPartition, str]:
+    """What is wrong with partitions; of several things what tells most, which is the last."""
+    orphans = [(orphan.at, "orphan") for orphan in group.orphans]
+    two = [(partition.at, "two owners") for partition in group.partitions if len(partition.owners) > 1]
+    blocked = [(blocked.at, "blocked") for blocked in group.blocked]
+    return dict([*((at, "unowned") for at in group.unowned), *blocked, *orphans, *two])
 
 
 def _owner_row(owner: Owner) -> dict[str, Any]:
     return {"id": owner.id, "session": _session(owner.session), "claimed_ms": owner.claimed_ms}
+
+
+def _blocked_row(blocked: BlockedPartition) -> dict[str, Any]:
+    holder = blocked.holder
+    return _at(blocked.at) | {
+        "holder": holder.id if isinstance(holder, Owner) else holder.shown,
+        "session": _session(holder.session),
+        "claimed_ms": blocked.since_ms or None,
+        "obstacle": blocked.obstacle.value,
+    }
 
 
 def _malformed_row(node: MalformedNode) -> Row:

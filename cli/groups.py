@@ -107,8 +107,9 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
     that nobody knows. In JSON and CSV these fields are always there.
 
     The note "orphan" means an owner that is no registered instance, "unowned" a partition of a subscribed topic that
-    nobody owns; "past end" an offset that the log does not reach, "before start" one that it no longer has. With
-    -o csv there is a line for each partition.
+    nobody owns, and "blocked" one that no member can have, as somebody holds it who does not share the topic with
+    them; who that is, and since when, stands below. "past end" is an offset that the log does not reach, "before
+    start" one that it no longer has. With -o csv there is a line for each partition.
 
     On a terminal --watch draws over what was there; elsewhere it writes all of it again. It ends with Ctrl-C, or when
     something cannot be shown any more.

@@ -13,7 +13,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # Each may import itself and what stands before it.
-ORDER = ("exceptions", "core", "zookeeper", "consumer", "kafka", "spark", "cli")
+ORDER = ("exceptions", "core", "zookeeper", "consumer", "aio", "kafka", "spark", "cli")
+# A face of its own, for whoever has an event loop: nothing here does.
+FOR_USERS_ONLY = {"aio"}
 # Stands beside: it uses the library's public face, and only these use it.
 TESTING_MAY_IMPORT = {"exceptions", "core", "zookeeper", "testing", "face"}
 MAY_IMPORT_TESTING = {"cli/demo.py", "cli/zookeeper.py"}
@@ -48,7 +50,13 @@ NOT_IN_CORE = {
 CLOCKS = {"now", "utcnow", "today"}
 
 THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_new_thread"}
-MAY_START_THREADS = ("zkgroups/consumer/", "zkgroups/spark/work.py", "zkgroups/testing/", "zkgroups/zookeeper/watch.py")
+MAY_START_THREADS = (
+    "zkgroups/aio.py",
+    "zkgroups/consumer/",
+    "zkgroups/spark/work.py",
+    "zkgroups/testing/",
+    "zkgroups/zookeeper/watch.py",
+)
 
 
 @dataclass(frozen=True)
@@ -162,6 +170,8 @@ def _is_allowed(source: Source, there: str, imported: Import) -> bool:
     here = source.place
     if there in {here, "_version"}:
         return True
+    if there in FOR_USERS_ONLY:
+        return False
     if there == "testing":
         return source.name in MAY_IMPORT_TESTING
     if here == "testing":
@@ -190,6 +200,7 @@ ALLOWED = {
     "zkgroups/core/model.py": "import re\nfrom ..exceptions import InvalidNameError\nfrom .paths import join",
     "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import model",
     "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
+    "zkgroups/aio.py": "import asyncio\nfrom .consumer import member\nfrom .zookeeper.deadline import Deadline",
     "zkgroups/testing/plugin.py": "import pytest\nfrom zkgroups import Registry",
     "zkgroups/__init__.py": "from ._version import VERSION\nfrom .zookeeper.registry import Registry",
     "cli/demo.py": "import rich, click\nfrom zkgroups import Registry\nfrom zkgroups.testing import ZooKeeperServer",
@@ -212,6 +223,9 @@ FORBIDDEN = [
     ("zkgroups/zookeeper/bulk.py", "import zkgroups_cli.main", "zookeeper imports zkgroups_cli.main"),
     ("zkgroups/zookeeper/bulk.py", "import threading\nthreading.Thread()", "Thread outside of"),
     ("zkgroups/zookeeper/bulk.py", "from concurrent.futures import ThreadPoolExecutor", "ThreadPoolExecutor outside"),
+    ("zkgroups/consumer/member.py", "from .. import aio", "consumer imports zkgroups.aio"),
+    ("zkgroups/spark/work.py", "from ..aio import Member", "spark imports zkgroups.aio.Member"),
+    ("zkgroups/__init__.py", "from .aio import Member", "face imports zkgroups.aio.Member"),
     ("zkgroups/kafka/offsets.py", "import pyspark.sql", "kafka imports pyspark"),
     ("zkgroups/testing/server.py", "from zkgroups.consumer import member", "testing imports zkgroups.consumer"),
     ("zkgroups/__init__.py", "from .testing import missing", "face imports zkgroups.testing"),

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
-from zkgroups import Registry, TopicPartition
-from zkgroups.testing import Server, missing
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.testing import KafkaBroker, Server, missing
 
 from .cli.running import hear_ctrl_c, interrupt
 
@@ -32,6 +33,7 @@ NOT_RUN = re.compile(r"make test|pip install .*|docker compose .*")
 INSTEAD = {"make demo": "zkgroups demo"}
 FOREGROUND = "zkgroups zookeeper"
 ADDRESS = "zk1:2181,zk2:2181/kafka"
+BROKER = "kafka1:9092"
 DESTINATION = "/data/groups"
 
 
@@ -49,7 +51,8 @@ def shown(block: str) -> str:
 
 CONSOLE = [block for block in blocks("console") if not all(map(NOT_RUN.fullmatch, commands(block)))]
 SHELL = [block for block in CONSOLE if FOREGROUND not in commands(block)]
-PROGRAMS = [block for block in blocks("python") if "def test_" not in block]
+CONSUMERS = [block for block in blocks("python") if "confluent_kafka" in block]
+PROGRAMS = [block for block in blocks("python") if "def test_" not in block and block not in CONSUMERS]
 TESTS = [block for block in blocks("python") if "def test_" in block]
 
 
@@ -146,6 +149,40 @@ def test_a_program_runs(program: str, zookeeper_hosts: str, tmp_path: Path) -> N
         [sys.executable, "program.py"], cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=100
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_the_consumer_shown_reads_what_was_written_and_commits_it_when_it_is_told_to_end(
+    legacy_kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    [consumer] = CONSUMERS
+    assert len([line for line in consumer.splitlines() if line.strip()]) <= 30
+    topic = "orders-of-the-page"
+    written = write_to(topic, legacy_kafka, partitions=3, messages=30)
+    program = consumer.replace(ADDRESS, legacy_kafka.zookeeper).replace(BROKER, legacy_kafka.address)
+    program = program.replace('"orders"', f'"{topic}"')
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, env=_environment(), cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        read = {running.stdout.readline() for _ in range(30)}
+        running.terminate()
+        assert running.wait(60) == 0
+    assert read == written
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        group = registry.group("billing")
+        assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) == 30
+        assert group.instances() == []
+        assert list(group.owners()) == []
+        group.delete()
+
+
+def write_to(topic: str, broker: KafkaBroker, *, partitions: int, messages: int) -> set[str]:
+    """Make a topic with messages, and say how the consumer prints them."""
+    broker.create_topic(topic, partitions=partitions)
+    producer = Producer({"bootstrap.servers": broker.address})
+    for number in range(messages):
+        producer.produce(topic, f"message {number}", partition=number % partitions)
+    assert producer.flush(60) == 0
+    return {f"{topic} {number % partitions} message {number}\n" for number in range(messages)}
 
 
 @pytest.mark.zookeeper

@@ -13,6 +13,7 @@
 from ._version import VERSION as __version__
 from .consumer.events import EventKind, MemberEvent, MemberStats
 from .consumer.generation import Generation
+from .consumer.lone import LoneMember
 from .consumer.member import Member
 from .core.assignment import (
     Assignment,
@@ -24,10 +25,12 @@ from .core.assignment import (
     sticky_assignor,
 )
 from .core.describe import (
+    BlockedPartition,
     GroupDescription,
     GroupState,
     InstanceDescription,
     InstanceState,
+    Obstacle,
     PartitionDescription,
     RegisteredInstance,
 )
@@ -61,6 +64,7 @@ __all__ = [
     "AclPolicy",
     "Assignment",
     "Assignor",
+    "BlockedPartition",
     "Broker",
     "Change",
     "ChangeKind",
@@ -81,11 +85,13 @@ __all__ = [
     "Instance",
     "InstanceDescription",
     "InstanceState",
+    "LoneMember",
     "MalformedNode",
     "Member",
     "MemberEvent",
     "MemberStats",
     "Members",
+    "Obstacle",
     "OffsetRange",
     "Offsets",
     "Owner",

@@ -8,7 +8,8 @@ ZkgroupsException
 │   ├── GroupNotFoundError
 │   ├── NotRegisteredError              the instance has no registration of this session
 │   ├── NotClaimedError                 the partition is not held by the one who acts on it
-│   └── GenerationEndedError            what the generation held may be somebody else's by now
+│   ├── GenerationEndedError            what the generation held may be somebody else's by now
+│   └── NoGroupError                    a member without a group has nowhere to commit
 ├── RefusedError                        possible, but it would hurt somebody or lose something
 │   ├── GroupInUseError                 instances are registered
 │   ├── GroupExistsError
@@ -20,6 +21,7 @@ ZkgroupsException
 │   ├── AlreadyRegisteredError
 │   ├── AlreadyClaimedError             by this very instance
 │   ├── ClaimedByOtherError             carries the owner
+│   ├── SessionInUseError               another process has the file in which the session is kept
 │   └── OffsetConflictError             the offset changed since it was read
 ├── AccessError
 │   ├── AuthenticationError             who we are was not accepted
@@ -69,6 +71,11 @@ def _shown(value: object) -> str:
     except ValueError:  # Python does not write out numbers of thousands of digits
         return f"a {type(value).__name__} too long to show"
     return text if len(text) <= 200 else f"{text[:196]}..."
+
+
+def _of_group(group: str) -> str:
+    """A member that is in no group has an empty name for it."""
+    return f" of group {group!r}" if group else ""
 
 
 class InvalidInputError(ZkgroupsException, ValueError):
@@ -126,9 +133,16 @@ class GenerationEndedError(NotFoundError):
     """The generation has ended: what it held may be somebody else's by now, and nothing was changed."""
 
     def __init__(self, group: str, number: int) -> None:
-        super().__init__(f"generation {number} of group {group!r} has ended")
+        super().__init__(f"generation {number}{_of_group(group)} has ended")
         self.group = group
         self.number = number
+
+
+class NoGroupError(NotFoundError):
+    """There is no group to commit offsets in: whoever takes part in none keeps them elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no group to commit in: keep offsets elsewhere, or take part in a group as a Member")
 
 
 class RefusedError(ZkgroupsException):
@@ -224,6 +238,15 @@ class ClaimedByOtherError(ConflictError):
         self.owner = owner
 
 
+class SessionInUseError(ConflictError):
+    """Another process uses the session that is kept in a file; two would take it from each other, without an end."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        super().__init__(f"the session in {path} is in use by {f'process {pid}' if pid else 'another process'}")
+        self.path = path
+        self.pid = pid
+
+
 class OffsetConflictError(ConflictError):
     """The offset is no longer what the caller had read; `found` is what is there now."""
 
@@ -278,7 +301,7 @@ class MemberClosedError(ZkgroupsException):
     """The member was closed: it has left its group, and there are no more generations."""
 
     def __init__(self, group: str, member: str) -> None:
-        super().__init__(f"member {member!r} of group {group!r} is closed")
+        super().__init__(f"member {member!r}{_of_group(group)} is closed")
         self.group = group
         self.member = member
 

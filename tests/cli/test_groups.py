@@ -12,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.model import utc
 
 from .conftest import Zkgroups
 from .running import started
@@ -139,6 +140,7 @@ def test_a_description_in_json_has_it_all_with_numbers_and_nulls(zkgroups: Zkgro
         | nobody_knows,
     ]
     assert (group["orphans"], group["unowned"]) == ([], [{"topic": "orders", "partition": 1}])
+    assert group["blocked"] == []
     assert group["malformed"] == []
 
 
@@ -159,6 +161,45 @@ def test_an_owner_that_is_no_instance_is_an_orphan(zkgroups: Zkgroups, kazoo: Ka
         ("orders", 0, "nobody-0")
     ]
     assert [(instance["state"], instance["subscription"]) for instance in group["instances"]] == [("Leaving", None)]
+
+
+def test_who_keeps_a_partition_from_the_members_is_shown_and_since_when(
+    zkgroups: Zkgroups, billing: Any
+) -> None:
+    cron = billing.instance("cron")
+    cron.register()
+    cron.claim(TopicPartition("orders", 1))
+    held = billing.owner(TopicPartition("orders", 1))
+    for option in ((), ("-o", "wide")):
+        *_, header, line = zkgroups("groups", "describe", "billing", *option).lines
+        assert header.split() == ["BLOCKED-TOPIC", "PARTITION", "HELD-BY", "SESSION", "SINCE", "WHO-IS"]
+        session, since = f"{held.session:#x}", utc(held.claimed_ms)
+        assert line.split() == ["orders", "1", "cron", session, since, "not", "subscribed"]
+    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
+    assert [partition["note"] for partition in group["partitions"]] == [None, "blocked"]
+    assert group["blocked"] == [
+        {
+            "topic": "orders",
+            "partition": 1,
+            "holder": "cron",
+            "session": session,
+            "claimed_ms": held.claimed_ms,
+            "obstacle": "not subscribed",
+        }
+    ]
+
+
+def test_an_owner_node_that_cannot_be_read_keeps_its_partition_from_the_members(
+    zkgroups: Zkgroups, kazoo: KazooClient, billing: Any
+) -> None:
+    kazoo.create("/consumers/billing/owners/orders/1", b"some/body", ephemeral=True)
+    stat = kazoo.exists("/consumers/billing/owners/orders/1")
+    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
+    [found] = group["blocked"]
+    assert (found["holder"], found["obstacle"]) == ("b'some/body'", "owner cannot be read")
+    assert (found["claimed_ms"], found["session"]) == (stat.ctime, f"{stat.ephemeralOwner:#x}")
+    assert group["partitions"][1]["note"] == "blocked"
+    assert [node["path"] for node in group["malformed"]] == ["/consumers/billing/owners/orders/1"]
 
 
 def test_two_owners_of_one_partition_in_two_forms_are_both_shown(zkgroups: Zkgroups, kazoo: KazooClient) -> None:

@@ -37,13 +37,15 @@ def ats(topic: str, *numbers: int) -> frozenset[TopicPartition]:
 class Running:
     """A member whose generations are worked on by a thread, and everything that it tells."""
 
-    def __init__(self, group: Consumergroup, topics: Any = ("orders",), *, work: Work | None = None, **options: Any):
+    def __init__(
+        self, group: Any, topics: Any = ("orders",), *, work: Work | None = None, make: Any = Member, **options: Any
+    ) -> None:
         self.events: list[MemberEvent] = []
         self.generations: list[Generation] = []
         self.errors: list[BaseException] = []
         self._news = threading.Condition()
         self._work = work
-        self.member = Member(group, topics, on_event=self._hear, **options)
+        self.member = make(group, topics, on_event=self._hear, **options)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _hear(self, event: MemberEvent) -> None:

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -118,6 +118,38 @@ class Place:
         return self.process.returncode == 0 or (self.process.returncode == -signal.SIGTERM and not begun)
 
 
+def plant_topics(hosts: str, topics: dict[str, int]) -> None:
+    """Topics as Kafka registers them."""
+    client = KazooClient(hosts)
+    client.start()
+    for topic, size in topics.items():
+        partitions = ", ".join(f'"{number}": [1]' for number in range(size))
+        path, data = f"/brokers/topics/{topic}", f'{{"version": 1, "partitions": {{{partitions}}}}}'.encode()
+        client.ensure_path(path)
+        client.set(path, data)
+    client.stop()
+    client.close()
+
+
+def settle(group: Consumergroup, partitions: Iterable[TopicPartition], bound: float) -> bool:
+    """Wait until the group is stable, and each partition has been committed since now."""
+    before = _commits(group)
+    end = time.monotonic() + bound
+    while time.monotonic() < end:
+        with suppress(ZkgroupsException):
+            now = _commits(group)
+            moved = all(now.get(at, 0) > before.get(at, 0) for at in partitions)
+            if moved and group.describe().state is GroupState.STABLE:
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def _commits(group: Consumergroup) -> dict[TopicPartition, int]:
+    """When each partition was last committed, as a zxid."""
+    return {each.at: each.zxid for each in group.offsets if isinstance(each, CommittedOffset)}
+
+
 class Scene:
     """A server, a group on it, and members in processes of their own. Leaving its `with` ends all of them."""
 
@@ -149,7 +181,7 @@ class Scene:
         with ExitStack() as stack:
             # The log of transactions has everything from the beginning, and ten ticks are the longest session.
             self.server = stack.enter_context(ZooKeeperServer(tick_time=max(0.1, self.timeout / 20)))
-            self._plant()
+            plant_topics(self.server.address, self._topics)
             registry = Registry.connect(
                 self._hosts(self.server.address), session_timeout=self.timeout * 2, timeout=60.0
             )
@@ -170,20 +202,9 @@ class Scene:
         """Several times, so that a client does not wait too long for a server that has only just started."""
         return ",".join([address] * 5)
 
-    def _plant(self) -> None:
-        """The topics, as Kafka registers them."""
-        client = KazooClient(self.server.address)
-        client.start()
-        for topic, size in self._topics.items():
-            partitions = ", ".join(f'"{number}": [1]' for number in range(size))
-            data = f'{{"version": 1, "partitions": {{{partitions}}}}}'
-            client.create(f"/brokers/topics/{topic}", data.encode(), makepath=True)
-        client.stop()
-        client.close()
-
     # Members
 
-    def start(self, place: Place, *, new: bool = True) -> None:
+    def start(self, place: Place, *options: str, new: bool = True) -> None:
         """A process for it; with `new`, of an id that was never there."""
         number = next(self._numbers)
         if new:
@@ -191,7 +212,7 @@ class Scene:
         place.log = self.directory / f"{number:03}-{place.id}.jsonl"
         command = [sys.executable, "-m", "tests.consumer.worker", "--hosts", self._hosts(place.proxy.address)]
         command += ["--group", self.group.name, "--topics", ",".join(self._topics), "--id", place.id]
-        command += ["--log", str(place.log), "--session-timeout", str(self.timeout), *self._options]
+        command += ["--log", str(place.log), "--session-timeout", str(self.timeout), *self._options, *options]
         with place.log.with_suffix(".err").open("wb") as errors:
             place.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=errors)
         place.all.append(place.process)
@@ -238,21 +259,7 @@ class Scene:
 
     def settle(self, bound: float) -> bool:
         """Wait until the group is stable, and each partition has been worked on since now."""
-        before = self._commits()
-        end = time.monotonic() + bound
-        while time.monotonic() < end:
-            with suppress(ZkgroupsException):
-                if self._stable() and all(zxid > before.get(at, 0) for at, zxid in self._commits().items()):
-                    return True
-            time.sleep(0.05)
-        return False
-
-    def _stable(self) -> bool:
-        return self.group.describe().state is GroupState.STABLE
-
-    def _commits(self) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = dict.fromkeys(self.partitions, 0)
-        return found | {each.at: each.zxid for each in self.group.offsets if isinstance(each, CommittedOffset)}
+        return settle(self.group, self.partitions, bound)
 
     def history(self) -> History:
         """All that was written down, by the members and by the server."""

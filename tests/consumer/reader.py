@@ -57,20 +57,22 @@ class Reader:
         self.id = id
         self.messages: list[Message] = []
         self.events: list[MemberEvent] = []
+        self.registry: Registry
         self.member: Member
         self._zookeeper, self._broker, self._group = zookeeper, broker, group
         self._topics, self._options = topics, options
         self._pause = pause
         self._show = show
         self._stack = contextlib.ExitStack()
+        self._leaving = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"reader-{id}")
 
     def start(self) -> Self:
         """Connect, and take part."""
-        registry = self._stack.enter_context(Registry.connect(self._zookeeper, session_timeout=SESSION))
-        options = {"id": self.id, "join_backoff": 0.2, "on_event": self.events.append} | self._options
-        self.member = Member(registry.group(self._group), self._topics, **options)
+        self.registry = self._stack.enter_context(Registry.connect(self._zookeeper, session_timeout=SESSION))
+        options: dict[str, Any] = {"id": self.id, "join_backoff": 0.2, "on_event": self.events.append} | self._options
+        self.member = Member(self.registry.group(self._group), self._topics, **options)
         self._thread.start()
         return self
 
@@ -87,6 +89,7 @@ class Reader:
 
     def stop(self) -> None:
         """Leave the group; once is enough."""
+        self._leaving.set()
         self.ask_to_stop()
         self._thread.join(_LEAVING)
         assert not self._thread.is_alive(), f"{self.id} does not leave: {self.events[-5:]}"
@@ -112,19 +115,18 @@ class Reader:
                 if time.monotonic() - committed > _COMMIT_EVERY:
                     committed = time.monotonic()
                     _commit(generation)
-            time.sleep(self._pause)  # what some have to finish first
+            self._leaving.wait(self._pause)  # what some have to finish first
             _commit(generation)
 
     def _take(self, generation: Generation, consumer: Consumer) -> None:
         found = consumer.poll(_POLL)
         if found is None or found.error():
             return
-        at = TopicPartition(found.topic(), found.partition())
-        message = Message(at, found.offset(), found.value().decode())
+        message = _message(found)
         self.messages.append(message)
         if self._show is not None:
             self._show(message)
-        generation.mark(at, found.offset() + 1)
+        generation.mark(message.at, message.offset + 1)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -134,6 +136,10 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<Reader {self.id}>"
+
+
+def _message(found: Any) -> Message:
+    return Message(TopicPartition(found.topic(), found.partition()), found.offset(), found.value().decode())
 
 
 def _position(at: TopicPartition, start: int | StartAt) -> Partition:
@@ -180,6 +186,14 @@ class ReaderProcess:
     def kill(self) -> None:
         """End it at once; it stays in the group until its session ends."""
         self.process.kill()
+
+    def suspend(self) -> None:
+        """Let it stand still, as a very long pause would."""
+        self.process.suspend()
+
+    def resume(self) -> None:
+        """Let it run on."""
+        self.process.resume()
 
     def stop(self) -> None:
         """Ask it to end: it leaves the group and returns."""

@@ -19,7 +19,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -209,16 +209,21 @@ def settle(
     ids: Iterable[str],
     *,
     still: float = 0.0,
+    streams: bool = True,
     timeout: float = _SETTLING,
 ) -> dict[TopicPartition, str]:
-    """Wait until exactly these are registered and own what they should, and have owned it for a while; return it."""
+    """
+    Wait until exactly these are registered and own what they should, and have owned it for a while; return it.
+
+    Without `streams` it is enough that each is owned by the right member, whatever the number of its stream.
+    """
     deadline = time.monotonic() + timeout
     await_members(group, ids, timeout=timeout)
     expected = computed(registry, group, assignor)
-    await_owners(group, expected, timeout=deadline - time.monotonic())
+    await_owners(group, expected, streams=streams, timeout=deadline - time.monotonic())
     if still:
         await_stillness(group, still, timeout=deadline - time.monotonic())
-        await_owners(group, expected, timeout=deadline - time.monotonic())
+        await_owners(group, expected, streams=streams, timeout=deadline - time.monotonic())
     return expected
 
 
@@ -227,9 +232,21 @@ def await_members(group: Consumergroup, ids: Iterable[str], *, timeout: float = 
     _await(group, Watched.MEMBERS, {group.paths.instance(id): id for id in ids}, timeout)
 
 
-def await_owners(group: Consumergroup, expected: Mapping[TopicPartition, str], *, timeout: float = _SETTLING) -> None:
-    """Return once the owner nodes are exactly these, by what is written in them."""
-    _await(group, Watched.OWNERS, {group.paths.owner(at): id for at, id in expected.items()}, timeout)
+def await_owners(
+    group: Consumergroup,
+    expected: Mapping[TopicPartition, str],
+    *,
+    streams: bool = True,
+    timeout: float = _SETTLING,
+) -> None:
+    """Return once the owner nodes are exactly these, by what is written in them; see `settle`."""
+    by_path = {group.paths.owner(at): id for at, id in expected.items()}
+    _await(group, Watched.OWNERS, by_path, timeout, shown=str if streams else whose)
+
+
+def whose(id: str) -> str:
+    """The instance that an owner node names with a stream."""
+    return id.rpartition("-")[0]
 
 
 def await_stillness(group: Consumergroup, seconds: float, *, timeout: float = _SETTLING) -> None:
@@ -252,17 +269,25 @@ def changes_within(group: Consumergroup, seconds: float) -> list[Change]:
     return found
 
 
-def _await(group: Consumergroup, what: Watched, expected: Mapping[str, str], timeout: float) -> None:
+def _await(
+    group: Consumergroup,
+    what: Watched,
+    expected: Mapping[str, str],
+    timeout: float,
+    *,
+    shown: Callable[[str], str] = str,
+) -> None:
+    wanted = {path: shown(id) for path, id in expected.items()}
     found: dict[str, str] = {}
     deadline = time.monotonic() + timeout
     with group.watch(what) as changes:
         # A watch that has just begun may not have told everything, so that what it told is not enough.
-        while found != expected or _now(group, what) != expected:
+        while found != wanted or {path: shown(id) for path, id in _now(group, what).items()} != wanted:
             change = changes.next(max(deadline - time.monotonic(), 0.0))
-            assert change is not None, f"no {what} of {group} are {expected} after {timeout:g} s, but {found}"
+            assert change is not None, f"no {what} of {group} are {wanted} after {timeout:g} s, but {found}"
             found.pop(change.path, None)
             if change.now is not None:
-                found[change.path] = _id(change.now)
+                found[change.path] = shown(_id(change.now))
 
 
 def _now(group: Consumergroup, what: Watched) -> dict[str, str]:

@@ -15,7 +15,8 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,8 +29,8 @@ WORK: Final = 0.002
 """In seconds, how long a message takes."""
 PAUSE: Final = 0.02
 """And how long it takes until there is another in each partition."""
-EVERY: Final = 5
-"""After how many rounds to commit."""
+
+_RUNS = count(1)
 
 
 class Diary:
@@ -38,7 +39,7 @@ class Diary:
     def __init__(self, file: Path, member: str) -> None:
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._member = member
-        self.run = f"{member}#{os.getpid()}"
+        self.run = f"{member}#{os.getpid()}.{next(_RUNS)}"
 
     def note(self, kind: Kind, at: TopicPartition | None = None, **more: Any) -> None:
         """Write it down, with the time of this moment."""
@@ -54,12 +55,14 @@ class Worker:
         self._registry = registry
         self._credentials = options.log.with_suffix(".session")
         self._diary = Diary(options.log, options.id)
+        self._commit_every = options.commit_every
         self._generations = 0
         self.member = Member(
             registry.group(options.group),
             options.topics,
             id=options.id,
             assignors=options.assignors,
+            release_timeout=options.release_timeout,
             reconcile_every=options.reconcile_every,
             auto_commit_every=options.auto_commit_every,
             on_assigned=lambda partitions: self._told(Kind.ASSIGNED, partitions),
@@ -93,7 +96,7 @@ class Worker:
         for at, start in generation.partitions.items():
             offset = start if isinstance(start, int) else 0
             self._diary.note(Kind.BEGUN, at, offset=offset, session=self._registry.session_id, **more)
-        generation.start(_Round(self._diary, self._generations).work)
+        generation.start(_Round(self._diary, self._generations, self._commit_every).work)
 
     def _keep_credentials(self) -> None:
         """For whoever is to end the session; half of them is never there."""
@@ -109,9 +112,10 @@ class Worker:
 class _Round:
     """The work of one generation."""
 
-    def __init__(self, diary: Diary, generation: int) -> None:
+    def __init__(self, diary: Diary, generation: int, commit_every: int) -> None:
         self._diary = diary
         self._ordinal = generation
+        self._commit_every = commit_every
 
     def work(self, generation: Generation) -> None:
         """One message of each partition after the other, for as long as the generation lasts."""
@@ -127,7 +131,7 @@ class _Round:
         rounds = 0
         while all(self._process(generation, at, following) for at in following):
             rounds += 1
-            if rounds % EVERY == 0 and not self._commit(generation, following, committed):
+            if rounds % self._commit_every == 0 and not self._commit(generation, following, committed):
                 return
             generation.wait(PAUSE)
         self._commit(generation, following, committed)
@@ -170,7 +174,7 @@ def _topics(text: str) -> dict[str, int]:
     return {topic: int(streams or 1) for topic, _, streams in named}
 
 
-def options(arguments: list[str] | None = None) -> argparse.Namespace:
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--hosts", required=True)
@@ -181,13 +185,16 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--session-timeout", type=float, default=4.0)
     parser.add_argument("--assignors", type=lambda text: text.split(","), default=["range", "roundrobin", "sticky"])
     parser.add_argument("--reconcile-every", type=float, default=5.0)
+    parser.add_argument("--release-timeout", type=float, default=5.0)
+    parser.add_argument("--commit-every", type=int, default=5, help="rounds")
     parser.add_argument("--auto-commit-every", type=float)
     return parser.parse_args(arguments)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Take part in a group."""
-    chosen = options()
+    warnings.simplefilter("ignore")
+    chosen = options(arguments)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with Registry.connect(chosen.hosts, session_timeout=chosen.session_timeout, timeout=30.0) as registry:
@@ -198,5 +205,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
     main()

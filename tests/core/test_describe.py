@@ -15,16 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups.core.describe import (
+    BlockedPartition,
     GroupDescription,
     GroupState,
     GroupView,
     InstanceDescription,
     InstanceState,
+    Obstacle,
     PartitionDescription,
     RegisteredInstance,
     describe,
 )
-from zkgroups.core.model import CommittedOffset, MalformedNode, Owner, Pattern, Registration, TopicPartition
+from zkgroups.core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, Pattern, Registration, TopicPartition
 
 MALFORMED = MalformedNode("/consumers/billing/ids/bad", b"", "empty", session=99)
 
@@ -235,6 +237,81 @@ def test_two_instances_of_one_session_are_told_apart_by_the_exact_id_first() -> 
     assert one(description, "worker").owned == (at("orders/1"),)
 
 
+# Blocked: held by nobody who takes part
+
+
+def blocked(description: GroupDescription) -> dict[str, tuple[str, Obstacle]]:
+    return {
+        str(each.at): (each.holder.id if isinstance(each.holder, Owner) else each.holder.path, each.obstacle)
+        for each in description.blocked
+    }
+
+
+def test_what_its_members_hold_is_not_blocked() -> None:
+    nodes = [instance("me", 1), instance("you", 2), owner("orders/0", "me-0", 1), owner("orders/1", "you", 2)]
+    assert described(*nodes).blocked == ()
+
+
+def test_an_orphan_blocks_what_somebody_subscribes_to_and_nothing_else() -> None:
+    nodes = [instance("me", 1), owner("orders/1", "me", 7), owner("refunds/0", "gone", 8)]
+    description = described(*nodes, partitions={"orders": 2, "refunds": 1})
+    assert blocked(description) == {"orders/1": ("me", Obstacle.NOT_REGISTERED)}
+    assert blocked(described(owner("orders/1", "me", 7))) == {}
+
+
+def test_a_living_instance_that_does_not_subscribe_to_the_topic_blocks_its_partition() -> None:
+    nodes = [instance("me", 1), instance("cron", 2, ()), owner("orders/0", "cron", 2), owner("orders/1", "me", 1)]
+    description = described(*nodes)
+    assert blocked(description) == {"orders/0": ("cron", Obstacle.NOT_SUBSCRIBED)}
+    assert description.state is GroupState.STABLE
+    assert blocked(described(instance("cron", 2, ()), owner("orders/0", "cron", 2))) == {}
+
+
+def test_an_instance_whose_registration_cannot_be_read_blocks_what_it_holds() -> None:
+    nodes = [instance("me", 1), instance("bad", 99, MALFORMED), MALFORMED, owner("orders/0", "bad-0", 99)]
+    assert blocked(described(*nodes)) == {"orders/0": ("bad-0", Obstacle.REGISTRATION_UNREADABLE)}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("owners/orders/1", True),
+        ("owners/orders/7", False),
+        ("owners/orders/01", False),
+        ("owners/b'orders'/1001-1", False),
+        ("owners/refunds/1", False),
+        ("owners/orders", False),
+        ("offsets/orders/1", False),
+    ],
+)
+def test_an_owner_node_that_cannot_be_read_blocks_its_partition(path: str, found: bool) -> None:
+    node = MalformedNode(f"/consumers/billing/{path}", b"", "empty", session=9, created_ms=17)
+    description = described(instance("me", 1), node)
+    assert [(each.holder, each.obstacle, each.since_ms) for each in description.blocked] == (
+        [(node, Obstacle.OWNER_UNREADABLE, 17)] if found else []
+    )
+
+
+def test_since_when_a_partition_is_blocked_is_when_its_owner_node_was_made() -> None:
+    holder = Owner(at("orders/0"), "gone", 9, claimed_ms=1234)
+    [found] = described(instance("me", 1), holder).blocked
+    assert found == BlockedPartition(at("orders/0"), holder, Obstacle.NOT_REGISTERED)
+    assert found.since_ms == 1234
+
+
+def test_a_node_of_pykafka_blocks_nobody() -> None:
+    node = owner("orders/0", "gone", 9, "/consumers/billing/owners/b'orders'/1-0")
+    assert described(instance("me", 1), node).blocked == ()
+
+
+def test_where_registrations_may_not_be_read_nobody_can_say_what_is_blocked() -> None:
+    for path in ("ids", "ids/somebody"):
+        hidden = DeniedNode(f"/consumers/billing/{path}", b"", "no permission")
+        assert described(instance("me", 1), owner("orders/0", "gone", 9), hidden).blocked == ()
+    denied = DeniedNode("/consumers/billing/owners/orders/0", b"", "no permission")
+    assert described(instance("me", 1), denied).blocked == ()
+
+
 # Two dialects
 
 
@@ -400,6 +477,10 @@ def test_what_is_said_of_any_group_fits_together(view: GroupView) -> None:
     assert not living & set(description.unowned)
     assert {p.at for p in description.partitions} >= {n.at for n in (*view.owners, *view.offsets)}
     assert set(description.unowned) <= {p.at for p in description.partitions}
+    held = {blocked.at for blocked in description.blocked}
+    assert held <= {node.at for node in view.owners}
+    assert {at.topic for at in held} <= set(description.subscribed)
+    assert held >= {node.at for node in description.orphans} & set(description.unowned)
     assert description.owned == len(living)
     assert description.members == len(registered)
     assert description.offsets == len(view.offsets)

@@ -27,12 +27,14 @@ from zkgroups.exceptions import (
     InvalidOptionError,
     MalformedNodeError,
     MemberClosedError,
+    NoGroupError,
     NoPermissionError,
     NotClaimedError,
     NotRegisteredError,
     OffsetConflictError,
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
+    SessionInUseError,
     ZkgroupsException,
 )
 
@@ -83,6 +85,8 @@ BUILT = [
         OffsetConflictError(AT, MalformedNode("/o", b"x", "no number")),
         "offset of orders/3 was changed by somebody else and is now b'x'",
     ),
+    (SessionInUseError("/run/session", 1234), "the session in /run/session is in use by process 1234"),
+    (SessionInUseError("/run/session", None), "the session in /run/session is in use by another process"),
     (NoPermissionError("/consumers/billing"), "no permission on /consumers/billing"),
     (
         ClaimTimeout(AT, OWNER, 2.5),
@@ -93,7 +97,10 @@ BUILT = [
         "orders/3 was not free within 30 s: claimed by somebody who keeps coming back",
     ),
     (GenerationEndedError("billing", 17), "generation 17 of group 'billing' has ended"),
+    (GenerationEndedError("", 17), "generation 17 has ended"),
     (MemberClosedError("billing", "me"), "member 'me' of group 'billing' is closed"),
+    (MemberClosedError("", "me"), "member 'me' is closed"),
+    (NoGroupError(), "there is no group to commit in: keep offsets elsewhere, or take part in a group as a Member"),
     (
         MalformedNodeError(BROKEN),
         "/consumers/billing/owners/orders/3 cannot be read: not UTF-8 (b'\\xff')",
@@ -200,6 +207,7 @@ def test_only_what_may_succeed_unchanged_later_is_retriable() -> None:
         "AlreadyRegisteredError",
         "ClaimedByOtherError",
         "OffsetConflictError",
+        "SessionInUseError",
         "UnavailableError",
         "NotConnectedError",
         "ReadOnlyError",

@@ -99,6 +99,25 @@ def test_an_owner_with_a_registration_of_its_name_and_session_is_no_orphan(id: s
     assert "orphan-owner" not in codes(group(member("anna"), owners=(owner(id),)))
 
 
+def test_a_living_owner_that_does_not_subscribe_is_found_once_and_may_be_meant() -> None:
+    other = member("cron", encode_registration(Registration({"refunds": 1})))
+    nodes = group(member("anna"), other, owners=(owner("cron"),), partitions={"orders": (0,)})
+    finding = the("blocked-partition", nodes)
+    assert (finding.severity, finding.path, finding.repairable) == (Severity.WARNING, PATHS.owner(AT), False)
+    assert finding.fix.endswith("zkgroups release --expect-owner=cron --expect-session=0x1234 billing orders 0")
+    assert codes(nodes) == ["blocked-partition"]
+
+
+def test_what_other_checks_find_in_the_way_of_members_is_not_found_twice() -> None:
+    for nodes in (
+        group(member("anna"), owners=(owner("ben"),), partitions={"orders": (0,)}),
+        group(member("anna"), malformed=(bad_owner(b"ben"),), partitions={"orders": (0,)}),
+        group(member("anna"), malformed=(bad_owner(b"", session=SESSION),), partitions={"orders": (0,)}),
+    ):
+        assert nodes.description.blocked
+        assert "blocked-partition" not in codes(nodes)
+
+
 @pytest.mark.parametrize("other", [owner("ben"), owner("anna", session=7), owner("anna-x")])
 def test_an_owner_of_another_name_or_session_is_an_orphan(other: Owner) -> None:
     finding = the("orphan-owner", group(member("anna"), owners=(other,)))

@@ -87,8 +87,11 @@ def _owners(tree: Tree) -> set[Place]:
         ("persistent-owner", tree.put("persistent/owners/b'orders'/1001-1", b"long-gone-0")),
         ("unreadable-owner", tree.owner("unreadable", "orders", "x", "somebody")),
         ("two-owners", tree.owner("two-owners", "orders", "0", "scala-0")),
+        ("blocked-partition", tree.owner("blocked", "orders", "0", "cron")),
         ("unowned-partition", "/consumers/unowned/owners/orders"),
     }
+    tree.member("blocked", "blocked_h-1-ab")
+    tree.member("blocked", "cron", OURS.replace(b"orders", b"refunds"))
     tree.owner("two-owners", "b'orders'", "1001-0", "pykafka")
     tree.member("unowned", "unowned_h-1-ab")
     tree.owner("unowned", "orders", "0", "unowned_h-1-ab-0")

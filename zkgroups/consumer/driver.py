@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ..core.model import CommittedOffset, MalformedNode, StartAt, TopicPartition
 from ..core.rebalance import (
@@ -59,12 +59,14 @@ from ..exceptions import (
 from ..zookeeper.deadline import Deadline, uptime
 from .events import EventKind, MemberEvent, MemberStats
 from .generation import Generation
+from .lone_seat import LoneSeat
 from .options import Options
 from .seat import Outlook, Seat
 
 log = logging.getLogger(__name__)
 
 Partitions = frozenset[TopicPartition]
+AnySeat: TypeAlias = Seat | LoneSeat
 
 TICK: Final = 1.0
 """In seconds: how often to look at the clocks, whatever happens."""
@@ -89,7 +91,7 @@ class Driver:
     """Drives one member, from `Open` to the end. `hand_out` takes generations, and errors for the caller."""
 
     def __init__(
-        self, seat: Seat, options: Options, stats: MemberStats, hand_out: Callable[[Generation | Exception], object]
+        self, seat: AnySeat, options: Options, stats: MemberStats, hand_out: Callable[[Generation | Exception], object]
     ) -> None:
         self._seat = seat
         self._options = options
@@ -110,8 +112,8 @@ class Driver:
         self._failed: Failed | None = None  # what is to be received after a pause
         self._assigned: Partitions = frozenset()  # what the user was told to have
         self._told: dict[EventKind, str] = {}
-        self._waiting_since: float | None = None
-        self._stuck_told = False
+        self._waiting_since: dict[TopicPartition, float] = {}
+        self._stuck: Partitions = frozenset()  # what it was told of to have waited for too long
         self._withdrawn: Generation | None = None
 
     # From other threads
@@ -163,7 +165,7 @@ class Driver:
 
     @property
     def _name(self) -> str:
-        return f"{self._seat.id!r} of group {self._seat.group.name!r}"
+        return str(self._seat)
 
     def _listen(self) -> None:
         """Wait for the next event, or until there is something to do anyway."""
@@ -361,7 +363,7 @@ class Driver:
     def _begin(self, begin: Begin) -> None:
         """Hand out a new generation; where it cannot be found out where to begin, a moment later."""
         try:
-            claims = self._seat.claims(begin.partitions)
+            write = self._seat.writer(begin.partitions)
             found = self._seat.committed(begin.partitions)
         except ZkgroupsException as error:
             self._event(EventKind.FAILED, begin.partitions, str(error))
@@ -371,7 +373,7 @@ class Driver:
         self._stats.generations += 1
         if self._changed_at is not None:
             self._stats.last_rebalance, self._changed_at = uptime() - self._changed_at, None
-        generation = self._generation(begin, found, claims.commit)
+        generation = self._generation(begin, found, write)
         self.generation = generation
         self._withdrawn = None
         self._tell_assigned(begin.partitions)
@@ -401,17 +403,17 @@ class Driver:
         def counted(offsets: dict[TopicPartition, int]) -> None:
             write(offsets)
             self._stats.commits += len(offsets)
-            self._event(EventKind.COMMITTED, frozenset(offsets))
 
         made.append(
             Generation(
-                group=self._seat.group.name,
+                group=self._seat.group_name,
                 member=self._seat.id,
                 number=begin.number,
                 partitions=starts,
                 streams={at: self._seat.stream(at) for at in starts},
                 unreadable=unreadable,
                 write=counted,  # type: ignore[arg-type]
+                committed=lambda offsets: self._event(EventKind.COMMITTED, frozenset(offsets)),
                 alive=lambda: self._seat.alive,
                 ended=lambda error: self.tell_ended(made[0], error),
             )
@@ -458,7 +460,7 @@ class Driver:
 
     def _commit_marked(self, generation: Generation, among: Partitions) -> None:
         try:
-            generation.commit_marked(among)
+            self._seat.commit_marked(generation, among)
         except ZkgroupsException as error:
             log.warning("what %s has marked could not be committed: %s", self._name, error)
             self._event(EventKind.FAILED, detail=str(error))
@@ -479,18 +481,17 @@ class Driver:
         return "; ".join(f"{at}: {holder.holder}" for at, holder in holders.items())
 
     def _watch_the_wait(self) -> None:
-        """Say so, once, where what this member is to have is held by somebody else for too long."""
-        waiting = self.machine.waiting
-        if not waiting:
-            self._waiting_since, self._stuck_told = None, False
-        elif self._waiting_since is None:
-            self._waiting_since = uptime()
-            self._later(self._options.rebalance_timeout, self._watch_the_wait)
-        elif not self._stuck_told and uptime() - self._waiting_since >= self._options.rebalance_timeout:
-            self._stuck_told = True
-            holders = self._holders(waiting)
-            log.warning("%s has waited %g s for %s", self._name, self._options.rebalance_timeout, holders)
-            self._event(EventKind.STUCK, waiting, holders)
+        """Say so, once, where a partition that this member is to have is held by somebody else for too long."""
+        waiting, now, limit = self.machine.waiting, uptime(), self._options.rebalance_timeout
+        self._stuck &= waiting
+        known, self._waiting_since = self._waiting_since, {at: self._waiting_since.get(at, now) for at in waiting}
+        if waiting - known.keys():
+            self._later(limit, self._watch_the_wait)
+        stuck = frozenset(at for at, since in self._waiting_since.items() if now - since >= limit) - self._stuck
+        if stuck:
+            self._stuck |= stuck
+            log.warning("%s has waited %g s for %s", self._name, limit, self._holders(stuck))
+            self._event(EventKind.STUCK, stuck, self._holders(stuck))
 
     def _event(self, kind: EventKind, at: Partitions = frozenset(), detail: str = "") -> None:
         log.log(

@@ -36,6 +36,7 @@ class Generation:
         streams: Mapping[TopicPartition, int],
         unreadable: Mapping[TopicPartition, MalformedNode],
         write: Callable[[Offsets], None],
+        committed: Callable[[Offsets], None],
         alive: Callable[[], bool],
         ended: Callable[[BaseException | None], None],
     ) -> None:
@@ -49,6 +50,7 @@ class Generation:
         self.unreadable = MappingProxyType(dict(unreadable))
         """Partitions that are ours, but whose committed offset cannot be read: nobody can tell where to begin."""
         self._write = write
+        self._tell_committed = committed
         self._alive = alive
         self._tell_end = ended
         self._over = threading.Event()
@@ -57,7 +59,8 @@ class Generation:
         self._marked: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._busy = threading.Condition()
-        self._at_work: list[int] = []  # the threads that are to come to an end
+        self._at_work: list[object] = []  # the threads, and tasks, that are to come to an end
+        self._to_tell: list[Callable[[], object]] = []  # of the end
         self.last_sign = uptime()
 
     # For the workers
@@ -89,15 +92,16 @@ class Generation:
             error = raised
         finally:
             self.leave()
-            self._end_by_worker(error)
+            self.end_by_worker(error)
 
-    def _end_by_worker(self, error: BaseException | None) -> None:
+    def end_by_worker(self, error: BaseException | None) -> None:
+        """A worker has come to its end, and the generation with it."""
         if self._over.is_set() and not isinstance(error, Exception):
             return
         if self._over.is_set() and isinstance(error, GenerationEndedError | NotClaimedError):
             log.info("a worker of group %s was told at its end: %s", self.group, error)
             return
-        self._over.set()
+        self.end()
         self._tell_end(error)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -118,6 +122,12 @@ class Generation:
             self._marked[at] = max(offset, self._marked.get(at, 0))
         self.last_sign = uptime()
 
+    @property
+    def marked(self) -> Offsets:
+        """Up to where each partition is processed, as far as that was said."""
+        with self._busy:
+            return dict(self._marked)
+
     def commit(self, offsets: Offsets | None = None) -> None:
         """Commit these offsets now, or without any all that were marked.
 
@@ -135,23 +145,38 @@ class Generation:
                 self._write(chosen)
                 self._committed.update(chosen)
         self.last_sign = uptime()
+        if chosen:
+            self._tell_committed(chosen)
 
     # For the member
 
     def end(self) -> None:
         """Tell the workers to come to an end."""
-        self._over.set()
-
-    def enter(self) -> None:
-        """The thread that calls this works on it, too, until it calls `leave`."""
         with self._busy:
-            self._at_work.append(threading.get_ident())
+            self._over.set()
+            to_tell, self._to_tell = self._to_tell, []
+        for tell in to_tell:
+            tell()
 
-    def leave(self) -> None:
-        """The thread that calls this has come to an end, as far as this generation is concerned."""
+    def call_at_end(self, tell: Callable[[], object]) -> None:
+        """Call this once it has ended, on the thread that ends it; at once if it has."""
         with self._busy:
-            if threading.get_ident() in self._at_work:
-                self._at_work.remove(threading.get_ident())
+            if not self._over.is_set():
+                self._to_tell.append(tell)
+                return
+        tell()
+
+    def enter(self, worker: object = None) -> None:
+        """The thread that calls this (or that task) works on it, too, until it calls `leave`."""
+        with self._busy:
+            self._at_work.append(worker or threading.get_ident())
+
+    def leave(self, worker: object = None) -> None:
+        """The thread that calls this (or that task) has come to an end, as far as this generation is concerned."""
+        worker = worker or threading.get_ident()
+        with self._busy:
+            if worker in self._at_work:
+                self._at_work.remove(worker)
             self._busy.notify_all()
 
     @property
@@ -171,20 +196,20 @@ class Generation:
             if chosen:
                 self._write(chosen)
                 self._committed.update(chosen)
-            return len(chosen)
+        if chosen:
+            self._tell_committed(chosen)
+        return len(chosen)
 
     def close(self, deadline: Deadline) -> None:
         """Refuse all commits from now on; one that is under way is waited for."""
-        self._over.set()
+        self.end()
         waited = self._committing.acquire(timeout=deadline.remaining)
         self._closed = True
         if waited:
             self._committing.release()
 
     def _unsaved(self) -> dict[TopicPartition, int]:
-        with self._busy:
-            marked = dict(self._marked)
-        return {at: offset for at, offset in marked.items() if self._committed.get(at, -1) < offset}
+        return {at: offset for at, offset in self.marked.items() if self._committed.get(at, -1) < offset}
 
     def __repr__(self) -> str:
         state = "active" if self.active else "ended"

@@ -21,7 +21,7 @@ from ..core.rebalance import Close, State
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.deadline import Deadline
 from ..zookeeper.group import Consumergroup
-from .driver import Driver
+from .driver import AnySeat, Driver
 from .events import MemberStats
 from .generation import Generation
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
@@ -44,7 +44,179 @@ class _Sign:
 _CANCEL, _CLOSED = _Sign(), _Sign()
 
 
-class Member:
+class BaseMember:
+    """What members have in common, whether they share with others or not: a thread of their own, and generations."""
+
+    def __init__(
+        self, seat: AnySeat, options: Options, stats: MemberStats, *, notify: Callable[[], object] | None = None
+    ) -> None:
+        self._seat = seat
+        self._options = options
+        self._stats = stats
+        self.id = seat.id
+        self._ready: SimpleQueue[Generation | Exception | _Sign] = SimpleQueue()
+        self._notify = notify  # for `zkgroups.aio`: something stands ready
+        self._driver = Driver(seat, options, stats, self._offer)
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._pid = os.getpid()
+
+    def _offer(self, found: Generation | Exception) -> None:
+        """For whoever asks for the next generation; what nobody has asked for in time is taken away."""
+        kept: list[Generation | Exception | _Sign] = []
+        with suppress(Empty):
+            while len(kept) < _KEPT:
+                kept.append(self._ready.get_nowait())
+        for waiting in kept:
+            if not isinstance(waiting, Generation) or waiting.active:
+                self._ready.put(waiting)
+        if self._ready.qsize() < _KEPT or isinstance(found, Generation):
+            self._ready.put(found)
+        if self._notify is not None:
+            self._notify()
+
+    def _tell_changed(self, at: TopicPartition | None) -> None:
+        self._driver.tell_changed(at)
+
+    # Life
+
+    def start(self) -> Self:
+        """Join the group, on a thread of this member; nothing happens if it has been started already."""
+        self._check_open()
+        if self._thread is None:
+            name = f"zkgroups-member-{self._seat.group_name}"
+            self._thread = threading.Thread(target=self._drive, name=name, daemon=True)
+            self._thread.start()
+        return self
+
+    def _drive(self) -> None:
+        try:
+            self._driver.run()
+        except Exception as error:
+            log.exception("member %s has come to an unexpected end", self._seat)
+            self._driver.give_up()
+            self._ready.put(error)
+        finally:
+            self._closed = True
+            self._ready.put(_CLOSED)
+            if self._notify is not None:
+                self._notify()
+
+    def stop(self, *, leave: bool = True) -> None:
+        """Ask it to leave, without waiting: `generations` ends soon. This is safe in a signal's handler."""
+        self._driver.tell(Close(leave))
+
+    def close(self, *, leave: bool = True) -> None:
+        """Stop the workers, commit what they have marked, release everything and leave the group.
+
+        With `leave=False` the registration and the claims stay, for a process that takes the session over: see
+        `Registry.close`. It takes no longer than its workers are given to come to an end, and a server to answer.
+        """
+        if self._pid != os.getpid():
+            return  # a fork of the process that takes part: it shares nothing but memory with it
+        thread, generation = self._thread, self._driver.generation
+        if thread is None:
+            self._closed = True
+            self._ready.put(_CLOSED)
+            self._seat.close()
+            return
+        if generation is not None:
+            generation.leave()  # whoever works on it and calls this would wait for itself
+        self._driver.tell(Close(leave))
+        if thread is not threading.current_thread():
+            thread.join(self._longest_leave)
+            if thread.is_alive():
+                log.error("member %s has not left in time, and goes on to", self._seat)
+
+    @property
+    def _longest_leave(self) -> float:
+        return 2 * self._options.release_timeout + 3 * self._seat.timeout + GRACE
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Generations
+
+    def generations(self) -> Iterator[Generation]:
+        """Each generation as it begins, until the member is closed; errors are raised here.
+
+        The next one is waited for once the body of the loop has come to its end: so the body is to end with its
+        generation, and the member waits for it as for a worker.
+        """
+        self.start()
+        while True:
+            try:
+                generation = self.next_generation()
+            except MemberClosedError:
+                return
+            if generation is None:
+                return
+            generation.enter()
+            try:
+                yield generation
+            finally:
+                generation.leave()
+
+    def next_generation(self, timeout: float | None = None) -> Generation | None:
+        """The next generation; None when the time is over, or when it was cancelled."""
+        if not self._closed:  # what was handed out before it closed comes first
+            self.start()
+        deadline = None if timeout is None else Deadline.after("timeout", timeout)
+        while True:
+            try:
+                found = self._ready.get(timeout=None if deadline is None else deadline.remaining)
+            except Empty:
+                return None
+            if found is _CANCEL:
+                return None
+            if found is _CLOSED:
+                self._ready.put(_CLOSED)  # for whoever else asks
+                raise MemberClosedError(self._seat.group_name, self.id)
+            if isinstance(found, Exception):
+                raise found
+            if isinstance(found, Generation) and found.active:
+                return found
+
+    def cancel(self) -> None:
+        """Let whoever waits for the next generation go, with None."""
+        self._ready.put(_CANCEL)
+
+    def _check_open(self) -> None:
+        if self._closed or self._pid != os.getpid():
+            raise MemberClosedError(self._seat.group_name, self.id)
+
+    # From inside
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What it holds at this moment."""
+        return self._driver.machine.held if self._seat.alive else frozenset()
+
+    @property
+    def state(self) -> InstanceState:
+        """Its own state, in the words in which others see it."""
+        machine = self._driver.machine
+        if machine.state in (State.LEAVING, State.CLOSED, State.OUT):
+            return InstanceState.LEAVING
+        if machine.settled:
+            return InstanceState.STABLE
+        return InstanceState.AWAITING_SYNC if machine.held else InstanceState.JOINING
+
+    @property
+    def stats(self) -> MemberStats:
+        """Totals since it was made, as they are now."""
+        return replace(self._stats)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._seat}, {self.state}, {len(self.assignment)} partitions>"
+
+
+class Member(BaseMember):
     """One member of a group: it shares the partitions of its topics with all others, whoever wrote them.
 
     >>> with Member(group, ["orders"]) as member:  # doctest: +SKIP
@@ -54,7 +226,9 @@ class Member:
 
     - `topics`: names, with a number of streams each if given; or `pattern`, an expression that chooses them, in which
       case Kafka's own topics are left out unless `include_internal` says otherwise.
-    - `id`: under which it registers; `host:uuid4` unless given.
+    - `id`: under which it registers; `host:uuid4` unless given. With a `session_file` (`Registry.connect`) it must be, and
+      be the same each time: then a process that comes back within the session time-out finds what it had, and the
+      others see nothing of it.
     - `assignors`: how it can share, by name or as functions, what it likes best first; `foreign_assignor` is what
       members of other clients are taken to use.
     - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.
@@ -96,10 +270,11 @@ class Member:
         on_lost: OnPartitions | None = None,
         on_event: OnEvent | None = None,
         _run: Callable[[Any], object] | None = None,
+        _notify: Callable[[], object] | None = None,
     ) -> None:
         if not isinstance(group, Consumergroup):
             raise InvalidOptionError("group", group, "it must be a Consumergroup: registry.group(name)")
-        self._options = Options(
+        chosen = Options(
             assignors=assignors,
             foreign_assignor=foreign_assignor,
             partitions=partitions,
@@ -116,10 +291,10 @@ class Member:
             on_event=on_event,
             run=_run,
         )
-        known = self._options.by_name()
+        known = chosen.by_name()
         self.group = group
-        self._stats = MemberStats()
-        self._seat = Seat(
+        stats = MemberStats()
+        seat = Seat(
             group,
             None if id is None else check_instance(id),
             subscription(
@@ -134,160 +309,6 @@ class Member:
             foreign=foreign_assignor,
             partitions=partitions,
             tell=self._tell_changed,
-            stats=self._stats,
+            stats=stats,
         )
-        self.id = self._seat.id
-        self._ready: SimpleQueue[Generation | Exception | _Sign] = SimpleQueue()
-        self._driver = Driver(self._seat, self._options, self._stats, self._offer)
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self._pid = os.getpid()
-
-    def _offer(self, found: Generation | Exception) -> None:
-        """For whoever asks for the next generation; what nobody has asked for in time is taken away."""
-        kept: list[Generation | Exception | _Sign] = []
-        with suppress(Empty):
-            while len(kept) < _KEPT:
-                kept.append(self._ready.get_nowait())
-        for waiting in kept:
-            if not isinstance(waiting, Generation) or waiting.active:
-                self._ready.put(waiting)
-        if self._ready.qsize() < _KEPT or isinstance(found, Generation):
-            self._ready.put(found)
-
-    def _tell_changed(self, at: TopicPartition | None) -> None:
-        self._driver.tell_changed(at)
-
-    # Life
-
-    def start(self) -> Self:
-        """Join the group, on a thread of this member; nothing happens if it has been started already."""
-        self._check_open()
-        if self._thread is None:
-            name = f"zkgroups-member-{self.group.name}"
-            self._thread = threading.Thread(target=self._drive, name=name, daemon=True)
-            self._thread.start()
-        return self
-
-    def _drive(self) -> None:
-        try:
-            self._driver.run()
-        except Exception as error:
-            log.exception("member %r of group %r has come to an unexpected end", self.id, self.group.name)
-            self._driver.give_up()
-            self._ready.put(error)
-        finally:
-            self._closed = True
-            self._ready.put(_CLOSED)
-
-    def stop(self) -> None:
-        """Ask it to leave, without waiting: `generations` ends soon. This is safe in a signal's handler."""
-        self._driver.tell(Close())
-
-    def close(self, *, leave: bool = True) -> None:
-        """Stop the workers, commit what they have marked, release everything and leave the group.
-
-        With `leave=False` the registration and the claims stay, for a process that takes the session over: see
-        `Registry.close`. It takes no longer than its workers are given to come to an end, and a server to answer.
-        """
-        if self._pid != os.getpid():
-            return  # a fork of the process that takes part: it shares nothing but memory with it
-        thread, generation = self._thread, self._driver.generation
-        if thread is None:
-            self._closed = True
-            self._ready.put(_CLOSED)
-            self._seat.close()
-            return
-        if generation is not None:
-            generation.leave()  # whoever works on it and calls this would wait for itself
-        self._driver.tell(Close(leave))
-        if thread is not threading.current_thread():
-            thread.join(self._longest_leave)
-            if thread.is_alive():
-                log.error("member %r of group %r has not left in time, and goes on to", self.id, self.group.name)
-
-    @property
-    def _longest_leave(self) -> float:
-        return 2 * self._options.release_timeout + 3 * self._seat.group.handle.timeout + GRACE
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    # Generations
-
-    def generations(self) -> Iterator[Generation]:
-        """Each generation as it begins, until the member is closed; errors are raised here.
-
-        The next one is waited for once the body of the loop has come to its end: so the body is to end with its
-        generation, and the member waits for it as for a worker.
-        """
-        self.start()
-        while True:
-            try:
-                generation = self.next_generation()
-            except MemberClosedError:
-                return
-            if generation is None:
-                return
-            generation.enter()
-            try:
-                yield generation
-            finally:
-                generation.leave()
-
-    def next_generation(self, timeout: float | None = None) -> Generation | None:
-        """The next generation; None when the time is over, or when it was cancelled."""
-        self.start()
-        deadline = None if timeout is None else Deadline.after("timeout", timeout)
-        while True:
-            try:
-                found = self._ready.get(timeout=None if deadline is None else deadline.remaining)
-            except Empty:
-                return None
-            if found is _CANCEL:
-                return None
-            if found is _CLOSED:
-                self._ready.put(_CLOSED)  # for whoever else asks
-                raise MemberClosedError(self.group.name, self.id)
-            if isinstance(found, Exception):
-                raise found
-            if isinstance(found, Generation) and found.active:
-                return found
-
-    def cancel(self) -> None:
-        """Let whoever waits for the next generation go, with None."""
-        self._ready.put(_CANCEL)
-
-    def _check_open(self) -> None:
-        if self._closed or self._pid != os.getpid():
-            raise MemberClosedError(self.group.name, self.id)
-
-    # From inside
-
-    @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        """What it holds at this moment."""
-        return self._driver.machine.held if self._seat.alive else frozenset()
-
-    @property
-    def state(self) -> InstanceState:
-        """Its own state, in the words in which others see it."""
-        machine = self._driver.machine
-        if machine.state in (State.LEAVING, State.CLOSED, State.OUT):
-            return InstanceState.LEAVING
-        if machine.settled:
-            return InstanceState.STABLE
-        return InstanceState.AWAITING_SYNC if machine.held else InstanceState.JOINING
-
-    @property
-    def stats(self) -> MemberStats:
-        """Totals since it was made, as they are now."""
-        return replace(self._stats)
-
-    def __repr__(self) -> str:
-        return f"<Member {self.id!r} of group {self.group.name!r}, {self.state}, {len(self.assignment)} partitions>"
+        super().__init__(seat, chosen, stats, notify=_notify)

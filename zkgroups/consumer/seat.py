@@ -10,11 +10,13 @@ from typing import Final
 from ..core.agreement import COMPUTED_BY_EACH, Plan, Roster, agreed_strategy
 from ..core.assignment import Assignment, Assignor, assigned_to
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
+from ..core.paths import broker_topic
 from ..exceptions import ClaimedByOtherError, NotClaimedError, NotRegisteredError
 from ..zookeeper.claim import Claims
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.sight import Sight
 from .events import EventKind, MemberStats
+from .generation import Generation
 
 Partitions = frozenset[TopicPartition]
 Holder = Owner | MalformedNode
@@ -40,6 +42,33 @@ class Outlook:
     """What is odd about the group, in words."""
 
 
+class Lives:
+    """Tells the topics that a member holds something of from later ones of the same names.
+
+    What is held of a topic that was deleted has outlived it: it is given up, and claimed again where there is another
+    topic of that name. Nothing more is committed of it meanwhile: those offsets would be taken for the other's.
+    """
+
+    def __init__(self) -> None:
+        self.outlived: Partitions = frozenset()
+        self._made: dict[str, int] = {}
+
+    def made(self, topic: str) -> int | None:
+        """The zxid that made a topic, the one that something is held of; None where that is not known."""
+        return self._made.get(topic)
+
+    def outlived_by(
+        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[MalformedNode]
+    ) -> Partitions:
+        """What of that has outlived its topic; `made` are the zxids that made the topics that are there now."""
+        held, hidden = frozenset(held), {node.path for node in unreadable}
+        known = {at.topic: self._made[at.topic] for at in held if at.topic in self._made}
+        self._made = {**made, **known}
+        gone = {topic for topic, zxid in known.items() if made.get(topic) != zxid and broker_topic(topic) not in hidden}
+        self.outlived = frozenset(at for at in held if at.topic in gone)
+        return self.outlived
+
+
 class Seat:
     """The place of one member in one group."""
 
@@ -62,11 +91,26 @@ class Seat:
         self._assignors = assignors
         self._foreign = foreign
         self._stats = stats
+        self._tell = tell
         self._sight = Sight(self.group.paths, self.group.handle, tell, partitions)
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
+        self._lives = Lives()
         self.holders: dict[TopicPartition, Holder] = {}
         """Who has what this member waits for."""
+
+    @property
+    def group_name(self) -> str:
+        """The name of the group."""
+        return self.group.name
+
+    @property
+    def timeout(self) -> float:
+        """In seconds: the time limit of one call."""
+        return self.group.handle.timeout
+
+    def __str__(self) -> str:
+        return f"{self.id!r} of group {self.group.name!r}"
 
     @property
     def alive(self) -> bool:
@@ -103,6 +147,9 @@ class Seat:
         number, planned = self._plan(roster)
         mine, others = self._instance.holding(planned or (), self._ids)
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # what is to come is not known yet
+        if outlived := self._lives.outlived_by(mine, roster.made, roster.unreadable):
+            wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
+            self._tell(None)  # there is more to be had when they are given up
         if Dialect.PYKAFKA in roster.dialects:
             others |= self._held_by_pykafka(wanted)
         self._streams = {**self._streams, **wanted}
@@ -178,12 +225,23 @@ class Seat:
 
     # Offsets
 
-    def claims(self, partitions: Partitions) -> Claims:
-        """The claims on these."""
+    def writer(self, partitions: Partitions) -> Callable[[Mapping[TopicPartition, int]], None]:
+        """What commits offsets of these."""
         held = self._instance.claims
         for at in partitions - held.keys():
             raise NotClaimedError(at)
-        return Claims(self._instance, [held[at] for at in sorted(partitions)])
+        claims = Claims(self._instance, [held[at] for at in sorted(partitions)])
+
+        def write(offsets: Mapping[TopicPartition, int]) -> None:
+            for at in self._lives.outlived.intersection(offsets):
+                raise NotClaimedError(at, "is of a topic that was deleted")
+            claims.commit(offsets)
+
+        return write
+
+    def commit_marked(self, generation: Generation, among: Partitions) -> None:
+        """Commit what was marked of these."""
+        generation.commit_marked(among - self._lives.outlived)
 
     def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
         """What was committed of these."""

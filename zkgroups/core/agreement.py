@@ -44,6 +44,8 @@ class Roster:
     """Of every topic that exists and that somebody subscribes to."""
     unreadable: Sequence[MalformedNode] = ()
     """Topics that cannot be read, and so have no partitions here."""
+    made: Mapping[str, int] = field(default_factory=dict)
+    """The zxid that made each topic: another one is another topic, whatever its name."""
 
     @property
     def taking_part(self) -> dict[str, Registration]:

@@ -17,6 +17,7 @@ from itertools import cycle, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from .model import TopicPartition
+from .paths import check_partition, check_topic
 
 
 class Stream(NamedTuple):
@@ -58,7 +59,10 @@ class Members:
 
     def in_order(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic by their numbers."""
-        return [TopicPartition(topic, number) for number in sorted(set(self.partitions[topic]))]
+        check_topic(topic)
+        return [
+            TopicPartition.checked(topic, check_partition(number)) for number in sorted(set(self.partitions[topic]))
+        ]
 
 
 Assignment: TypeAlias = dict[TopicPartition, Stream]

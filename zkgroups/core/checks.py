@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..exceptions import InvalidNameError
 from .codec import MAX_OFFSET, decode_owned_topic, decode_owner_path
+from .describe import Obstacle
 from .examined import Directory, GroupNodes, is_in
 from .finding import Remove, Repair, Rewrite, Severity
 from .fixes import cannot_be_read, command, delete_node, end_session, exactly, repair_group, some_partitions
@@ -109,6 +110,17 @@ def two_owners(nodes: GroupNodes) -> Iterator[Hit]:
                 first.path,
                 f"{partition.at} is held by {first.holder} and also by {also}: each message is read twice",
                 "stop the members of one kind: two kinds of clients in one group do not see each other's claims",
+            )
+
+
+def blocked_partitions(nodes: GroupNodes) -> Iterator[Hit]:
+    """By somebody alive who is not to have it; what else may stand in the way of members has checks of its own."""
+    for blocked in nodes.description.blocked:
+        if blocked.obstacle is Obstacle.NOT_SUBSCRIBED and isinstance(blocked.holder, Owner):
+            yield Hit(
+                blocked.holder.path,
+                f"{blocked.at} is held by {blocked.holder.holder}, which does not subscribe to the topic",
+                f"if it is no longer needed: {_release(nodes, blocked.holder)}",
             )
 
 

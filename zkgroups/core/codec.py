@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
 from ..exceptions import InvalidInputError, InvalidNameError, InvalidOptionError
@@ -88,7 +89,7 @@ def decode_registration(
     """What an instance subscribes to, in any of the dialects."""
     raw = data or b""
     try:
-        return _registration(raw)
+        return _registration_again(raw) if len(raw) <= _WORTH_KEEPING else _registration(raw)
     except _Unreadable as reason:
         return MalformedNode(path, raw, str(reason), session=session, version=version)
 
@@ -110,6 +111,10 @@ def _registration(data: bytes) -> Registration:
         assignors=_assignors(fields),
         include_internal=fields.get("client") == CLIENT and fields.get("internal") is True,
     )
+
+
+_WORTH_KEEPING = 1024
+_registration_again = lru_cache(maxsize=4096)(_registration)  # members read each other's again and again
 
 
 def _pattern(fields: Mapping[str, Any]) -> Pattern:
@@ -218,7 +223,7 @@ def decode_owner(
             raise _Unreadable("it belongs to no session and will never go by itself")
         owner = check_instance(text)
     except (_Unreadable, InvalidNameError) as reason:
-        return MalformedNode(path, raw, str(reason), session=session, version=version)
+        return MalformedNode(path, raw, str(reason), session=session, version=version, created_ms=claimed_ms)
     return Owner(at, owner, session, claimed_ms, version, czxid, path)
 
 

@@ -16,6 +16,9 @@ and of an instance:
     Stable        every partition of its topics has a living owner (which may be another)
     Leaving       no longer registered, but still the owner of something
     Unknown       its registration cannot be read, so what it should own is not known
+
+A partition is blocked if somebody subscribes to its topic, and it is held by nobody of those: no member can have it
+before whoever holds it lets go, whatever they agree on.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final, TypeAlias
 
+from .codec import decode_owner_path
 from .model import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, TopicPartition
-from .paths import GroupPaths
+from .paths import GroupPaths, parent
 from .subscription import subscribed_topics
 
 
@@ -89,6 +93,29 @@ class PartitionDescription:
     offset: CommittedOffset | None
 
 
+class Obstacle(StrEnum):
+    """Why no member can have a partition: what is the matter with the one who holds it."""
+
+    NOT_REGISTERED = "not registered"
+    NOT_SUBSCRIBED = "not subscribed"
+    REGISTRATION_UNREADABLE = "registration cannot be read"
+    OWNER_UNREADABLE = "owner cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedPartition:
+    """A partition that is held by nobody who takes part in sharing its topic, though somebody does."""
+
+    at: TopicPartition
+    holder: Owner | MalformedNode
+    obstacle: Obstacle
+
+    @property
+    def since_ms(self) -> int:
+        """Since when it has been held."""
+        return self.holder.claimed_ms if isinstance(self.holder, Owner) else self.holder.created_ms
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceDescription:
     """One instance of a group, with its state and what it owns; `registration` is None when it is leaving."""
@@ -113,6 +140,7 @@ class GroupDescription:
     unowned: tuple[TopicPartition, ...]
     malformed: tuple[MalformedNode, ...]
     subscribed: tuple[str, ...] = ()
+    blocked: tuple[BlockedPartition, ...] = ()
 
     @property
     def members(self) -> int:
@@ -159,14 +187,13 @@ def describe(view: GroupView) -> GroupDescription:
         unowned=unowned,
         malformed=view.malformed,
         subscribed=tuple(sorted({topic for topics in subscribed.values() for topic in topics})),
+        blocked=tuple(sorted(_blocked(view, subscribed, wanted), key=lambda blocked: blocked.at)),
     )
 
 
 def _living_and_orphans(view: GroupView) -> tuple[_Living, list[Owner]]:
     """Which instances own what, and the owners that are none: the same name *and* the same session make one."""
-    sessions: dict[int, set[str]] = {}
-    for node in view.instances:
-        sessions.setdefault(node.session, set()).add(node.id)
+    sessions = _by_session(view)
     living: dict[TopicPartition, tuple[str, ...]] = {}
     orphans: list[Owner] = []
     for owner in view.owners:
@@ -176,6 +203,13 @@ def _living_and_orphans(view: GroupView) -> tuple[_Living, list[Owner]]:
         elif instance not in living.get(owner.at, ()):
             living[owner.at] = (*living.get(owner.at, ()), instance)
     return living, orphans
+
+
+def _by_session(view: GroupView) -> dict[int, set[str]]:
+    sessions: dict[int, set[str]] = {}
+    for node in view.instances:
+        sessions.setdefault(node.session, set()).add(node.id)
+    return sessions
 
 
 def _subscribed(view: GroupView) -> dict[str, Iterable[str]]:
@@ -193,6 +227,42 @@ def _wanted(view: GroupView, topics: set[str]) -> set[TopicPartition]:
     known = {TopicPartition(topic, number) for topic in topics for number in view.partitions.get(topic, ())}
     traces = {owner.at for owner in view.owners} | {offset.at for offset in view.offsets}
     return known | {at for at in traces if at.topic in topics and at.topic not in view.partitions}
+
+
+def _blocked(
+    view: GroupView, subscribed: Mapping[str, Iterable[str]], wanted: set[TopicPartition]
+) -> Iterator[BlockedPartition]:
+    """Only by nodes where members make theirs: those of pykafka, which have other paths, stop nobody."""
+    paths = GroupPaths(view.group)
+    if not wanted or any(isinstance(node, DeniedNode) and node.path.startswith(paths.ids) for node in view.malformed):
+        return
+    sessions = _by_session(view)
+    for owner in view.owners:
+        if owner.at in wanted and owner.path in ("", paths.owner(owner.at)):
+            obstacle = _obstacle(owner, owner.instance(sessions.get(owner.session, frozenset())), subscribed)
+            if obstacle is not None:
+                yield BlockedPartition(owner.at, owner, obstacle)
+    for node in view.malformed:
+        at = None if isinstance(node, DeniedNode) else _owned(paths, node.path)
+        if at in wanted and at is not None:
+            yield BlockedPartition(at, node, Obstacle.OWNER_UNREADABLE)
+
+
+def _obstacle(owner: Owner, instance: str | None, subscribed: Mapping[str, Iterable[str]]) -> Obstacle | None:
+    if instance is None:
+        return Obstacle.NOT_REGISTERED
+    if instance not in subscribed:
+        return Obstacle.REGISTRATION_UNREADABLE
+    return None if owner.at.topic in subscribed[instance] else Obstacle.NOT_SUBSCRIBED
+
+
+def _owned(paths: GroupPaths, path: str) -> TopicPartition | None:
+    """The partition whose owner node this is."""
+    directory, _, name = path.rpartition("/")
+    if parent(directory) != paths.owners:
+        return None
+    at = decode_owner_path(directory.rpartition("/")[2], name)
+    return at if at is not None and paths.owner(at) == path else None
 
 
 def _group_state(view: GroupView, living: _Living, unowned: tuple[TopicPartition, ...]) -> GroupState:

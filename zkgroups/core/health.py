@@ -90,6 +90,14 @@ CHECKS: Final = (
         passes=True,
     ),
     Check(
+        "blocked-partition",
+        Severity.WARNING,
+        "a partition is held by somebody who does not subscribe to its topic, so that nobody who does gets it",
+        f"{_LIVING}, which may well be meant to hold it",
+        checks.blocked_partitions,
+        passes=True,
+    ),
+    Check(
         "unowned-partition",
         Severity.WARNING,
         "a topic is subscribed to, and nobody reads some of its partitions",

@@ -120,6 +120,8 @@ class MalformedNode:
     reason: str
     session: int = 0
     version: int = 0
+    created_ms: int = 0
+    """Of owner nodes only, where it tells since when somebody holds a partition."""
 
     @property
     def shown(self) -> str:
@@ -130,7 +132,8 @@ class MalformedNode:
     @property
     def holder(self) -> str:
         """How to name the one who holds a partition by this node."""
-        return f"a node that cannot be read, {self.path} of session {session_hex(self.session)} ({self.reason})"
+        since = f" since {utc(self.created_ms)}" if self.created_ms else ""
+        return f"a node that cannot be read, {self.path} of session {session_hex(self.session)}{since} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)

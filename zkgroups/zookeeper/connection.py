@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import re
 import ssl
 import warnings
@@ -30,9 +31,10 @@ from ..exceptions import (
     NotFoundError,
     UnavailableError,
 )
-from .corrections import ConnectionLog, close, log_in_cleanly, share_time
+from .corrections import ConnectionLog, close, drop, end_in_forks, log_in_cleanly, share_time
 from .deadline import Deadline
 from .session import Session
+from .session_file import SessionFile
 
 MAX_SESSION_TIMEOUT: Final = 300.0
 SHORT_SESSION_TIMEOUT: Final = 6.0
@@ -115,6 +117,14 @@ def check_session_timeout(seconds: object) -> float:
     return float(seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A kazoo client that is connected and authenticated, and the file that keeps its session, if one was named."""
+
+    client: Any
+    file: SessionFile | None
+
+
 def connect(
     hosts: str,
     *,
@@ -123,8 +133,9 @@ def connect(
     auth: Sequence[Digest | Sasl],
     tls: Tls | None,
     read_only: bool,
-) -> Any:
-    """A kazoo client that is connected and authenticated; the options are those of `Registry.connect`."""
+    session_file: str | os.PathLike[str] | None,
+) -> Opened:
+    """Connect; the options are those of `Registry.connect`."""
     deadline = Deadline.after("timeout", timeout)
     log = ConnectionLog()
     hosts = check_hosts(hosts)
@@ -141,12 +152,29 @@ def connect(
     )
     share_time(client, timeout)
     log_in_cleanly(client)
+    end_in_forks(client)
     session = Session.of(client)  # before it connects, so that it hears what the server grants
-    with _stopped_on_error(client):
+    file = _open_file(session_file, client)
+    with _undone_on_error(client, file):
         _start(client, hosts, deadline, log)
         _prove(session, hosts, deadline, log)
+        if file is not None:
+            file.follow(client)
+            session.outlives_us = True
     session.refuses_writes = read_only
-    return client
+    return Opened(client, file)
+
+
+def _open_file(path: str | os.PathLike[str] | None, client: Any) -> SessionFile | None:
+    """Open the file that is to keep the session, and let the client begin with the session that it names."""
+    if path is None:
+        return None
+    if client.read_only:
+        raise InvalidOptionError("session_file", path, "a connection for reading only has nothing to keep")
+    file = SessionFile.open(path, chroot=client.chroot)
+    if file.past is not None:
+        client._session_id, client._session_passwd = file.past.session_id, file.past.password
+    return file
 
 
 def _sasl_options(auth: Sequence[Digest | Sasl]) -> dict[str, str] | None:
@@ -219,9 +247,15 @@ def _prove(session: Session, hosts: str, deadline: Deadline, log: ConnectionLog)
 
 
 @contextlib.contextmanager
-def _stopped_on_error(client: Any) -> Iterator[None]:
+def _undone_on_error(client: Any, file: SessionFile | None) -> Iterator[None]:
+    """A session that an earlier process has left is left for the next try."""
     try:
         yield
     except BaseException:
-        close(client)
+        if file is not None and file.past is not None and client._session_id == file.past.session_id:
+            drop(client)
+        else:
+            close(client)
+        if file is not None:
+            file.close(ended=False)
         raise

@@ -1,18 +1,25 @@
 """What kazoo does by itself that nobody who waits for an answer can live with, corrected on one client at a time.
 
-It waits for one silent host as long as a session lasts, and for its own end even longer; its thread dies with a
-traceback when a login is refused; and the reason why it cannot connect goes to its log only, passwords included.
+It waits for one silent host as long as a session lasts, and for its own end even longer; it cannot end without ending
+its session, nor tell a fork that it has none; its thread dies with a traceback when a login is refused; and the reason
+why it cannot connect goes to its log only, passwords included.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
+import threading
 from typing import Any, Final
+from weakref import WeakSet
 
 from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionClosedRequireSaslError
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance
+from kazoo.protocol.states import KazooState, KeeperState
+
+from .deadline import Deadline
 
 SHORTEST_ATTEMPT: Final = 1.0
 LONGEST_ATTEMPT: Final = 5.0
@@ -76,28 +83,65 @@ def log_in_cleanly(client: Any) -> None:
 
 CLOSE_TIMEOUT: Final = 5.0
 HANG_UP_TIMEOUT: Final = 0.5
+HANG_UP_EVERY: Final = 0.05
 
 
-def close(client: Any) -> None:
+def close(client: Any) -> bool:
     """End the session and free what the client holds, also where the server hangs or nothing was ever connected.
 
-    kazoo's own `stop` waits as long as a session lasts for an answer, so this asks as it does, and hangs up after less.
+    False where no server has said that the session has ended. kazoo's own `stop` waits for that as long as a session
+    lasts, so this asks as it does, and hangs up after less.
     """
     if client._stopped.is_set():
-        return
+        return False
+    connected, states = client.connected, list[str]()
+    client.add_listener(states.append)
     client._stopped.set()
     client._queue.append((CloseInstance, None))
     connection = client._connection
     with contextlib.suppress(OSError, AttributeError):
         connection._write_sock.send(b"\0")
-    if not connection.connection_stopped.wait(CLOSE_TIMEOUT if client.connected else 0.0):
-        with contextlib.suppress(OSError, AttributeError):
-            connection._socket.shutdown(socket.SHUT_RDWR)
+    answered = connection.connection_stopped.wait(CLOSE_TIMEOUT if connected else 0.0)
+    if not answered:
+        _hang_up(connection)
         if not connection.connection_stopped.wait(HANG_UP_TIMEOUT):
             _close_at_its_end(client)
+    _free(client)
+    return connected and answered and KazooState.SUSPENDED not in states
+
+
+def drop(client: Any) -> None:
+    """Hang up without ending the session, and free what the client holds; it does not come back to that session.
+
+    A connection that is just being made is not kept from being made: so it is hung up on until there is none.
+    """
+    if client._stopped.is_set():
+        return
+    client._stopped.set()
+    if isinstance(client.logger, ConnectionLog):
+        client.logger.disabled = True  # it would warn of a connection that is lost
+    connection, deadline = client._connection, Deadline(HANG_UP_TIMEOUT)
+    while not connection.connection_stopped.is_set() and not deadline.passed:
+        client._reset_session()
+        _hang_up(connection)
+        connection.connection_stopped.wait(HANG_UP_EVERY)
+    if not connection.connection_stopped.is_set():
+        client._reset_session()
+        client._queue.append((CloseInstance, None))  # should it connect all the same: to a session of no use
+        _close_at_its_end(client)
+    _free(client)
+
+
+def _hang_up(connection: Any) -> None:
+    """What the other thread makes of it is the end of what it reads, also where it is in the middle of TLS."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        socket.socket.shutdown(connection._socket, socket.SHUT_RDWR)
+
+
+def _free(client: Any) -> None:
     client.handler.stop()
-    if connection.connection_stopped.is_set():
-        connection.stop()
+    if client._connection.connection_stopped.is_set():
+        client._connection.stop()
         client.close()
 
 
@@ -112,6 +156,29 @@ def _close_at_its_end(client: Any) -> None:
             client.close()
 
     client._session_callback = tell_and_close
+
+
+_OPEN: Final[WeakSet[Any]] = WeakSet()
+
+
+def end_in_forks(client: Any) -> None:
+    """Let a fork of this process find the client closed.
+
+    It has a copy of the socket and none of the threads: what it asked would never be answered, and what it sent would
+    be sent in the name of the process that it was forked from.
+    """
+    _OPEN.add(client)
+
+
+def _end_all() -> None:
+    for client in list(_OPEN):
+        client._stopped, client._live = threading.Event(), threading.Event()  # the old ones may be locked for ever
+        client._stopped.set()
+        client._state = KeeperState.CLOSED
+        client._reset_session()
+
+
+os.register_at_fork(after_in_child=_end_all)
 
 
 _PLAINER: Final = {

@@ -19,6 +19,7 @@ from ..exceptions import (
     GroupExistsError,
     GroupNotFoundError,
     GuardFailedError,
+    InvalidOptionError,
     NoPermissionError,
     NotClaimedError,
 )
@@ -135,6 +136,9 @@ class Consumergroup:
 
     def instance(self, id: str | None = None) -> Instance:
         """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""
+        if id is None and self._handle.session.outlives_us:  # the next process would not know what this one holds
+            reason = "in a session that is kept in a file it must be given, and be the same each time"
+            raise InvalidOptionError("id", id, reason)
         return Instance(self, self._handle, f"{socket.gethostname()}:{uuid.uuid4()}" if id is None else id)
 
     def registration(self, instance: str) -> bytes | None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeGuard
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
@@ -442,7 +442,7 @@ class Instance:
             self._claims.update(mine)
         return mine, others
 
-    def _is_ours(self, owner: Owner | MalformedNode, tenure: Tenure, ids: Collection[str]) -> bool:
+    def _is_ours(self, owner: Owner | MalformedNode, tenure: Tenure, ids: Collection[str]) -> TypeGuard[Owner]:
         return isinstance(owner, Owner) and owner.session == tenure.session_id and owner.instance(ids) == self.id
 
     def _kept(self, claim: Claim | None, node: Node) -> Claim | None:
@@ -469,9 +469,14 @@ class Instance:
     def attach(self) -> bool:
         """Take over the registration of this id that this session has made, in another process or before a lapse.
 
-        False if there is none. What it holds is found by `holding`.
+        False if there is none. With it come the claims, whatever they are on.
         """
-        return self._registrar.attach()
+        if not self._registrar.attach():
+            return False
+        ids = set(self._session.children(self.group.paths.ids, deadline=self._handle.deadline()) or ())
+        tenure = self._registrar.require()
+        self.holding([owner.at for owner in self.group.owners() if self._is_ours(owner, tenure, ids)], ids)
+        return True
 
     # Leaving
 

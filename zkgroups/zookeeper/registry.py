@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,7 +16,7 @@ from ..core.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
 from . import bulk, checkup, connection, corrections, repair, view
 from .acl import AclPolicy, KazooAcls
-from .connection import Digest, Sasl, Tls
+from .connection import Digest, Opened, Sasl, Tls
 from .credentials import SessionCredentials
 from .deadline import Deadline
 from .group import Consumergroup
@@ -37,7 +38,8 @@ class Registry:
         Deadline.after("timeout", timeout)
         self._client = client
         self._handle = Handle(Session.of(client), KazooAcls(acl or AclPolicy()), float(timeout))
-        self._owns_client = False
+        self._opened: Opened | None = None  # what is to be closed
+        self._pid = 0
 
     @classmethod
     def connect(
@@ -50,24 +52,60 @@ class Registry:
         tls: Tls | None = None,
         acl: AclPolicy | None = None,
         read_only: bool = False,
+        session_file: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Connect to `host:port,host:port/chroot`, e.g. `Registry.connect("zk1:2181,zk2:2181/kafka")`.
 
         `session_timeout` is what is asked of the server, at most 300 s; see `Registry.session_timeout` for what it
         grants. `timeout` is how long the connection, and later each call, may take. `read_only` refuses every write,
         and also accepts a server that has lost its quorum.
+
+        With `session_file` the session outlives the process, killed or closed with `leave=False`: the next one that is
+        started with the same file goes on with it, if that is within the session time-out, and with all that was
+        registered and claimed. So an instance needs the same id each time, and a group of members sees nothing of it:
+
+            registry = Registry.connect("zk1:2181/kafka", session_file="/var/lib/billing/session")
+            with Member(registry.group("billing"), ["orders"], id="worker-1") as member:
+                signal.signal(signal.SIGTERM, lambda *_: member.stop(leave=False))
+                for generation in member.generations():
+                    generation.start(work)
+                    generation.wait()
+            registry.close(leave=False)
+
+        The file is made for its owner only, belongs on a disk of this machine, and is locked while it is in use:
+        `SessionInUseError` names the process that has it. What a process had registered and the next one does not use
+        stays as long as the session. A session of another chroot is left alone; to another ZooKeeper any is one that
+        has ended.
         """
-        client = connection.connect(
-            hosts, session_timeout=session_timeout, timeout=timeout, auth=auth, tls=tls, read_only=read_only
+        opened = connection.connect(
+            hosts,
+            session_timeout=session_timeout,
+            timeout=timeout,
+            auth=auth,
+            tls=tls,
+            read_only=read_only,
+            session_file=session_file,
         )
-        registry = cls(client, acl=acl, timeout=timeout)
-        registry._owns_client = True
+        registry = cls(opened.client, acl=acl, timeout=timeout)
+        registry._opened, registry._pid = opened, os.getpid()
         return registry
 
-    def close(self) -> None:
-        """End the session, if the registry opened it; with it go all registrations and claims made through it."""
-        if self._owns_client:
-            corrections.close(self._client)
+    def close(self, *, leave: bool = True) -> None:
+        """End the session, if the registry opened it; with it go all registrations and claims made through it.
+
+        With `leave=False` only the connection is closed: the session stays for whoever takes it over, which with a
+        `session_file` is the next process, and ends by itself when nobody has after the session time-out. In a fork of
+        the process that connected nothing happens.
+        """
+        if self._opened is None or self._pid != os.getpid():
+            return
+        if leave:
+            ended = corrections.close(self._client)
+        else:
+            ended = False
+            corrections.drop(self._client)
+        if self._opened.file is not None:
+            self._opened.file.close(ended=ended)
 
     def __enter__(self) -> Self:
         return self
@@ -192,6 +230,11 @@ class Registry:
     def session_id(self) -> int | None:
         """The id of the session, None while there is none."""
         return self._handle.session.id
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it began with the session that an earlier process had left in the `session_file`."""
+        return self._opened is not None and self._opened.file is not None and self._opened.file.resumed
 
     @property
     def server_is_read_only(self) -> bool:

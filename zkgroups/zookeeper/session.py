@@ -67,6 +67,8 @@ class Session:
         self._changed = threading.Condition()
         self._deletions: dict[str, list[_Waiter]] = {}
         self.refuses_writes = False
+        self.outlives_us = False
+        """Whether it is kept in a file, for a process that comes after this one."""
         self.reads_many: dict[Peer, bool] = {}
         """Which servers answer many reads in one request, as far as that is known (`probe.py`)."""
         client.add_listener(self._on_state)

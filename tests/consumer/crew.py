@@ -1,0 +1,95 @@
+"""Workers as threads of this process, each with a registry of its own unless told otherwise, judged like the others."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from zkgroups import Consumergroup, Registry, TopicPartition
+from zkgroups.testing import expire_session
+
+from .history import Event, History, Kind, clock, judge, read, shown
+from .nemesis import plant_topics, settle
+from .worker import Worker, options
+
+
+class Crew:
+    """Members of one group. Leaving its `with` closes all of them, and judges what they did by all rules but those that
+    are `excused`."""
+
+    def __init__(self, directory: Path, hosts: str, topics: dict[str, int], *arguments: str) -> None:
+        self.directory = directory
+        self.hosts = hosts
+        self.partitions = frozenset(TopicPartition(topic, n) for topic, size in topics.items() for n in range(size))
+        self._topics = topics
+        self._arguments = arguments
+        self.excused: set[str] = set()
+        self._stack = ExitStack()
+        self._threads: dict[str, threading.Thread] = {}
+        self.workers: dict[str, Worker] = {}
+        self.registries: dict[str, Registry] = {}
+
+    def __enter__(self) -> Self:
+        registry = self._stack.enter_context(Registry.connect(self.hosts, session_timeout=4.0))
+        self.group: Consumergroup = registry.group("billing")
+        plant_topics(self.hosts, self._topics)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for worker in self.workers.values():
+                worker.member.stop()
+            for id in list(self.workers):
+                self.leave(id)
+        finally:
+            self._stack.close()
+        if error is None:
+            violations = [each for each in judge(self.history()) if each.rule not in self.excused]
+            assert not violations, f"logs in {self.directory}:\n{shown(violations)}"
+
+    def join(self, id: str, *arguments: str, hosts: str = "", session_timeout: float = 4.0) -> Worker:
+        """A member that begins to work."""
+        if id not in self.registries:
+            self.registries[id] = self.connect(hosts, session_timeout=session_timeout)
+        log = self.directory / f"{id}.jsonl"
+        fixed = ["--hosts", "", "--group", self.group.name, "--topics", ",".join(self._topics), "--log", str(log)]
+        chosen = options([*fixed, "--id", id, *self._arguments, *arguments])
+        worker = self.workers[id] = Worker(self.registries[id], chosen)
+        thread = self._threads[id] = threading.Thread(target=worker.run, name=id, daemon=True)
+        thread.start()
+        return worker
+
+    def connect(self, hosts: str = "", *, session_timeout: float = 4.0) -> Registry:
+        """One more registry, which ends with the crew."""
+        return self._stack.enter_context(Registry.connect(hosts or self.hosts, session_timeout=session_timeout))
+
+    def leave(self, id: str, *, timeout: float = 30.0) -> None:
+        """Let a member go, and wait until it has."""
+        self.workers.pop(id).member.stop()
+        thread = self._threads.pop(id)
+        thread.join(timeout)
+        assert not thread.is_alive(), f"{id} hangs"
+
+    def settle(self, bound: float = 15.0) -> None:
+        """Wait until everything is worked on."""
+        assert settle(self.group, self.partitions, bound), f"{self.group.describe()}"
+
+    def expire(self, id: str) -> None:
+        """End the session of a member at the server, and return when that is done."""
+        client = self.registries[id].client
+        with (self.directory / "nemesis.jsonl").open("a") as file:
+            file.write(Event(Kind.ENDING, clock(), "nemesis", session=client.client_id[0]).line() + "\n")
+        expire_session(client, address=self.hosts.partition("/")[0])
+
+    def events(self, *kinds: Kind, member: str = "") -> list[Event]:
+        """What has been written down until now."""
+        return [event for event in read(self.directory) if event.kind in kinds and member in ("", event.member)]
+
+    def history(self) -> History:
+        """All that was written down."""
+        return History(read(self.directory), frozenset(map(str, self.partitions)))

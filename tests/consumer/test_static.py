@@ -1,0 +1,364 @@
+"""Static membership: a member that comes back within its session time-out, and a group that sees nothing of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.testing.waiting import eventually
+from zkgroups import Consumergroup, InstanceState, MalformedNode, Member, MemberStats, Owner, Registry
+from zkgroups.exceptions import InvalidOptionError
+
+pytestmark = pytest.mark.zookeeper
+
+TOPIC: Final = "orders"
+PARTITIONS: Final = 4
+LONG: Final = 20.0
+"""In seconds: a session time-out within which a process comes back."""
+SHORT: Final = 2.0
+STRATEGIES: Final = ("range", "roundrobin", "sticky")
+
+RESIDENT = """
+import json, signal, sys, warnings
+warnings.simplefilter("ignore")
+from zkgroups import Member, Registry
+hosts, file, timeout, strategy = sys.argv[1], sys.argv[2] or None, float(sys.argv[3]), sys.argv[4]
+registry = Registry.connect(hosts, session_file=file, session_timeout=timeout)
+member = Member(
+    registry.group("billing"), ["orders"], id="b", assignors=[strategy], partitions=lambda topic: range(4)
+)
+keeps = False
+def go(number, frame):
+    global keeps
+    keeps = number == signal.SIGUSR1
+    member.stop(leave=not keeps)
+signal.signal(signal.SIGTERM, go)
+signal.signal(signal.SIGUSR1, go)
+with member:
+    for generation in member.generations():
+        following = {at: start if isinstance(start, int) else 0 for at, start in generation.partitions.items()}
+        generation.commit({at: start + 1 for at, start in following.items()})
+        for at, start in following.items():
+            generation.mark(at, start + 10)  # committed when it is closed, and not when it is killed
+        said = {str(at): start for at, start in following.items()}
+        print(json.dumps([registry.session_id, registry.resumed, generation.number, said]), flush=True)
+        generation.wait()
+registry.close(leave=not keeps)
+"""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A generation of the process."""
+
+    session: int
+    resumed: bool
+    number: int
+    starts: dict[str, int]
+
+
+class Resident:
+    """A member in a process of its own, which is always called b."""
+
+    def __init__(self, hosts: str, file: Path | str, timeout: float, strategy: str) -> None:
+        command = [sys.executable, "-c", RESIDENT, hosts, str(file), str(timeout), strategy]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def begun(self) -> Begun:
+        """The next generation that it begins."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read() if self.process.stderr else ""
+        return Begun(*json.loads(line))
+
+    def having(self, number: int) -> Begun:
+        """The next generation with so many partitions."""
+        while len((found := self.begun()).starts) != number:
+            pass
+        return found
+
+    def end(self, how: signal.Signals) -> int:
+        """Send it a signal, and wait until it has ended."""
+        self.process.send_signal(how)
+        return self.process.wait(30)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+Start = Callable[..., Resident]
+
+
+@pytest.fixture
+def start(zookeeper_hosts: str) -> Iterator[Start]:
+    """Starts b: its session file, time-out and strategy."""
+    with ExitStack() as stack:
+
+        def start(file: Path | str, timeout: float = LONG, strategy: str = "range") -> Resident:
+            resident = Resident(zookeeper_hosts, file, timeout, strategy)
+            stack.callback(resident.close)
+            return resident
+
+        yield start
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "session"
+
+
+@pytest.fixture
+def group(registry: Registry) -> Consumergroup:
+    return registry.group("billing")
+
+
+@pytest.fixture
+def other(group: Consumergroup) -> Iterator[Callable[..., Member]]:
+    """Starts another member, in this process, which looks at its group only when it hears something."""
+    with ExitStack() as stack:
+
+        def start(id: str = "a", strategy: str = "range") -> Member:
+            member = Member(
+                group,
+                [TOPIC],
+                id=id,
+                assignors=[strategy],
+                partitions=lambda _topic: range(PARTITIONS),
+                reconcile_every=3600.0,
+            )
+            return stack.enter_context(member)
+
+        yield start
+
+
+def settled(member: Member, number: int) -> MemberStats:
+    """Wait until it has so many partitions and has done nothing for a while; return what it has done until then."""
+    assert eventually(lambda: member.state is InstanceState.STABLE and len(member.assignment) == number, timeout=30)
+    before, since = member.stats, time.monotonic()
+
+    def is_still() -> bool:
+        nonlocal before, since
+        if member.stats != before:
+            before, since = member.stats, time.monotonic()
+        return time.monotonic() - since > 1.0
+
+    assert eventually(is_still, timeout=30)
+    assert len(member.assignment) == number
+    return before
+
+
+def plus(begun: Begun, number: int) -> dict[str, int]:
+    return {at: start + number for at, start in begun.starts.items()}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_member_that_was_killed_comes_back_and_nobody_notices(
+    group: Consumergroup, other: Callable[..., Member], start: Start, file: Path, strategy: str
+) -> None:
+    a = other(strategy=strategy)
+    b = start(file, strategy=strategy)
+    first = b.having(2)
+    before, owned = settled(a, 2), list(group.owners())
+    assert not first.resumed
+    b.end(signal.SIGKILL)
+    again = start(file, strategy=strategy).begun()
+    assert (again.session, again.resumed) == (first.session, True)
+    assert (again.starts, again.number) == (plus(first, 1), first.number)
+    assert settled(a, 2) == before
+    assert list(group.owners()) == owned
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_member_that_was_closed_without_leaving_comes_back_and_nobody_notices(
+    group: Consumergroup, other: Callable[..., Member], start: Start, file: Path, strategy: str
+) -> None:
+    a = other(strategy=strategy)
+    b = start(file, strategy=strategy)
+    first = b.having(2)
+    before, owned = settled(a, 2), list(group.owners())
+    assert b.end(signal.SIGUSR1) == 0
+    again = start(file, strategy=strategy).begun()
+    assert (again.session, again.resumed) == (first.session, True)
+    assert again.starts == plus(first, 10)  # what was marked was committed
+    assert settled(a, 2) == before
+    assert list(group.owners()) == owned
+
+
+def test_a_member_can_come_back_again_and_again(other: Callable[..., Member], start: Start, file: Path) -> None:
+    a = other()
+    b = start(file)
+    last = b.having(2)
+    before = settled(a, 2)
+    for how in (signal.SIGKILL, signal.SIGUSR1, signal.SIGKILL):
+        b.end(how)
+        b = start(file)
+        found = b.begun()
+        assert found.session == last.session
+        assert found.starts == plus(last, 10 if how is signal.SIGUSR1 else 1)
+        last = found
+    assert settled(a, 2) == before
+
+
+def test_a_member_that_leaves_is_gone_at_once(other: Callable[..., Member], start: Start, file: Path) -> None:
+    a = other()
+    b = start(file)
+    first = b.having(2)
+    settled(a, 2)
+    assert b.end(signal.SIGTERM) == 0
+    left = time.monotonic()
+    assert eventually(lambda: len(a.assignment) == PARTITIONS)
+    assert time.monotonic() - left < LONG / 4
+    assert file.read_bytes() == b""
+    again = start(file).having(2)
+    assert (again.resumed, again.session == first.session) == (False, False)
+
+
+def test_a_member_that_comes_back_too_late_joins_anew(other: Callable[..., Member], start: Start, file: Path) -> None:
+    a = other()
+    b = start(file, SHORT)
+    first = b.having(2)
+    settled(a, 2)
+    b.end(signal.SIGKILL)
+    assert eventually(lambda: len(a.assignment) == PARTITIONS)
+    again = start(file, SHORT).having(2)
+    assert (again.resumed, again.session == first.session) == (False, False)
+    assert again.starts.keys() == first.starts.keys()
+    settled(a, 2)
+
+
+def test_without_a_file_a_member_of_the_same_id_waits_until_its_old_session_ends(
+    other: Callable[..., Member], start: Start
+) -> None:
+    a = other()
+    b = start("", SHORT)
+    first = b.having(2)
+    settled(a, 2)
+    b.end(signal.SIGKILL)
+    killed = time.monotonic()
+    again = start("", SHORT).having(2)
+    waited = time.monotonic() - killed
+    print(f"{waited:.2f} s")
+    assert again.session != first.session
+    assert again.starts.keys() == first.starts.keys()
+    assert waited < SHORT + 5
+    assert settled(a, 2).interruptions > 0
+
+
+def test_a_second_process_of_the_same_file_is_refused_and_disturbs_nobody(
+    other: Callable[..., Member], start: Start, file: Path
+) -> None:
+    a = other()
+    b = start(file)
+    b.having(2)
+    before = settled(a, 2)
+    ended = start(file)
+    _out, err = ended.process.communicate(timeout=30)
+    assert ended.process.returncode == 1
+    assert f"SessionInUseError: the session in {file} is in use by process {b.process.pid}" in err
+    assert settled(a, 2) == before
+    assert b.process.poll() is None
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_member_that_comes_back_gives_up_what_others_are_to_have_meanwhile(
+    other: Callable[..., Member], start: Start, file: Path, strategy: str
+) -> None:
+    """Its old process claimed more than the new one is to have, and the new one knows of no claim."""
+    b = start(file, strategy=strategy)
+    assert len(b.having(PARTITIONS).starts) == PARTITIONS
+    b.end(signal.SIGKILL)
+    a = other(strategy=strategy)
+    assert eventually(lambda: a.stats.waits > 0 or a.stats.looks > 0)
+    assert a.assignment == frozenset()
+    again = start(file, strategy=strategy)
+    assert again.having(2).resumed
+    settled(a, 2)
+
+
+def test_a_member_that_comes_back_with_other_topics_says_so(
+    registry: Registry, zookeeper_hosts: str, file: Path
+) -> None:
+    with Registry.connect(zookeeper_hosts, session_file=file) as first:
+        member = Member(first.group("billing"), [TOPIC], id="b", partitions=lambda _topic: range(2))
+        with member:
+            assert len(next(member.generations()).partitions) == 2
+            member.close(leave=False)
+        first.close(leave=False)
+    with Registry.connect(zookeeper_hosts, session_file=file) as second:
+        assert second.resumed
+        with Member(second.group("billing"), ["refunds"], id="b", partitions=lambda _topic: range(2)) as member:
+            assert {at.topic for at in next(member.generations()).partitions} == {"refunds"}
+            assert {owner.at.topic for owner in registry.group("billing").owners()} == {"refunds"}
+
+
+def test_two_members_of_one_process_come_back_together(zookeeper_hosts: str, file: Path, group: Consumergroup) -> None:
+    def take_part(*, leave: bool) -> list[Owner | MalformedNode]:
+        own = Registry.connect(zookeeper_hosts, session_file=file)
+        both = [
+            Member(own.group("billing"), [TOPIC], id=id, partitions=lambda _topic: range(PARTITIONS)).start()
+            for id in ("b", "c")
+        ]
+        for member in both:
+            settled(member, 2)
+        found = list(group.owners())
+        for member in both:
+            member.close(leave=leave)
+        own.close(leave=leave)
+        return found
+
+    first = take_part(leave=False)
+    assert len(first) == PARTITIONS
+    assert take_part(leave=False) == first
+    assert take_part(leave=True) == first
+    assert list(group.owners()) == []
+
+
+FORKING = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+from zkgroups import Member, Registry
+with Registry.connect(sys.argv[1], session_file=sys.argv[2], session_timeout=20.0) as registry:
+    with Member(registry.group("billing"), ["orders"], id="b", partitions=lambda topic: range(4)) as member:
+        for generation in member.generations():
+            if len(generation.partitions) == 2:
+                pid = os.fork()
+                if not pid:
+                    sys.exit(3)  # through all that leaving the blocks does
+                print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+            generation.wait()
+"""
+
+
+def test_a_fork_that_ends_inside_the_blocks_of_a_member_takes_nothing_from_it(
+    zookeeper_hosts: str, other: Callable[..., Member], file: Path
+) -> None:
+    a = other()
+    command = [sys.executable, "-c", FORKING, zookeeper_hosts, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "3\n"
+            before = settled(a, 2)
+            assert before.interruptions <= 1  # of b's coming, and of nothing else
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+def test_a_member_that_keeps_its_session_needs_an_id(zookeeper_hosts: str, file: Path) -> None:
+    with (
+        Registry.connect(zookeeper_hosts, session_file=file) as registry,
+        pytest.raises(InvalidOptionError, match="the same each time"),
+    ):
+        Member(registry.group("billing"), [TOPIC])

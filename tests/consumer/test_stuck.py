@@ -1,0 +1,255 @@
+"""Somebody sits on a partition that a member is to have: who, and since when, is told from inside and from outside.
+
+Nothing here waits for `reconcile_every`, which is an hour: what comes free is heard of.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from zkgroups import (
+    BlockedPartition,
+    Consumergroup,
+    EventKind,
+    GroupState,
+    InstanceState,
+    MalformedNode,
+    MemberEvent,
+    Obstacle,
+    Owner,
+    Registry,
+    TopicPartition,
+)
+from zkgroups.core.model import utc
+from zkgroups.testing import TcpProxy
+
+from .conftest import Run, Running, ats, plant_topic
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P2, P4, P5 = (TopicPartition("orders", number) for number in (0, 2, 4, 5))
+Partitions = frozenset[TopicPartition]
+OPTIONS: dict[str, Any] = {
+    "id": "a",
+    "reconcile_every": 3600.0,
+    "release_timeout": 0.1,
+    "rebalance_timeout": 1.0,
+}
+
+
+@pytest.fixture
+def raw(connect: Callable[..., Registry]) -> Any:
+    """A client of another kind, which knows nothing of us."""
+    return connect().client
+
+
+def sit(raw: Any, at: TopicPartition, data: bytes = b"somebody-0", group: str = "billing") -> None:
+    """Hold a partition, and be nobody that is registered."""
+    raw.create(f"/consumers/{group}/owners/{at}", data, ephemeral=True, makepath=True)
+
+
+def leave(raw: Any, at: TopicPartition, group: str = "billing") -> None:
+    raw.delete(f"/consumers/{group}/owners/{at}")
+
+
+def told(running: Running, kind: EventKind) -> list[MemberEvent]:
+    return [event for event in running.events if event.kind is kind]
+
+
+def until_working_on(running: Running, partitions: Partitions) -> None:
+    """Also where that is not all that it is to have."""
+
+    def works() -> bool:
+        return bool(running.generations) and frozenset(running.generations[-1].partitions) == partitions
+
+    running.until(works, f"a generation of {len(partitions)}")
+
+
+def test_who_sits_on_a_partition_is_told_once_when_it_was_long_enough_and_the_rest_is_worked_on(
+    run: Run, group: Consumergroup, orders: Partitions, raw: Any
+) -> None:
+    sit(raw, P2)
+    holder = group.owner(P2)
+    assert isinstance(holder, Owner)
+    who = f"orders/2: 'somebody-0' of session {holder.session:#x} since {utc(holder.claimed_ms)}"
+    a = run(**OPTIONS)
+    until_working_on(a, orders - {P2})
+    [waiting] = told(a, EventKind.WAITING)
+    assert (waiting.at, waiting.detail) == ({P2}, who)
+    assert told(a, EventKind.STUCK) == []
+    a.until(lambda: told(a, EventKind.STUCK), "the word")
+    [stuck] = told(a, EventKind.STUCK)
+    assert (stuck.at, stuck.detail) == ({P2}, who)
+    assert a.member.state is InstanceState.AWAITING_SYNC
+    assert a.generations[-1].active
+    assert a.member.assignment == orders - {P2}
+
+
+def test_from_outside_it_is_seen_who_keeps_a_partition_from_the_members_and_since_when(
+    run: Run, group: Consumergroup, orders: Partitions, raw: Any
+) -> None:
+    sit(raw, P2)
+    holder = group.owner(P2)
+    assert isinstance(holder, Owner)
+    until_working_on(run(**OPTIONS), orders - {P2})
+    description = group.describe()
+    assert description.blocked == (BlockedPartition(P2, holder, Obstacle.NOT_REGISTERED),)
+    assert description.blocked[0].since_ms == holder.claimed_ms
+    assert description.state is GroupState.COMPLETING_REBALANCE
+    leave(raw, P2)
+    run(**{**OPTIONS, "id": "b"}).until_holding(ats("orders", 3, 4, 5))
+    assert group.describe().blocked == ()
+
+
+def test_what_is_let_go_is_claimed_because_it_was_heard_of_and_once(
+    run: Run, group: Consumergroup, orders: Partitions, raw: Any
+) -> None:
+    sit(raw, P2)
+    a = run(**OPTIONS)
+    a.until(lambda: told(a, EventKind.STUCK), "the word")
+    before = a.member.stats
+    leave(raw, P2)
+    a.until_holding(orders)
+    after = a.member.stats
+    assert (after.gained, after.rebalances) == (before.gained + 1, before.rebalances + 1)
+    assert (after.generations, after.interruptions) == (before.generations + 1, before.interruptions + 1)
+    assert (after.conflicts, after.lost) == (0, 0)
+    assert len(told(a, EventKind.STUCK)) == 1
+    assert group.describe().blocked == ()
+
+
+def test_as_long_as_somebody_sits_there_nothing_is_asked_again_and_again(
+    run: Run, orders: Partitions, raw: Any, zookeeper: Any, zookeeper_hosts: str, connect: Callable[..., Registry]
+) -> None:
+    sit(raw, P2)
+    with TcpProxy(zookeeper.address) as proxy:
+        registry = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}")
+        with Running(registry.group("billing"), **OPTIONS) as a:
+            until_working_on(a, orders - {P2})
+            looks, requests = a.member.stats.looks, proxy.requests
+            a.until(lambda: told(a, EventKind.STUCK), "the word")
+            assert a.member.stats.looks == looks
+            assert proxy.requests == requests
+            leave(raw, P2)
+            a.until_holding(orders)
+
+
+def test_somebody_who_comes_back_is_waited_for_anew_and_told_anew(run: Run, orders: Partitions, raw: Any) -> None:
+    sit(raw, P2)
+    a = run(**OPTIONS)
+    a.until(lambda: len(told(a, EventKind.STUCK)) == 1, "the word")
+    transaction = raw.transaction()  # gone, and there again, before anybody can claim it
+    transaction.delete(f"/consumers/billing/owners/{P2}")
+    transaction.create(f"/consumers/billing/owners/{P2}", b"another-0", ephemeral=True)
+    transaction.commit()
+    a.until(lambda: len(told(a, EventKind.STUCK)) == 2, "the word about the other")
+    assert told(a, EventKind.STUCK)[1].detail.startswith("orders/2: 'another-0' of session ")
+    leave(raw, P2)
+    a.until_holding(orders)
+
+
+def test_what_one_has_waited_for_long_enough_does_not_count_against_another(
+    run: Run, orders: Partitions, raw: Any
+) -> None:
+    sit(raw, P2)
+    a = run(**OPTIONS)
+    a.until(lambda: told(a, EventKind.STUCK), "the word")
+    plant_topic(raw, "orders", 7)
+    sit(raw, TopicPartition("orders", 7))
+    plant_topic(raw, "orders", 8)
+    a.until(lambda: len(told(a, EventKind.STUCK)) == 2, "the word about the other")
+    assert [event.at for event in told(a, EventKind.STUCK)] == [{P2}, ats("orders", 7)]
+
+
+def test_several_that_are_held_are_told_together_and_each_is_claimed_as_it_comes_free(
+    run: Run, orders: Partitions, raw: Any
+) -> None:
+    for at in (P0, P4, P5):
+        sit(raw, at)
+    a = run(**OPTIONS)
+    a.until(lambda: told(a, EventKind.STUCK), "the word")
+    [stuck] = told(a, EventKind.STUCK)
+    assert stuck.at == {P0, P4, P5}
+    for held in ({P4, P5}, {P5}, frozenset()):
+        leave(raw, min({P0, P4, P5} - held if len(held) == 2 else {P4, P5} - held if held else {P5}))
+        a.until(lambda held=held: a.member.assignment == orders - held, "what came free")
+    a.until_holding(orders)
+
+
+def test_a_living_instance_that_does_not_share_is_waited_for_and_named(
+    run: Run, group: Consumergroup, orders: Partitions, connect: Callable[..., Registry]
+) -> None:
+    with connect().group("billing").instance("cron") as cron:
+        cron.register()
+        cron.claim(P2)
+        a = run(**OPTIONS)
+        until_working_on(a, orders - {P2})
+        a.until(lambda: told(a, EventKind.STUCK), "the word")
+        assert told(a, EventKind.STUCK)[0].detail.startswith("orders/2: 'cron' of session ")
+        [blocked] = group.describe().blocked
+        assert (blocked.at, blocked.obstacle) == (P2, Obstacle.NOT_SUBSCRIBED)
+    a.until_holding(orders)
+
+
+@pytest.mark.parametrize("living", [True, False])
+def test_an_owner_node_that_cannot_be_read_is_waited_for_as_any_other(
+    run: Run, group: Consumergroup, orders: Partitions, raw: Any, living: bool
+) -> None:
+    raw.create(f"/consumers/billing/owners/{P2}", b"a/b" if living else b"gone-0", ephemeral=living, makepath=True)
+    stat = raw.exists(f"/consumers/billing/owners/{P2}")
+    a = run(**OPTIONS)
+    until_working_on(a, orders - {P2})
+    a.until(lambda: told(a, EventKind.STUCK), "the word")
+    [stuck] = told(a, EventKind.STUCK)
+    path = f"/consumers/billing/owners/{P2} of session {stat.ephemeralOwner:#x} since {utc(stat.ctime)}"
+    assert stuck.detail.startswith(f"orders/2: a node that cannot be read, {path} (")
+    [blocked] = group.describe().blocked
+    assert isinstance(blocked.holder, MalformedNode)
+    assert (blocked.at, blocked.obstacle, blocked.since_ms) == (P2, Obstacle.OWNER_UNREADABLE, stat.ctime)
+    leave(raw, P2)
+    a.until_holding(orders)
+
+
+def test_what_is_let_go_while_the_connection_is_lost_is_claimed_when_it_is_back(
+    orders: Partitions, raw: Any, zookeeper: Any, zookeeper_hosts: str, connect: Callable[..., Registry]
+) -> None:
+    sit(raw, P2)
+    with TcpProxy(zookeeper.address) as proxy:
+        registry = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}")
+        with Running(registry.group("billing"), **OPTIONS) as a:
+            until_working_on(a, orders - {P2})
+            proxy.refuse()
+            proxy.cut()
+            leave(raw, P2)
+            proxy.accept()
+            a.until_holding(orders)
+
+
+def test_who_still_waits_after_a_loss_of_the_connection_hears_of_it_all_the_same(
+    orders: Partitions, raw: Any, zookeeper: Any, zookeeper_hosts: str, connect: Callable[..., Registry]
+) -> None:
+    sit(raw, P2)
+    with TcpProxy(zookeeper.address) as proxy:
+        registry = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}")
+        with Running(registry.group("billing"), **OPTIONS) as a:
+            until_working_on(a, orders - {P2})
+            looks = a.member.stats.looks
+            proxy.cut()
+            a.until(lambda: a.member.stats.looks > looks, "a look over the next connection")
+            leave(raw, P2)
+            a.until_holding(orders)
+
+
+def test_a_member_that_waits_can_be_closed_at_once(run: Run, orders: Partitions, raw: Any) -> None:
+    sit(raw, P2)
+    a = run(**{**OPTIONS, "rebalance_timeout": 3600.0})
+    until_working_on(a, orders - {P2})
+    closed = threading.Thread(target=a.close)
+    closed.start()
+    closed.join(10)
+    assert not closed.is_alive()
+    assert told(a, EventKind.STUCK) == []

@@ -1,0 +1,452 @@
+"""Members and the topics they subscribe to, as these come, grow, go and come back as others.
+
+Nothing here waits for `reconcile_every`, which is an hour, but where that is said: what is noticed was heard of.
+Failures 12 and 13.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from zkgroups import Consumergroup, EventKind, Generation, Pattern, Registration, Registry, TopicPartition
+from zkgroups.core.paths import GroupPaths
+from zkgroups.exceptions import InvalidNameError, NotClaimedError
+from zkgroups.testing import KafkaBroker, TcpProxy
+from zkgroups.zookeeper.ear import Ear
+from zkgroups.zookeeper.sight import Sight
+
+from .conftest import LONGEST, Run, ats, plant_topic
+
+pytestmark = pytest.mark.zookeeper
+
+NEVER = 3600.0
+"""In seconds: nobody looks because of the time."""
+
+P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
+
+
+def delete_topic(client: Any, name: str) -> None:
+    client.delete(f"/brokers/topics/{name}", recursive=True)
+
+
+def replace_topic(client: Any, name: str, data: bytes) -> None:
+    """Delete a topic and make it anew, so quickly that nobody can see it gone."""
+    transaction = client.transaction()
+    transaction.delete(f"/brokers/topics/{name}")
+    transaction.create(f"/brokers/topics/{name}", data)
+    assert not [result for result in transaction.commit() if isinstance(result, Exception)]
+
+
+@pytest.fixture
+def client(registry: Registry) -> Any:
+    return registry.client
+
+
+# By name
+
+
+def test_partitions_that_are_added_are_worked_on_without_a_restart(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", 2)
+    a, b = run(id="a", reconcile_every=NEVER), run(id="b", reconcile_every=NEVER)
+    a.until_holding(P0)
+    b.until_holding(P1)
+    plant_topic(client, "orders", 5)
+    a.until_holding(ats("orders", 0, 1, 2))
+    b.until_holding(ats("orders", 3, 4))
+
+
+def test_who_works_on_what_stays_is_not_interrupted_by_another_topic(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", 2)
+    a = run(["orders"], id="a", reconcile_every=NEVER).until_holding(P0, P1)
+    b = run({"refunds": 1}, id="b", reconcile_every=NEVER).until_holding()
+    plant_topic(client, "refunds", 3)
+    b.until_holding(ats("refunds", 0, 1, 2))
+    delete_topic(client, "refunds")
+    b.until_holding()
+    assert len(a.generations) == 1
+    assert a.generations[0].active
+
+
+@pytest.mark.parametrize("kafka_has_been_here", [True, False])
+def test_a_topic_that_is_not_there_yet_gives_nothing_until_it_comes(
+    run: Run, client: Any, kafka_has_been_here: bool
+) -> None:
+    if kafka_has_been_here:
+        client.ensure_path("/brokers/topics")
+    a = run(["orders"], id="a", reconcile_every=NEVER).until_holding()
+    assert a.generations == []
+    plant_topic(client, "orders", 2)
+    a.until_holding(P0, P1)
+
+
+def test_a_topic_without_partitions_is_a_topic_that_gives_nothing_yet(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", 0)
+    a = run(["orders"], id="a", reconcile_every=NEVER).until_holding()
+    plant_topic(client, "orders", 1)
+    a.until_holding(P0)
+
+
+def test_numbers_of_partitions_may_have_gaps(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", [0, 2])
+    run(["orders"], id="a").until_holding(P0, P2)
+
+
+def test_a_topic_that_cannot_be_read_stops_no_other_and_is_read_when_it_can_be(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", 1)
+    client.create("/brokers/topics/refunds", b"{")
+    a = run(["orders", "refunds"], id="a", reconcile_every=NEVER).until_holding(P0)
+    [told] = [event for event in a.events if event.kind is EventKind.MALFORMED]
+    assert told.detail.startswith("/brokers/topics/refunds: ")
+    plant_topic(client, "refunds", 1)
+    a.until_holding(P0, ats("refunds", 0))
+
+
+# By pattern
+
+
+def test_a_pattern_follows_topics_as_they_come_and_go(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", 1)
+    plant_topic(client, "refunds", 1)
+    a = run((), pattern="orders.*", id="a", reconcile_every=NEVER).until_holding(P0)
+    plant_topic(client, "orders-eu", 2)
+    a.until_holding(P0, ats("orders-eu", 0, 1))
+    delete_topic(client, "orders-eu")
+    a.until_holding(P0)
+    plant_topic(client, "orders", 2)
+    a.until_holding(P0, P1)
+
+
+def test_a_pattern_waits_for_the_first_topic_there_ever_is(run: Run, client: Any) -> None:
+    a = run((), pattern="orders", id="a", reconcile_every=NEVER).until_holding()
+    plant_topic(client, "orders", 1)
+    a.until_holding(P0)
+
+
+def test_a_topic_that_no_pattern_means_interrupts_nobody(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", 1)
+    a = run((), pattern="orders.*", id="a", reconcile_every=NEVER).until_holding(P0)
+    looks = a.member.stats.looks
+    plant_topic(client, "refunds", 1)
+    a.until(lambda: a.member.stats.looks > looks, "a look")
+    a.until_holding(P0)
+    assert len(a.generations) == 1
+
+
+def test_a_pattern_leaves_out_the_topics_of_kafka_itself_unless_they_are_asked_for(
+    run: Run, client: Any, registry: Registry
+) -> None:
+    internal = ats("__consumer_offsets", 0)
+    plant_topic(client, "orders", 1)
+    plant_topic(client, "__consumer_offsets", 1)
+    run((), pattern=".*", id="a").until_holding(P0)
+    run((), pattern=".*", on=registry.group("audit"), include_internal=True).until_holding(P0, internal)
+    run(["__consumer_offsets"], on=registry.group("named")).until_holding(internal)
+
+
+def test_each_member_has_its_own_say_about_the_topics_of_kafka_itself(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", 2)
+    plant_topic(client, "__consumer_offsets", 2)
+    a = run((), pattern=".*", id="a", reconcile_every=NEVER)
+    b = run((), pattern=".*", include_internal=True, id="b", reconcile_every=NEVER)
+    a.until_holding(P0)
+    b.until_holding(P1, ats("__consumer_offsets", 0, 1))
+
+
+def test_streams_count_for_each_topic_that_a_pattern_means(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", 3)
+    plant_topic(client, "refunds", 3)
+    a = run((), pattern="orders|refunds", streams=2, id="a")
+    b = run(["orders"], id="b").until_holding(P2)
+    a.until_holding(P0, P1, ats("refunds", 0, 1, 2))
+    assert set(b.generations[-1].streams.values()) == {0}
+    assert a.generations[-1].streams == {
+        P0: 0,
+        P1: 1,
+        **dict(zip(sorted(ats("refunds", 0, 1, 2)), (0, 0, 1), strict=True)),
+    }
+
+
+# From a function
+
+
+class Numbers:
+    """A function that says which partitions a topic has, as a user may have one."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.asked: list[str] = []
+        self.error: Exception | None = None
+
+    def __call__(self, topic: str) -> Iterator[int]:
+        self.asked.append(topic)
+        if self.error is not None:
+            raise self.error
+        return iter(range(self.count))
+
+
+def test_partitions_from_a_function_need_no_nodes_of_kafka(run: Run, client: Any) -> None:
+    numbers = Numbers(2)
+    a = run(["orders"], id="a", partitions=numbers, reconcile_every=NEVER).until_holding(P0, P1)
+    assert not client.exists("/brokers")
+    assert set(numbers.asked) == {"orders"}
+    assert a.generations[-1].active
+
+
+def test_what_a_function_says_is_asked_for_with_each_look(run: Run) -> None:
+    numbers = Numbers(1)
+    a = run(["orders"], id="a", partitions=numbers, reconcile_every=0.05).until_holding(P0)
+    numbers.count = 3
+    a.until_holding(P0, P1, P2)
+    numbers.count = 2
+    a.until_holding(P0, P1)
+
+
+def test_a_pattern_chooses_from_the_names_in_zookeeper_also_where_a_function_knows_the_partitions(
+    run: Run, client: Any
+) -> None:
+    plant_topic(client, "orders", 1)
+    a = run((), pattern="o.*", id="a", partitions=Numbers(2), reconcile_every=NEVER).until_holding(P0, P1)
+    plant_topic(client, "offers", 1)
+    a.until_holding(P0, P1, ats("offers", 0, 1))
+
+
+def test_a_function_that_fails_leaves_everything_as_it_is_and_is_asked_again(run: Run) -> None:
+    numbers = Numbers(2)
+    a = run(["orders"], id="a", partitions=numbers, reconcile_every=0.05, join_backoff=0.05).until_holding(P0, P1)
+    numbers.error = LookupError("no broker answers")
+    a.until(lambda: EventKind.FAILED in [event.kind for event in a.events], "the event")
+    assert a.events[-1].detail == "no broker answers"
+    assert a.member.assignment == {P0, P1}
+    assert a.generations[-1].active
+    numbers.error, numbers.count = None, 3
+    a.until_holding(P0, P1, P2)
+
+
+def test_an_error_of_the_function_reaches_who_waits_for_a_generation(run: Run) -> None:
+    numbers = Numbers(1)
+    numbers.error = LookupError("no broker answers")
+    a = run(["orders"], id="a", partitions=numbers, join_backoff=0.05)
+    a.until(lambda: a.errors, "the error")
+    assert a.errors[0] is numbers.error
+    numbers.error = None
+    a.until_holding(P0)
+
+
+def test_a_function_that_says_something_else_than_numbers_is_told_so(run: Run) -> None:
+    a = run(["orders"], id="a", partitions=lambda _topic: [-1], join_backoff=0.05)
+    a.until(lambda: a.errors, "the error")
+    assert isinstance(a.errors[0], InvalidNameError)
+
+
+# What may be missed
+
+
+@pytest.fixture
+def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
+    with TcpProxy(zookeeper.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied(proxy: TcpProxy, zookeeper_hosts: str, connect: Callable[..., Registry]) -> Consumergroup:
+    """The group through the proxy."""
+    registry: Registry = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}")
+    return registry.group("billing")
+
+
+def test_what_no_watch_tells_is_seen_when_it_is_time_to_look(
+    proxied: Consumergroup, run: Run, client: Any, proxy: TcpProxy
+) -> None:
+    plant_topic(client, "orders", 1)
+    proxy.swallow_watch_events()
+    a = run((), on=proxied, pattern="o.*", id="a", reconcile_every=0.2).until_holding(P0)
+    plant_topic(client, "orders", 2)
+    plant_topic(client, "offers", 1)
+    a.until_holding(P0, P1, ats("offers", 0))
+    delete_topic(client, "offers")
+    a.until_holding(P0, P1)
+
+
+def test_what_happens_while_the_connection_is_lost_is_seen_when_it_is_back(
+    proxied: Consumergroup, run: Run, client: Any, proxy: TcpProxy
+) -> None:
+    plant_topic(client, "orders", 1)
+    a = run((), on=proxied, pattern="o.*", id="a", reconcile_every=NEVER).until_holding(P0)
+    proxy.refuse()
+    proxy.cut()
+    plant_topic(client, "orders", 2)
+    plant_topic(client, "offers", 1)
+    proxy.accept()
+    a.until_holding(P0, P1, ats("offers", 0))
+    plant_topic(client, "orders", 3)  # and watches are set anew
+    a.until_holding(ats("orders", 0, 1, 2), ats("offers", 0))
+    assert not [event for event in a.events if event.kind is EventKind.LOST]
+
+
+def test_a_directory_that_comes_between_looking_for_it_and_watching_it_is_not_missed(
+    registry: Registry, connect: Callable[..., Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = threading.Event()
+    other = connect().client
+    sight = Sight(GroupPaths("billing"), registry.handle, lambda _at: heard.set())
+    watch = registry.client.exists_async
+
+    def watch_late(path: str, **options: Any) -> Any:
+        if path == "/brokers/topics" and not other.exists(path):
+            plant_topic(other, "orders", 1)
+        return watch(path, **options)
+
+    monkeypatch.setattr(registry.client, "exists_async", watch_late)
+    chosen = Registration({".*": 1}, Pattern.WHITE_LIST)
+    assert set(sight.topics(chosen).partitions) == {"orders"}
+    heard.clear()
+    plant_topic(other, "refunds", 1)
+    assert heard.wait(LONGEST)
+    assert set(sight.topics(chosen).partitions) == {"orders", "refunds"}
+    sight.close()
+
+
+def test_a_closed_member_hears_of_no_topic(run: Run, client: Any, registry: Registry) -> None:
+    plant_topic(client, "orders", 1)
+    a = run((), pattern="o.*", id="a").until_holding(P0)
+    a.close()
+    ear = Ear.of(registry.handle.session)
+    assert ear._watches == {}
+
+
+# Failure 13: a topic that is deleted, and made again
+
+
+def marking(offset: int) -> Callable[[Generation], object]:
+    """Work that is done with everything up to an offset at once, and says so."""
+
+    def work(generation: Generation) -> None:
+        for at in generation.partitions:
+            generation.mark(at, offset)
+        generation.wait()
+
+    return work
+
+
+def test_a_topic_that_is_deleted_is_given_up_and_nothing_more_is_committed_of_it(
+    run: Run, client: Any, group: Consumergroup
+) -> None:
+    plant_topic(client, "orders", 2)
+    plant_topic(client, "refunds", 1)
+    a = run(["orders", "refunds"], id="a", work=marking(1000), reconcile_every=NEVER)
+    a.until_holding(P0, P1, ats("refunds", 0))
+    delete_topic(client, "orders")
+    a.until_holding(ats("refunds", 0))
+    assert [offset.at.topic for offset in group.offsets] == ["refunds"]  # type: ignore[union-attr]
+    assert a.errors == []
+
+
+def test_a_topic_that_was_made_again_is_begun_anew_and_offsets_of_the_old_one_are_not_written(
+    run: Run, client: Any, group: Consumergroup
+) -> None:
+    plant_topic(client, "orders", 3)
+    ordinals = itertools.count()
+    refused: list[BaseException | None] = []
+
+    def work(generation: Generation) -> None:
+        if next(ordinals) > 0:
+            generation.wait()
+            return
+        for at in generation.partitions:
+            generation.mark(at, 1000)
+        generation.wait()
+        try:
+            generation.commit({P0: 999})
+        except NotClaimedError as error:
+            refused.append(error)
+
+    a = run(["orders"], id="a", work=work, reconcile_every=NEVER).until_holding(P0, P1, P2)
+    replace_topic(client, "orders", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
+    a.until_holding(P0, P1)
+    assert list(group.offsets) == []
+    assert [str(error) for error in refused] == ["orders/0 is of a topic that was deleted"]
+    [_first, second] = a.generations
+    assert dict(second.partitions) == {P0: "earliest", P1: "earliest"}
+    second.commit({P0: 5})
+    assert group.offsets.fetch(P0).offset == 5  # type: ignore[union-attr]
+
+
+def test_a_topic_made_again_as_it_was_is_begun_anew_by_all_members(run: Run, client: Any, group: Consumergroup) -> None:
+    plant_topic(client, "orders", 2)
+    a, b = run(id="a", work=marking(7), reconcile_every=NEVER), run(id="b", work=marking(7), reconcile_every=NEVER)
+    a.until_holding(P0)
+    b.until_holding(P1)
+    before = len(a.generations), len(b.generations)
+    data, _ = client.get("/brokers/topics/orders")
+    replace_topic(client, "orders", data)
+    a.until(lambda: len(a.generations) > before[0], "another generation")
+    b.until(lambda: len(b.generations) > before[1], "another generation")
+    a.until_holding(P0)
+    b.until_holding(P1)
+
+
+# On a real broker
+
+
+@pytest.fixture
+def topic(legacy_kafka: KafkaBroker) -> str:
+    """A name of its own, on a broker that all tests share."""
+    name = f"orders-{next(_numbers)}"
+    legacy_kafka.create_topic(name, 2)
+    return name
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def legacy(legacy_kafka: KafkaBroker, connect: Callable[..., Registry], topic: str) -> Consumergroup:
+    """A group of its own beside that broker."""
+    registry: Registry = connect(legacy_kafka.zookeeper)
+    return registry.group(f"billing-{topic}")
+
+
+@pytest.fixture
+def admin(legacy_kafka: KafkaBroker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": legacy_kafka.address, "log_level": 0})
+
+
+def test_partitions_added_on_a_real_broker_are_owned_without_a_restart(
+    legacy: Consumergroup, run: Run, admin: AdminClient, topic: str
+) -> None:
+    a = run([topic], on=legacy, id="a", reconcile_every=NEVER)
+    b = run((), on=legacy, pattern=f"{topic}.*", id="b", reconcile_every=NEVER)
+    a.until_holding(ats(topic, 0))
+    b.until_holding(ats(topic, 1))
+    [added] = admin.create_partitions([NewPartitions(topic, 6)]).values()
+    added.result()
+    a.until_holding(ats(topic, 0, 1, 2))
+    b.until_holding(ats(topic, 3, 4, 5))
+    assert not legacy.describe().unowned
+
+
+def test_a_topic_made_on_a_real_broker_is_picked_up(legacy: Consumergroup, run: Run, legacy_kafka: KafkaBroker) -> None:
+    name = f"late-{next(_numbers)}"
+    a = run([name], on=legacy, id="a", reconcile_every=NEVER).until_holding()
+    legacy_kafka.create_topic(name, 3)
+    a.until_holding(ats(name, 0, 1, 2))
+
+
+def test_a_topic_deleted_on_a_real_broker_and_made_again_smaller_is_released_and_begun_anew(
+    legacy: Consumergroup, run: Run, legacy_kafka: KafkaBroker, admin: AdminClient, topic: str
+) -> None:
+    a = run([topic], on=legacy, id="a", work=marking(1000), reconcile_every=NEVER).until_holding(ats(topic, 0, 1))
+    [deleted] = admin.delete_topics([topic]).values()
+    deleted.result()
+    a.until_holding()
+    assert list(legacy.offsets) == []
+    assert list(legacy.owners()) == []
+    legacy_kafka.create_topic(topic, 1)
+    a.until_holding(ats(topic, 0))
+    assert list(legacy.offsets) == []

@@ -1,0 +1,563 @@
+"""A session that outlives its process: the file that keeps it, who may have it, and what a fork must not do to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from tests.testing.waiting import eventually
+from zkgroups import Acl, AclPolicy, Digest, Registry, Sasl, SessionCredentials, Tls, TopicPartition
+from zkgroups.exceptions import (
+    ConflictError,
+    InvalidOptionError,
+    NotConnectedError,
+    SessionInUseError,
+)
+from zkgroups.testing import TcpProxy, ZooKeeperServer
+from zkgroups.testing import server as server_side
+
+from .conftest import Connect
+from .events import expire
+
+pytestmark = pytest.mark.zookeeper
+
+P0 = TopicPartition("orders", 0)
+SECRET = "s3cret"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "session"
+
+
+def kept(file: Path) -> Any:
+    """What the file says."""
+    return json.loads(file.read_bytes())
+
+
+def kept_session(file: Path) -> int | None:
+    text = kept(file)["session"]
+    return None if text is None else SessionCredentials.load(text).session_id
+
+
+def mode(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def claimed(registry: Registry) -> int | None:
+    """Register and claim something; return the session in which that is."""
+    me = registry.group("billing").instance("me")
+    me.register(["orders"])
+    me.claim(P0)
+    return registry.session_id
+
+
+def holder(raw: Any) -> int:
+    return int(raw.get("/consumers/billing/owners/orders/0")[1].ephemeralOwner)
+
+
+# Going on with a session
+
+
+def test_a_session_that_was_left_goes_on_in_the_next_registry(connect: Connect, file: Path, raw: Any) -> None:
+    first = connect(session_file=file)
+    session = claimed(first)
+    assert not first.resumed
+    first.close(leave=False)
+    second = connect(session_file=file)
+    assert (second.resumed, second.session_id, holder(raw)) == (True, session, session)
+    instance = second.group("billing").instance("me")
+    assert instance.attach()
+    mine, _others = instance.holding([P0], ["me"])
+    mine[P0].commit(5)
+    assert holder(raw) == session
+
+
+def test_leaving_the_with_block_ends_the_session_at_once_and_empties_the_file(
+    zookeeper_hosts: str, file: Path, raw: Any
+) -> None:
+    with Registry.connect(zookeeper_hosts, session_file=file) as registry:
+        claimed(registry)
+        assert kept_session(file) == registry.session_id
+    assert raw.exists("/consumers/billing/ids/me") is None
+    assert file.read_bytes() == b""
+    with Registry.connect(zookeeper_hosts, session_file=file) as registry:
+        assert not registry.resumed
+
+
+def test_without_a_file_a_session_can_be_left_too_and_ends_when_its_time_is_over(connect: Connect, raw: Any) -> None:
+    registry = connect(session_timeout=2.0)
+    claimed(registry)
+    registry.close(leave=False)
+    left = time.monotonic()
+    assert raw.exists("/consumers/billing/ids/me")
+    assert eventually(lambda: raw.exists("/consumers/billing/ids/me") is None, timeout=10)
+    assert time.monotonic() - left > 1.0
+
+
+def test_closing_again_ends_nothing(connect: Connect, file: Path, raw: Any) -> None:
+    registry = connect(session_file=file)
+    session = claimed(registry)
+    registry.close(leave=False)
+    registry.close()
+    assert holder(raw) == session
+    assert connect(session_file=file).resumed
+
+
+def test_leaving_a_session_takes_no_time_and_leaves_no_thread(connect: Connect, file: Path) -> None:
+    before = set(threading.enumerate())
+    registry = connect(session_file=file)
+    start = time.monotonic()
+    registry.close(leave=False)
+    assert time.monotonic() - start < 0.5
+    assert set(threading.enumerate()) <= before
+    with pytest.raises(NotConnectedError, match="closed"):
+        registry.groups()
+
+
+def test_after_an_expiry_the_file_names_the_new_session(connect: Connect, file: Path) -> None:
+    registry = connect(session_file=file)
+    old = registry.session_id
+    expire(registry)
+    assert registry.session_id != old
+    assert eventually(lambda: kept_session(file) == registry.session_id)
+    session = registry.session_id
+    registry.close(leave=False)
+    assert connect(session_file=file).session_id == session
+
+
+def test_a_session_that_has_ended_is_followed_by_a_new_one(connect: Connect, file: Path, raw: Any) -> None:
+    first = connect(session_file=file, session_timeout=2.0)
+    session = claimed(first)
+    first.close(leave=False)
+    assert eventually(lambda: raw.exists("/consumers/billing/ids/me") is None)
+    second = connect(session_file=file)
+    assert not second.resumed
+    assert second.session_id not in (None, session)
+    assert kept_session(file) == second.session_id
+
+
+def test_the_time_out_is_that_of_who_goes_on_with_the_session(connect: Connect, file: Path) -> None:
+    first = connect(session_file=file, session_timeout=20.0)
+    asked = first.session_timeout
+    first.close(leave=False)
+    second = connect(session_file=file, session_timeout=10.0)
+    assert (second.resumed, asked, second.session_timeout) == (True, 20.0, 10.0)
+
+
+# Links that break
+
+
+@pytest.fixture
+def behind(proxy: TcpProxy, zookeeper_hosts: str) -> str:
+    return proxy.address + "/" + zookeeper_hosts.partition("/")[2]
+
+
+def test_what_could_not_be_ended_is_kept_in_the_file(
+    connect: Connect, proxy: TcpProxy, behind: str, file: Path
+) -> None:
+    registry = connect(behind, session_file=file)
+    session = claimed(registry)
+    proxy.drop()
+    registry.close()
+    assert kept_session(file) == session
+    assert connect(session_file=file).session_id == session
+
+
+@pytest.mark.parametrize("broken", ["drop", "refuse", "cut"])
+def test_a_session_can_be_left_while_the_link_is_broken(
+    connect: Connect, proxy: TcpProxy, behind: str, file: Path, broken: str
+) -> None:
+    registry = connect(behind, session_file=file)
+    session = claimed(registry)
+    getattr(proxy, broken)()
+    if broken == "refuse":
+        proxy.cut()
+    start = time.monotonic()
+    registry.close(leave=False)
+    assert time.monotonic() - start < 2.0
+    proxy.heal()
+    with connect(session_file=file) as second:
+        assert second.session_id == session
+        assert second.group("billing").owner(P0) is not None
+
+
+def test_a_connection_that_fails_leaves_the_session_for_the_next_try(
+    connect: Connect, proxy: TcpProxy, behind: str, file: Path
+) -> None:
+    first = connect(session_file=file)
+    session = claimed(first)
+    first.close(leave=False)
+    proxy.delay(3.0, direction="replies")  # the server hears of it, and that is all
+    with pytest.raises(NotConnectedError):
+        Registry.connect(behind, session_file=file, timeout=0.5)
+    proxy.drop()
+    with pytest.raises(NotConnectedError):
+        Registry.connect(behind, session_file=file, timeout=0.5)
+    second = connect(session_file=file)
+    assert (second.resumed, second.session_id) == (True, session)
+
+
+def test_a_cut_that_is_mended_changes_nothing(
+    connect: Connect, proxy: TcpProxy, behind: str, file: Path, raw: Any
+) -> None:
+    registry = connect(behind, session_file=file)
+    session = claimed(registry)
+    before = file.read_bytes()
+    proxy.cut()
+    assert registry.groups() == ["billing"]
+    assert (registry.session_id, holder(raw), file.read_bytes()) == (session, session, before)
+
+
+# The file
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
+def test_nobody_else_can_read_the_file_whatever_the_umask(connect: Connect, file: Path, mask: int) -> None:
+    with umask(mask):
+        registry = connect(session_file=str(file))
+    assert mode(file) == 0o600
+    registry.close(leave=False)
+    assert mode(file) == 0o600
+
+
+def test_a_file_that_others_could_use_is_closed_to_them_and_that_is_told(
+    connect: Connect, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.touch()
+    file.chmod(0o664)
+    connect(session_file=file)
+    assert mode(file) == 0o600
+    assert "could be used by others (664)" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of somebody else")
+def test_a_file_of_another_user_is_refused(connect: Connect, file: Path) -> None:
+    file.touch()
+    os.chown(file, 12345, -1)
+    with pytest.raises(InvalidOptionError, match=r"belongs to another user \(12345\)"):
+        connect(session_file=file)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(b"\0" * 200, id="nothing was written to the disk"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b'{"zkgroups": 1, "chroot": "/", "pi', id="torn"),
+        pytest.param(b'{"zkgroups": 2, "chroot": "", "pid": 1, "session": null}', id="of another version"),
+        pytest.param(b'{"zkgroups": 1, "chroot": "", "pid": 1, "session": "what"}', id="no session"),
+        pytest.param(b'{"zkgroups": 1, "chroot": "", "pid": 1, "session": 17}', id="a number"),
+        pytest.param(b'{"zkgroups": 1, "pid": 1}', id="a field is missing"),
+        pytest.param(b'{"zkgroups": 1, "pid": 1, "chroot": "", "session": "0x' + b"f" * 40 + b":" + b"00" * 16 + b'"}'),
+        pytest.param(b'{"zkgroups": ' + b"[" * 4000, id="deep"),
+    ],
+)
+def test_a_damaged_file_is_written_anew(connect: Connect, file: Path, damage: bytes) -> None:
+    file.write_bytes(damage)
+    registry = connect(session_file=file)
+    assert not registry.resumed
+    assert kept_session(file) == registry.session_id
+    registry.close(leave=False)
+    assert connect(session_file=file).resumed
+
+
+@pytest.mark.parametrize("content", [b"hosts: zk1:2181\n", b"{}", b'{"zkgroups": ' + b" " * 5000 + b"1}", b"\xff\xfe"])
+def test_a_file_that_holds_something_else_is_refused_and_left_as_it_is(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(InvalidOptionError, match="holds something else") as caught:
+        Registry.connect("127.0.0.1:1", session_file=file)
+    assert caught.value.option == "session_file"
+    assert file.read_bytes() == content
+
+
+def test_a_path_that_is_no_file_is_refused_before_anything_is_connected(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, reason in [
+        (tmp_path, "Is a directory"),
+        (tmp_path / "missing" / "session", "No such file or directory"),
+        (tmp_path / "fifo", "no ordinary file"),
+        ("a\0b", "null"),
+        (5, "must be the path"),
+    ]:
+        with pytest.raises(InvalidOptionError, match=reason) as caught:
+            Registry.connect("127.0.0.1:1", session_file=path)  # type: ignore[arg-type]
+        assert caught.value.option == "session_file"
+
+
+def test_a_connection_for_reading_only_keeps_no_session(file: Path) -> None:
+    with pytest.raises(InvalidOptionError, match="reading only"):
+        Registry.connect("127.0.0.1:1", session_file=file, read_only=True)
+    assert not file.exists()
+
+
+def test_a_file_that_cannot_be_written_is_refused(zookeeper_hosts: str, file: Path) -> None:
+    """A disk that is full cannot be had: a file that may not grow does as well."""
+    code = (
+        "import resource, signal, sys; from zkgroups import Registry;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+        "Registry.connect(sys.argv[1], session_file=sys.argv[2])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, zookeeper_hosts, file], capture_output=True, text=True)
+    assert "InvalidOptionError: session_file is" in ended.stderr
+    assert "File too large" in ended.stderr
+
+
+# Which session
+
+
+def test_a_session_of_another_chroot_is_left_alone(
+    zookeeper: Any, connect: Connect, file: Path, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = connect(session_file=file)
+    session = claimed(first)
+    first.close(leave=False)
+    second = connect(zookeeper.address, session_file=file)
+    assert not second.resumed
+    assert holder(raw) == session
+    assert "is left" in caplog.text
+    assert kept_session(file) == second.session_id
+
+
+def test_a_session_of_another_zookeeper_is_one_that_has_ended(zookeeper: Any, connect: Connect, file: Path) -> None:
+    first = connect(zookeeper.address, session_file=file)
+    first.close(leave=False)
+    with ZooKeeperServer() as other:
+        second = connect(other.address, session_file=file)
+        assert not second.resumed
+        assert kept_session(file) == second.session_id
+
+
+def test_an_instance_in_a_session_that_is_kept_needs_an_id(connect: Connect, file: Path) -> None:
+    group = connect(session_file=file).group("billing")
+    with pytest.raises(InvalidOptionError, match="the same each time") as caught:
+        group.instance()
+    assert caught.value.option == "id"
+    assert group.instance("me").id == "me"
+
+
+# Who logs in
+
+
+def go_on(hosts: str, file: Path, **options: Any) -> None:
+    """Leave a session and go on with it; what is made in it may be limited to who has logged in."""
+    with Registry.connect(hosts, session_file=file, **options) as first:
+        session = claimed(first)
+        first.close(leave=False)
+    with Registry.connect(hosts, session_file=file, **options) as second:
+        assert (second.resumed, second.session_id) == (True, session)
+        me = second.group("billing").instance("me")
+        assert me.attach()
+        assert P0 in me.holding([P0], ["me"])[0]
+        me.deregister()
+
+
+def test_a_session_goes_on_for_who_logs_in_by_digest(zookeeper_hosts: str, file: Path) -> None:
+    only_alice = AclPolicy(ephemerals=[Acl.digest("alice", SECRET)])
+    go_on(zookeeper_hosts, file, auth=[Digest("alice", SECRET)], acl=only_alice)
+
+
+@pytest.mark.parametrize("enforce", [False, True])
+def test_a_session_goes_on_for_who_logs_in_by_sasl(file: Path, enforce: bool) -> None:
+    with ZooKeeperServer(sasl=server_side.Sasl({"alice": SECRET}, enforce=enforce)) as server:
+        go_on(server.address, file, auth=[Sasl("alice", SECRET)])
+
+
+def test_a_session_goes_on_over_tls(tmp_path: Path, file: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    for name, host in (("server", "127.0.0.1"), ("client", "me@example.org")):
+        made = authority.issue_cert(host)
+        key = load_pem_private_key(made.private_key_pem.bytes(), None)
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # the form that Java reads
+        (tmp_path / f"{name}.pem").write_bytes(pem + b"".join(each.bytes() for each in made.cert_chain_pems))
+    with ZooKeeperServer(tls=server_side.Tls(tmp_path / "server.pem", tmp_path / "ca.pem")) as server:
+        go_on(server.secure_address, file, tls=Tls(tmp_path / "ca.pem", tmp_path / "client.pem"))
+
+
+# Other processes
+
+HOLDER = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore")
+from zkgroups import Registry, TopicPartition
+registry = Registry.connect(sys.argv[1], session_file=sys.argv[2], session_timeout=20.0)
+me = registry.group("billing").instance("me")
+me.register(["orders"])
+claim = me.claim(TopicPartition("orders", 0))
+print(registry.session_id, flush=True)
+"""
+WAIT = "sys.stdin.read()\n"
+
+
+@contextmanager
+def process(code: str, hosts: str, file: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that is killed in the end."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, hosts, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def line(started: subprocess.Popen[str]) -> str:
+    assert started.stdout is not None
+    return started.stdout.readline().strip()
+
+
+def test_what_a_killed_process_held_is_held_by_the_next_one(
+    zookeeper_hosts: str, connect: Connect, file: Path, raw: Any
+) -> None:
+    with process(HOLDER + WAIT, zookeeper_hosts, file) as first:
+        session = int(line(first))
+        first.send_signal(signal.SIGKILL)
+    registry = connect(session_file=file)
+    assert (registry.resumed, registry.session_id, holder(raw)) == (True, session, session)
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_a_second_process_with_the_same_file_is_refused_at_once_and_the_first_is_named(
+    zookeeper_hosts: str, file: Path, raw: Any, stopped: bool
+) -> None:
+    with process(HOLDER + WAIT, zookeeper_hosts, file) as first:
+        session = int(line(first))
+        if stopped:
+            first.send_signal(signal.SIGSTOP)
+        start = time.monotonic()
+        with pytest.raises(SessionInUseError, match=f"{file} is in use by process {first.pid}$") as caught:
+            Registry.connect(zookeeper_hosts, session_file=file)
+        assert time.monotonic() - start < 0.5
+        assert (caught.value.pid, caught.value.path) == (first.pid, str(file))
+        assert isinstance(caught.value, ConflictError)
+        assert holder(raw) == session
+
+
+def test_a_second_registry_of_the_same_process_is_refused_too(connect: Connect, file: Path) -> None:
+    first = connect(session_file=file)
+    with pytest.raises(SessionInUseError, match=f"process {os.getpid()}"):
+        connect(session_file=file)
+    assert first.groups() == []
+    first.close()
+    connect(session_file=file)
+
+
+FORKING = (
+    HOLDER
+    + """
+import time
+started = time.monotonic()
+pid = os.fork()
+if not pid:
+    assert not claim.held
+    assert registry.session_id is None
+    for call in (registry.groups, me.deregister, lambda: claim.commit(1)):
+        try:
+            call()
+        except Exception as error:
+            print(type(error).__name__, error, flush=True)
+    {child}
+    sys.exit()
+print("the fork ended with", os.waitpid(pid, 0)[1], time.monotonic() - started < 5, flush=True)
+claim.commit(7)
+print("committed in", registry.session_id, flush=True)
+sys.stdin.read()
+"""
+)
+
+
+@pytest.mark.parametrize("child", ["registry.close()", "registry.close(leave=False)", "registry.client.stop()", "pass"])
+def test_the_session_lives_on_whatever_a_fork_does(zookeeper_hosts: str, file: Path, raw: Any, child: str) -> None:
+    code = FORKING.replace("{child}", child)
+    with process(code, zookeeper_hosts, file) as parent:
+        session = line(parent)
+        said = [line(parent)]
+        while said[-1] and not said[-1].startswith("the fork"):
+            said.append(line(parent))
+        assert said[-1] == "the fork ended with 0 True"
+        assert said[0] == "NotConnectedError the connection is closed"
+        assert line(parent) == f"committed in {session}"
+        assert str(holder(raw)) == session
+        with pytest.raises(SessionInUseError):
+            Registry.connect(zookeeper_hosts, session_file=file)
+
+
+SURVIVED = (
+    HOLDER
+    + """
+if not os.fork():
+    print("forked", os.getpid(), flush=True)
+    sys.stdin.read()
+    os._exit(0)
+sys.stdin.read()
+"""
+)
+
+
+def test_the_lock_ends_with_its_process_and_not_with_the_last_of_its_forks(
+    zookeeper_hosts: str, connect: Connect, file: Path
+) -> None:
+    with process(SURVIVED, zookeeper_hosts, file) as parent:
+        session = int(line(parent))
+        fork = int(line(parent).split()[1])
+        parent.send_signal(signal.SIGKILL)
+        parent.wait(10)
+        assert connect(session_file=file).session_id == session
+        os.kill(fork, 0)  # it is still there
+
+
+def test_the_file_is_not_open_in_a_program_that_is_started(connect: Connect, file: Path) -> None:
+    registry = connect(session_file=file)
+    code = "import pathlib; print([fd.resolve() for fd in pathlib.Path('/proc/self/fd').iterdir()])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, close_fds=False)
+    assert str(file) not in found.stdout
+    registry.close(leave=False)
+
+
+def test_a_write_that_fails_later_is_told_and_stops_nothing(
+    connect: Connect, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = connect(session_file=file)
+    opened = registry._opened
+    assert opened is not None
+    assert opened.file is not None
+    assert opened.file._fd is not None
+    readable = os.open(file, os.O_RDONLY)
+    os.dup2(readable, opened.file._fd)  # as after a disk was mounted for reading only
+    os.close(readable)
+    with caplog.at_level(logging.ERROR):
+        expire(registry)
+        assert eventually(lambda: "cannot be written" in caplog.text)
+    assert registry.groups() == []
+
+
+def test_where_there_is_no_server_the_file_is_free_again(connect: Connect, file: Path) -> None:
+    with pytest.raises(NotConnectedError):
+        Registry.connect("127.0.0.1:1", session_file=file, timeout=0.2)
+    assert kept(file)["session"] is None
+    assert not connect(session_file=file).resumed

@@ -1,0 +1,222 @@
+"""The file that keeps a session beyond the end of its process: who starts next with the same file goes on with it.
+
+Two processes on one session would take it from each other for ever, and neither would be told why. So the file is
+locked as long as it is in use. The lock ends with the process, however that ends, and is not handed on to its children.
+It holds on one machine only: the file belongs on a disk that no other one has.
+
+What is written is one short record, in place and at once, for the lock is on this very file and would not move to
+another. So who is killed leaves one record or the next. Nothing waits for the disk: after a crash of the whole machine
+the file may name a session that has ended, or none, and then a new one begins, as it would without a file.
+
+The servers are not written down. They may get other names; and to those of another ZooKeeper the session is one that
+has ended. What stands before all paths is, as the session would keep alive what was registered there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import stat
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Self
+from weakref import WeakSet
+
+from kazoo.protocol.states import KazooState
+
+from ..core.model import session_hex
+from ..exceptions import InvalidOptionError, SessionInUseError
+from .credentials import SessionCredentials
+
+log = logging.getLogger(__name__)
+
+_MARK: Final = b'{"zkgroups": '
+"""How each record begins: a file that begins otherwise is somebody's, and is not written over."""
+_MODE: Final = 0o600
+_LONGEST: Final = 4_096
+_BLANK: Final = b"\0\r\n\t "
+_IDS: Final = range(-(2**63), 2**63)
+
+
+class SessionFile:
+    """One such file, open and locked. `past` is the session that it named."""
+
+    def __init__(self, path: Path, fd: int, chroot: str) -> None:
+        self.path = path
+        self.past: SessionCredentials | None = None
+        self.resumed = False
+        """Whether the session that it named was still there, and goes on."""
+        self._chroot = chroot
+        self._lock = threading.Lock()  # guards what is below, also while it is written
+        self._fd: int | None = fd
+        self._saved: SessionCredentials | None = None
+        self._length = 0
+        self._client: Any = None
+        _OPEN.add(self)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, chroot: str) -> Self:
+        """Open it, or make it, for nobody else to read; `SessionInUseError` where another process has it open."""
+        if not isinstance(path, str | os.PathLike):
+            raise InvalidOptionError("session_file", path, "it must be the path of a file")
+        where = Path(path)
+        try:
+            file = cls(where, os.open(where, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE), chroot)
+        except (OSError, ValueError) as error:
+            raise _refused(where, f"it cannot be opened: {_reason(error)}") from error
+        try:
+            file._begin()
+        except BaseException as error:
+            file.close(ended=False)
+            if isinstance(error, OSError):
+                raise _refused(where, f"it cannot be used: {_reason(error)}") from error
+            raise
+        return file
+
+    def _begin(self) -> None:
+        fd = self._fd
+        assert fd is not None
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise _refused(self.path, "it is no ordinary file")
+        if status.st_uid != os.geteuid():
+            raise _refused(self.path, f"it belongs to another user ({status.st_uid})")
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SessionInUseError(str(self.path), _pid(os.pread(fd, _LONGEST, 0))) from error
+        self._length = status.st_size
+        self.past = self._read(os.pread(fd, _LONGEST + 1, 0).strip(_BLANK))
+        if stat.S_IMODE(status.st_mode) != _MODE:
+            self._close_to_others(fd, status.st_mode)
+        self._write(self.past)
+
+    def _read(self, data: bytes) -> SessionCredentials | None:
+        if not data:
+            return None
+        if not data.startswith(_MARK) or len(data) > _LONGEST:
+            raise _refused(self.path, "it holds something else, which would be written over")
+        found = _decode(data)
+        if found is None:
+            log.warning("%s is damaged, and another session begins", self.path)
+            return None
+        chroot, past = found
+        if chroot != self._chroot and past is not None:
+            session = session_hex(past.session_id)
+            log.warning("%s is of %s, not of %s: session %s is left", self.path, chroot, self._chroot or "/", session)
+            return None
+        return past
+
+    def _close_to_others(self, fd: int, mode: int) -> None:
+        if stat.S_IMODE(mode) & ~_MODE:
+            log.warning("%s could be used by others (%o), and cannot any more", self.path, stat.S_IMODE(mode))
+        os.fchmod(fd, _MODE)
+
+    # Following a client
+
+    def follow(self, client: Any) -> None:
+        """Write down the session of the client, and from now on each that comes after it."""
+        self._client = client
+        past, self.resumed = self.past, self.past is not None and client._session_id == self.past.session_id
+        if past is not None:
+            became = "goes on" if self.resumed else "has ended, and another has begun"
+            log.info("session %s, from %s, %s", session_hex(past.session_id), self.path, became)
+        client.add_listener(self._on_state)
+        try:
+            self.save()
+        except OSError as error:
+            raise _refused(self.path, f"it cannot be written: {_reason(error)}") from error
+
+    def _on_state(self, state: str) -> None:
+        """On kazoo's connection thread, which must not wait for a disk; its thread for completions has no other work."""
+        if state == KazooState.CONNECTED:
+            self._client.handler.completion_queue.put(self._try_to_save)
+
+    def _try_to_save(self) -> None:
+        try:
+            self.save()
+        except OSError as error:
+            log.error("the session cannot be written to %s, and ends with this process: %s", self.path, error)
+
+    def save(self) -> None:
+        """Write down the session that the client has now, if it is another."""
+        with self._lock:
+            found = None if self._client is None else self._client.client_id
+            if self._fd is not None and found is not None:
+                self._write(SessionCredentials(*found))
+
+    def _write(self, credentials: SessionCredentials | None) -> None:
+        if self._fd is None or (credentials is not None and credentials == self._saved):
+            return
+        data = _encode(self._chroot, credentials)
+        # Blanks to the end of what was there: cutting it off is a second step, and who is killed may not come to it.
+        os.pwrite(self._fd, data.ljust(self._length), 0)
+        self._saved, self._length = credentials, max(self._length, len(data))
+
+    def close(self, *, ended: bool) -> None:
+        """Let others have the file; empty, if the session has ended."""
+        with self._lock:
+            fd, self._fd = self._fd, None
+            if fd is None:
+                return
+            with suppress(OSError):
+                if ended:
+                    os.ftruncate(fd, 0)
+            os.close(fd)
+
+    def _forget(self) -> None:
+        """In a fork, which has a copy of the file: the lock would last as long as that is open."""
+        self._lock = threading.Lock()  # whoever held it is not here
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+def _encode(chroot: str, credentials: SessionCredentials | None) -> bytes:
+    session = None if credentials is None else credentials.dump()
+    return json.dumps({"zkgroups": 1, "chroot": chroot, "pid": os.getpid(), "session": session}).encode() + b"\n"
+
+
+def _decode(data: bytes) -> tuple[str, SessionCredentials | None] | None:
+    """What stands before all paths, and the session, if it names one; None if this is no record."""
+    try:
+        fields = json.loads(data)
+        if fields["zkgroups"] != 1:
+            return None
+        session = None if fields["session"] is None else SessionCredentials.load(fields["session"])
+        chroot = str(fields["chroot"])
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+    if session is not None and (session.session_id not in _IDS or not session.session_id):
+        return None
+    return chroot, session
+
+
+def _pid(data: bytes) -> int | None:
+    """Which process has written this."""
+    with suppress(ValueError, TypeError, LookupError, RecursionError):
+        pid = json.loads(data.strip(_BLANK))["pid"]
+        return pid if isinstance(pid, int) else None
+    return None
+
+
+def _refused(path: Path, reason: str) -> InvalidOptionError:
+    return InvalidOptionError("session_file", str(path), reason)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+_OPEN: Final[WeakSet[SessionFile]] = WeakSet()
+
+
+def _forget_all() -> None:
+    for file in list(_OPEN):
+        file._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
