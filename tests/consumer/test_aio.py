@@ -347,6 +347,35 @@ async def test_what_a_task_raises_at_the_very_end_is_not_lost(group: Consumergro
 
 
 @in_a_loop
+async def test_the_body_of_the_loop_is_waited_for_like_a_task_and_is_not_cancelled(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    async with aio.Member(group, ["orders"], id="a", **PATIENT) as member:
+        async for generation in member.generations():
+            async with Running(group, id="b", reconcile_every=0.05) as other:
+                assert await generation.wait(LONGEST)
+                looks = other.member.stats.looks
+                await other.until(lambda looks=looks: other.member.stats.looks >= looks + 3)
+                assert not other.member.assignment
+                await generation.commit({P5: 8})
+            # `other` has left again without having had anything: it was held up by this body
+            break
+    found = group.offsets.fetch(P5)
+    assert found is not None
+    assert found.offset == 8
+
+
+@in_a_loop
+async def test_who_asks_late_to_be_told_of_the_end_is_told_at_once(group: Consumergroup, orders: Partitions) -> None:
+    async with aio.Member(group, ["orders"]) as member:
+        generation = await member.next_generation(LONGEST)
+        assert generation is not None
+    told: list[int] = []
+    generation._inner.call_at_end(lambda: told.append(generation.number))
+    assert told == [generation.number]
+
+
+@in_a_loop
 async def test_only_coroutine_functions_can_be_started(group: Consumergroup, orders: Partitions) -> None:
     async with aio.Member(group, ["orders"]) as member:
         generation = await member.next_generation(LONGEST)
@@ -699,6 +728,27 @@ def test_whoever_closes_it_from_inside_does_not_wait_for_itself(
 
 
 @in_a_loop
+async def test_a_task_that_closes_the_member_in_its_grace_is_not_cancelled_any_more(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    grace, over, ended = 0.05, asyncio.Event(), asyncio.Event()
+
+    async def close(generation: aio.Generation) -> None:
+        await generation.wait()
+        await member.close()
+        asyncio.get_running_loop().call_later(grace, over.set)
+        await over.wait()
+        ended.set()
+
+    async with aio.Member(group, ["orders"], **PATIENT) as member:
+        generation = await member.next_generation(LONGEST)
+        assert generation is not None
+        generation.start(close, grace=grace)
+        generation.start(lambda _: asyncio.sleep(0))
+        await asyncio.wait_for(ended.wait(), LONGEST)
+
+
+@in_a_loop
 async def test_closing_in_the_midst_of_a_hand_over_ends_both(group: Consumergroup, orders: Partitions) -> None:
     gate, at_gate = asyncio.Event(), asyncio.Event()
 
@@ -743,14 +793,16 @@ async def test_a_member_that_does_not_leave_keeps_its_place(group: Consumergroup
     assert {owner.at for owner in group.owners() if isinstance(owner, Owner)} == orders
 
 
+@pytest.mark.parametrize("working", [True, False])
 def test_a_loop_that_shuts_down_before_its_member_is_closed_lets_others_have_everything(
-    group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
+    group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture, working: bool
 ) -> None:
     async def main() -> None:
         member = await aio.Member(group, ["orders"], on_revoked=lambda _: None, on_event=lambda _: None).start()
         generation = await member.next_generation(LONGEST)
         assert generation is not None
-        generation.start(mark_ten_more)
+        if working:
+            generation.start(mark_ten_more)
         await asyncio.sleep(0)
 
     asyncio.run(main())

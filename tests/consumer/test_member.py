@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, StartAt, TopicPartition
+from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
 from zkgroups.core.describe import GroupState, InstanceState
 from zkgroups.core.model import Dialect, Registration
 from zkgroups.exceptions import (
@@ -305,6 +305,25 @@ def test_commit_commits_now(run: Run, group: Consumergroup, orders: Partitions) 
         generation.mark(TopicPartition("refunds", 0), 1)
     with pytest.raises(InvalidOptionError):
         generation.mark(P0, -1)
+
+
+def test_a_callback_that_is_told_of_a_commit_may_commit_something_else(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    told: list[Partitions] = []
+
+    def hear(event: MemberEvent) -> None:
+        if event.kind is EventKind.COMMITTED:
+            told.append(event.at)
+            if len(told) == 1:
+                generation.commit({P1: 6})
+
+    with Member(group, ["orders"], on_event=hear) as member:
+        found = member.next_generation(20)
+        assert found is not None
+        generation = found
+        generation.commit({P0: 5})
+    assert told == [frozenset({P0}), frozenset({P1})]
 
 
 def test_a_commit_after_the_end_is_refused_and_changes_nothing(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,8 @@ PARTITIONS: Final = 4
 LONG: Final = 20.0
 """In seconds: a session time-out within which a process comes back."""
 SHORT: Final = 2.0
+SEED: Final = 20_261_121
+ROUNDS: Final = 12
 STRATEGIES: Final = ("range", "roundrobin", "sticky")
 
 RESIDENT = """
@@ -283,6 +286,24 @@ def test_a_member_that_comes_back_gives_up_what_others_are_to_have_meanwhile(
     assert a.assignment == frozenset()
     again = start(file, strategy=strategy)
     assert again.having(2).resumed
+    settled(a, 2)
+
+
+def test_a_member_that_is_killed_at_any_moment_waits_for_no_session_of_its_own(
+    other: Callable[..., Member], start: Start, file: Path
+) -> None:
+    """Nothing is registered before the file names the session: so there is none that nobody can go on with."""
+    chance = random.Random(SEED)
+    a = other()
+    for _ in range(ROUNDS):
+        b = start(file)
+        with suppress(subprocess.TimeoutExpired):
+            b.process.wait(chance.uniform(0.2, 0.8))
+        b.end(signal.SIGKILL)
+    began = time.monotonic()
+    b = start(file)
+    b.having(2)
+    assert time.monotonic() - began < LONG / 2
     settled(a, 2)
 
 

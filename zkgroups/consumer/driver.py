@@ -77,11 +77,15 @@ LINGER: Final = 0.5
 FIRST_BACKOFF: Final = 0.05
 """In seconds; it doubles with each failure in a row, up to `join_backoff`."""
 
+IN_A_ROW: Final = 3
 BREATHER: Final = 4
-"""As many times as long as a look took, the next one waits: where many come and go at once, they are seen together."""
+"""After so many looks the next one waits, for each of them as many times as long as it took: where many members come
+and go at once, they are seen together."""
 
 LONGEST_BREATHER: Final = 0.5
 
+GATHER: Final = 0.005
+"""In seconds: partitions that are let go together are heard of one by one, and are claimed together."""
 
 _MENDED_BY_LOOKING: Final = (NotClaimedError, NotRegisteredError, OutcomeUnknownError)
 """What is no reason to trouble the caller: the next look finds out what is so."""
@@ -100,13 +104,16 @@ class Driver:
         self.machine = Rebalance()
         self.generation: Generation | None = None
         self._inbox: SimpleQueue[Event | None] = SimpleQueue()
-        self._freed: deque[TopicPartition] = deque()
+        self._heard_free: deque[TopicPartition] = deque()  # on kazoo's threads
+        self._freed: Partitions = frozenset()
+        self._freed_at = 0.0  # when the first of them was heard of
         self._to_receive: deque[Event] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._changed = False
         self._changed_at: float | None = None  # when the change was heard of that is not worked in yet
         self._next_look = 0.0
+        self._looked: deque[float] = deque(maxlen=IN_A_ROW)
         self._registered = False
         self._failures = 0
         self._failed: Failed | None = None  # what is to be received after a pause
@@ -127,7 +134,7 @@ class Driver:
         if at is None:
             self._changed = True
         else:
-            self._freed.append(at)
+            self._heard_free.append(at)
         self._inbox.put(None)
 
     def tell_ended(self, generation: Generation, error: BaseException | None) -> None:
@@ -181,6 +188,8 @@ class Driver:
         due = self._timers[0][0] if self._timers else uptime() + TICK
         if self._changed:
             due = min(due, self._next_look)
+        if self._freed:
+            due = min(due, self._freed_at + GATHER)
         return min(max(due - uptime(), 0.0), TICK)
 
     def _hurry(self, event: Event) -> None:
@@ -189,12 +198,20 @@ class Driver:
             self.tell(self._failed)
 
     def _pass_on_changes(self) -> None:
-        if self._freed:
-            freed = frozenset(self._freed.popleft() for _ in range(len(self._freed)))
+        self._gather()
+        if self._freed and (self._freed >= self.machine.waiting or uptime() >= self._freed_at + GATHER):
+            freed, self._freed = self._freed, frozenset()
             self._receive(Freed(freed))
         if self._changed and uptime() >= self._next_look:
             self._changed = False
             self._receive(Changed())
+
+    def _gather(self) -> None:
+        """Take note of what was let go."""
+        heard = frozenset(self._heard_free.popleft() for _ in range(len(self._heard_free)))
+        if heard and not self._freed:
+            self._freed_at = uptime()
+        self._freed |= heard
 
     def _receive(self, event: Event) -> None:
         """Pass an event on, and carry out what is to be done, with all that comes of it."""
@@ -330,7 +347,9 @@ class Driver:
         self._changed = False
         found = self._seat.look()
         took = uptime() - began
-        self._next_look = uptime() + min(BREATHER * took, LONGEST_BREATHER)
+        self._looked.append(uptime())
+        if len(self._looked) == IN_A_ROW:
+            self._next_look = self._looked[0] + IN_A_ROW * min(BREATHER * took, LONGEST_BREATHER)
         self._tell_oddities(found)
         return Planned(turn, found.number, frozenset(found.wanted), found.mine, frozenset(found.taken))
 
@@ -351,6 +370,8 @@ class Driver:
 
     def _await_free(self, partitions: Partitions) -> None:
         self._stats.waits += len(partitions)
+        self._stuck -= partitions
+        self._waiting_since = {at: since for at, since in self._waiting_since.items() if at not in partitions}
         self._event(EventKind.WAITING, partitions, self._holders(partitions))
         try:
             self._seat.await_free(partitions)

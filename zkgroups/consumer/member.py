@@ -226,9 +226,9 @@ class Member(BaseMember):
 
     - `topics`: names, with a number of streams each if given; or `pattern`, an expression that chooses them, in which
       case Kafka's own topics are left out unless `include_internal` says otherwise.
-    - `id`: under which it registers; `host:uuid4` unless given. With a `session_file` (`Registry.connect`) it must be, and
-      be the same each time: then a process that comes back within the session time-out finds what it had, and the
-      others see nothing of it.
+    - `id`: under which it registers; `host:uuid4` unless given. With a `session_file` (`Registry.connect`) it must be the
+      same each time: then a process that comes back within the session time-out finds what it had, and the others see
+      nothing of it.
     - `assignors`: how it can share, by name or as functions, what it likes best first; `foreign_assignor` is what
       members of other clients are taken to use.
     - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.

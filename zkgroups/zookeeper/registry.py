@@ -99,13 +99,15 @@ class Registry:
         """
         if self._opened is None or self._pid != os.getpid():
             return
+        file, ended = self._opened.file, False
         if leave:
             ended = corrections.close(self._client)
         else:
-            ended = False
+            if file is not None:
+                file.keep()  # one that has only just begun may not be written down yet
             corrections.drop(self._client)
-        if self._opened.file is not None:
-            self._opened.file.close(ended=ended)
+        if file is not None:
+            file.close(ended=ended)
 
     def __enter__(self) -> Self:
         return self

@@ -126,23 +126,23 @@ class SessionFile:
             log.info("session %s, from %s, %s", session_hex(past.session_id), self.path, became)
         client.add_listener(self._on_state)
         try:
-            self.save()
+            self._save()
         except OSError as error:
             raise _refused(self.path, f"it cannot be written: {_reason(error)}") from error
 
     def _on_state(self, state: str) -> None:
-        """On kazoo's connection thread, which must not wait for a disk; its thread for completions has no other work."""
+        """On kazoo's connection thread, which must not wait for a disk; that for completions has no other work."""
         if state == KazooState.CONNECTED:
-            self._client.handler.completion_queue.put(self._try_to_save)
+            self._client.handler.completion_queue.put(self.keep)
 
-    def _try_to_save(self) -> None:
+    def keep(self) -> None:
+        """Write down the session that the client has now; what stands in the way is only logged."""
         try:
-            self.save()
+            self._save()
         except OSError as error:
             log.error("the session cannot be written to %s, and ends with this process: %s", self.path, error)
 
-    def save(self) -> None:
-        """Write down the session that the client has now, if it is another."""
+    def _save(self) -> None:
         with self._lock:
             found = None if self._client is None else self._client.client_id
             if self._fd is not None and found is not None:

@@ -6,7 +6,8 @@ each in bulk. How it is watched, and what makes it one moment, is told in `topic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from itertools import islice
 
 from kazoo.exceptions import BadVersionError, NoNodeError
 
@@ -19,7 +20,7 @@ from . import bulk, view
 from .errors import translate
 from .handle import Handle
 from .node import Node
-from .topics import ATTEMPTS, Partitions, Tell, TopicSight
+from .topics import ATTEMPTS, Nodes, Partitions, Tell, TopicSight
 from .transaction import MAX_REQUEST_BYTES, Set, TransactionFailed
 
 
@@ -30,6 +31,7 @@ class Sight(TopicSight):
         super().__init__(handle, tell, partitions)
         self._paths = paths
         self._awaited: dict[str, TopicPartition] = {}  # the lock guards this, too
+        self._topics: list[str] = []  # of the last look: most likely the same are to be read again
         for root in (paths.ids, paths.owners):
             self._hear_below(root)
 
@@ -55,18 +57,27 @@ class Sight(TopicSight):
         """None where something is younger than the moment at which the names were read."""
         before = int(self._client.last_zxid)
         names, ids_zxid = self._names(self._paths.ids)
+        existing = self._ask_existing()
         moment = max(before, ids_zxid)
-        found = [self._registered(name, node) for name, node in self._read(self._paths.ids, names) if node is not None]
+        found, nodes = self._read_together(names)
         instances = [instance for instance, _zxid in found]
-        existing, topics_zxid = self._existing(all_names=has_patterns(instances))
-        topics = self._read_topics(topics_named(instances, existing))
+        all_names, topics_zxid = self._existing(existing, all_names=has_patterns(instances))
+        wanted = topics_named(instances, all_names)
+        topics = self._topics_of(wanted, nodes if wanted == self._topics else self._read_topics(wanted))
+        self._topics = wanted
+        if topics.absent:  # deleted perhaps just now, which leaves a trace in the list of names only
+            _, topics_zxid = self._existing(self._ask_existing(), all_names=False)
         newest = max([ids_zxid, topics_zxid, topics.zxid, *(zxid for _instance, zxid in found)])
         if newest > moment:
             return None
         return Roster(newest, ids_zxid, instances, topics.partitions, topics.unreadable, topics.made)
 
-    def _read(self, directory: str, names: list[str]) -> Iterable[tuple[str, Node | DeniedNode | None]]:
-        return zip(names, bulk.nodes(self._handle, [join(directory, name) for name in names]), strict=True)
+    def _read_together(self, names: list[str]) -> tuple[list[tuple[RegisteredInstance, int]], Nodes]:
+        """Who is registered, each with when that last changed, and the topics of the last look, in one request."""
+        paths = [join(self._paths.ids, name) for name in names]
+        nodes = bulk.nodes(self._handle, paths + self._topic_paths(self._topics))
+        registered = list(zip(names, islice(nodes, len(names)), strict=True))
+        return [self._registered(name, node) for name, node in registered if node is not None], list(nodes)
 
     def _registered(self, name: str, node: Node | DeniedNode) -> tuple[RegisteredInstance, int]:
         if isinstance(node, Node):

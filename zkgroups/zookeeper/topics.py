@@ -18,7 +18,7 @@ from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ..core.codec import decode_topic
-from ..core.model import MalformedNode, Pattern, Registration, TopicPartition
+from ..core.model import DeniedNode, MalformedNode, Pattern, Registration, TopicPartition
 from ..core.paths import BROKER_TOPICS, broker_topic, check_partition
 from ..core.subscription import subscribed_topics
 from ..exceptions import NoPermissionError, NotConnectedError
@@ -35,6 +35,7 @@ ATTEMPTS: Final = 20
 
 Partitions: TypeAlias = Callable[[str], Iterable[int]]
 Tell: TypeAlias = Callable[[TopicPartition | None], object]
+Nodes: TypeAlias = Sequence[Node | DeniedNode | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Topics:
     """The zxid that made each: another one is another topic, whatever its name."""
     zxid: int = 0
     """Of the last change among them."""
+    absent: bool = False
+    """Whether some of them are not there."""
 
 
 class TopicSight:
@@ -100,8 +103,9 @@ class TopicSight:
         by_pattern = registration.pattern is not Pattern.STATIC
         for _ in range(ATTEMPTS):
             before = int(self._client.last_zxid)
-            names, zxid = self._existing(all_names=by_pattern)
-            found = self._read_topics(sorted(subscribed_topics(registration, names)))
+            names, zxid = self._existing(self._ask_existing(), all_names=by_pattern)
+            wanted = sorted(subscribed_topics(registration, names))
+            found = self._topics_of(wanted, self._read_topics(wanted))
             if found.zxid <= max(before, zxid):
                 return found
         raise NotConnectedError("topics change faster than they can be read")
@@ -114,37 +118,55 @@ class TopicSight:
                 self._losses = losses
                 self._armed.clear()
 
-    def _existing(self, *, all_names: bool) -> tuple[list[str], int]:
+    def _ask_existing(self) -> Any:
+        """Ask when a topic last came or went; the answer is on its way while other things are asked."""
+        return None if self._partitions is not None else self._client.exists_async(BROKER_TOPICS)
+
+    def _existing(self, asked: Any, *, all_names: bool) -> tuple[list[str], int]:
         """The names of all topics where a pattern can choose, and when one last came or went."""
         if all_names:
             self._hear_below(BROKER_TOPICS)
             return self._names(BROKER_TOPICS)
-        if self._partitions is not None:
+        if asked is None:
             return [], 0
-        deadline = self._handle.deadline()
+        answers = iter([asked])
+
+        def ask() -> Any:
+            return next(answers, None) or self._client.exists_async(BROKER_TOPICS)
+
         try:
-            stat = self._session.call(lambda: self._client.exists_async(BROKER_TOPICS), BROKER_TOPICS, deadline)
+            stat = self._session.call(ask, BROKER_TOPICS, self._handle.deadline())
         except NoPermissionError:  # the topics themselves may be read
             return [], 0
         return [], 0 if stat is None else stat.pzxid
 
-    def _read_topics(self, topics: Sequence[str]) -> Topics:
-        """The partitions of these topics, what cannot be read, and when each was made and last changed."""
+    def _topic_paths(self, topics: Sequence[str]) -> list[str]:
+        """Where to read what Kafka says of these topics; they are watched from now on."""
         if self._partitions is not None:
-            return Topics({topic: _checked(self._partitions(topic)) for topic in topics})
+            return []
         paths = [broker_topic(topic) for topic in topics]
         for path in paths:
             self._hear_below(path)
         self._arm(paths)
-        nodes = list(zip(topics, bulk.nodes(self._handle, paths), strict=True))
-        there = {topic: node for topic, node in nodes if isinstance(node, Node)}
-        denied = [node for _topic, node in nodes if isinstance(node, MalformedNode)]
+        return paths
+
+    def _read_topics(self, topics: Sequence[str]) -> Nodes:
+        return list(bulk.nodes(self._handle, self._topic_paths(topics)))
+
+    def _topics_of(self, topics: Sequence[str], nodes: Nodes) -> Topics:
+        """The partitions of these topics, what cannot be read, and when each was made and last changed."""
+        if self._partitions is not None:
+            return Topics({topic: _checked(self._partitions(topic)) for topic in topics})
+        found = list(zip(topics, nodes, strict=True))
+        there = {topic: node for topic, node in found if isinstance(node, Node)}
+        denied = [node for _topic, node in found if isinstance(node, MalformedNode)]
         read = {topic: decode_topic(node.path, topic, node.data) for topic, node in there.items()}
         return Topics(
             {topic: found.partitions for topic, found in read.items() if not isinstance(found, MalformedNode)},
             [*denied, *(found for found in read.values() if isinstance(found, MalformedNode))],
             {topic: node.czxid for topic, node in there.items()},
             max((node.mzxid for node in there.values()), default=0),
+            absent=None in nodes,
         )
 
     # Watching
