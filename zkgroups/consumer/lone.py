@@ -37,7 +37,7 @@ class LoneMember(BaseMember):
         include_internal: bool = False,
         partitions: Callable[[str], Iterable[int]] | None = None,
         start_at: StartAt | str = StartAt.EARLIEST,
-        release_timeout: float = 5.0,
+        release_timeout: float = 4.0,
         join_backoff: float = 5.0,
         reconcile_every: float = 5.0,
         on_assigned: OnPartitions | None = None,

@@ -233,8 +233,9 @@ class Member(BaseMember):
       members of other clients are taken to use.
     - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.
     - `start_at`: where to begin where nothing is committed.
-    - `release_timeout`: how long workers may take to come to an end; `rebalance_timeout`: how long others may take to
-      let go before it is said that they do not. The second must be longer.
+    - `release_timeout`: how long workers may take to come to an end (Scala's members try for six seconds to get what is
+      theirs, and then go without); `rebalance_timeout`: how long others may take to let go before it is said that they
+      do not. The second must be longer.
     - `join_backoff`: the longest pause between two tries of something that failed.
     - `reconcile_every`: how often to look at the group although nothing was heard.
     - `auto_commit_every`: how often what is marked is committed; it always is before a hand-over.
@@ -259,7 +260,7 @@ class Member(BaseMember):
         foreign_assignor: str = "range",
         partitions: Callable[[str], Iterable[int]] | None = None,
         start_at: StartAt | str = StartAt.EARLIEST,
-        release_timeout: float = 5.0,
+        release_timeout: float = 4.0,
         rebalance_timeout: float = 30.0,
         join_backoff: float = 5.0,
         reconcile_every: float = 5.0,

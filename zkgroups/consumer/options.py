@@ -30,7 +30,7 @@ class Options:
     foreign_assignor: str = "range"
     partitions: Callable[[str], Iterable[int]] | None = None
     start_at: StartAt | str = StartAt.EARLIEST
-    release_timeout: float = 5.0
+    release_timeout: float = 4.0
     rebalance_timeout: float = 30.0
     join_backoff: float = 5.0
     reconcile_every: float = 5.0

@@ -12,7 +12,7 @@ from ..core.assignment import Assignment, Assignor, assigned_to
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
 from ..core.paths import broker_topic
 from ..exceptions import ClaimedByOtherError, NotClaimedError, NotRegisteredError
-from ..zookeeper.claim import Claims
+from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.sight import Sight
 from .events import EventKind, MemberStats
@@ -152,7 +152,8 @@ class Seat:
             self._tell(None)  # there is more to be had when they are given up
         if Dialect.PYKAFKA in roster.dialects:
             others |= self._held_by_pykafka(wanted)
-        self._streams = {**self._streams, **wanted}
+        # What is held stays with the stream for which it was claimed, whatever is planned since: others read that.
+        self._streams = {**wanted, **{at: self._stream_of(claim) for at, claim in mine.items()}}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
         return Outlook(number, wanted, frozenset(mine), self.holders, _oddities(roster))
 
@@ -246,6 +247,10 @@ class Seat:
     def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
         """What was committed of these."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
+
+    def _stream_of(self, claim: Claim) -> int:
+        number = claim.data.decode().removeprefix(f"{self.id}-")
+        return int(number) if number.isdecimal() else 0
 
     def stream(self, at: TopicPartition) -> int:
         """Which stream of the member is to read a partition."""
