@@ -308,7 +308,7 @@ class _Home:
 
     def __init__(self) -> None:
         self.left = False
-        self.callers: set[asyncio.Task[Any] | None] = set()
+        self.callers: set[asyncio.Task[Any]] = set()
         """The callbacks that run."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sentry: AsyncGenerator[None, None] | None = None
@@ -332,12 +332,24 @@ class _Home:
         try:
             yield
         finally:
-            self.member.stop()
+            if self._sentry is not None and not self.left:
+                self._miss_the_loop()
+                await self._end_callbacks()
+
+    async def _end_callbacks(self) -> None:
+        """What runs would be destroyed with the loop, and its caller would wait in vain."""
+        for _ in range(2):  # who has been called is a task then, and has begun
+            await asyncio.sleep(0)
+        for task in self.callers:
+            task.cancel()
+        if self.callers:
+            await asyncio.wait(self.callers)
 
     async def dismiss_sentry(self) -> None:
         """The member is closed, or will be."""
-        if self._sentry is not None:
-            await self._sentry.aclose()
+        sentry, self._sentry = self._sentry, None
+        if sentry is not None:
+            await sentry.aclose()
 
     def leave(self) -> None:
         """Nothing will be asked any more."""
@@ -366,7 +378,7 @@ class _Home:
 
     def _miss_the_loop(self) -> None:
         if not self.left:
-            log.warning("the event loop of %r is closed: it leaves", self.member)
+            log.warning("the event loop of %r has ended: it leaves", self.member)
             self.leave()
             self.member.stop()
 
@@ -375,6 +387,7 @@ class _Home:
 
         async def call(argument: object) -> None:
             task = asyncio.current_task()
+            assert task is not None
             self.callers.add(task)
             try:
                 result = callback(argument)
@@ -388,6 +401,9 @@ class _Home:
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a callback in the loop, and wait for it, but not in a commit: the callback may be waiting to commit."""
         assert self._loop is not None
+        if self.left:
+            coroutine.close()
+            return
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:

@@ -279,10 +279,10 @@ class Nemesis:
 
     def run(self, strikes: Sequence[Strike]) -> None:
         """All of them, and then make everything whole."""
-        begun = time.monotonic()
+        begun, timeout = time.monotonic(), self._scene.timeout
         for strike in strikes:
-            self._at(begun + strike.moment * self._scene.timeout, partial(self._strike, strike))
-        last = begun + strikes[-1].moment * self._scene.timeout if strikes else begun
+            self._at(begun + strike.moment * timeout, partial(self._strike, strike, begun))
+        last = begun + strikes[-1].moment * timeout if strikes else begun
         while self._due:
             due, _, act = heapq.heappop(self._due)
             if due <= last:  # and what is still broken then is made whole at once
@@ -292,11 +292,12 @@ class Nemesis:
     def _at(self, moment: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._due, (moment, next(self._order), act))
 
-    def _strike(self, strike: Strike) -> None:
+    def _strike(self, strike: Strike, begun: float) -> None:
+        """It is taken back when the plan says so, also if it comes late: so the next one finds what was planned."""
         self._scene.note(Kind.STRUCK, str(strike))
         undo = getattr(self, f"_{strike.kind}")(self._scene.places[strike.victim], strike)
         if undo is not None:
-            self._at(time.monotonic() + strike.lasts * self._scene.timeout, undo)
+            self._at(begun + (strike.moment + strike.lasts) * self._scene.timeout, undo)
 
     def _kill(self, place: Place, _strike: Strike) -> Callable[[], object]:
         self._scene.signal(place, signal.SIGKILL)

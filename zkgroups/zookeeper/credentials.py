@@ -38,7 +38,7 @@ class SessionCredentials:
             found = cls(int(session_id, 16), bytes.fromhex(password))
         except ValueError as error:
             raise InvalidOptionError("session", text, "it must be what SessionCredentials.dump() returned") from error
-        if len(found.password) != _PASSWORD_BYTES:
+        if len(found.password) != _PASSWORD_BYTES or not -(2**63) <= found.session_id < 2**63:
             raise InvalidOptionError("session", text, "it must be what SessionCredentials.dump() returned")
         return found
 

@@ -88,7 +88,7 @@ class SessionFile:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SessionInUseError(str(self.path), _pid(os.pread(fd, _LONGEST, 0))) from error
-        self._length = status.st_size
+        self._length = os.fstat(fd).st_size  # who had it until now may have written to it
         self.past = self._read(os.pread(fd, _LONGEST + 1, 0).strip(_BLANK))
         if stat.S_IMODE(status.st_mode) != _MODE:
             self._close_to_others(fd, status.st_mode)
@@ -105,8 +105,8 @@ class SessionFile:
             return None
         chroot, past = found
         if chroot != self._chroot and past is not None:
-            session = session_hex(past.session_id)
-            log.warning("%s is of %s, not of %s: session %s is left", self.path, chroot, self._chroot or "/", session)
+            session, here = session_hex(past.session_id), self._chroot or "/"
+            log.warning("%s is of %s, not of %s: session %s is left", self.path, chroot or "/", here, session)
             return None
         return past
 
