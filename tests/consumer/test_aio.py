@@ -793,6 +793,18 @@ async def test_a_member_that_does_not_leave_keeps_its_place(group: Consumergroup
     assert {owner.at for owner in group.owners() if isinstance(owner, Owner)} == orders
 
 
+@in_a_loop
+async def test_it_keeps_its_place_also_if_it_is_closed_by_a_callback(group: Consumergroup, orders: Partitions) -> None:
+    async def close(_: Partitions) -> None:
+        await member.close(leave=False)
+
+    member = aio.Member(group, ["orders"], id="a", on_assigned=close)
+    async for generation in member.generations():
+        await generation.wait()
+    await member.close()
+    assert {owner.at for owner in group.owners() if isinstance(owner, Owner)} == orders
+
+
 @pytest.mark.parametrize("working", [True, False])
 def test_a_loop_that_shuts_down_before_its_member_is_closed_lets_others_have_everything(
     group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture, working: bool
@@ -808,6 +820,28 @@ def test_a_loop_that_shuts_down_before_its_member_is_closed_lets_others_have_eve
     asyncio.run(main())
     assert eventually(lambda: not group.instances())
     assert not list(group.owners())
+    assert_no_more_than_a_word(caplog)
+
+
+def test_a_loop_that_shuts_down_in_the_midst_of_a_callback_waits_for_nobody(
+    group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[Partitions] = []
+
+    async def main() -> None:
+        began = asyncio.Event()
+
+        async def hang(partitions: Partitions) -> None:
+            called.append(partitions)
+            began.set()
+            await for_ever()
+
+        await aio.Member(group, ["orders"], on_assigned=hang, on_revoked=hang, **PATIENT).start()
+        await began.wait()
+
+    asyncio.run(main())
+    assert eventually(lambda: not group.instances())
+    assert called == [orders]
     assert_no_more_than_a_word(caplog)
 
 

@@ -410,6 +410,21 @@ def test_failure_10_a_group_whose_nodes_are_deleted_is_as_it_was_soon_after(
     assert sum(len(worker.member.assignment) for worker in crew.workers.values()) == 4
 
 
+def test_failure_10_a_registration_that_a_commit_finds_missing_is_made_again_and_all_is_kept(
+    crew: Crew, zookeeper: Any, zookeeper_hosts: str, raw: Any
+) -> None:
+    with TcpProxy(zookeeper.address) as proxy:
+        crew.join("anne", *QUICK, hosts=f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}")
+        crew.settle()
+        before = owners(crew)
+        proxy.swallow_watch_events()  # so that it is a commit that hears of it first
+        raw.delete("/consumers/billing/ids/anne")
+        assert eventually(lambda: crew.events(Kind.REFUSED))
+        crew.settle(5)
+        assert owners(crew) == before
+        crew.leave("anne")
+
+
 def test_what_an_administrator_takes_away_is_told_to_be_lost_and_taken_again_and_the_member_goes_on(crew: Crew) -> None:
     crew.excused = {"two have one claim"}  # the news takes a moment
     crew.join("anne", *QUICK)
@@ -475,19 +490,23 @@ OFFSETS = {
 }
 
 
-def test_failure_14_whatever_stands_in_the_nodes_of_others_the_group_settles(crew: Crew, raw: Any) -> None:
+@pytest.mark.parametrize("assignors", ["range,roundrobin,sticky", "sticky"])
+def test_failure_14_whatever_stands_in_the_nodes_of_others_the_group_settles(
+    crew: Crew, raw: Any, assignors: str
+) -> None:
     """A bare topic name is a member of pykafka: it gets its share of the plan, and takes it nowhere we look."""
+    options = (*QUICK, "--assignors", assignors)
     for name, data in REGISTRATIONS.items():
         if name != "pykafka":
             raw.create(f"/consumers/billing/ids/{name}", data, ephemeral=True, makepath=True)
     for part, nodes in (("owners", OWNERS), ("offsets", OFFSETS)):
         for name, data in nodes.items():
             raw.create(f"/consumers/billing/{part}/{name}", data, ephemeral=part == "owners", makepath=True)
-    crew.join("anne", *QUICK)
-    crew.join("bert", *QUICK)
+    crew.join("anne", *options)
+    crew.join("bert", *options)
     _settled_among_garbage(crew)
     raw.create("/consumers/billing/ids/late", b"{", ephemeral=True)
-    crew.join("carl", *QUICK)
+    crew.join("carl", *options)
     assert eventually(lambda: crew.workers["carl"].member.assignment)
     _settled_among_garbage(crew)
 

@@ -161,10 +161,9 @@ def test_each_member_has_its_own_say_about_the_topics_of_kafka_itself(run: Run, 
 def test_streams_count_for_each_topic_that_a_pattern_means(run: Run, client: Any) -> None:
     plant_topic(client, "orders", 3)
     plant_topic(client, "refunds", 3)
-    a = run((), pattern="orders|refunds", streams=2, id="a")
-    a.until_holding(ats("orders", 0, 1, 2), ats("refunds", 0, 1, 2))
-    b = run(["orders"], id="b").until_holding(P2)
-    a.until_holding(P0, P1, ats("refunds", 0, 1, 2))
+    b = run(["orders"], id="b").until_holding(P0, P1, P2)
+    a = run((), pattern="orders|refunds", streams=2, id="a").until_holding(P0, P1, ats("refunds", 0, 1, 2))
+    b.until_holding(P2)
     assert set(b.generations[-1].streams.values()) == {0}
     refunds = dict(zip(sorted(ats("refunds", 0, 1, 2)), (0, 0, 1), strict=True))
     assert a.generations[-1].streams == {P0: 0, P1: 1, **refunds}
@@ -375,18 +374,22 @@ def test_a_topic_that_was_made_again_is_begun_anew_and_offsets_of_the_old_one_ar
     assert group.offsets.fetch(P0).offset == 5  # type: ignore[union-attr]
 
 
-def test_a_topic_made_again_as_it_was_is_begun_anew_by_all_members(run: Run, client: Any, group: Consumergroup) -> None:
+@pytest.mark.parametrize("assignor", ["range", "sticky"])
+def test_a_topic_made_again_as_it_was_is_begun_anew_by_all_members(run: Run, client: Any, assignor: str) -> None:
     plant_topic(client, "orders", 2)
-    a, b = run(id="a", work=marking(7), reconcile_every=NEVER), run(id="b", work=marking(7), reconcile_every=NEVER)
-    a.until_holding(P0)
-    b.until_holding(P1)
+    options: dict[str, Any] = {"work": marking(7), "reconcile_every": NEVER, "assignors": [assignor]}
+    a, b = run(id="a", **options).until_holding(P0, P1), run(id="b", **options)
+    a.until(lambda: len(a.member.assignment) == len(b.member.assignment) == 1, "one each")
+    mine, other = a.member.assignment, b.member.assignment
+    a.until_holding(mine)
+    b.until_holding(other)
     before = len(a.generations), len(b.generations)
     data, _ = client.get("/brokers/topics/orders")
     replace_topic(client, "orders", data)
     a.until(lambda: len(a.generations) > before[0], "another generation")
     b.until(lambda: len(b.generations) > before[1], "another generation")
-    a.until_holding(P0)
-    b.until_holding(P1)
+    a.until_holding(mine)
+    b.until_holding(other)
 
 
 # On a real broker

@@ -563,3 +563,9 @@ def test_where_there_is_no_server_the_file_is_free_again(connect: Connect, file:
         Registry.connect("127.0.0.1:1", session_file=file, timeout=0.2)
     assert kept(file)["session"] is None
     assert not connect(session_file=file).resumed
+
+
+@pytest.mark.parametrize("session_id", [2**63, -(2**63) - 1, 2**70])
+def test_credentials_that_no_session_can_have_are_refused(session_id: int) -> None:
+    with pytest.raises(InvalidOptionError, match="it must be what"):
+        SessionCredentials.load(f"{session_id:#x}:{bytes(16).hex()}")

@@ -96,6 +96,7 @@ class Seat:
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
         self._lives = Lives()
+        self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """Who has what this member waits for."""
 
@@ -139,12 +140,14 @@ class Seat:
     def look(self) -> Outlook:
         """Read the group, and work out what this member is to have, what it has, and what others have of it."""
         self._stats.looks += 1
-        roster = self._sight.look()
+        roster = self._sight.look(anew=not self._plan_awaited)
+        self._plan_awaited = False
         self._ids = [instance.id for instance in roster.instances]
         if self.id not in self._ids and not self._instance.is_registered():
             self._instance.register(self._registration)  # somebody has deleted it
             raise NotRegisteredError(self.group.name, self.id)
         number, planned = self._plan(roster)
+        self._plan_awaited = planned is None
         mine, others = self._instance.holding(planned or (), self._ids)
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # what is to come is not known yet
         if outlived := self._lives.outlived_by(mine, roster.made, roster.unreadable):

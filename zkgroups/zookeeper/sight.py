@@ -32,6 +32,8 @@ class Sight(TopicSight):
         self._paths = paths
         self._awaited: dict[str, TopicPartition] = {}  # the lock guards this, too
         self._topics: list[str] = []  # of the last look: most likely the same are to be read again
+        self._roster: Roster | None = None  # what was seen last, as long as nothing was heard since
+        self._heard = self._seen = 0  # how often something was heard that it is made from, and how often by then
         for root in (paths.ids, paths.owners):
             self._hear_below(root)
 
@@ -40,16 +42,25 @@ class Sight(TopicSight):
         with self._lock:
             self._armed.discard(path)
             at = self._awaited.pop(path, None)
+            if at is None and path != self._paths.owners:  # a new plan is made from what is there already
+                self._heard += 1
         self._tell(at)
 
     # Looking
 
-    def look(self) -> Roster:
-        """Everything a plan is made from, as it was at one moment."""
+    def look(self, *, anew: bool = True) -> Roster:
+        """Everything a plan is made from, as it was at one moment; unless `anew`, as it was seen before, if nothing was
+        heard since."""
+        if self._losses != self._ear.losses:
+            self._heard += 1
         self._forget_dead_watches()
         self._await_again()
+        heard = self._heard
+        if not anew and self._roster is not None and self._seen == heard:
+            return self._roster
         for _ in range(ATTEMPTS):
             if (found := self._look_once()) is not None:
+                self._roster, self._seen = found, heard
                 return found
         raise NotConnectedError(f"group {self._paths.group} changes faster than it can be read")
 
