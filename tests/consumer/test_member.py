@@ -23,7 +23,7 @@ from zkgroups.exceptions import (
     NotClaimedError,
     OffsetWouldGoBackError,
 )
-from zkgroups.testing import expire_session
+from zkgroups.testing import TcpProxy, expire_session
 
 from .conftest import Run, Running, ats, plant_topic
 
@@ -624,3 +624,25 @@ def test_a_partition_that_stays_keeps_the_stream_that_its_owner_node_names(
     a.until_holding(ats("orders", 0, 1, 2, 3))  # now range gives the third to the second stream
     streams = {at: f"a-{stream}" for at, stream in a.generations[-1].streams.items()}
     assert {owner.at: owner.id for owner in group.owners() if owner.id.startswith("a")} == streams  # type: ignore[union-attr]
+
+
+def test_no_work_is_handed_out_while_there_is_no_connection(
+    connect: Callable[..., Registry], zookeeper: Any, zookeeper_hosts: str, orders: Partitions
+) -> None:
+    chroot = zookeeper_hosts.partition("/")[2]
+    with TcpProxy(zookeeper.address) as proxy:
+        registry = connect(f"{proxy.address}/{chroot}")
+        assigned, suspended = threading.Event(), threading.Event()
+        registry.client.add_listener(lambda _state: suspended.set())
+        with Member(registry.group("billing"), ["orders"], on_assigned=lambda _: assigned.set()) as member:
+            assert assigned.wait(20)
+            proxy.refuse()
+            proxy.cut()
+            assert suspended.wait(20)
+            assert member.next_generation(0.2) is None
+            proxy.accept()
+            generation = member.next_generation(20)
+            assert generation is not None
+            assert generation.active
+            assert not generation.paused
+            assert member.stats.generations == 1

@@ -122,6 +122,7 @@ class Driver:
         self._waiting_since: dict[TopicPartition, float] = {}
         self._stuck: Partitions = frozenset()  # what it was told of to have waited for too long
         self._withdrawn: Generation | None = None
+        self._held_back: Generation | None = None
 
     # From other threads
 
@@ -135,6 +136,11 @@ class Driver:
             self._changed = True
         else:
             self._heard_free.append(at)
+        self._inbox.put(None)
+
+    def hold_back(self, generation: Generation) -> None:
+        """Hand it out again when there is a connection."""
+        self._held_back = generation
         self._inbox.put(None)
 
     def tell_ended(self, generation: Generation, error: BaseException | None) -> None:
@@ -240,6 +246,9 @@ class Driver:
         while self._timers and self._timers[0][0] <= uptime():
             heapq.heappop(self._timers)[2]()
         self._check_idle()
+        if self._held_back is not None and self._seat.connected:
+            generation, self._held_back = self._held_back, None
+            self._hand_out(generation)
 
     def _reconcile(self) -> None:
         """A watch may have been missed, or something mended that could not be read."""
@@ -436,6 +445,7 @@ class Driver:
                 write=counted,  # type: ignore[arg-type]
                 committed=lambda offsets: self._event(EventKind.COMMITTED, frozenset(offsets)),
                 alive=lambda: self._seat.alive,
+                connected=lambda: self._seat.connected,
                 ended=lambda error: self.tell_ended(made[0], error),
             )
         )

@@ -38,6 +38,7 @@ class Generation:
         write: Callable[[Offsets], None],
         committed: Callable[[Offsets], None],
         alive: Callable[[], bool],
+        connected: Callable[[], bool],
         ended: Callable[[BaseException | None], None],
     ) -> None:
         self.group = group
@@ -52,6 +53,7 @@ class Generation:
         self._write = write
         self._tell_committed = committed
         self._alive = alive
+        self._connected = connected
         self._tell_end = ended
         self._over = threading.Event()
         self._closed = False
@@ -69,6 +71,15 @@ class Generation:
     def active(self) -> bool:
         """Whether there is work to do: it has not ended, and the session is certain to live."""
         return not self._over.is_set() and self._alive()
+
+    @property
+    def paused(self) -> bool:
+        """Whether there is no connection at this moment.
+
+        What is held is still held, as long as it is `active`, but nothing can be committed: a careful worker begins
+        nothing new.
+        """
+        return not self._connected()
 
     def start(self, work: Callable[[Generation], object]) -> None:
         """Run `work(generation)` on a thread of its own. When it returns, or fails, the generation ends.

@@ -21,6 +21,8 @@ class LoneSeat:
     group_name = ""
     alive = True
     """No session holds anything: so none that ends takes anything away."""
+    connected = True
+    """So work may go on, whatever becomes of the connection."""
 
     def __init__(
         self,

@@ -179,7 +179,9 @@ class BaseMember:
                 raise MemberClosedError(self._seat.group_name, self.id)
             if isinstance(found, Exception):
                 raise found
-            if isinstance(found, Generation) and found.active:
+            if isinstance(found, Generation) and found.paused:
+                self._driver.hold_back(found)  # no work is handed out while there is no connection (rule 7)
+            elif isinstance(found, Generation) and found.active:
                 return found
 
     def cancel(self) -> None:
@@ -226,9 +228,9 @@ class Member(BaseMember):
 
     - `topics`: names, with a number of streams each if given; or `pattern`, an expression that chooses them, in which
       case Kafka's own topics are left out unless `include_internal` says otherwise.
-    - `id`: under which it registers; `host:uuid4` unless given. With a `session_file` (`Registry.connect`) it must be the
-      same each time: then a process that comes back within the session time-out finds what it had, and the others see
-      nothing of it.
+    - `id`: under which it registers; `host:uuid4` unless given. With a `session_file` (`Registry.connect`) it must be
+      the same each time: then a process that comes back within the session time-out finds what it had, and the others
+      see nothing of it.
     - `assignors`: how it can share, by name or as functions, what it likes best first; `foreign_assignor` is what
       members of other clients are taken to use.
     - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.
@@ -242,7 +244,8 @@ class Member(BaseMember):
     - `max_idle`: after as long without a mark everything is given up, until the workers have come to an end.
     - `on_assigned`, `on_revoked`, `on_lost`: called with the partitions that have come, that are still ours and must
       go, and that are not ours any more. `on_event`: called with everything that happens (`MemberEvent`). All of them
-      may be coroutine functions, run on the member's own thread, and hold up this member only.
+      may be coroutine functions, run on the member's own thread (a commit is told of on the thread that commits), and
+      hold up this member only.
 
     Nothing connects before the `with` block, or `start`. All durations are in seconds.
     """

@@ -118,6 +118,11 @@ class Seat:
         """Whether the session is certain to live, and all that is held with it."""
         return self._instance.alive
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection at this moment."""
+        return self.group.handle.session.connected
+
     # Coming and going
 
     def register(self) -> None:

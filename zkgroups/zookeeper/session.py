@@ -176,13 +176,14 @@ class Session:
     def wait_connected(self, deadline: Deadline) -> bool:
         """Wait until there is a connection; False if the time is over first."""
         with self._changed:
-            self._changed.wait_for(lambda: self._connected or self._given_up, deadline.remaining)
+            self._changed.wait_for(lambda: self.connected or self._given_up, deadline.remaining)
         if self._given_up:
             raise self._closed()
-        return self._connected
+        return self.connected
 
     @property
-    def _connected(self) -> bool:
+    def connected(self) -> bool:
+        """Whether there is a connection at this moment."""
         return bool(self._client.connected)
 
     @property
