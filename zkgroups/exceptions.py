@@ -8,6 +8,7 @@ ZkgroupsException
 │   ├── GroupNotFoundError
 │   ├── NotRegisteredError              the instance has no registration of this session
 │   ├── NotClaimedError                 the partition is not held by the one who acts on it
+│   ├── UnknownPartitionError           the brokers have no such topic, or no such partition of it
 │   ├── GenerationEndedError            what the generation held may be somebody else's by now
 │   └── NoGroupError                    a member without a group has nowhere to commit
 ├── RefusedError                        possible, but it would hurt somebody or lose something
@@ -126,6 +127,14 @@ class NotClaimedError(NotFoundError):
 
     def __init__(self, at: TopicPartition, reason: str = "is not claimed by this instance") -> None:
         super().__init__(f"{at} {reason}")
+        self.at = at
+
+
+class UnknownPartitionError(NotFoundError):
+    """The brokers have no such topic, or fewer partitions of it; nothing was written."""
+
+    def __init__(self, at: TopicPartition) -> None:
+        super().__init__(f"the brokers know no partition {at}")
         self.at = at
 
 

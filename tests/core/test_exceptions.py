@@ -35,6 +35,7 @@ from zkgroups.exceptions import (
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
     SessionInUseError,
+    UnknownPartitionError,
     ZkgroupsException,
 )
 
@@ -49,6 +50,7 @@ BUILT = [
     (NotRegisteredError("billing", "me"), "instance 'me' is not registered in group 'billing'"),
     (NotClaimedError(AT), "orders/3 is not claimed by this instance"),
     (NotClaimedError(AT, "was taken away"), "orders/3 was taken away"),
+    (UnknownPartitionError(AT), "the brokers know no partition orders/3"),
     (GroupInUseError("billing", []), "group 'billing' is in use by an instance that has just registered"),
     (GroupInUseError("billing", ["a", "b", "c"]), "group 'billing' is in use by a, b, c"),
     (GroupInUseError("billing", ["a", "b", "c", "d", "e"]), "group 'billing' is in use by a, b, c and 2 more"),

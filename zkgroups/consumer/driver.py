@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
@@ -91,11 +92,23 @@ _MENDED_BY_LOOKING: Final = (NotClaimedError, NotRegisteredError, OutcomeUnknown
 """What is no reason to trouble the caller: the next look finds out what is so."""
 
 
+@dataclass(slots=True)
+class Trouble:
+    """A step that does not work, for the caller to hear of: once, and not after it has worked again."""
+
+    step: type[Step]
+    error: Exception
+    over: bool = False
+
+
+Handed: TypeAlias = Generation | Exception | Trouble
+
+
 class Driver:
     """Drives one member, from `Open` to the end. `hand_out` takes generations, and errors for the caller."""
 
     def __init__(
-        self, seat: AnySeat, options: Options, stats: MemberStats, hand_out: Callable[[Generation | Exception], object]
+        self, seat: AnySeat, options: Options, stats: MemberStats, hand_out: Callable[[Handed], object]
     ) -> None:
         self._seat = seat
         self._options = options
@@ -123,6 +136,7 @@ class Driver:
         self._stuck: Partitions = frozenset()  # what it was told of to have waited for too long
         self._withdrawn: Generation | None = None
         self._held_back: Generation | None = None
+        self._trouble: Trouble | None = None
 
     # From other threads
 
@@ -304,6 +318,8 @@ class Driver:
             self._fail(action, error)
         else:
             self._failures = 0
+            if self._trouble is not None and self._trouble.step is type(action):
+                self._trouble.over = True
             self._to_receive.append(answer)
 
     def _answer(self, action: Register | Look | Claim | Stop | Release | Deregister) -> Event:
@@ -333,7 +349,7 @@ class Driver:
         retriable = isinstance(error, _MENDED_BY_LOOKING) or getattr(error, "retriable", False)
         self._event(EventKind.FAILED, detail=str(error))
         if not retriable:
-            self._hand_out(error)
+            self._tell_trouble(step, error)
         backoff = FIRST_BACKOFF * 2 ** min(self._failures - 1, 16)
         seconds = min(backoff, self._options.join_backoff) if retriable else self._options.join_backoff
         failed = Failed(step.turn)
@@ -342,6 +358,13 @@ class Driver:
             return
         self._failed = failed
         self._later(seconds, lambda: self._receive(failed))
+
+    def _tell_trouble(self, step: Step, error: Exception) -> None:
+        if self._trouble is not None and not self._trouble.over:
+            self._trouble.step, self._trouble.error = type(step), error
+            return
+        self._trouble = Trouble(type(step), error)
+        self._hand_out(self._trouble)
 
     def _register(self, turn: int) -> Event:
         self._seat.register()

@@ -21,7 +21,7 @@ from ..core.rebalance import Close, State
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.deadline import Deadline
 from ..zookeeper.group import Consumergroup
-from .driver import AnySeat, Driver
+from .driver import AnySeat, Driver, Handed, Trouble
 from .events import MemberStats
 from .generation import Generation
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
@@ -44,6 +44,11 @@ class _Sign:
 _CANCEL, _CLOSED = _Sign(), _Sign()
 
 
+def _is_stale(found: Handed | _Sign) -> bool:
+    """Whether nobody is to hear of it any more."""
+    return (isinstance(found, Generation) and not found.active) or (isinstance(found, Trouble) and found.over)
+
+
 class BaseMember:
     """What members have in common, whether they share with others or not: a thread of their own, and generations."""
 
@@ -54,21 +59,21 @@ class BaseMember:
         self._options = options
         self._stats = stats
         self.id = seat.id
-        self._ready: SimpleQueue[Generation | Exception | _Sign] = SimpleQueue()
+        self._ready: SimpleQueue[Handed | _Sign] = SimpleQueue()
         self._notify = notify  # for `zkgroups.aio`: something stands ready
         self._driver = Driver(seat, options, stats, self._offer)
         self._thread: threading.Thread | None = None
         self._closed = False
         self._pid = os.getpid()
 
-    def _offer(self, found: Generation | Exception) -> None:
+    def _offer(self, found: Handed) -> None:
         """For whoever asks for the next generation; what nobody has asked for in time is taken away."""
-        kept: list[Generation | Exception | _Sign] = []
+        kept: list[Handed | _Sign] = []
         with suppress(Empty):
             while len(kept) < _KEPT:
                 kept.append(self._ready.get_nowait())
         for waiting in kept:
-            if not isinstance(waiting, Generation) or waiting.active:
+            if not _is_stale(waiting):
                 self._ready.put(waiting)
         if self._ready.qsize() < _KEPT or isinstance(found, Generation):
             self._ready.put(found)
@@ -179,6 +184,9 @@ class BaseMember:
                 raise MemberClosedError(self._seat.group_name, self.id)
             if isinstance(found, Exception):
                 raise found
+            if isinstance(found, Trouble) and not found.over:
+                found.over = True
+                raise found.error
             if isinstance(found, Generation) and found.paused:
                 self._driver.hold_back(found)  # no work is handed out while there is no connection (rule 7)
             elif isinstance(found, Generation) and found.active:

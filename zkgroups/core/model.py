@@ -200,6 +200,46 @@ class NativeOffset:
     leader_epoch: int | None = None
 
 
+class NativeState(StrEnum):
+    """The state of a group of Kafka's own, in Kafka's words."""
+
+    DEAD = "Dead"
+    """There is no such group."""
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    UNKNOWN = "Unknown"
+    """One that came with a release of Kafka later than what we ask with."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeMember:
+    """One who takes part in a group of Kafka's own, as the group's coordinator knows it."""
+
+    id: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.id} at {self.host.removeprefix('/')}"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeGroup:
+    """A group of Kafka's own; one that nobody has heard of is Dead."""
+
+    name: str
+    state: NativeState
+    members: tuple[NativeMember, ...] = ()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody takes part in it, or may."""
+        return bool(self.members) or self.state not in (NativeState.DEAD, NativeState.EMPTY)
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """The offsets a partition has: from the first that is there, up to the one that comes next."""
