@@ -59,7 +59,7 @@ from ..exceptions import (
 )
 from ..zookeeper.deadline import Deadline, uptime
 from .events import EventKind, MemberEvent, MemberStats
-from .generation import Generation
+from .generation import Generation, Offsets
 from .lone_seat import LoneSeat
 from .options import Options
 from .seat import Outlook, Seat
@@ -239,6 +239,8 @@ class Driver:
         while self._to_receive:
             for action in self.machine.receive(self._to_receive.popleft()):
                 self._carry_out(action)
+        if self.machine.settled:
+            self._changed_at = None
         self._watch_the_wait()
 
     # Time
@@ -440,7 +442,7 @@ class Driver:
         self,
         begin: Begin,
         found: dict[TopicPartition, CommittedOffset | MalformedNode | None],
-        write: Callable[[Any], None],
+        write: Callable[[Offsets], None],
     ) -> Generation:
         start_at = StartAt(self._options.start_at)
         unreadable = {at: value for at, value in found.items() if isinstance(value, MalformedNode)}
@@ -451,28 +453,25 @@ class Driver:
             for at, value in sorted(found.items())
             if at not in unreadable
         }
-        made: list[Generation] = []
-
-        def counted(offsets: dict[TopicPartition, int]) -> None:
-            write(offsets)
-            self._stats.commits += len(offsets)
-
-        made.append(
-            Generation(
-                group=self._seat.group_name,
-                member=self._seat.id,
-                number=begin.number,
-                partitions=starts,
-                streams={at: self._seat.stream(at) for at in starts},
-                unreadable=unreadable,
-                write=counted,  # type: ignore[arg-type]
-                committed=lambda offsets: self._event(EventKind.COMMITTED, frozenset(offsets)),
-                alive=lambda: self._seat.alive,
-                connected=lambda: self._seat.connected,
-                ended=lambda error: self.tell_ended(made[0], error),
-            )
+        generation = Generation(
+            group=self._seat.group_name,
+            member=self._seat.id,
+            number=begin.number,
+            partitions=starts,
+            streams={at: self._seat.stream(at) for at in starts},
+            unreadable=unreadable,
+            write=write,
+            committed=self._tell_committed,
+            alive=lambda: self._seat.alive,
+            connected=lambda: self._seat.connected,
+            ended=lambda error: self.tell_ended(generation, error),
         )
-        return made[0]
+        return generation
+
+    def _tell_committed(self, offsets: Offsets) -> None:
+        """On the thread that has committed them."""
+        self._stats.commits += len(offsets)
+        self._event(EventKind.COMMITTED, frozenset(offsets))
 
     def _stop(self, turn: int, moving: Partitions) -> Event:
         """Stop the workers; what is still the member's own is committed, and only then is anything given up."""
@@ -484,7 +483,7 @@ class Driver:
             generation.end()
             if not generation.wait_for_workers(deadline):
                 log.warning("workers of %s have not come to an end within %g s", self._name, deadline.seconds)
-        if revoked:
+        if revoked and self._seat.alive:  # else they are lost, which is told in a moment
             self._call(self._options.on_revoked, revoked)
             self._event(EventKind.REVOKED, revoked)
             self._assigned -= revoked
@@ -574,7 +573,7 @@ class Driver:
         if self._options.run is not None:
             self._options.run(awaitable)
             return
-        import asyncio
+        import asyncio  # takes as long as all the rest, and few need it
 
         async def wait() -> None:
             await awaitable
