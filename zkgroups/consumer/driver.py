@@ -233,9 +233,18 @@ class Driver:
             self._freed_at = uptime()
         self._freed |= heard
 
+    def _notice_loss(self) -> None:
+        """By our own clock, or because there is another session: what was held is held no more."""
+        if self._registered and not self._seat.alive:
+            self._registered = False
+            self._to_receive.append(Lost())
+
     def _receive(self, event: Event) -> None:
         """Pass an event on, and carry out what is to be done, with all that comes of it."""
         self._to_receive.append(event)
+        self._receive_all()
+
+    def _receive_all(self) -> None:
         while self._to_receive:
             for action in self.machine.receive(self._to_receive.popleft()):
                 self._carry_out(action)
@@ -256,13 +265,13 @@ class Driver:
         self._later(seconds, again)
 
     def _look_at_clocks(self) -> None:
-        if self._registered and not self._seat.alive:
-            self._registered = False
-            self._receive(Lost())
+        self._notice_loss()
+        if self._to_receive:
+            self._receive_all()
         while self._timers and self._timers[0][0] <= uptime():
             heapq.heappop(self._timers)[2]()
         self._check_idle()
-        if self._held_back is not None and self._seat.connected:
+        if self._held_back is not None and self._seat.connected and self._seat.alive:
             generation, self._held_back = self._held_back, None
             self._hand_out(generation)
 
@@ -483,13 +492,14 @@ class Driver:
             generation.end()
             if not generation.wait_for_workers(deadline):
                 log.warning("workers of %s have not come to an end within %g s", self._name, deadline.seconds)
-        if revoked and self._seat.alive:  # else they are lost, which is told in a moment
+        if revoked and self._seat.alive:  # else they are lost, and told to be
             self._call(self._options.on_revoked, revoked)
             self._event(EventKind.REVOKED, revoked)
             self._assigned -= revoked
         if generation is not None:
             self._commit_marked(generation, self.machine.held)
             generation.close(Deadline(self._options.release_timeout))
+        self._notice_loss()  # before anything is released that is lost
         return Stopped(turn)
 
     def _drop(self, partitions: Partitions) -> None:
@@ -512,13 +522,23 @@ class Driver:
             generation.close(deadline)
 
     def _commit_marked(self, generation: Generation, among: Partitions) -> None:
+        """Commit what is marked; what somebody has taken away does not keep the rest from it."""
         try:
             self._seat.commit_marked(generation, among)
+        except NotClaimedError as error:
+            self._commit_failed(error)
+            if error.at in among:
+                self._commit_marked(generation, among - {error.at})
         except ZkgroupsException as error:
-            log.warning("what %s has marked could not be committed: %s", self._name, error)
-            self._event(EventKind.FAILED, detail=str(error))
-            if not error.retriable:
-                self._hand_out(error)
+            self._commit_failed(error)
+
+    def _commit_failed(self, error: ZkgroupsException) -> None:
+        log.warning("what %s has marked could not be committed: %s", self._name, error)
+        self._event(EventKind.FAILED, detail=str(error))
+        if isinstance(error, _MENDED_BY_LOOKING):
+            self._changed = True
+        elif not error.retriable:
+            self._hand_out(error)
 
     def _tell_assigned(self, partitions: Partitions) -> None:
         new = partitions - self._assigned

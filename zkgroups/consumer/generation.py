@@ -161,6 +161,11 @@ class Generation:
 
     # For the member
 
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and will never be active again."""
+        return self._over.is_set()
+
     def end(self) -> None:
         """Tell the workers to come to an end."""
         with self._busy:

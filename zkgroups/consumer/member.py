@@ -46,7 +46,7 @@ _CANCEL, _CLOSED = _Sign(), _Sign()
 
 def _is_stale(found: Handed | _Sign) -> bool:
     """Whether nobody is to hear of it any more."""
-    return (isinstance(found, Generation) and not found.active) or (isinstance(found, Trouble) and found.over)
+    return isinstance(found, Generation | Trouble) and found.over
 
 
 class BaseMember:
@@ -187,10 +187,10 @@ class BaseMember:
             if isinstance(found, Trouble) and not found.over:
                 found.over = True
                 raise found.error
-            if isinstance(found, Generation) and found.paused:
-                self._driver.hold_back(found)  # no work is handed out while there is no connection (rule 7)
-            elif isinstance(found, Generation) and found.active:
+            if isinstance(found, Generation) and found.active and not found.paused:
                 return found
+            if isinstance(found, Generation) and not found.over:
+                self._driver.hold_back(found)  # no work is handed out while there is no connection (rule 7)
 
     def cancel(self) -> None:
         """Let whoever waits for the next generation go, with None."""

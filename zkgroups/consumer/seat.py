@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ..core.agreement import COMPUTED_BY_EACH, Plan, Roster, agreed_strategy
-from ..core.assignment import Assignment, Assignor, assigned_to
+from ..core.assignment import ASSIGNORS, Assignment, Assignor, assigned_to
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
 from ..core.paths import broker_topic
 from ..exceptions import ClaimedByOtherError, NotClaimedError, NotRegisteredError
@@ -183,7 +183,8 @@ class Seat:
         self._sight.write_plan(plan, version, self._instance.session_id or 0)
 
     def _compute(self, strategy: str, roster: Roster, owners: Mapping[TopicPartition, str]) -> Assignment:
-        return self._assignors[strategy](roster.members(owners))
+        known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
+        return known[strategy](roster.members(owners))
 
     def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
         """Which of those who take part holds what."""

@@ -460,7 +460,10 @@ class Instance:
 
     def is_registered(self) -> bool:
         """Ask whether the registration is still there; one that is gone can be made anew, and claims be kept."""
-        tenure = self._registrar.require()
+        try:
+            tenure = self._registrar.require()
+        except NotRegisteredError:
+            return False
         seen = self._registrar.look(tenure)
         if seen.version < 0:
             self._registrar.adopt(seen, known=tenure)

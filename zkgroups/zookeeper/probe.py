@@ -26,9 +26,10 @@ PATIENCE: Final = 5.0
 
 def knows_multiread(session: Session, timeout: float) -> bool:
     """Whether the server we are with is known to. It is asked once for each connection of ours."""
-    connection = _both_ends(session)
-    if connection is not None and connection not in session.reads_many:
-        session.reads_many = {connection: _ask(session.client, connection, Deadline(min(timeout, PATIENCE)))}
+    with session.probing:
+        connection = _both_ends(session)
+        if connection is not None and connection not in session.reads_many:
+            session.reads_many = {connection: _ask(session.client, connection, Deadline(min(timeout, PATIENCE)))}
     return understands(session)
 
 

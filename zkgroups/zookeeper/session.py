@@ -71,6 +71,7 @@ class Session:
         """Whether it is kept in a file, for a process that comes after this one."""
         self.reads_many: dict[Peer, bool] = {}
         """Which servers answer many reads in one request, as far as that is known (`probe.py`)."""
+        self.probing = threading.Lock()  # held while that is found out, which needs to be done once
         client.add_listener(self._on_state)
 
     @classmethod
