@@ -41,8 +41,9 @@ soak: java $(INSTALLED) ## Kill whoever takes a snapshot, ZKGROUPS_SOAK_KILLS ti
 bench: java $(INSTALLED) ## All benchmarks, one after the other
 	@set -e; for file in benchmarks/[!_]*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
 
-docs: java $(INSTALLED) ## Write docs/cli.md and the pictures anew, from the commands
+docs: java $(INSTALLED) ## Write docs and its pictures anew, from the code and the commands
 	$(BIN)/python scripts/cli_reference.py
+	$(BIN)/python scripts/rebalance_reference.py
 	$(BIN)/python scripts/pictures.py
 
 clean: ## Take away .venv and everything else that was made here

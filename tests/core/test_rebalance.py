@@ -4,8 +4,11 @@ held twice, what a generation works on is held, and every run settles."""
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -462,3 +465,8 @@ def member_with(held: Partitions, number: int = 1) -> Rebalance:
     member.receive(Planned(2, number, held))
     assert member.receive(Claimed(3, held)) == [Begin(number, held)]
     return member
+
+
+def test_the_page_about_it_says_what_the_code_says() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "rebalance_reference.py"
+    assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0, "make docs writes it anew"
