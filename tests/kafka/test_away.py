@@ -13,7 +13,7 @@ import pytest
 
 from zkgroups.core.model import OffsetRange, TopicPartition
 from zkgroups.exceptions import NotConnectedError, ZkgroupsException
-from zkgroups.kafka import Brokers, committed
+from zkgroups.kafka import Brokers, apart
 from zkgroups.testing import KafkaBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
@@ -105,7 +105,7 @@ def _instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> P
     script = tmp_path / "asking.py"
     before = "import io, os, signal, subprocess, sys, pathlib\nfrom zkgroups.kafka import asking\n"
     script.write_text(f"{before}ran = pathlib.Path({str(marker)!r})\nfirst = not ran.exists()\nran.touch()\n{program}")
-    monkeypatch.setattr(committed, "_COMMAND", (sys.executable, str(script)))
+    monkeypatch.setattr(apart, "_COMMAND", (sys.executable, str(script)))
     return marker
 
 
@@ -114,10 +114,11 @@ def test_where_the_process_that_asks_is_ended_another_one_asks_for_the_rest(
 ) -> None:
     program = """
 question = sys.stdin.read()
-left = len(asking.json.loads(question)["groups"])
+left = len(asking.json.loads(question)["waves"][0])
 if first:
-    print('{"group": "others", "offsets": [["orders", 0, 1, null, null]]}')
-    print('{"group": "billing", "offs', end="", flush=True)
+    print('{"sent": 2}')
+    print('{"n": 1, "found": [["orders", 0, 1, null, null]]}')
+    print('{"n": 0, "fou', end="", flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)
 assert left == 1, left
 sys.stdin = io.StringIO(question)
@@ -139,7 +140,7 @@ def test_where_it_is_always_ended_that_is_an_error_in_time(
 
     with (
         Brokers.connect(own.address, timeout=1.5) as brokers,
-        pytest.raises(NotConnectedError, match=r"group 'billing' were not had within 1\.5 s: .*coordinator"),
+        pytest.raises(NotConnectedError, match=r"group 'billing' within 1\.5 s: .*coordinator"),
     ):
         brokers.committed(["billing"])
 

@@ -1,9 +1,10 @@
-"""What only Kafka's brokers know: partitions, where logs start and end, and the offsets of Kafka's own groups."""
+"""What only Kafka's brokers know and do: partitions, where logs start and end, Kafka's own groups and their offsets."""
 
 from __future__ import annotations
 
-from ..core.model import NativeOffset
+from ..core.model import NativeGroup, NativeMember, NativeOffset, NativeState
 from .brokers import Brokers
+from .options import BrokerOptions
 from .properties import read_properties
 
-__all__ = ["Brokers", "NativeOffset", "read_properties"]
+__all__ = ["BrokerOptions", "Brokers", "NativeGroup", "NativeMember", "NativeOffset", "NativeState", "read_properties"]

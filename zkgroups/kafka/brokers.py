@@ -9,13 +9,22 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as _Partition
 from confluent_kafka.admin import OffsetSpec
 
-from ..core.model import NativeOffset, OffsetRange, TopicPartition, check_at
-from ..exceptions import InvalidOptionError, NotConnectedError, UnavailableError
+from ..core.model import NativeGroup, NativeOffset, OffsetRange, TopicPartition, check_at
+from ..exceptions import (
+    InvalidOptionError,
+    NotConnectedError,
+    UnavailableError,
+    UnknownPartitionError,
+    ZkgroupsException,
+)
 from ..zookeeper.deadline import Deadline
 from .client import Client
+from .commits import Offsets, Outcomes, checked, commit
 from .committed import check_native_group, committed
 from .errors import error_of, is_retriable, translate, words
+from .groups import delete, described
 from .patience import attempts
+from .settings import retention_minutes
 
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
@@ -66,12 +75,54 @@ class Brokers:
 
     def committed(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, NativeOffset]]:
         """What each of these groups of Kafka's own has committed: nothing, for one that is not known."""
-        wanted = [check_native_group(group) for group in dict.fromkeys(groups)]
+        found = {}
+        for group, answer in self.committed_or_error(groups).items():
+            if isinstance(answer, ZkgroupsException):
+                raise answer
+            found[group] = answer
+        return found
+
+    def committed_or_error(
+        self, groups: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, NativeOffset] | ZkgroupsException]:
+        """The same where one group that cannot be read must not hide the others: an error in its place."""
+        wanted = _checked_groups(groups)
+        return committed(self._reached(), wanted, self._timeout) if wanted else {}
+
+    def groups(self, names: Iterable[str]) -> dict[str, NativeGroup | ZkgroupsException]:
+        """The state of each of these groups of Kafka's own, and who takes part; one that is not known is Dead."""
+        wanted = _checked_groups(names)
+        return described(self._reached(), wanted, self._timeout) if wanted else {}
+
+    def commit(self, offsets: Offsets) -> Outcomes:
+        """Commit offsets for groups that nobody takes part in: for each None where it is there now, or the error.
+
+        A group that somebody takes part in is refused. A number alone goes without metadata. Everything
+        is checked before anything is sent, but for the offset's being in the log: that no broker asks.
+        """
+        wanted = checked(offsets)
         if not wanted:
-            return {}
-        client = self._open()
-        client.metadata(self._deadline())  # who cannot be reached, or does not let us in, is found out here
-        return committed(client.config, wanted, self._timeout)
+            return {group: {} for group in offsets}
+        config, known = self._reached(), self._partitions(self._deadline())
+        # A broker of old keeps offsets of partitions that are not there.
+        there = [each for each in wanted if each.at.partition in known.get(each.at.topic, ())]
+        found = commit(config, there, self._timeout)
+        return {
+            group: {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
+            for group, those in offsets.items()
+        }
+
+    def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
+        """Delete groups of Kafka's own, with all their offsets: for each None where it is gone now, or the error."""
+        wanted = _checked_groups(names)
+        return delete(self._reached(), wanted, self._timeout) if wanted else {}
+
+    def offsets_retention(self) -> float | None:
+        """Seconds that the brokers keep offsets which nobody uses or renews, at least; None where none of them tells."""
+        deadline = self._deadline()
+        ids = self._open().metadata(deadline).brokers
+        found = [minutes for minutes in retention_minutes(self._open().admin, ids, deadline) if minutes is not None]
+        return min(found) * 60.0 if found else None
 
     def close(self) -> None:
         """Let the connections go."""
@@ -81,6 +132,12 @@ class Brokers:
         if self._client is None:
             raise UnavailableError("the connection to the brokers is closed")
         return self._client
+
+    def _reached(self) -> Mapping[str, str]:
+        """The settings for a process that asks; who cannot be reached, or does not let us in, is found out here."""
+        client = self._open()
+        client.metadata(self._deadline())
+        return client.config
 
     def _deadline(self) -> Deadline:
         return Deadline(self._timeout)
@@ -151,6 +208,10 @@ class _Failed:
             raise NotConnectedError(
                 f"no leader of {at} answered within {deadline.seconds:g} s: {words(error_of(error))}"
             ) from error
+
+
+def _checked_groups(names: Iterable[str]) -> list[str]:
+    return [check_native_group(name) for name in dict.fromkeys(names)]
 
 
 def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:

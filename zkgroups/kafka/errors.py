@@ -9,7 +9,17 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from ..exceptions import AuthenticationError, NoPermissionError, NotConnectedError, ZkgroupsException
+from ..core.model import TopicPartition
+from ..exceptions import (
+    AuthenticationError,
+    GroupInUseError,
+    GroupNotFoundError,
+    NoPermissionError,
+    NotConnectedError,
+    TooLargeError,
+    UnknownPartitionError,
+    ZkgroupsException,
+)
 
 _STATE: Final = re.compile(r" \(after \d+ms in state [^)]*\)$")
 
@@ -30,6 +40,19 @@ _NOT_ALLOWED: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
+
+# Somebody takes part in the group. A broker says so in the words for members that do not take part.
+_IN_USE: Final = frozenset(
+    {
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.UNKNOWN_MEMBER_ID,
+    }
+)
+
+_TOO_LARGE: Final = frozenset({KafkaError.INVALID_COMMIT_OFFSET_SIZE, KafkaError.OFFSET_METADATA_TOO_LARGE})
 
 _RETRIABLE: Final = frozenset(
     {
@@ -85,8 +108,18 @@ def words(error: KafkaError) -> str:
     return _STATE.sub("", error.str())
 
 
-def translate(error: KafkaError, what: str) -> ZkgroupsException:
-    """Our error for one of confluent_kafka's, met on `what`."""
+def translate(
+    error: KafkaError, what: str, *, group: str | None = None, at: TopicPartition | None = None
+) -> ZkgroupsException:
+    """Our error for one of confluent_kafka's, met on `what`: a group, perhaps, or a partition of one."""
+    if group is not None and error.code() in _IN_USE:
+        return GroupInUseError(group, ())
+    if group is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+        return GroupNotFoundError(group)
+    if at is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return UnknownPartitionError(at)
+    if error.code() in _TOO_LARGE:
+        return TooLargeError(f"{what}: {words(error)}")
     if error.code() in NOT_ACCEPTED:
         return AuthenticationError(f"{what}: {words(error)}")
     if error.code() in _NOT_ALLOWED:
