@@ -182,7 +182,7 @@ def write_to(topic: str, broker: KafkaBroker, *, partitions: int, messages: int)
     for number in range(messages):
         producer.produce(topic, f"message {number}", partition=number % partitions)
     assert producer.flush(60) == 0
-    return {f"{topic} {number % partitions} message {number}\n" for number in range(messages)}
+    return {f"{topic} {number % partitions} b'message {number}'\n" for number in range(messages)}
 
 
 @pytest.mark.zookeeper

@@ -105,17 +105,27 @@ class Generation:
         """Whether there is work to do: it has not ended, and the session is certain to live."""
         return self._inner.active
 
+    @property
+    def paused(self) -> bool:
+        """Whether there is no connection at this moment: a careful task begins nothing new."""
+        return self._inner.paused
+
+    @property
+    def marked(self) -> Offsets:
+        """Up to where each partition is processed, as far as that was said."""
+        return self._inner.marked
+
     def start(self, work: Work, *, grace: float = 0.0) -> None:
         """Run `work(generation)` as a task. When it returns, or fails, the generation ends.
 
         When the generation ends first, the task is cancelled, at once or `grace` seconds later. What it raises reaches
-        who iterates over the generations.
+        who iterates over the generations. In a generation that has ended already, nothing is started.
         """
         if not Deadline.after("grace", grace).seconds < self._release_timeout:
             raise InvalidOptionError("grace", grace, f"it must be less than release_timeout, {self._release_timeout:g}")
-        if self._inner.wait(0):
-            raise GenerationEndedError(self.group, self.number)
-        coroutine = work(self)
+        if self._inner.over:
+            return
+        coroutine = work(self) if callable(work) else None
         if not inspect.iscoroutine(coroutine):
             raise InvalidOptionError("work", work, "it must be a coroutine function")
         task = asyncio.create_task(coroutine, name=f"zkgroups-work-{self.group}-{self.number:x}")
@@ -207,9 +217,9 @@ class Member:
         self._member.start()
         return self
 
-    def stop(self) -> None:
+    def stop(self, *, leave: bool = True) -> None:
         """Ask it to leave, without waiting: `generations` ends soon. It goes with `loop.add_signal_handler`."""
-        self._member.stop()
+        self._member.stop(leave=leave)
 
     async def close(self, *, leave: bool = True) -> None:
         """Cancel the tasks, commit what they have marked, release everything and leave the group.

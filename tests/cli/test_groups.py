@@ -163,9 +163,7 @@ def test_an_owner_that_is_no_instance_is_an_orphan(zkgroups: Zkgroups, kazoo: Ka
     assert [(instance["state"], instance["subscription"]) for instance in group["instances"]] == [("Leaving", None)]
 
 
-def test_who_keeps_a_partition_from_the_members_is_shown_and_since_when(
-    zkgroups: Zkgroups, billing: Any
-) -> None:
+def test_who_keeps_a_partition_from_the_members_is_shown_and_since_when(zkgroups: Zkgroups, billing: Any) -> None:
     cron = billing.instance("cron")
     cron.register()
     cron.claim(TopicPartition("orders", 1))

@@ -53,10 +53,14 @@ Partitions = frozenset[TopicPartition]
         ({"foreign_assignor": "sticky"}, "foreign_assignor is 'sticky'"),
         ({"on_lost": 3}, "on_lost is 3, but it must be a function"),
         ({"pattern": "o.*"}, "pattern is 'o.*', but it is instead of topics"),
-        ({"streams": 0}, "streams is 0"),
+        ({"streams": 0}, "streams of 'orders' is 0, but it must be a whole number between 1 and 10000"),
+        ({"streams": 2_000_000_000}, "streams of 'orders' is 2000000000"),
+        ({"assignors": [lambda _: {}]}, "it must be a function with a name that is its own"),
+        ({"topics": (), "pattern": ""}, "pattern is '', but it must choose some topics"),
+        ({"topics": "orders,refunds"}, "topic is 'orders,refunds', but Kafka's topics have letters"),
         ({"topics": ()}, "topics is {}, but a member needs at least one, or a pattern"),
         ({"topics": 7}, "topics is 7"),
-        ({"topics": {"orders": 1.5}}, "streams is 1.5"),
+        ({"topics": {"orders": 1.5}}, "streams of 'orders' is 1.5"),
     ],
 )
 def test_an_option_out_of_bounds_is_refused_at_once_by_name_value_and_bound(
@@ -676,3 +680,54 @@ def test_trouble_that_goes_on_is_told_each_time_one_asks(group: Consumergroup) -
         for _ in range(3):
             with pytest.raises(LookupError, match="no broker"):
                 member.next_generation(20)
+
+
+@pytest.mark.parametrize("work", [None, 7])
+def test_what_is_no_function_is_refused_as_work(run: Run, orders: Partitions, work: Any) -> None:
+    one = run().until_holding(orders)
+    with pytest.raises(InvalidOptionError, match="it must be a function"):
+        one.generations[-1].start(work)
+
+
+def test_a_coroutine_function_is_refused_as_work_and_one_is_told_where_it_belongs(run: Run, orders: Partitions) -> None:
+    async def work(_generation: Generation) -> None: ...
+
+    one = run().until_holding(orders)
+    with pytest.raises(InvalidOptionError, match=r"zkgroups\.aio"):
+        one.generations[-1].start(work)
+
+
+def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders: Partitions) -> None:
+    one = run().until_holding(orders)
+    with pytest.raises(InvalidNameError, match="is no TopicPartition"):
+        one.generations[-1].mark(("orders", 0), 1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidNameError, match="is no TopicPartition"):
+        one.generations[-1].commit({"orders": 1})  # type: ignore[dict-item]
+    with pytest.raises(InvalidOptionError, match="offsets is 5"):
+        one.generations[-1].commit(5)  # type: ignore[arg-type]
+
+
+def test_a_member_that_was_told_to_stop_before_anybody_iterates_has_no_generations(group: Consumergroup) -> None:
+    with Member(group, ["orders"]) as member:
+        member.stop()
+        assert list(member.generations()) == []
+
+
+@pytest.mark.parametrize(("topics", "pattern"), [(["orders", "nope"], None), ((), "nope.*")])
+def test_a_topic_that_is_not_there_is_told_once(
+    run: Run, orders: Partitions, topics: Any, pattern: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        one = run(topics, pattern=pattern, reconcile_every=0.05)
+        one.until(lambda: one.member.stats.looks > 3)
+    [event] = [event for event in one.events if event.kind is EventKind.MISSING]
+    assert "nope" in event.detail
+    assert "is the chroot right?" in event.detail
+    assert sum("is the chroot right?" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_members_that_have_nothing_in_common_share_by_range(run: Run, orders: Partitions) -> None:
+    a = run(id="a", assignors=["sticky"])
+    b = run(id="b", assignors=["roundrobin"]).until_holding(ats("orders", 3, 4, 5))
+    a.until_holding(ats("orders", 0, 1, 2))
+    assert a.errors == b.errors == []

@@ -88,6 +88,7 @@ def test_the_strategy_is_the_first_of_the_lowest_id_that_all_support(
 def test_members_that_announce_nothing_use_what_one_is_told_they_use() -> None:
     members = {"a": ours("range", "roundrobin"), "scala": scala()}
     assert agreed_strategy(members, foreign="roundrobin") == "roundrobin"
+    assert agreed_strategy({"a": ours("sticky"), "scala": scala()}, foreign="roundrobin") == "roundrobin"
 
 
 def test_a_plan_is_of_what_it_was_made_from_and_of_nothing_else() -> None:

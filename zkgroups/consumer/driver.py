@@ -11,6 +11,7 @@ import heapq
 import inspect
 import itertools
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -54,6 +55,8 @@ from ..exceptions import (
     GenerationEndedError,
     NotClaimedError,
     NotRegisteredError,
+    OffsetConflictError,
+    OffsetWouldGoBackError,
     OutcomeUnknownError,
     ZkgroupsException,
 )
@@ -79,17 +82,27 @@ FIRST_BACKOFF: Final = 0.05
 """In seconds; it doubles with each failure in a row, up to `join_backoff`."""
 
 IN_A_ROW: Final = 3
+"""As many looks may follow each other at once. The next one waits, so that many members that come and go at once are
+seen together."""
+
 BREATHER: Final = 4
-"""After so many looks the next one waits, for each of them as many times as long as it took: where many members come
-and go at once, they are seen together."""
+"""As many times as long as a look took there is for each, from the first of them on; at most LONGEST_BREATHER."""
 
 LONGEST_BREATHER: Final = 0.5
+
+BRIEF: Final = 1.0
+"""In seconds: after a generation that a worker has ended as soon, the next one waits; the longer, the more often
+workers have failed in a row."""
 
 GATHER: Final = 0.005
 """In seconds: partitions that are let go together are heard of one by one, and are claimed together."""
 
 _MENDED_BY_LOOKING: Final = (NotClaimedError, NotRegisteredError, OutcomeUnknownError)
 """What is no reason to trouble the caller: the next look finds out what is so."""
+
+
+def _is_retriable(error: Exception) -> bool:
+    return isinstance(error, _MENDED_BY_LOOKING) or getattr(error, "retriable", False) is True
 
 
 @dataclass(slots=True)
@@ -104,6 +117,14 @@ class Trouble:
 Handed: TypeAlias = Generation | Exception | Trouble
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerEnded:
+    """A worker of that generation has come to its end."""
+
+    generation: Generation
+    failed: bool
+
+
 class Driver:
     """Drives one member, from `Open` to the end. `hand_out` takes generations, and errors for the caller."""
 
@@ -116,7 +137,12 @@ class Driver:
         self._hand_out = hand_out
         self.machine = Rebalance()
         self.generation: Generation | None = None
-        self._inbox: SimpleQueue[Event | None] = SimpleQueue()
+        self.stopping: Generation | None = None
+        """The one whose workers are waited for."""
+        self._begun_at = 0.0
+        self._failed_briefly = 0  # generations in a row
+        self._left_behind = False  # what could not be given up when it left
+        self._inbox: SimpleQueue[Event | WorkerEnded | None] = SimpleQueue()
         self._heard_free: deque[TopicPartition] = deque()  # on kazoo's threads
         self._freed: Partitions = frozenset()
         self._freed_at = 0.0  # when the first of them was heard of
@@ -165,7 +191,7 @@ class Driver:
         elif isinstance(error, Exception):
             self._hand_out(error)
         if generation is self.generation:
-            self.tell(Ended())
+            self._inbox.put(WorkerEnded(generation, error is not None))
 
     # The thread
 
@@ -179,8 +205,30 @@ class Driver:
             self._listen()
             self._look_at_clocks()
             self._pass_on_changes()
-        self._seat.close()
+        if not self._left_behind:
+            self._seat.close()
         self._event(EventKind.LEFT)
+
+    def clear_up(self) -> None:
+        """Give up what could not be given up when it left, when there is a connection: others would wait for it as
+        long as the session lasts. Until then nobody else is to have the id in this session."""
+        if self._left_behind:
+            with suppress(ZkgroupsException):  # the connection is closed, and the session with it
+                while self._left_behind:
+                    self._seat.wait_connected()
+                    self._left_behind = not self._deregistered()
+            self._seat.close()
+
+    def _deregistered(self) -> bool:
+        try:
+            self._seat.deregister()
+        except ZkgroupsException as error:
+            log.warning("%s could not leave: %s", self._name, error)
+            if not _is_retriable(error):
+                raise
+            time.sleep(FIRST_BACKOFF)
+            return False
+        return True
 
     def give_up(self) -> None:
         """Something here is broken: others are to have what this member holds."""
@@ -199,10 +247,26 @@ class Driver:
         with suppress(Empty):
             event = self._inbox.get(timeout=self._pause())
             while True:
-                if event is not None:
+                if isinstance(event, WorkerEnded):
+                    self._worker_ended(event)
+                elif event is not None:
                     self._hurry(event)
                     self._receive(event)
                 event = self._inbox.get_nowait()
+
+    def _worker_ended(self, ended: WorkerEnded) -> None:
+        """Another generation is to begin: at once, unless workers end as soon as they have begun."""
+        brief = uptime() - self._begun_at < BRIEF
+        self._failed_briefly = self._failed_briefly + 1 if brief and ended.failed else 0
+        pause = self._backoff(max(self._failed_briefly, 1)) if brief else 0.0
+        self._later(pause, lambda: self._end(ended.generation))
+
+    def _end(self, generation: Generation) -> None:
+        if generation is self.generation:
+            self._receive(Ended())
+
+    def _backoff(self, failures: int) -> float:
+        return min(FIRST_BACKOFF * 2.0 ** min(failures - 1, 16), self._options.join_backoff)
 
     def _pause(self) -> float:
         due = self._timers[0][0] if self._timers else uptime() + TICK
@@ -241,6 +305,7 @@ class Driver:
 
     def _receive(self, event: Event) -> None:
         """Pass an event on, and carry out what is to be done, with all that comes of it."""
+        self._notice_loss()
         self._to_receive.append(event)
         self._receive_all()
 
@@ -295,13 +360,21 @@ class Driver:
     def _check_idle(self) -> None:
         limit, generation = self._options.max_idle, self.generation
         if self._withdrawn is not None:
-            if self.machine.state is State.OUT and not self._withdrawn.at_work:
-                self._withdrawn = None
-                self._receive(Open())
+            if self.machine.state is State.OUT:
+                self._stay_out(self._withdrawn)
         elif limit is not None and generation is not None and uptime() - generation.last_sign > limit:
             self._withdrawn = generation
             self._event(EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s")
             self._receive(Withdraw())
+
+    def _stay_out(self, withdrawn: Generation) -> None:
+        """Until the workers have come to an end; what could not be given up meanwhile, others wait for."""
+        if self._left_behind and self._seat.connected:
+            with suppress(ZkgroupsException):
+                self._left_behind = not self._deregistered()
+        if not withdrawn.at_work:
+            self._withdrawn = None
+            self._receive(Open())
 
     # What is to be done
 
@@ -357,14 +430,14 @@ class Driver:
         """Try again later: soon, where that may help by itself, and else after `join_backoff`, and tell the caller."""
         self._stats.failures += 1
         self._failures += 1
-        retriable = isinstance(error, _MENDED_BY_LOOKING) or getattr(error, "retriable", False)
+        retriable = _is_retriable(error)
         self._event(EventKind.FAILED, detail=str(error))
         if not retriable:
             self._tell_trouble(step, error)
-        backoff = FIRST_BACKOFF * 2 ** min(self._failures - 1, 16)
-        seconds = min(backoff, self._options.join_backoff) if retriable else self._options.join_backoff
+        seconds = self._backoff(self._failures) if retriable else self._options.join_backoff
         failed = Failed(step.turn)
         if self.machine.leaving:
+            self._left_behind = isinstance(step, Deregister) and retriable
             self._to_receive.append(failed)
             return
         self._failed = failed
@@ -378,6 +451,7 @@ class Driver:
         self._hand_out(self._trouble)
 
     def _register(self, turn: int) -> Event:
+        self._left_behind = False
         self._seat.register()
         self._registered = True
         self._event(EventKind.JOINED)
@@ -397,9 +471,10 @@ class Driver:
         return Planned(turn, found.number, frozenset(found.wanted), found.mine, frozenset(found.taken))
 
     def _tell_oddities(self, found: Outlook) -> None:
-        for kind in (EventKind.MALFORMED, EventKind.FOREIGN):
+        for kind in (EventKind.MISSING, EventKind.MALFORMED, EventKind.FOREIGN):
             note = found.notes.get(kind, "")
             if note and self._told.get(kind) != note:
+                log.warning("%s: %s: %s", self._name, kind, note)
                 self._event(kind, detail=note)
             self._told[kind] = note
 
@@ -439,6 +514,7 @@ class Driver:
             self._stats.last_rebalance, self._changed_at = uptime() - self._changed_at, None
         generation = self._generation(begin, found, write)
         self.generation = generation
+        self._begun_at = uptime()
         self._withdrawn = None
         self._tell_assigned(begin.partitions)
         self._hand_out(generation)
@@ -485,6 +561,7 @@ class Driver:
     def _stop(self, turn: int, moving: Partitions) -> Event:
         """Stop the workers; what is still the member's own is committed, and only then is anything given up."""
         generation, self.generation = self.generation, None
+        self.stopping = generation
         revoked = moving & self._assigned
         if generation is not None:
             self._stats.interruptions += 1
@@ -505,6 +582,7 @@ class Driver:
     def _drop(self, partitions: Partitions) -> None:
         """The generation has ended, and these are lost. What of it is still the member's own can be committed."""
         generation, self.generation = self.generation, None
+        self.stopping = generation
         lost = partitions & self._assigned
         self._assigned -= lost
         self._stats.lost += len(partitions)
@@ -522,10 +600,13 @@ class Driver:
             generation.close(deadline)
 
     def _commit_marked(self, generation: Generation, among: Partitions) -> None:
-        """Commit what is marked; what somebody has taken away does not keep the rest from it."""
+        """Commit what is marked; what is taken away, or where somebody went further, does not keep the rest from it."""
         try:
-            self._seat.commit_marked(generation, among)
-        except NotClaimedError as error:
+            try:
+                self._seat.commit_marked(generation, among)
+            except OffsetConflictError:  # it can be written over what is there now, unless that would be back
+                self._seat.commit_marked(generation, among)
+        except (NotClaimedError, OffsetConflictError, OffsetWouldGoBackError) as error:
             self._commit_failed(error)
             if error.at in among:
                 self._commit_marked(generation, among - {error.at})
@@ -586,7 +667,9 @@ class Driver:
             result = callback(argument)
             if inspect.isawaitable(result):
                 self._run(result)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # also SystemExit, or that a coroutine was cancelled: the member goes on
             log.exception("a callback of %s failed, called with %s", self._name, argument)
 
     def _run(self, awaitable: Awaitable[None]) -> None:

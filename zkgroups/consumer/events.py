@@ -11,27 +11,37 @@ Partitions = frozenset[TopicPartition]
 
 
 class EventKind(StrEnum):
-    """What has happened to a member."""
+    """What has happened to a member.
+
+    joined      it is registered
+    assigned    partitions have come
+    revoked     partitions must go, and were still its own when its workers had ended
+    lost        partitions are not its own any more: the session has ended, or somebody has taken them away
+    waiting     somebody else still holds what it is to have; `detail` says who
+    stuck       the same for longer than `rebalance_timeout`
+    conflict    somebody was quicker to claim, and is waited for
+    committed   offsets were committed
+    missing     a topic is not there, and is waited for
+    foreign     members of other clients are there, that may not plan as this one does
+    malformed   something in the group cannot be read, and is set aside
+    idle        nothing was marked for longer than `max_idle`: everything is given up
+    failed      something did not work, and will be tried again
+    left        it takes part no more
+    """
 
     JOINED = "joined"
     ASSIGNED = "assigned"
     REVOKED = "revoked"
     LOST = "lost"
     WAITING = "waiting"
-    """Somebody else still holds what this member is to have."""
     STUCK = "stuck"
-    """The same for longer than `rebalance_timeout`; `detail` says who holds it, and since when."""
     CONFLICT = "conflict"
-    """Somebody was quicker to claim; it is waited for."""
     COMMITTED = "committed"
+    MISSING = "missing"
     FOREIGN = "foreign"
-    """Members of other clients are there, that do not plan as this one does, or not quite."""
     MALFORMED = "malformed"
-    """Something in the group cannot be read, and is set aside."""
     IDLE = "idle"
-    """Nothing was marked for longer than `max_idle`: everything is given up."""
     FAILED = "failed"
-    """Something did not work, and will be tried again."""
     LEFT = "left"
 
 
@@ -52,10 +62,10 @@ class MemberStats:
     looks: int = 0
     """How often the group was read."""
     rebalances: int = 0
-    """How often that led to something being claimed or released."""
+    """How often something was to be claimed."""
     generations: int = 0
     interruptions: int = 0
-    """How often a generation was stopped, or lost."""
+    """How often a generation has ended, for whatever reason."""
     gained: int = 0
     """Partitions claimed."""
     lost: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -9,8 +10,8 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ..core.codec import check_offset
-from ..core.model import MalformedNode, StartAt, TopicPartition
-from ..exceptions import GenerationEndedError, NotClaimedError
+from ..core.model import MalformedNode, StartAt, TopicPartition, check_at
+from ..exceptions import GenerationEndedError, InvalidOptionError, NotClaimedError
 from ..zookeeper.deadline import Deadline, uptime
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,12 @@ class Generation:
     It ends when some of its partitions must go or more have come, when one of its workers ends, when the session is
     lost, and when the member is closed. Its workers are to look at `active`, or to `wait`, and to return soon after
     that: the member waits for them as long as `release_timeout`, and then lets the partitions go all the same.
+
+    - `group`, `member`: the names of both; `number`: of the plan it was made from. It never falls, and is the same for
+      all members that follow one plan, but it is no fence: a member may have several generations of one number.
+    - `partitions`: what to work on, each with where to begin: the committed offset, or the member's `start_at`.
+    - `streams`: which of the member's streams reads each, counted from 0.
+    - `unreadable`: what is ours but is left alone, because its committed offset cannot be read.
     """
 
     def __init__(
@@ -44,12 +51,9 @@ class Generation:
         self.group = group
         self.member = member
         self.number = number
-        """Of the plan it was made from: the same for all members that follow the same plan, and it never falls."""
         self.partitions = MappingProxyType(dict(partitions))
-        """Where to begin in each: at the committed offset, or at the member's `start_at` where there is none."""
         self.streams = MappingProxyType(dict(streams))
         self.unreadable = MappingProxyType(dict(unreadable))
-        """Partitions that are ours, but whose committed offset cannot be read: nobody can tell where to begin."""
         self._write = write
         self._tell_committed = committed
         self._alive = alive
@@ -87,11 +91,13 @@ class Generation:
         What it raises reaches who iterates over the generations. In a generation that has ended already, nothing is
         started.
         """
-        if self._over.is_set():
-            return
+        if not callable(work) or inspect.iscoroutinefunction(work):
+            raise InvalidOptionError("work", work, "it must be a function; `zkgroups.aio` has members for coroutines")
         name = f"zkgroups-work-{self.group}-{self.number:x}"
         thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
         with self._busy:
+            if self._over.is_set():
+                return
             thread.start()
             self._at_work.append(thread.ident or 0)
 
@@ -101,6 +107,8 @@ class Generation:
             work(self)
         except BaseException as raised:
             error = raised
+            if not isinstance(raised, Exception):
+                log.error("a worker of group %s has ended by %r", self.group, raised)
         finally:
             self.leave()
             self.end_by_worker(error)
@@ -122,16 +130,21 @@ class Generation:
     def mark(self, at: TopicPartition, offset: int) -> None:
         """Say that everything before `offset` is processed. It is committed by auto-commit, and before a hand-over.
 
-        An offset lower than one marked before says nothing new, but that the worker is alive.
+        An offset lower than one marked before in this generation says nothing new, but that the worker is alive.
         """
-        if at not in self.partitions:
-            raise NotClaimedError(at)
+        self._check_mine(at)
         if self._closed:
             raise GenerationEndedError(self.group, self.number)
         check_offset(offset)
         with self._busy:
             self._marked[at] = max(offset, self._marked.get(at, 0))
         self.last_sign = uptime()
+
+    def _check_mine(self, at: object) -> None:
+        if check_at(at) in self.unreadable:
+            raise NotClaimedError(check_at(at), "is left alone: its committed offset cannot be read")
+        if at not in self.partitions:
+            raise NotClaimedError(check_at(at), "is not of this generation")
 
     @property
     def marked(self) -> Offsets:
@@ -143,11 +156,13 @@ class Generation:
         """Commit these offsets now, or without any all that were marked.
 
         Refused, with an error and without any change, once the generation is over and its partitions may be somebody
-        else's: `GenerationEndedError`, `SessionLostError` or `NotClaimedError`.
+        else's: `GenerationEndedError`, `SessionLostError` or `NotClaimedError`; and where an offset would go back:
+        `OffsetWouldGoBackError`.
         """
+        if not isinstance(offsets, Mapping | None):
+            raise InvalidOptionError("offsets", offsets, "it must be a mapping of TopicPartition to offset")
         for at in offsets or ():
-            if at not in self.partitions:
-                raise NotClaimedError(at)
+            self._check_mine(at)
         with self._committing:
             if self._closed:
                 raise GenerationEndedError(self.group, self.number)

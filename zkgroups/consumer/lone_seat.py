@@ -56,6 +56,9 @@ class LoneSeat:
         """Nothing was registered; what it works on is given up."""
         self._held = frozenset()
 
+    def wait_connected(self) -> None:
+        """There is nothing to be done with one."""
+
     def close(self) -> None:
         """Hear nothing more."""
         self._sight.close()

@@ -63,7 +63,9 @@ class BaseMember:
         self._notify = notify  # for `zkgroups.aio`: something stands ready
         self._driver = Driver(seat, options, stats, self._offer)
         self._thread: threading.Thread | None = None
+        self._asked_to_stop = False
         self._closed = False
+        self._left = threading.Event()
         self._pid = os.getpid()
 
     def _offer(self, found: Handed) -> None:
@@ -97,18 +99,21 @@ class BaseMember:
     def _drive(self) -> None:
         try:
             self._driver.run()
-        except Exception as error:
+        except BaseException as error:  # also SystemExit, in a strategy of the user's
             log.exception("member %s has come to an unexpected end", self._seat)
             self._driver.give_up()
-            self._ready.put(error)
+            self._ready.put(error if isinstance(error, Exception) else RuntimeError(f"the member has ended: {error!r}"))
         finally:
             self._closed = True
             self._ready.put(_CLOSED)
+            self._left.set()
             if self._notify is not None:
                 self._notify()
+        self._driver.clear_up()
 
     def stop(self, *, leave: bool = True) -> None:
         """Ask it to leave, without waiting: `generations` ends soon. This is safe in a signal's handler."""
+        self._asked_to_stop = True
         self._driver.tell(Close(leave))
 
     def close(self, *, leave: bool = True) -> None:
@@ -119,19 +124,17 @@ class BaseMember:
         """
         if self._pid != os.getpid():
             return  # a fork of the process that takes part: it shares nothing but memory with it
-        thread, generation = self._thread, self._driver.generation
+        thread, generations = self._thread, (self._driver.generation, self._driver.stopping)
         if thread is None:
             self._closed = True
             self._ready.put(_CLOSED)
             self._seat.close()
             return
-        if generation is not None:
+        for generation in filter(None, generations):
             generation.leave()  # whoever works on it and calls this would wait for itself
         self._driver.tell(Close(leave))
-        if thread is not threading.current_thread():
-            thread.join(self._longest_leave)
-            if thread.is_alive():
-                log.error("member %s has not left in time, and goes on to", self._seat)
+        if thread is not threading.current_thread() and not self._left.wait(self._longest_leave):
+            log.error("member %s has not left in time, and goes on to", self._seat)
 
     @property
     def _longest_leave(self) -> float:
@@ -153,6 +156,8 @@ class BaseMember:
         The next one is waited for once the body of the loop has come to its end: so the body is to end with its
         generation, and the member waits for it as for a worker.
         """
+        if self._asked_to_stop:
+            return  # between `start` and here: that is no mistake of who iterates
         self.start()
         while True:
             try:
@@ -239,8 +244,9 @@ class Member(BaseMember):
     - `id`: under which it registers; `host:uuid4` unless given. With a `session_file` (`Registry.connect`) it must be
       the same each time: then a process that comes back within the session time-out finds what it had, and the others
       see nothing of it.
-    - `assignors`: how it can share, by name or as functions, what it likes best first; `foreign_assignor` is what
-      members of other clients are taken to use.
+    - `assignors`: how it can share, by name or as functions, what it likes best first: the group uses what all know, as
+      the member with the lowest id likes it. `foreign_assignor` is what Scala's members in the group have as
+      `partition.assignment.strategy`: nobody can see it, so all of ours must say the same.
     - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.
     - `start_at`: where to begin where nothing is committed.
     - `release_timeout`: how long workers may take to come to an end (Scala's members try for six seconds to get what is
@@ -249,7 +255,8 @@ class Member(BaseMember):
     - `join_backoff`: the longest pause between two tries of something that failed.
     - `reconcile_every`: how often to look at the group although nothing was heard.
     - `auto_commit_every`: how often what is marked is committed; it always is before a hand-over.
-    - `max_idle`: after as long without a mark everything is given up, until the workers have come to an end.
+    - `max_idle`: after as long without a mark or a commit everything is given up, until the workers have come to an
+      end; then it joins again. Where there is nothing to read, marking the last offset again tells that a worker lives.
     - `on_assigned`, `on_revoked`, `on_lost`: called with the partitions that have come, that are still ours and must
       go, and that are not ours any more. `on_event`: called with everything that happens (`MemberEvent`). All of them
       may be coroutine functions, run on the member's own thread (a commit is told of on the thread that commits), and

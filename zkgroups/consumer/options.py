@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ..core.assignment import ASSIGNORS, Assignor
-from ..core.codec import MAX_STREAMS
+from ..core.assignment import ASSIGNORS, MOST_STREAMS, Assignor
 from ..core.model import Pattern, Registration, StartAt, TopicPartition
 from ..core.paths import check_topic
 from ..core.subscription import check_expression
@@ -17,6 +17,8 @@ from .events import MemberEvent
 Topics: TypeAlias = str | Iterable[str] | Mapping[str, int]
 OnPartitions: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] | None]
 OnEvent: TypeAlias = Callable[[MemberEvent], Awaitable[None] | None]
+
+_KAFKAS: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
 
 LONGEST: Final = 86_400.0
 """In seconds; whoever asks for more has mistaken milliseconds for seconds."""
@@ -66,7 +68,7 @@ class Options:
     def by_name(self) -> dict[str, Assignor]:
         """The strategies by the names under which they are announced, what is liked best first."""
         if isinstance(self.assignors, str) or not isinstance(self.assignors, Sequence) or not self.assignors:
-            raise InvalidOptionError("assignors", self.assignors, "it must be a list of at least one")
+            raise InvalidOptionError("assignors", self.assignors, 'it must be a list of at least one, e.g. ["range"]')
         return {_name(assignor): _assignor(assignor) for assignor in self.assignors}
 
 
@@ -81,6 +83,9 @@ def _name(assignor: object) -> str:
     for name, known in ASSIGNORS.items():
         if assignor is known:
             return name
+    if "<" in getattr(assignor, "__qualname__", ""):
+        reason = "it must be a function with a name that is its own, by which members know that they mean the same"
+        raise InvalidOptionError("assignors", assignor, reason)
     return f"{getattr(assignor, '__module__', '')}.{getattr(assignor, '__qualname__', type(assignor).__qualname__)}"
 
 
@@ -103,14 +108,17 @@ def subscription(
 ) -> Registration:
     """What a member registers: topics, or a pattern that chooses them."""
     if pattern is not None:
+        if not pattern:
+            raise InvalidOptionError("pattern", pattern, "it must choose some topics")
         if topics:
             raise InvalidOptionError("pattern", pattern, "it is instead of topics, and there are some")
         chosen, kind = {check_expression(pattern): streams}, Pattern.WHITE_LIST
     else:
         chosen, kind = _with_streams(topics, streams), Pattern.STATIC
-    for count in chosen.values():
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_STREAMS:
-            raise InvalidOptionError("streams", count, "it must be a whole number of at least 1")
+    for name, count in chosen.items():
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_STREAMS:
+            reason = f"it must be a whole number between 1 and {MOST_STREAMS}"
+            raise InvalidOptionError(f"streams of {name!r}", count, reason)
     names = tuple(assignors)
     return Registration(chosen, kind, timestamp_ms, assignors=names, include_internal=bool(include_internal))
 
@@ -124,5 +132,7 @@ def _with_streams(topics: Topics, streams: int) -> dict[str, int]:
     if not chosen:
         raise InvalidOptionError("topics", chosen, "a member needs at least one, or a pattern")
     for topic in chosen:
-        check_topic(topic)
+        if not _KAFKAS.fullmatch(check_topic(topic)):
+            reason = "Kafka's topics have letters, digits, '.', '_' and '-' in their names only"
+            raise InvalidOptionError("topic", topic, reason)
     return chosen

@@ -3,17 +3,28 @@ no longer than its time limit allows."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ..core.agreement import COMPUTED_BY_EACH, Plan, Roster, agreed_strategy
+from ..core.agreement import COMPUTED_BY_EACH, Plan, Roster, agreed_strategy, decode_plan, encode_plan
 from ..core.assignment import ASSIGNORS, Assignment, Assignor, assigned_to
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
-from ..core.paths import broker_topic
-from ..exceptions import ClaimedByOtherError, NotClaimedError, NotRegisteredError
+from ..core.paths import BROKER_TOPICS, broker_topic
+from ..core.subscription import subscribed_topics
+from ..exceptions import (
+    AlreadyRegisteredError,
+    ClaimedByOtherError,
+    InvalidOptionError,
+    MalformedNodeError,
+    NotClaimedError,
+    NotRegisteredError,
+)
 from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
+from ..zookeeper.session import Session
 from ..zookeeper.sight import Sight
 from .events import EventKind, MemberStats
 from .generation import Generation
@@ -127,32 +138,58 @@ class Seat:
 
     def register(self) -> None:
         """Make the registration, or find it: it may be there, made by this session before."""
+        self._take_id()
         if not self._instance.attach():
             self._instance.register(self._registration, timeout=SLICE)
-        elif _says(self._instance.registration()) != _says(self._registration):
+        elif not self._is_as_it_should_be():
             self._instance.update(self._registration)
+
+    def _take_id(self) -> None:
+        """In this session nobody else is to have it: two would find the same registration, and hold the same."""
+        session = self.group.handle.session
+        with _FIRST_USE:
+            holder = _SEATS.setdefault(session, WeakValueDictionary()).setdefault(self._place, self)
+        if holder is not self:
+            raise AlreadyRegisteredError(self.group.name, self.id, session.id or 0)
+
+    @property
+    def _place(self) -> str:
+        return self.group.paths.instance(self.id)
+
+    def _is_as_it_should_be(self) -> bool:
+        try:
+            return _says(self._instance.registration()) == _says(self._registration)
+        except MalformedNodeError:
+            return False
 
     def deregister(self) -> None:
         """Give up everything, and the registration."""
         self._instance.deregister()
 
+    def wait_connected(self) -> None:
+        """Wait a while for a connection; an error where there will be none any more."""
+        self.group.handle.session.wait_connected(self.group.handle.deadline())
+
     def close(self) -> None:
-        """Hear nothing more."""
+        """Hear nothing more, and let others have the id."""
         self._sight.close()
+        with _FIRST_USE:
+            seats = _SEATS.get(self.group.handle.session, WeakValueDictionary())
+            if seats.get(self._place) is self:
+                del seats[self._place]
 
     # Planning
 
     def look(self) -> Outlook:
         """Read the group, and work out what this member is to have, what it has, and what others have of it."""
         self._stats.looks += 1
-        roster = self._sight.look(anew=not self._plan_awaited)
-        self._plan_awaited = False
+        awaited, self._plan_awaited = self._plan_awaited, False
+        roster = self._sight.look(anew=not awaited)
         self._ids = [instance.id for instance in roster.instances]
-        if self.id not in self._ids and not self._instance.is_registered():
-            self._instance.register(self._registration)  # somebody has deleted it
-            raise NotRegisteredError(self.group.name, self.id)
+        if not self._has_its_place(roster):
+            return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))
         number, planned = self._plan(roster)
-        self._plan_awaited = planned is None
+        self._plan_awaited = planned is None and not awaited  # a plan of something else: what was seen may be old
         mine, others = self._instance.holding(planned or (), self._ids)
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # what is to come is not known yet
         if outlived := self._lives.outlived_by(mine, roster.made, roster.unreadable):
@@ -163,7 +200,32 @@ class Seat:
         # What is held stays with the stream for which it was claimed, whatever is planned since: others read that.
         self._streams = {**wanted, **{at: self._stream_of(claim) for at, claim in mine.items()}}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
-        return Outlook(number, wanted, frozenset(mine), self.holders, _oddities(roster))
+        notes = {**_missing(self._registration, roster), **_oddities(roster)}
+        return Outlook(number, wanted, frozenset(mine), self.holders, notes)
+
+    def _has_its_place(self, roster: Roster) -> bool:
+        """Whether the registration is there and its own; False where the id is another's by now.
+
+        One that somebody has deleted or written over is made anew, and then everything is to be looked at again.
+        """
+        own = next((instance for instance in roster.instances if instance.id == self.id), None)
+        if own is not None and own.session == self._instance.session_id:
+            if isinstance(own.registration, Registration) and _says(own.registration) == _says(self._registration):
+                return True
+            self._instance.update(self._registration)
+        elif self._is_registered():
+            return True
+        elif own is not None:
+            return False
+        else:
+            self._instance.register(self._registration)
+        raise NotRegisteredError(self.group.name, self.id)
+
+    def _is_registered(self) -> bool:
+        try:
+            return self._instance.is_registered()
+        except NotRegisteredError:  # as was found out before
+            return False
 
     def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
         """The number of the plan, and what it gives to this member; None where the plan is still to be written."""
@@ -180,6 +242,8 @@ class Seat:
 
     def _plan_for_all(self, roster: Roster, strategy: str, version: int) -> None:
         plan = Plan(roster.fingerprint, strategy, self._compute(strategy, roster, self._owners(roster)))
+        if decode_plan(encode_plan(plan)) != plan or any(stream.number < 0 for stream in plan.assignment.values()):
+            raise InvalidOptionError("assignors", strategy, "what it has returned is not {TopicPartition: Stream}")
         self._sight.write_plan(plan, version, self._instance.session_id or 0)
 
     def _compute(self, strategy: str, roster: Roster, owners: Mapping[TopicPartition, str]) -> Assignment:
@@ -266,6 +330,11 @@ class Seat:
         return self._streams.get(at, 0)
 
 
+_FIRST_USE = threading.Lock()
+_SEATS: WeakKeyDictionary[Session, WeakValueDictionary[str, Seat]] = WeakKeyDictionary()
+"""Whose place it is in a session, by the path of the registration."""
+
+
 def _in_a_hurry(group: Consumergroup) -> Consumergroup:
     """The same group with a time limit that leaves room for a second try before the session ends."""
     handle = group.handle
@@ -277,6 +346,17 @@ def _in_a_hurry(group: Consumergroup) -> Consumergroup:
 def _says(registration: Registration) -> Registration:
     """What a registration means, whenever it was written."""
     return replace(registration, timestamp_ms=None)
+
+
+def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]:
+    """The topics that are waited for: there may never be any, where the address lacks Kafka's chroot."""
+    hidden = {node.path for node in roster.unreadable}
+    wanted = subscribed_topics(registration, roster.partitions)
+    missing = [t for t in sorted(wanted) if t not in roster.partitions and broker_topic(t) not in hidden]
+    if wanted and not missing:
+        return {}
+    names = ", ".join(missing) or f"topic that matches {', '.join(registration.streams)}"
+    return {EventKind.MISSING: f"there is no {names} in {BROKER_TOPICS}: waiting for it (is the chroot right?)"}
 
 
 def _oddities(roster: Roster) -> dict[EventKind, str]:

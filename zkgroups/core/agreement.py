@@ -28,7 +28,7 @@ COMPUTED_BY_EACH: Final = frozenset({"range", "roundrobin"})
 """Strategies by which every member plans for itself."""
 
 KNOWN_TO_ALL: Final = "range"
-"""What is used where the members have nothing in common: every client there is knows it."""
+"""What is used where members of ours have nothing in common; beside others it is what those know, which is only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def agreed_strategy(taking_part: Mapping[str, Registration], *, foreign: str = K
     for name in announced[0] if announced else ():
         if all(name in names for names in announced):
             return name
-    return KNOWN_TO_ALL
+    return KNOWN_TO_ALL if all(one.assignors for one in taking_part.values()) else foreign
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from typing import Final, NamedTuple, TypeAlias
 from .model import TopicPartition
 from .paths import check_partition, check_topic
 
+MOST_STREAMS: Final = 10_000
+"""More of one instance are not counted, unless there are more partitions: a registration may name two billions."""
+
 
 class Stream(NamedTuple):
     """One of the streams of an instance; as text it is what Scala's owner nodes hold.
@@ -48,8 +51,9 @@ class Members:
 
     def of(self, topic: str) -> list[Stream]:
         """The streams that read a topic, sorted as text, each once: `-10` stands before `-2`."""
-        found = (Stream(id, number) for id, topics in self.streams.items() for number in range(topics.get(topic, 0)))
-        return sorted(set(found), key=str)
+        most = max(MOST_STREAMS, sum(map(len, self.partitions.values())))
+        counts = ((id, min(topics.get(topic, 0), most)) for id, topics in self.streams.items())
+        return sorted({Stream(id, number) for id, count in counts for number in range(count)}, key=str)
 
     @property
     def topics(self) -> list[str]:

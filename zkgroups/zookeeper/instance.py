@@ -428,11 +428,15 @@ class Instance:
         for at, node in zip(asked, found, strict=True):
             if node is None:
                 continue
-            owner = node if isinstance(node, DeniedNode) else view.owner(at.topic, str(at.partition), node)
-            if self._is_ours(owner, tenure, ids) and not isinstance(node, DeniedNode):
-                mine[at] = self._kept(known.get(at), node) or Claim(
-                    self, at, tenure.session_id, node.data, version=node.version
-                )
+            if isinstance(node, DeniedNode):
+                others[at] = node
+                continue
+            owner = view.owner(at.topic, str(at.partition), node)
+            kept = self._kept(known.get(at), node, tenure)
+            if kept is not None:  # whatever else its text may mean
+                mine[at] = kept
+            elif self._is_ours(owner, tenure, ids):
+                mine[at] = Claim(self, at, tenure.session_id, node.data, version=node.version)
             else:
                 others[at] = owner
         with self._lock:
@@ -443,11 +447,15 @@ class Instance:
         return mine, others
 
     def _is_ours(self, owner: Owner | MalformedNode, tenure: Tenure, ids: Collection[str]) -> TypeGuard[Owner]:
-        return isinstance(owner, Owner) and owner.session == tenure.session_id and owner.instance(ids) == self.id
+        if not isinstance(owner, Owner) or owner.session != tenure.session_id:
+            return False
+        if owner.id in ids:  # it may be the whole id of one, and of another with the number of a stream
+            return (owner.instance({*ids} - {owner.id}) or owner.id) == self.id
+        return owner.instance(ids) == self.id
 
-    def _kept(self, claim: Claim | None, node: Node) -> Claim | None:
+    def _kept(self, claim: Claim | None, node: Node, tenure: Tenure) -> Claim | None:
         """The claim that is known, if it is what is there."""
-        if claim is None or claim.session_id != node.session or claim.data != node.data:
+        if claim is None or not claim.session_id == node.session == tenure.session_id or claim.data != node.data:
             return None
         claim.version, claim.doubtful = node.version, False
         return claim

@@ -1,0 +1,218 @@
+"""What somebody found who tried to break members: each of these went wrong once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
+from zkgroups.core.assignment import Assignment, Members, Stream
+from zkgroups.exceptions import InvalidOptionError
+from zkgroups.testing import TcpProxy
+
+from .conftest import Run, ats, plant_topic
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+Partitions = frozenset[TopicPartition]
+Connect = Callable[..., Registry]
+
+
+ODD: dict[str, Any] = {}
+
+
+def odd(members: Members) -> Assignment:
+    """Gives everything to a stream with a number that is none."""
+    return {at: Stream("a", ODD["number"]) for topic in members.topics for at in members.in_order(topic)}
+
+
+def leaving(_members: Members) -> Assignment:
+    """What a script does that has lost heart."""
+    sys.exit(3)
+
+
+# Planning
+
+
+def test_who_waits_for_a_plan_of_something_newer_looks_anew(run: Run) -> None:
+    known = {"a": 6, "b": 6}
+    options: dict[str, Any] = {"assignors": ["sticky"], "reconcile_every": 0.5}
+    a = run(id="a", partitions=lambda _topic: range(known["a"]), **options).until_holding(ats("orders", *range(6)))
+    b = run(id="b", partitions=lambda _topic: range(known["b"]), **options)
+    b.until(lambda: len(b.member.assignment) == 3)
+    known["a"] = 8  # the one that plans for all sees it first
+    looks = b.member.stats.looks
+    b.until(lambda: b.member.stats.looks > looks + 2)
+    known["b"] = 8
+    b.until(lambda: len(a.member.assignment) == len(b.member.assignment) == 4)
+
+
+@pytest.mark.parametrize("number", [-1, "x", 1.5])
+def test_a_strategy_that_returns_something_else_is_told_so_and_does_not_plan_again_and_again(
+    group: Consumergroup, orders: Partitions, number: Any
+) -> None:
+    ODD["number"] = number
+    with Member(group, ["orders"], id="a", assignors=[odd], join_backoff=60.0) as member:
+        with pytest.raises(InvalidOptionError, match=r"odd.*TopicPartition: Stream"):
+            member.next_generation(10)
+        assert member.stats.looks < 5
+        assert not member.assignment
+
+
+# Registrations
+
+
+def test_two_members_of_one_session_and_one_id_do_not_work_on_the_same(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    a = run(id="a").until_holding(orders)
+    b = run(id="a")
+    b.until(lambda: any(event.kind is EventKind.FAILED and "already registered" in event.detail for event in b.events))
+    assert not b.member.assignment
+    a.close()
+    b.until_holding(orders)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one session", "two sessions"])
+def test_an_id_that_looks_like_a_stream_of_another_is_not_taken_for_it(
+    run: Run, connect: Connect, orders: Partitions, together: bool
+) -> None:
+    a = run(id="a").until_holding(orders)
+    b = run(id="a-0", **({} if together else {"on": connect().group("billing")}))
+    a.until_holding(ats("orders", 0, 1, 2))
+    b.until_holding(ats("orders", 3, 4, 5))
+    b.close()
+    a.until_holding(orders)
+
+
+def test_a_registration_that_was_written_over_is_made_anew(run: Run, registry: Registry, orders: Partitions) -> None:
+    a = run(id="a", reconcile_every=0.5).until_holding(orders)
+    registry.client.set("/consumers/billing/ids/a", b"garbage{")
+    a.until(lambda: registry.client.get("/consumers/billing/ids/a")[0].startswith(b"{"))
+    a.until_holding(orders)
+    assert len(a.generations) <= 2
+
+
+def test_who_finds_its_id_registered_by_another_gives_everything_up_and_comes_back_after_it(
+    run: Run, connect: Connect, registry: Registry, orders: Partitions
+) -> None:
+    a = run(id="a", reconcile_every=0.5).until_holding(orders)
+    registry.client.delete("/consumers/billing/ids/a")
+    a.until(lambda: registry.client.exists("/consumers/billing/ids/a"))
+    a.until_holding(orders)
+    other = connect()
+    transaction = other.client.transaction()
+    transaction.delete("/consumers/billing/ids/a")
+    transaction.create("/consumers/billing/ids/a", registry.client.get("/consumers/billing/ids/a")[0], ephemeral=True)
+    transaction.commit()
+    a.until(lambda: not a.member.assignment, "letting go")
+    other.close()
+    a.until_holding(orders)
+
+
+# Leaving
+
+
+def test_who_could_not_leave_while_there_was_no_connection_leaves_when_there_is_one(
+    run: Run, connect: Connect, zookeeper_hosts: str, orders: Partitions
+) -> None:
+    server, _, chroot = zookeeper_hosts.partition("/")
+    with TcpProxy(server) as proxy:
+        far = connect(f"{proxy.address}/{chroot}", session_timeout=20.0)
+        a = run(id="a", on=far.group("billing")).until_holding(orders)
+        b = run(id="b").until_holding(ats("orders", 3, 4, 5))
+        proxy.refuse()
+        proxy.cut()
+        a.close()
+        proxy.accept()
+        b.until_holding(orders)
+
+
+def test_a_worker_that_closes_the_member_while_its_generation_is_stopped_does_not_wait_for_itself(
+    group: Consumergroup, registry: Registry, orders: Partitions
+) -> None:
+    member = Member(group, ["orders"], release_timeout=10.0)
+
+    def work(generation: Generation) -> None:
+        generation.wait()
+        member.close()
+
+    member.start()
+    generation = member.next_generation(10)
+    assert generation is not None
+    generation.start(work)
+    plant_topic(registry.client, "orders", 8)
+    assert generation.wait(10)
+    assert member._left.wait(5)
+    member.close()
+    assert not group.instances()
+
+
+# What others raise
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError()], ids=["SystemExit", "CancelledError"])
+@pytest.mark.parametrize("option", ["on_assigned", "on_revoked"])
+def test_whatever_a_callback_raises_the_member_goes_on(
+    run: Run, orders: Partitions, error: BaseException, option: str
+) -> None:
+    async def fail(_partitions: Partitions) -> None:
+        raise error
+
+    a = run(id="a", **{option: fail}).until_holding(orders)
+    run(id="b").until_holding(ats("orders", 3, 4, 5))
+    a.until_holding(ats("orders", 0, 1, 2))
+
+
+def test_a_strategy_that_exits_ends_the_member_and_lets_others_have_everything(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    with Member(group, ["orders"], id="a", assignors=[leaving]) as member:
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            member.next_generation(10)
+        assert not group.instances()
+    run(id="b").until_holding(orders)
+
+
+@pytest.mark.parametrize(("error", "most"), [(None, 40), (ValueError("no"), 12)], ids=["returns", "fails"])
+def test_workers_that_end_as_soon_as_they_begin_do_not_keep_the_server_busy(
+    run: Run, orders: Partitions, error: Exception | None, most: int
+) -> None:
+    def work(_generation: Generation) -> None:
+        if error is not None:
+            raise error
+
+    a = run(work=work)
+    a.until(lambda: len(a.generations) > 2)
+    threading.Event().wait(1.0)
+    assert len(a.generations) < most
+
+
+# Offsets
+
+
+@pytest.mark.parametrize(("written", "then"), [(b"10", 20), (b"5", 20), (b"30", 30)])
+def test_an_offset_that_somebody_else_writes_keeps_no_other_from_being_committed_before_the_hand_over(
+    run: Run, group: Consumergroup, registry: Registry, orders: Partitions, written: bytes, then: int
+) -> None:
+    marked = threading.Event()
+
+    def work(generation: Generation) -> None:
+        generation.commit(dict.fromkeys(generation.partitions, 10))
+        for at in generation.partitions:
+            generation.mark(at, 20)
+        marked.set()
+        generation.wait()
+
+    a = run(work=work)
+    assert marked.wait(10)
+    registry.client.set("/consumers/billing/offsets/orders/0", written)
+    a.close()
+    found = {at: offset.offset for at, offset in group.offsets.fetch_many(sorted(orders)).items()}  # type: ignore[union-attr]
+    assert found == {**dict.fromkeys(orders, 20), P0: then}
