@@ -78,7 +78,7 @@ def test_a_finding_in_json_has_its_fields_as_values(zkgroups: Zkgroups, tree: Tr
         "code": "padded-offset",
         "path": path,
         "what": "b'7 ' has blanks around the number, which stop Scala members as they start",
-        "fix": "zkgroups offsets set billing orders 0 7",
+        "fix": "zkgroups offsets set --backward billing orders 0 7",
         "repairable": True,
         "repaired": None,
         "repair": None,
@@ -185,6 +185,20 @@ def taken_by(words: list[str]) -> None:
     if isinstance(command, click.Group):
         command = command.commands[words.pop(0)]
     command.make_context(command.name, words, obj=Options())
+
+
+def test_the_line_for_an_offset_that_cannot_be_read_does_what_it_says(
+    zkgroups: Zkgroups, tree: Tree, registry: Registry
+) -> None:
+    tree.put("billing/offsets/orders/0", b"x")
+    with registry.group("billing").instance("anna") as anna:
+        anna.register(["orders"])
+        found = zkgroups("doctor", "-o", "json").json["findings"]
+        [fix] = [finding["fix"] for finding in found if finding["code"] == "unreadable-offset"]
+        _command, *words = shlex.split(fix.replace("OFFSET", "5"))
+        assert zkgroups(*words).code == 0
+    [offset] = registry.group("billing").offsets
+    assert offset.shown == "5"
 
 
 # What it refuses

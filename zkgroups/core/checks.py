@@ -355,8 +355,10 @@ def _names_partition(path: str) -> bool:
 
 
 def _set(nodes: GroupNodes, path: str, offset: str) -> str:
+    """What is there is no offset, so nobody knows whether the new one goes back."""
     topic, partition = path.split("/")[-2:]
-    return command("offsets", "set", nodes.group, topic, partition, offset)
+    options: dict[str, str | bool] = {"backward": True} if nodes.is_quiet else {"backward": True, "force": True}
+    return command("offsets", "set", nodes.group, topic, partition, offset, **options)
 
 
 # The group as a whole

@@ -20,14 +20,14 @@ from . import bulk, view
 from .errors import translate
 from .handle import Handle
 from .node import Node
-from .topics import ATTEMPTS, Nodes, Partitions, Tell, TopicSight
+from .topics import ATTEMPTS, Nodes, PartitionsOf, Tell, TopicSight
 from .transaction import MAX_REQUEST_BYTES, Set, TransactionFailed
 
 
 class Sight(TopicSight):
     """One member's view. `tell` is called with a partition that may be free now, or with None for any other change."""
 
-    def __init__(self, paths: GroupPaths, handle: Handle, tell: Tell, partitions: Partitions | None = None) -> None:
+    def __init__(self, paths: GroupPaths, handle: Handle, tell: Tell, partitions: PartitionsOf | None = None) -> None:
         super().__init__(handle, tell, partitions)
         self._paths = paths
         self._awaited: dict[str, TopicPartition] = {}  # the lock guards this, too

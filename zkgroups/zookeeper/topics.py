@@ -33,7 +33,7 @@ from .session import PIPELINE
 ATTEMPTS: Final = 20
 """Looks in a row that may find something changed while they look."""
 
-Partitions: TypeAlias = Callable[[str], Iterable[int]]
+PartitionsOf: TypeAlias = Callable[[str], Iterable[int]]
 Tell: TypeAlias = Callable[[TopicPartition | None], object]
 Nodes: TypeAlias = Sequence[Node | DeniedNode | None]
 
@@ -59,7 +59,7 @@ class TopicSight:
     with each look.
     """
 
-    def __init__(self, handle: Handle, tell: Tell, partitions: Partitions | None = None) -> None:
+    def __init__(self, handle: Handle, tell: Tell, partitions: PartitionsOf | None = None) -> None:
         self._handle = handle
         self._session = handle.session
         self._client = handle.session.client
@@ -131,7 +131,7 @@ class TopicSight:
             return [], 0
         answers = iter([asked])
 
-        def ask() -> Any:
+        def ask() -> Any:  # the answer that is on its way; after a loss of the connection, another
             return next(answers, None) or self._client.exists_async(BROKER_TOPICS)
 
         try:
