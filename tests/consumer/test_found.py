@@ -12,7 +12,8 @@ import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
 from zkgroups.core.assignment import Assignment, Members, Stream
-from zkgroups.exceptions import InvalidOptionError
+from zkgroups.core.describe import InstanceState
+from zkgroups.exceptions import InvalidOptionError, NotConnectedError
 from zkgroups.testing import TcpProxy
 
 from .conftest import Run, ats, plant_topic
@@ -152,6 +153,38 @@ def test_a_worker_that_closes_the_member_while_its_generation_is_stopped_does_no
     assert member._left.wait(5)
     member.close()
     assert not group.instances()
+
+
+def test_what_a_stuck_member_could_not_give_up_at_once_it_gives_up_later(
+    run: Run, connect: Connect, zookeeper_hosts: str, orders: Partitions
+) -> None:
+    server, _, chroot = zookeeper_hosts.partition("/")
+    stuck = threading.Event()
+    with TcpProxy(server) as proxy:
+        far = connect(f"{proxy.address}/{chroot}", session_timeout=20.0)
+        options: dict[str, Any] = {"max_idle": 0.5, "release_timeout": 0.3}
+        a = run(id="a", on=far.group("billing"), work=lambda _generation: stuck.wait(60), **options)
+        a.until(lambda: any(event.kind is EventKind.IDLE for event in a.events))
+        proxy.refuse()
+        proxy.cut()
+        a.until(lambda: any(event.kind is EventKind.FAILED for event in a.events))
+        a.until(lambda: a.member.state is InstanceState.LEAVING)
+        proxy.accept()
+        run(id="b").until_holding(orders)
+        stuck.set()
+
+
+def test_whoever_iterates_is_told_that_the_connection_was_closed(connect: Connect, orders: Partitions) -> None:
+    registry = connect()
+    member = Member(registry.group("billing"), ["orders"], join_backoff=0.5)
+    member.start()
+    generation = member.next_generation(10)
+    registry.close()
+    assert generation is not None
+    assert generation.wait(10)
+    with pytest.raises(NotConnectedError, match="is closed"):
+        member.next_generation(10)
+    member.close()
 
 
 # What others raise

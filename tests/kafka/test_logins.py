@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zkgroups.core.model import OffsetRange, TopicPartition
-from zkgroups.exceptions import AuthenticationError, NoPermissionError, NotConnectedError
+from zkgroups.exceptions import AuthenticationError, NoPermissionError, NotConnectedError, UnknownPartitionError
 from zkgroups.kafka import Brokers, read_properties
 from zkgroups.testing import KafkaBroker
 
@@ -34,6 +34,8 @@ def test_who_logs_in_reads_everything(own: KafkaBroker, tmp_path: Path) -> None:
         assert brokers.partitions(["orders"]) == {"orders": (0,)}
         assert brokers.ranges([AT]) == {AT: OffsetRange(0, 0)}
         assert brokers.committed(["billing"])["billing"][AT].offset == 7
+        assert brokers.commit({"billing": {AT: 7}}) == {"billing": {AT: None}}
+        assert not isinstance(brokers.groups(["billing"])["billing"], Exception)
 
 
 def test_a_wrong_password_is_said_at_once_and_not_shown(
@@ -62,6 +64,21 @@ def test_who_may_not_read_a_group_is_told_so(own: KafkaBroker, tmp_path: Path) -
         pytest.raises(NoPermissionError, match="no permission on group 'billing'"),
     ):
         brokers.committed(["billing"])
+
+
+def test_who_may_not_touch_a_group_is_told_so_for_each(own: KafkaBroker, tmp_path: Path) -> None:
+    with Brokers.connect(own.sasl_address, properties=_login(tmp_path, "ben")) as brokers:
+        for found in (
+            brokers.groups(["billing", "other"]),
+            brokers.committed_or_error(["billing", "other"]),
+            brokers.delete_groups(["billing", "other"]),
+        ):
+            assert [type(each) for each in found.values()] == [NoPermissionError] * 2
+        assert brokers.offsets_retention() is None
+        # A topic that one may not see is not known.
+        assert [type(each) for each in brokers.commit({"billing": {AT: 1}})["billing"].values()] == [
+            UnknownPartitionError
+        ]
 
 
 def test_without_a_login_there_is_no_answer(own: KafkaBroker) -> None:

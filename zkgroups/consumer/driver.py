@@ -430,7 +430,7 @@ class Driver:
         """Try again later: soon, where that may help by itself, and else after `join_backoff`, and tell the caller."""
         self._stats.failures += 1
         self._failures += 1
-        retriable = _is_retriable(error)
+        retriable = _is_retriable(error) and not self._seat.cut_off
         self._event(EventKind.FAILED, detail=str(error))
         if not retriable:
             self._tell_trouble(step, error)

@@ -12,7 +12,7 @@ from ..zookeeper.handle import Handle
 from ..zookeeper.topics import TopicSight
 from .events import EventKind, MemberStats
 from .generation import Generation
-from .seat import Holder, Lives, Outlook, Partitions
+from .seat import Holder, Lives, Outlook, Partitions, is_cut_off
 
 
 class LoneSeat:
@@ -35,6 +35,7 @@ class LoneSeat:
     ) -> None:
         self.id = f"{socket.gethostname()}:{uuid.uuid4()}"
         self.timeout = handle.timeout
+        self._session = handle.session
         self.holders: dict[TopicPartition, Holder] = {}
         self._registration = registration
         self._stats = stats
@@ -55,6 +56,11 @@ class LoneSeat:
     def deregister(self) -> None:
         """Nothing was registered; what it works on is given up."""
         self._held = frozenset()
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the connection was closed, so that there will be none any more."""
+        return is_cut_off(self._session)
 
     def wait_connected(self) -> None:
         """There is nothing to be done with one."""

@@ -21,8 +21,10 @@ from ..exceptions import (
     MalformedNodeError,
     NotClaimedError,
     NotRegisteredError,
+    ZkgroupsException,
 )
 from ..zookeeper.claim import Claim, Claims
+from ..zookeeper.deadline import Deadline
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.session import Session
 from ..zookeeper.sight import Sight
@@ -165,6 +167,11 @@ class Seat:
     def deregister(self) -> None:
         """Give up everything, and the registration."""
         self._instance.deregister()
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the connection was closed, so that there will be none any more."""
+        return is_cut_off(self.group.handle.session)
 
     def wait_connected(self) -> None:
         """Wait a while for a connection; an error where there will be none any more."""
@@ -328,6 +335,15 @@ class Seat:
     def stream(self, at: TopicPartition) -> int:
         """Which stream of the member is to read a partition."""
         return self._streams.get(at, 0)
+
+
+def is_cut_off(session: Session) -> bool:
+    """Whether a session has been closed, or its credentials were refused."""
+    try:
+        session.wait_connected(Deadline(0.0))
+    except ZkgroupsException:
+        return True
+    return False
 
 
 _FIRST_USE = threading.Lock()

@@ -11,31 +11,29 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from .errors import error_of, is_retriable
+from .exact import ExactOffsets
 
-Futures = list["Future[Any]"]
+Ask = Callable[[Sequence[Any], float], Iterator[tuple[int, Any]]]
+"""Answers each of the questions, by its number, within so many seconds; what is wrong is a KafkaError."""
 
 
 def main() -> None:
     """Answer the questions on the standard input."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # being ended is nothing to be looked into
     asked = json.load(sys.stdin)
-    logger = logging.Logger(__name__)
-    logger.addHandler(logging.NullHandler())
-    admin = AdminClient(asked["config"], logger=logger)
-    ask, read = _KINDS[asked["kind"]]
+    ask = _KINDS[asked["kind"]](asked["config"])
     first = 0
     for wave in asked["waves"]:
         _write({"sent": first + len(wave)})
-        futures = ask(admin, wave, asked["patience"])
-        answered = [_answer(n, future, read) for n, future in enumerate(futures, first)]
+        answered = [_answer(first + number, found) for number, found in ask(wave, asked["patience"])]
         if not any(answered):
             break  # the brokers are away
         first += len(wave)
@@ -43,14 +41,11 @@ def main() -> None:
     os._exit(0)  # whatever still waits for a broker need not be waited for
 
 
-def _answer(number: int, future: Future[Any], read: Callable[[Any], Any]) -> bool:
+def _answer(number: int, found: Any) -> bool:
     """Write down what became of this question; False if it should be asked again."""
-    try:
-        found = read(future.result())
-    except KafkaException as error:
-        failed = error_of(error)
-        _write({"n": number, "error": _error(failed)})
-        return not is_retriable(failed)
+    if isinstance(found, KafkaError):
+        _write({"n": number, "error": [found.code(), found.str()]})
+        return not is_retriable(found)
     _write({"n": number, "found": found})
     return True
 
@@ -59,58 +54,45 @@ def _write(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 
-def _error(error: KafkaError | None) -> list[Any] | None:
-    return None if error is None else [error.code(), error.str()]
+# librdkafka takes offsets for one group at a time, but any number of times, and groups themselves together.
 
 
-# What groups have committed, and to commit: librdkafka takes one group at a time, but any number of times.
+def _committed(config: Mapping[str, str]) -> Ask:
+    return ExactOffsets(config).committed
 
 
-def _ask_committed(admin: AdminClient, groups: Sequence[str], patience: float) -> Futures:
-    return [
-        admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=patience)[group]
-        for group in groups
-    ]
+def _commit(config: Mapping[str, str]) -> Ask:
+    return ExactOffsets(config).commit
 
 
-def _committed(result: ConsumerGroupTopicPartitions) -> list[list[Any]]:
-    rows = []
-    for each in _partitions(result):
-        if each.error is not None:
-            raise KafkaException(each.error)
-        if each.offset >= 0:  # below are librdkafka's signs for none
-            rows.append([each.topic, each.partition, each.offset, each.metadata, each.leader_epoch])
-    return rows
+def _describe(config: Mapping[str, str]) -> Ask:
+    admin = _admin(config)
+    return lambda groups, patience: _results(
+        groups, admin.describe_consumer_groups(list(groups), request_timeout=patience), _described
+    )
 
 
-def _ask_to_commit(admin: AdminClient, calls: Sequence[tuple[str, list[list[Any]]]], patience: float) -> Futures:
-    return [
-        admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, [_partition(*row) for row in rows])], request_timeout=patience
-        )[group]
-        for group, rows in calls
-    ]
+def _delete(config: Mapping[str, str]) -> Ask:
+    admin = _admin(config)
+    return lambda groups, patience: _results(
+        groups, admin.delete_consumer_groups(list(groups), request_timeout=patience), lambda _: True
+    )
 
 
-def _partition(topic: str, number: int, offset: int, metadata: str | None, epoch: int | None) -> TopicPartition:
-    note = {} if metadata is None else {"metadata": metadata}
-    return TopicPartition(topic, number, offset, leader_epoch=epoch, **note)
+def _admin(config: Mapping[str, str]) -> AdminClient:
+    logger = logging.Logger(__name__)
+    logger.addHandler(logging.NullHandler())
+    return AdminClient(dict(config), logger=logger)
 
 
-def _outcomes(result: ConsumerGroupTopicPartitions) -> list[list[Any]]:
-    return [[each.topic, each.partition, _error(each.error)] for each in _partitions(result)]
-
-
-def _partitions(result: ConsumerGroupTopicPartitions) -> Iterable[TopicPartition]:
-    return result.topic_partitions or ()
-
-
-# The groups themselves.
-
-
-def _ask_described(admin: AdminClient, groups: Sequence[str], patience: float) -> Futures:
-    futures = admin.describe_consumer_groups(list(groups), request_timeout=patience)
-    return [futures[group] for group in groups]
+def _results(
+    groups: Sequence[str], futures: Mapping[str, Future[Any]], read: Callable[[Any], Any]
+) -> Iterator[tuple[int, Any]]:
+    for number, group in enumerate(groups):
+        try:
+            yield number, read(futures[group].result())
+        except KafkaException as error:
+            yield number, error_of(error)
 
 
 def _described(group: Any) -> list[Any]:
@@ -118,20 +100,11 @@ def _described(group: Any) -> list[Any]:
     return [group.state.name, members]
 
 
-def _ask_to_delete(admin: AdminClient, groups: Sequence[str], patience: float) -> Futures:
-    futures = admin.delete_consumer_groups(list(groups), request_timeout=patience)
-    return [futures[group] for group in groups]
-
-
-def _deleted(_: object) -> bool:
-    return True
-
-
-_KINDS: dict[str, tuple[Callable[[AdminClient, Any, float], Futures], Callable[[Any], Any]]] = {
-    "committed": (_ask_committed, _committed),
-    "commit": (_ask_to_commit, _outcomes),
-    "describe": (_ask_described, _described),
-    "delete": (_ask_to_delete, _deleted),
+_KINDS: dict[str, Callable[[Mapping[str, str]], Ask]] = {
+    "committed": _committed,
+    "commit": _commit,
+    "describe": _describe,
+    "delete": _delete,
 }
 
 if __name__ == "__main__":

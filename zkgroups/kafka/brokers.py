@@ -118,7 +118,7 @@ class Brokers:
         return delete(self._reached(), wanted, self._timeout) if wanted else {}
 
     def offsets_retention(self) -> float | None:
-        """Seconds that the brokers keep offsets which nobody uses or renews, at least; None where none of them tells."""
+        """Seconds that the brokers keep offsets that nobody uses or renews, at least; None where none of them tells."""
         deadline = self._deadline()
         ids = self._open().metadata(deadline).brokers
         found = [minutes for minutes in retention_minutes(self._open().admin, ids, deadline) if minutes is not None]

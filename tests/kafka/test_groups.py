@@ -1,0 +1,277 @@
+"""Kafka's own groups on both brokers: offsets committed to the byte, states told, groups deleted, live ones refused."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from tests.testing.waiting import eventually
+from zkgroups.core.model import NativeGroup, NativeOffset, NativeState, TopicPartition
+from zkgroups.exceptions import (
+    GroupInUseError,
+    GroupNotFoundError,
+    InvalidInputError,
+    InvalidNameError,
+    InvalidOptionError,
+    TooLargeError,
+    UnknownPartitionError,
+    ZkgroupsException,
+)
+from zkgroups.kafka import BrokerOptions, Brokers
+from zkgroups.testing import KafkaBroker
+
+from .conftest import Writer
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+MakeTopic = Callable[..., str]
+
+NAMES = ("a b", "kosten:2024", "größe/日本", " ", "a\nb", "\x01", "x" * 32_000)
+
+
+@contextmanager
+def a_member(broker: KafkaBroker, group: str, topic: str) -> Iterator[None]:
+    """Somebody who takes part in a group, as soon as the group has settled."""
+    config = {"bootstrap.servers": broker.address, "group.id": group, "client.id": "anna", "log_level": 0}
+    consumer = Consumer(config | {"enable.auto.commit": False})
+    consumer.subscribe([topic])
+    try:
+        assert eventually(lambda: consumer.poll(0.1) or consumer.assignment(), timeout=60)
+        yield
+    finally:
+        consumer.close()
+
+
+def _group(brokers: Brokers, name: str) -> NativeGroup:
+    found = brokers.groups([name])[name]
+    assert isinstance(found, NativeGroup)
+    return found
+
+
+@pytest.mark.parametrize("group", NAMES, ids=lambda name: ascii(name[:12]))
+def test_what_is_committed_is_there_whatever_the_group_is_called(
+    brokers: Brokers, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(3)
+    first, last = TopicPartition(topic, 0), TopicPartition(topic, 2)
+
+    assert brokers.commit({group: {last: 2**63 - 1, first: 0}}) == {group: {last: None, first: None}}
+
+    found = brokers.committed([group])[group]
+    assert {at: offset for at, offset in found.items() if at.topic == topic} == {
+        first: NativeOffset(group, first, 0),
+        last: NativeOffset(group, last, 2**63 - 1),
+    }
+    assert _group(brokers, group) == NativeGroup(group, NativeState.EMPTY)
+    assert brokers.delete_groups([group]) == {group: None}
+    assert _group(brokers, group) == NativeGroup(group, NativeState.DEAD)
+    assert brokers.committed([group]) == {group: {}}
+
+
+@pytest.mark.parametrize("note", ["note", "with a NUL\0", "\0", "ü \n\t\"\\'日本🎉", "{}", "x" * 4096])
+def test_metadata_and_leader_epoch_are_put_back_to_the_byte(
+    brokers: Brokers, broker: KafkaBroker, make_topic: MakeTopic, note: str
+) -> None:
+    """The old broker keeps no leader epochs."""
+    at, group = TopicPartition(make_topic(), 0), "notes"
+    epoch = None if broker.release == "1.1.1" else 5
+    kept = {group: {at: NativeOffset(group, at, 7, note, epoch)}}
+    assert brokers.commit(kept) == {group: {at: None}}
+    assert brokers.committed([group])[group][at] == kept[group][at]
+
+    brokers.commit({group: {at: 8}})
+    assert brokers.committed([group])[group][at] == NativeOffset(group, at, 8)
+    brokers.commit(kept)
+
+    assert brokers.committed([group])[group][at] == kept[group][at]
+
+
+def test_what_a_client_of_another_kind_has_noted_is_kept_with_its_end(
+    brokers: Brokers, writer: Writer, make_topic: MakeTopic
+) -> None:
+    """confluent_kafka adds a NUL, and cuts it off when it reads; a consumer in Java would see it."""
+    at = TopicPartition(make_topic(), 0)
+    writer.commit("noted", {(at.topic, 0): 7}, "note")
+
+    assert brokers.committed(["noted"])["noted"][at].metadata == "note\0"
+
+
+def test_no_metadata_and_empty_metadata_are_the_same(brokers: Brokers, make_topic: MakeTopic) -> None:
+    at = TopicPartition(make_topic(), 0)
+
+    brokers.commit({"empty": {at: NativeOffset("empty", at, 7, "")}})
+
+    assert brokers.committed(["empty"])["empty"][at] == NativeOffset("empty", at, 7)
+
+
+def test_each_partition_has_its_own_answer_and_unknown_ones_stop_nothing(
+    brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    """The old broker by itself would keep an offset of a partition that is not there."""
+    known = TopicPartition(make_topic(2), 1)
+    beyond, gone, odd = (TopicPartition(known.topic, 2), TopicPartition("no-such-topic", 0), TopicPartition("a b", 0))
+
+    found = brokers.commit({"some": {gone: 1, known: 2, beyond: 3, odd: 4}, "none": {gone: 1}, "empty": {}})
+
+    assert list(found) == ["some", "none", "empty"]
+    assert list(found["some"]) == [gone, known, beyond, odd]
+    assert found["some"][known] is None
+    for at in (gone, beyond, odd):
+        error = found["some"][at]
+        assert isinstance(error, UnknownPartitionError)
+        assert error.at == at
+    assert isinstance(found["none"][gone], UnknownPartitionError)
+    assert found["empty"] == {}
+    assert list(brokers.committed(["some"])["some"]) == [known]
+
+
+def test_an_offset_past_the_end_is_accepted(brokers: Brokers, make_topic: MakeTopic) -> None:
+    """No broker asks: who commits has to."""
+    at = TopicPartition(make_topic(), 0)
+
+    assert brokers.commit({"past": {at: 10**6}}) == {"past": {at: None}}
+
+
+def test_metadata_that_the_broker_finds_too_long_is_said(brokers: Brokers, make_topic: MakeTopic) -> None:
+    at = TopicPartition(make_topic(), 0)
+
+    found = brokers.commit({"long": {at: NativeOffset("long", at, 1, "x" * 4097)}})
+
+    assert isinstance(found["long"][at], TooLargeError)
+    assert brokers.committed(["long"]) == {"long": {}}
+
+
+def test_a_live_group_is_refused_with_who_takes_part_and_others_are_not(
+    brokers: Brokers, broker: KafkaBroker, make_topic: MakeTopic
+) -> None:
+    topic, other = make_topic(), make_topic()
+    at, unrelated, live = TopicPartition(topic, 0), TopicPartition(other, 0), f"live-{topic}"
+    with a_member(broker, live, topic):
+        assert eventually(lambda: _group(brokers, live).state is NativeState.STABLE)
+        group = _group(brokers, live)
+        assert group.in_use
+        (member,) = group.members
+        assert member.client_id == "anna"
+        assert member.id.startswith("anna-")
+        assert member.host == "/127.0.0.1"
+
+        found = brokers.commit({live: {at: 5, unrelated: 6}, "quiet": {at: 7}})
+        deleted = brokers.delete_groups([live, "quiet"])
+
+        for error in (found[live][at], found[live][unrelated], deleted[live]):
+            assert isinstance(error, GroupInUseError)
+            assert error.instances == (str(member),)
+        assert found["quiet"] == {at: None}
+        assert deleted["quiet"] is None
+        assert brokers.committed([live]) == {live: {}}
+
+    assert eventually(lambda: _group(brokers, live) == NativeGroup(live, NativeState.EMPTY))
+    assert not _group(brokers, live).in_use
+    assert brokers.commit({live: {at: 5}}) == {live: {at: None}}
+
+
+def test_a_group_that_is_not_there_is_dead_and_cannot_be_deleted(brokers: Brokers) -> None:
+    assert brokers.groups(["nobody's"]) == {"nobody's": NativeGroup("nobody's", NativeState.DEAD)}
+
+    found = brokers.delete_groups(["nobody's"])["nobody's"]
+
+    assert isinstance(found, GroupNotFoundError)
+    assert found.group == "nobody's"
+
+
+def test_a_thousand_groups_go_in_one_call_each_way(brokers: Brokers, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    names = [f"crowd-{topic}-{number}" for number in range(1000)]
+    wanted = {name: {TopicPartition(topic, n): n * number for n in range(3)} for number, name in enumerate(names)}
+    started = time.monotonic()
+
+    assert brokers.commit(wanted) == {name: dict.fromkeys(those) for name, those in wanted.items()}
+    found = brokers.committed(names)
+    assert {name: {at: each.offset for at, each in those.items()} for name, those in found.items()} == wanted
+    assert {_state(group) for group in brokers.groups(names).values()} == {NativeState.EMPTY}
+    assert brokers.delete_groups(names) == dict.fromkeys(names)
+    assert {_state(group) for group in brokers.groups(names).values()} == {NativeState.DEAD}
+    assert time.monotonic() - started < 60
+
+
+def _state(group: NativeGroup | ZkgroupsException) -> NativeState | None:
+    return group.state if isinstance(group, NativeGroup) else None
+
+
+def test_more_than_a_thousand_offsets_of_a_group_are_all_committed(brokers: Brokers, make_topic: MakeTopic) -> None:
+    topic = make_topic(2500)
+    wanted = {TopicPartition(topic, number): number for number in range(2500)}
+
+    assert brokers.commit({"large": wanted}) == {"large": dict.fromkeys(wanted)}
+
+    assert {at: each.offset for at, each in brokers.committed(["large"])["large"].items()} == wanted
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63, 1.5, True, "7", None])
+def test_what_is_no_offset_is_refused_before_anything_is_sent(offset: Any) -> None:
+    at, other = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    with Brokers.connect("127.0.0.1:1") as brokers, pytest.raises(InvalidOptionError, match="offset is"):
+        brokers.commit({"billing": {other: 1, at: offset}})
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        (NativeOffset("billing", TopicPartition("orders", 0), -1001), "offset is -1001"),
+        (NativeOffset("billing", TopicPartition("orders", 0), 1, leader_epoch=-1), "leader_epoch is -1"),
+        (NativeOffset("billing", TopicPartition("orders", 0), 1, "\ud800"), "metadata is"),
+        (NativeOffset("billing", TopicPartition("orders", 0), 1, "é" * 16_384), "metadata is"),
+        (NativeOffset("other", TopicPartition("orders", 0), 1), "is another's"),
+        (NativeOffset("billing", TopicPartition("orders", 1), 1), "is another's"),
+    ],
+)
+def test_what_cannot_be_committed_is_refused_before_anything_is_sent(offset: NativeOffset, words: str) -> None:
+    with Brokers.connect("127.0.0.1:1") as brokers, pytest.raises(InvalidInputError, match=words):
+        brokers.commit({"billing": {TopicPartition("orders", 0): offset}})
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "\ud800", "x" * 32_768, None, b"billing"], ids=lambda it: ascii(it)[:12])
+@pytest.mark.parametrize("call", ["groups", "delete_groups", "committed_or_error"])
+def test_a_name_that_cannot_be_sent_is_refused(name: Any, call: str) -> None:
+    at = TopicPartition("orders", 0)
+    with Brokers.connect("127.0.0.1:1") as brokers:
+        with pytest.raises(InvalidNameError, match="group"):
+            getattr(brokers, call)(["billing", name])
+        with pytest.raises(InvalidNameError, match="group"):
+            brokers.commit({"billing": {at: 1}, name: {at: 1}})
+
+
+def test_nothing_is_no_question() -> None:
+    with Brokers.connect("127.0.0.1:1", timeout=0.1) as brokers:
+        assert brokers.groups([]) == {}
+        assert brokers.delete_groups([]) == {}
+        assert brokers.committed_or_error([]) == {}
+        assert brokers.commit({}) == {}
+        assert brokers.commit({"billing": {}}) == {"billing": {}}
+
+
+def test_how_long_offsets_are_kept_is_told(brokers: Brokers, broker: KafkaBroker) -> None:
+    days = {"1.1.1": 1, "4.3.1": 7}[broker.release]
+
+    assert brokers.offsets_retention() == days * 86_400
+
+
+def test_how_to_connect_travels_without_what_is_secret(kafka: str, tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("client.id=night\nsasl.password=the s3cret\n")
+    options = BrokerOptions(kafka, str(path), timeout=30)
+    carried = pickle.dumps(options)
+
+    assert pickle.loads(carried) == options
+    with pickle.loads(carried).connect() as brokers:
+        assert brokers.partitions(["no-such-topic"]) == {}
+        assert "s3cret" not in f"{options!r} {brokers!r} {carried!r}"
+    with BrokerOptions(kafka).connect() as brokers:
+        assert brokers.partitions(["no-such-topic"]) == {}
