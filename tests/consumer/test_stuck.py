@@ -18,6 +18,7 @@ from zkgroups import (
     GroupState,
     InstanceState,
     MalformedNode,
+    Member,
     MemberEvent,
     Obstacle,
     Owner,
@@ -255,3 +256,21 @@ def test_a_member_that_waits_can_be_closed_at_once(run: Run, orders: Partitions,
     closed.join(10)
     assert not closed.is_alive()
     assert told(a, EventKind.STUCK) == []
+
+
+def cannot_plan(_members: Any) -> Any:
+    raise LookupError("no plan")
+
+
+def test_a_plan_that_does_not_come_is_told_and_nobody_who_waits_for_it_is_stable(
+    group: Consumergroup, orders: frozenset[TopicPartition]
+) -> None:
+    options: dict[str, Any] = {"assignors": [cannot_plan], "release_timeout": 0.1, "rebalance_timeout": 0.3}
+    with (
+        Member(group, ["orders"], id="a", join_backoff=0.1, **options),
+        Running(group, id="b", reconcile_every=0.1, **options) as b,
+    ):
+        b.until(lambda: any(event.kind is EventKind.STUCK for event in b.events))
+        assert b.member.state is InstanceState.JOINING
+    [stuck] = [event for event in b.events if event.kind is EventKind.STUCK]
+    assert stuck.detail == "'a' has not written a plan"

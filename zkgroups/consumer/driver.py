@@ -160,6 +160,8 @@ class Driver:
         self._told: dict[EventKind, str] = {}
         self._waiting_since: dict[TopicPartition, float] = {}
         self._stuck: Partitions = frozenset()  # what it was told of to have waited for too long
+        self._planless_since: float | None = None
+        self._planless_told = False
         self._withdrawn: Generation | None = None
         self._held_back: Generation | None = None
         self._trouble: Trouble | None = None
@@ -646,6 +648,20 @@ class Driver:
             self._stuck |= stuck
             log.warning("%s has waited %g s for %s", self._name, limit, self._holders(stuck))
             self._event(EventKind.STUCK, stuck, self._holders(stuck))
+        self._watch_the_plan()
+
+    def _watch_the_plan(self) -> None:
+        """The same where the plan itself is waited for."""
+        planner, limit = self._seat.planner, self._options.rebalance_timeout
+        if planner is None:
+            self._planless_since, self._planless_told = None, False
+        elif self._planless_since is None:
+            self._planless_since = uptime()
+            self._later(limit, self._watch_the_plan)
+        elif not self._planless_told and uptime() - self._planless_since >= limit:
+            self._planless_told = True
+            log.warning("%s has waited %g s for a plan, which %r is to write", self._name, limit, planner)
+            self._event(EventKind.STUCK, detail=f"{planner!r} has not written a plan")
 
     def _event(self, kind: EventKind, at: Partitions = frozenset(), detail: str = "") -> None:
         log.log(

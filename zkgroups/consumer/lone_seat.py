@@ -21,6 +21,7 @@ class LoneSeat:
     group_name = ""
     alive = True
     """No session holds anything: so none that ends takes anything away."""
+    planner: str | None = None
     connected = True
     """So work may go on, whatever becomes of the connection."""
 

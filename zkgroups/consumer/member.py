@@ -216,9 +216,11 @@ class BaseMember:
     def state(self) -> InstanceState:
         """Its own state, in the words in which others see it."""
         machine = self._driver.machine
+        if self._thread is None and not self._closed:
+            return InstanceState.JOINING
         if machine.state in (State.LEAVING, State.CLOSED, State.OUT):
             return InstanceState.LEAVING
-        if machine.settled:
+        if machine.settled and self._seat.planner is None:
             return InstanceState.STABLE
         return InstanceState.AWAITING_SYNC if machine.held else InstanceState.JOINING
 

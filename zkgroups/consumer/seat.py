@@ -112,6 +112,8 @@ class Seat:
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """Who has what this member waits for."""
+        self.planner: str | None = None
+        """Who is to write the plan that this member waits for."""
 
     @property
     def group_name(self) -> str:
@@ -236,6 +238,7 @@ class Seat:
 
     def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
         """The number of the plan, and what it gives to this member; None where the plan is still to be written."""
+        self.planner = None
         strategy = agreed_strategy(roster.taking_part, foreign=self._foreign)
         if strategy in COMPUTED_BY_EACH:
             return roster.number, assigned_to(self.id, self._compute(strategy, roster, {}))
@@ -245,6 +248,7 @@ class Seat:
             plan, zxid, version = self._sight.plan()  # like everybody else: only the server knows which one stands
         if plan is not None and plan.is_of(roster, strategy):
             return zxid, assigned_to(self.id, plan.assignment)
+        self.planner = min(roster.taking_part)
         return 0, None
 
     def _plan_for_all(self, roster: Roster, strategy: str, version: int) -> None:
