@@ -337,7 +337,7 @@ STORM = 200
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("assignor", ["range", "sticky"])
+@pytest.mark.parametrize("assignor", ["range", pytest.param("sticky", marks=pytest.mark.soak)])
 def test_failure_9_when_two_hundred_members_join_at_once_each_does_little_and_all_settle_soon(assignor: str) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(ZooKeeperServer(tick_time=1.0))

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.testing.waiting import eventually, is_alive
-from zkgroups import ChangeKind, Consumergroup, Dialect, GroupState, Pattern, Registration, Registry, TopicPartition
+from zkgroups import Consumergroup, Dialect, GroupState, Pattern, Registration, Registry, TopicPartition
 from zkgroups.core.assignment import range_assignor, round_robin_assignor
 from zkgroups.testing import KafkaBroker
 
@@ -153,21 +153,6 @@ def test_a_member_commits_what_it_has_read(
     _produce(legacy_kafka, topic, 3, ["one", "two"])
 
     assert eventually(lambda: _committed(group, topic, 3) == 2)
-
-
-def test_a_member_that_is_killed_stays_until_its_session_ends(
-    registry: Registry, group: Consumergroup, topic: str, scala: Scala
-) -> None:
-    a, b = scala("a", {topic: 1}), scala("b", {topic: 1})
-    owners = settle(registry, group, range_assignor, {a.id, b.id}, still=STILL)
-
-    a.kill()
-
-    assert {owner.at: owner.id for owner in group.owners()} == owners  # type: ignore[union-attr]
-    changes = changes_within(group, 8.0)
-    gone = {change.path for change in changes if change.kind is ChangeKind.VANISHED}
-    assert gone >= {group.paths.owner(at) for at, id in owners.items() if id == f"{a.id}-0"}
-    assert set(settle(registry, group, range_assignor, {b.id}).values()) == {f"{b.id}-0"}
 
 
 def test_a_member_can_be_started_again(registry: Registry, group: Consumergroup, topic: str, scala: Scala) -> None:

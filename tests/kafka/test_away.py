@@ -115,7 +115,9 @@ def _instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> P
     return marker
 
 
-@pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    "kill", [pytest.param(True, id="killed"), pytest.param(False, id="stopped", marks=pytest.mark.soak)]
+)
 def test_what_a_restarted_broker_is_told_is_done_or_said_not_to_be(
     own: KafkaBroker, kill: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
