@@ -1,6 +1,6 @@
-"""A rebalance: 20 members share 200 partitions, and one of them closes; how long until everything is owned again.
+"""A rebalance: 20 members share partitions, and one of them closes; how long until everything is owned again.
 
-    python -m benchmarks.rebalances [--members 20] [--partitions 200] [--rounds 5] [--groups 5 20 50 200]
+    python -m benchmarks.rebalances [--members 20] [--partitions 200 2000] [--rounds 3] [--groups 5 20 50 200]
 
 - zkgroups, range: members that release and claim in one transaction each, and wait on what others still hold
 - zkgroups, sticky: the same, moving only what must move
@@ -251,38 +251,46 @@ def requests(server: ZooKeeperServer, size: int, partitions: int) -> dict[str, f
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--members", type=int, default=20)
-    parser.add_argument("--partitions", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--groups", type=int, nargs="*", default=[5, 20, 50, 200])
-    options = parser.parse_args()
+def compare(members: int, partitions: int, rounds: int) -> dict[str, Times]:
+    """Everybody in turn, on one server."""
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
         hosts = server.address
-        plant(registry, options.partitions)
+        plant(registry, partitions)
         makes: dict[str, Callable[[str, str], Any]] = {
             "range": lambda group, id: Ours(hosts, group, id, "range"),
             "sticky": lambda group, id: Ours(hosts, group, id, "sticky"),
             "kazoo": lambda group, id: Plain(hosts, group, id),
             "kazoo, less": lambda group, id: Plain(hosts, group, id, keeps=True),
         }
-        contenders = {
-            name: contender(registry, name, make, options.members, options.partitions) for name, make in makes.items()
-        }
-        medians = in_turn(contenders, rounds=options.rounds)
-        table(f"{options.members} members, {options.partitions} partitions, one closes", medians)
-        still = unaffected(registry, hosts, options.members, options.partitions)
-        counted = {size: requests(server, size, options.partitions) for size in options.groups}
-    for size, found in counted.items():
-        print(f"{size:>4} members: requests for each {found}", file=sys.stderr)
+        contenders = {name: contender(registry, name, make, members, partitions) for name, make in makes.items()}
+        medians = in_turn(contenders, rounds=rounds)
+    table(f"{members} members, {partitions} partitions, one closes", medians)
+    return medians
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--members", type=int, default=20)
+    parser.add_argument("--partitions", type=int, nargs="+", default=[200, 2000])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--groups", type=int, nargs="*", default=[5, 20, 50, 200])
+    options = parser.parse_args()
+    found = {partitions: compare(options.members, partitions, options.rounds) for partitions in options.partitions}
+    fewest = min(options.partitions)
+    with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
+        plant(registry, fewest)
+        still = unaffected(registry, server.address, options.members, fewest)
+        counted = {size: requests(server, size, fewest) for size in options.groups}
+    for size, requests_made in counted.items():
+        print(f"{size:>4} members: requests for each {requests_made}", file=sys.stderr)
     result(
         "rebalances",
         members=options.members,
-        partitions=options.partitions,
-        range_vs_kazoo=ratios(medians["range"], medians["kazoo"]),
-        sticky_vs_kazoo=ratios(medians["sticky"], medians["kazoo"]),
-        range_vs_kazoo_less=ratios(medians["range"], medians["kazoo, less"]),
+        range_vs_kazoo={count: ratios(medians["range"], medians["kazoo"]) for count, medians in found.items()},
+        sticky_vs_kazoo={count: ratios(medians["sticky"], medians["kazoo"]) for count, medians in found.items()},
+        range_vs_kazoo_less={
+            count: ratios(medians["range"], medians["kazoo, less"]) for count, medians in found.items()
+        },
         unaffected=still,
         requests_for_each_member=counted,
     )
