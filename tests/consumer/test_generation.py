@@ -1,0 +1,260 @@
+"""Generations on a real server: where they begin, what their workers mark and commit, and how they end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
+from zkgroups.core.describe import InstanceState
+from zkgroups.exceptions import (
+    GenerationEndedError,
+    InvalidNameError,
+    InvalidOptionError,
+    NotClaimedError,
+)
+
+from .conftest import Run, Running, ats, plant_topic
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
+Partitions = frozenset[TopicPartition]
+
+
+def test_a_generation_begins_where_something_is_committed_and_at_start_at_where_not(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 17)
+    one = run(start_at="latest").until_holding(P0, P1)
+    assert one.generations[-1].partitions == {P0: 17, P1: StartAt.LATEST}
+
+
+def test_an_offset_that_cannot_be_read_is_left_alone_and_the_rest_works(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    registry.client.create("/consumers/billing/offsets/orders/0", b"7 ", makepath=True)
+    one = run(reconcile_every=0.1).until_holding(P0, P1)
+    assert one.generations[-1].partitions == {P1: StartAt.EARLIEST}
+    assert one.generations[-1].unreadable[P0].reason == "not a plain decimal number"
+    registry.client.set("/consumers/billing/offsets/orders/0", b"7")
+    one.until(lambda: one.generations[-1].partitions == {P0: 7, P1: StartAt.EARLIEST})
+
+
+def test_what_is_marked_is_committed_before_it_is_handed_over_and_nothing_else(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    def work(generation: Generation) -> None:
+        for at in generation.partitions:
+            if at.partition != 3:
+                generation.mark(at, 10 + at.partition)
+        generation.wait()
+
+    a = run(id="a", work=work).until_holding(orders)
+    a.until(lambda: len(a.generations[-1]._marked) == 5)
+    b = run(id="b").until_holding(ats("orders", 3, 4, 5))
+    starts = dict(b.generations[-1].partitions)
+    assert starts == {TopicPartition("orders", 3): StartAt.EARLIEST, TopicPartition("orders", 4): 14, P5: 15}
+    assert group.offsets.fetch(P0).offset == 10  # type: ignore[union-attr]
+
+
+def test_auto_commit_commits_what_is_marked_while_the_work_goes_on(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    one = run(auto_commit_every=0.05, work=lambda generation: (generation.mark(P0, 5), generation.wait()))
+    one.until(lambda: any(event.kind is EventKind.COMMITTED for event in one.events))
+    assert group.offsets.fetch(P0).offset == 5  # type: ignore[union-attr]
+    assert one.generations[-1].active
+    assert one.member.stats.commits == 1
+
+
+def test_commit_commits_now(run: Run, group: Consumergroup, orders: Partitions) -> None:
+    one = run().until_holding(orders)
+    generation = one.generations[-1]
+    generation.commit({P0: 3})
+    generation.mark(P1, 4)
+    generation.commit()
+    assert {at: group.offsets.fetch(at).offset for at in (P0, P1)} == {P0: 3, P1: 4}  # type: ignore[union-attr]
+    with pytest.raises(NotClaimedError):
+        generation.commit({TopicPartition("orders", 99): 1})
+    with pytest.raises(NotClaimedError):
+        generation.mark(TopicPartition("refunds", 0), 1)
+    with pytest.raises(InvalidOptionError):
+        generation.mark(P0, -1)
+
+
+def test_a_callback_that_is_told_of_a_commit_may_commit_something_else(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    told: list[Partitions] = []
+
+    def hear(event: MemberEvent) -> None:
+        if event.kind is EventKind.COMMITTED:
+            told.append(event.at)
+            if len(told) == 1:
+                generation.commit({P1: 6})
+
+    with Member(group, ["orders"], on_event=hear) as member:
+        found = member.next_generation(20)
+        assert found is not None
+        generation = found
+        generation.commit({P0: 5})
+    assert told == [frozenset({P0}), frozenset({P1})]
+
+
+def test_a_commit_after_the_end_is_refused_and_changes_nothing(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    a = run(id="a").until_holding(orders)
+    late = a.generations[-1]
+    run(id="b").until_holding(ats("orders", 3, 4, 5))
+    for at in (P0, P5):  # kept, and gone
+        with pytest.raises(GenerationEndedError):
+            late.commit({at: 9})
+        with pytest.raises(GenerationEndedError):
+            late.mark(at, 9)
+        assert group.offsets.fetch(at) is None
+
+
+def test_a_worker_that_does_not_end_is_waited_for_as_long_as_it_has_and_then_left_behind(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    free, told = threading.Event(), []
+
+    def work(generation: Generation) -> None:
+        free.wait(20)
+        try:
+            generation.commit({P5: 99})
+        except GenerationEndedError as error:
+            told.append(error)
+
+    a = run(id="a", release_timeout=0.3, work=work).until_holding(orders)
+    b = run(id="b").until_holding(ats("orders", 3, 4, 5))
+    free.set()
+    b.until(lambda: told)
+    assert group.offsets.fetch(P5) is None
+    assert a.errors == []
+
+
+def test_partitions_are_let_go_only_when_the_worker_has_ended(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    owners_at_the_end: list[int] = []
+
+    def work(generation: Generation) -> None:
+        generation.wait()
+        owners_at_the_end.append(sum(1 for owner in group.owners() if owner.session))
+
+    a = run(id="a", work=work).until_holding(orders)
+    a.close()
+    assert owners_at_the_end == [6]
+
+
+def test_a_worker_that_ends_ends_the_generation_and_another_begins(run: Run, orders: Partitions) -> None:
+    again = threading.Event()
+
+    def work(generation: Generation) -> None:
+        if again.is_set():
+            generation.wait()
+        again.set()
+
+    one = run(work=work)
+    one.until(lambda: len(one.generations) == 2)
+    one.until_holding(orders)
+    assert one.generations[0].number == one.generations[1].number
+    assert one.member.stats.lost == 0
+
+
+def test_what_a_worker_raises_reaches_who_iterates_and_the_member_goes_on(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    def fail(generation: Generation) -> None:
+        raise ZeroDivisionError("orders/0 at 17")
+
+    with Member(group, ["orders"]) as member:
+        with pytest.raises(ZeroDivisionError, match="orders/0 at 17"):
+            _work_on_all(member, fail)
+        generation = member.next_generation(20)
+        assert generation is not None
+        assert generation.partitions.keys() == orders
+
+
+def _work_on_all(member: Member, work: Callable[[Generation], object]) -> None:
+    for generation in member.generations():
+        generation.start(work)
+        generation.wait()
+
+
+def test_next_generation_waits_no_longer_than_told_and_can_be_cancelled(group: Consumergroup) -> None:
+    with Member(group, ["not yet there".replace(" ", "-")]) as member:
+        assert member.next_generation(0.01) is None
+        threading.Timer(0.05, member.cancel).start()
+        assert member.next_generation(20) is None
+
+
+def test_the_body_of_the_loop_is_waited_for_like_a_worker(group: Consumergroup, orders: Partitions) -> None:
+    with Member(group, ["orders"], id="a") as member:
+        for generation in member.generations():
+            if len(generation.partitions) == 3:
+                break
+            with Running(group, id="b") as other:
+                generation.wait(20)
+                assert not other.member.assignment
+                generation.commit({P5: 8})
+            # `other` has left again without having had anything: it was held up by this body
+            break
+        assert group.offsets.fetch(P5).offset == 8  # type: ignore[union-attr]
+
+
+def test_who_marks_nothing_for_too_long_gives_everything_up_until_its_worker_has_ended(
+    run: Run, orders: Partitions
+) -> None:
+    free = threading.Event()
+    stuck = run(id="a", max_idle=0.3, release_timeout=0.1, work=lambda _: free.wait(20)).until_holding(orders)
+    healthy = run(id="b", max_idle=60)
+    stuck.until(lambda: EventKind.IDLE in {event.kind for event in stuck.events})
+    healthy.until_holding(orders)
+    assert stuck.member.state is InstanceState.LEAVING
+    free.set()
+    stuck.until(lambda: stuck.member.assignment == ats("orders", 0, 1, 2))
+
+
+def test_marking_the_same_again_is_a_sign_of_life(run: Run, orders: Partitions) -> None:
+    def work(generation: Generation) -> None:
+        while not generation.wait(0.02):
+            generation.mark(P0, 0)
+
+    one = run(max_idle=0.3, work=work).until_holding(orders)
+    generation = one.generations[-1]
+    assert not generation.wait(1.0)
+    assert one.member.stats.interruptions == 0
+
+
+@pytest.mark.parametrize("work", [None, 7])
+def test_what_is_no_function_is_refused_as_work(run: Run, orders: Partitions, work: Any) -> None:
+    one = run().until_holding(orders)
+    with pytest.raises(InvalidOptionError, match="it must be a function"):
+        one.generations[-1].start(work)
+
+
+def test_a_coroutine_function_is_refused_as_work_and_one_is_told_where_it_belongs(run: Run, orders: Partitions) -> None:
+    async def work(_generation: Generation) -> None: ...
+
+    one = run().until_holding(orders)
+    with pytest.raises(InvalidOptionError, match=r"zkgroups\.aio"):
+        one.generations[-1].start(work)
+
+
+def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders: Partitions) -> None:
+    one = run().until_holding(orders)
+    with pytest.raises(InvalidNameError, match="is no TopicPartition"):
+        one.generations[-1].mark(("orders", 0), 1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidNameError, match="is no TopicPartition"):
+        one.generations[-1].commit({"orders": 1})  # type: ignore[dict-item]
+    with pytest.raises(InvalidOptionError, match="offsets is 5"):
+        one.generations[-1].commit(5)  # type: ignore[arg-type]
