@@ -54,6 +54,21 @@ def test_who_waits_for_a_plan_of_something_newer_looks_anew(run: Run) -> None:
     b.until(lambda: len(a.member.assignment) == len(b.member.assignment) == 4)
 
 
+def test_members_of_one_session_do_not_look_because_of_what_only_another_waits_for(
+    run: Run, orders: Partitions
+) -> None:
+    """Whatever one of them has asked to be told, the session tells all of them."""
+    options: dict[str, Any] = {"assignors": ["range"], "reconcile_every": 60.0}
+    members = [run(id=f"m{number}", **options) for number in range(6)]
+    for number, one in enumerate(members):
+        one.until_holding(ats("orders", number))
+    before = [one.member.stats.looks for one in members]
+    members[5].close()
+    for one, numbers in zip(members, [(0, 1), (2,), (3,), (4,), (5,)], strict=False):
+        one.until_holding(ats("orders", *numbers))
+    assert [one.member.stats.looks - looks for one, looks in zip(members, before, strict=True)] == [1, 1, 1, 1, 1, 0]
+
+
 @pytest.mark.parametrize("number", [-1, "x", 1.5])
 def test_a_strategy_that_returns_something_else_is_told_so_and_does_not_plan_again_and_again(
     group: Consumergroup, orders: Partitions, number: Any

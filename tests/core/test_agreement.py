@@ -94,9 +94,9 @@ def test_members_that_announce_nothing_use_what_one_is_told_they_use() -> None:
 def test_a_plan_is_of_what_it_was_made_from_and_of_nothing_else() -> None:
     seen = roster(a=ours(), b=ours())
     plan = Plan(seen.fingerprint, "sticky", sticky_assignor(seen.members()))
-    assert plan.is_of(seen, "sticky")
-    assert plan.is_of(replace(seen, number=99, instances=list(reversed(seen.instances))), "sticky")
-    assert not plan.is_of(seen, "mine.share")
+    assert plan.is_of(seen.fingerprint, "sticky")
+    assert plan.is_of(replace(seen, number=99, instances=list(reversed(seen.instances))).fingerprint, "sticky")
+    assert not plan.is_of(seen.fingerprint, "mine.share")
     others = [
         replace(seen, ids_zxid=18),
         replace(seen, partitions={**seen.partitions, "orders": (0, 1, 2, 3)}),
@@ -104,7 +104,7 @@ def test_a_plan_is_of_what_it_was_made_from_and_of_nothing_else() -> None:
         roster(a=ours(), b=ours(orders=2)),
         roster(a=ours(), c=ours()),
     ]
-    assert not any(plan.is_of(other, "sticky") for other in others)
+    assert not any(plan.is_of(other.fingerprint, "sticky") for other in others)
 
 
 NAMES = st.text("abé-:0", min_size=1, max_size=6)
@@ -120,6 +120,9 @@ NAMES = st.text("abé-:0", min_size=1, max_size=6)
 def test_a_plan_is_read_back_as_it_was_written(assignment: dict[TopicPartition, Stream]) -> None:
     plan = Plan("f" * 32, "sticky", assignment)
     assert decode_plan(encode_plan(plan)) == plan
+    for id in {stream.instance for stream in assignment.values()} | {"nobody"}:
+        share = decode_plan(encode_plan(plan), only=id)
+        assert share == replace(plan, assignment={at: s for at, s in assignment.items() if s.instance == id})
 
 
 def test_what_is_no_plan_is_none() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from zkgroups.core.assignment import (
     ASSIGNORS,
+    COMPUTED_BY_EACH,
     Assignment,
     Assignor,
     Members,
@@ -20,6 +21,7 @@ from zkgroups.core.assignment import (
     java_hash,
     range_assignor,
     round_robin_assignor,
+    share_of,
     sticky_assignor,
 )
 from zkgroups.core.model import TopicPartition
@@ -69,6 +71,14 @@ def test_the_order_in_which_anything_is_given_does_not_matter(assignor: Assignor
         dict(shuffled(list(members.owners.items()))),
     )
     assert assignor(other) == assignor(members)
+
+
+@pytest.mark.parametrize("strategy", COMPUTED_BY_EACH)
+@given(members=groups())
+def test_what_a_member_computes_for_itself_is_its_share_of_the_whole(strategy: str, members: Members) -> None:
+    whole = ASSIGNORS[strategy](members)
+    for id in (*members.streams, "gone"):
+        assert list(share_of(id, strategy, members).items()) == list(assigned_to(id, whole).items())
 
 
 def instances(assignment: Assignment) -> dict[str, list[int]]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ..core.agreement import COMPUTED_BY_EACH, Plan, Roster, agreed_strategy, decode_plan, encode_plan
-from ..core.assignment import ASSIGNORS, Assignment, Assignor, assigned_to
+from ..core.agreement import Plan, Roster, agreed_strategy, decode_plan, encode_plan
+from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignment, Assignor, Members, assigned_to, share_of
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
 from ..core.paths import BROKER_TOPICS, broker_topic
 from ..core.subscription import subscribed_topics
@@ -239,27 +239,29 @@ class Seat:
     def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
         """The number of the plan, and what it gives to this member; None where the plan is still to be written."""
         self.planner = None
-        strategy = agreed_strategy(roster.taking_part, foreign=self._foreign)
+        taking_part = roster.taking_part
+        strategy = agreed_strategy(taking_part, foreign=self._foreign)
         if strategy in COMPUTED_BY_EACH:
-            return roster.number, assigned_to(self.id, self._compute(strategy, roster, {}))
-        plan, zxid, version = self._sight.plan()
-        if self.id == min(roster.taking_part) and not (plan and plan.is_of(roster, strategy)):
-            self._plan_for_all(roster, strategy, version)
-            plan, zxid, version = self._sight.plan()  # like everybody else: only the server knows which one stands
-        if plan is not None and plan.is_of(roster, strategy):
+            return roster.number, share_of(self.id, strategy, roster.members())
+        fingerprint = roster.fingerprint
+        plan, zxid, version = self._sight.plan(self.id)
+        if self.id == min(taking_part) and not (plan and plan.is_of(fingerprint, strategy)):
+            self._plan_for_all(roster, fingerprint, strategy, version)
+            plan, zxid, version = self._sight.plan(self.id)  # like everybody: only the server knows which one stands
+        if plan is not None and plan.is_of(fingerprint, strategy):
             return zxid, assigned_to(self.id, plan.assignment)
-        self.planner = min(roster.taking_part)
+        self.planner = min(taking_part)
         return 0, None
 
-    def _plan_for_all(self, roster: Roster, strategy: str, version: int) -> None:
-        plan = Plan(roster.fingerprint, strategy, self._compute(strategy, roster, self._owners(roster)))
+    def _plan_for_all(self, roster: Roster, fingerprint: str, strategy: str, version: int) -> None:
+        plan = Plan(fingerprint, strategy, self._compute(strategy, roster.members(self._owners(roster))))
         if decode_plan(encode_plan(plan)) != plan or any(stream.number < 0 for stream in plan.assignment.values()):
             raise InvalidOptionError("assignors", strategy, "what it has returned is not {TopicPartition: Stream}")
         self._sight.write_plan(plan, version, self._instance.session_id or 0)
 
-    def _compute(self, strategy: str, roster: Roster, owners: Mapping[TopicPartition, str]) -> Assignment:
+    def _compute(self, strategy: str, members: Members) -> Assignment:
         known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
-        return known[strategy](roster.members(owners))
+        return known[strategy](members)
 
     def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
         """Which of those who take part holds what."""

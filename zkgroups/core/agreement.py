@@ -24,9 +24,6 @@ from .describe import RegisteredInstance
 from .model import Dialect, MalformedNode, Pattern, Registration, TopicPartition
 from .subscription import subscribed_topics
 
-COMPUTED_BY_EACH: Final = frozenset({"range", "roundrobin"})
-"""Strategies by which every member plans for itself."""
-
 KNOWN_TO_ALL: Final = "range"
 """What is used where members of ours have nothing in common; beside others it is what those know, which is only one."""
 
@@ -124,9 +121,9 @@ class Plan:
     strategy: str
     assignment: Mapping[TopicPartition, Stream] = field(default_factory=dict)
 
-    def is_of(self, roster: Roster, strategy: str) -> bool:
+    def is_of(self, fingerprint: str, strategy: str) -> bool:
         """Whether it was made from what is there now."""
-        return self.fingerprint == roster.fingerprint and self.strategy == strategy
+        return self.fingerprint == fingerprint and self.strategy == strategy
 
 
 def encode_plan(plan: Plan) -> bytes:
@@ -146,8 +143,8 @@ def encode_plan(plan: Plan) -> bytes:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def decode_plan(data: bytes) -> Plan | None:
-    """The plan, or None where there is none that can be read: then one is made.
+def decode_plan(data: bytes, only: str | None = None) -> Plan | None:
+    """The plan, or what it gives to `only` one instance; None where there is none that can be read: then one is made.
 
     >>> at = TopicPartition("orders", 3)
     >>> plan = Plan("f", "sticky", {at: Stream("h:1", 0)})
@@ -163,6 +160,7 @@ def decode_plan(data: bytes) -> Plan | None:
             TopicPartition(topic, int(partition)): streams[position]
             for topic, partitions in fields["topics"].items()
             for partition, position in partitions.items()
+            if only is None or streams[position].instance == only
         }
         return Plan(str(fields["of"]), str(fields["strategy"]), assignment)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, pairwise
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from .model import TopicPartition
@@ -63,10 +64,12 @@ class Members:
 
     def in_order(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic by their numbers."""
+        return [TopicPartition.checked(topic, number) for number in self.numbers(topic)]
+
+    def numbers(self, topic: str) -> list[int]:
+        """The numbers of a topic's partitions, from the lowest."""
         check_topic(topic)
-        return [
-            TopicPartition.checked(topic, check_partition(number)) for number in sorted(set(self.partitions[topic]))
-        ]
+        return [check_partition(number) for number in sorted(set(self.partitions[topic]))]
 
 
 Assignment: TypeAlias = dict[TopicPartition, Stream]
@@ -75,9 +78,14 @@ Assignment: TypeAlias = dict[TopicPartition, Stream]
 Assignor: TypeAlias = Callable[[Members], Assignment]
 
 
+Dealt: TypeAlias = Iterable[tuple[str, int, Stream]]
+"""The same, one by one: a topic, the number of a partition, and who is to read it."""
+
+
 def assigned_to(instance: str, assignment: Mapping[TopicPartition, Stream]) -> dict[TopicPartition, int]:
     """What an instance is to read, each with the number of its stream."""
-    return {at: stream.number for at, stream in sorted(assignment.items()) if stream.instance == instance}
+    mine = ((at, stream.number) for at, stream in assignment.items() if stream.instance == instance)
+    return dict(sorted(mine))
 
 
 def range_assignor(members: Members) -> Assignment:
@@ -97,15 +105,17 @@ def range_assignor(members: Members) -> Assignment:
     t/5 b-0
     t/6 b-0
     """
-    assignment: Assignment = {}
+    return _everything(_ranges(members))
+
+
+def _ranges(members: Members) -> Dealt:
     for topic in members.topics:
-        partitions, streams = members.in_order(topic), members.of(topic)
+        partitions, streams = members.numbers(topic), members.of(topic)
         share, more = divmod(len(partitions), len(streams))
         for position, stream in enumerate(streams):
             start = share * position + min(position, more)
-            for at in partitions[start : start + share + (position < more)]:
-                assignment[at] = stream
-    return assignment
+            for number in partitions[start : start + share + (position < more)]:
+                yield topic, number, stream
 
 
 def round_robin_assignor(members: Members) -> Assignment:
@@ -118,11 +128,39 @@ def round_robin_assignor(members: Members) -> Assignment:
     >>> [f"{at}: {stream}" for at, stream in round_robin_assignor(alike).items()]
     ['t/0: a-0', 't/1: b-0', 'u/0: a-0', 'u/1: b-0', 'u/2: a-0']
     """
+    return _everything(_rounds(members))
+
+
+def _rounds(members: Members) -> Dealt:
     readers = {topic: set(members.of(topic)) for topic in members.topics}
     dealt = cycle(sorted(set().union(*readers.values()), key=str)) if readers else iter(())
-    everything = [at for topic in members.topics for at in members.in_order(topic)]
-    everything.sort(key=lambda at: java_hash(f"{at.topic}-{at.partition}"))
-    return {at: next(stream for stream in dealt if stream in readers[at.topic]) for at in everything}
+    everything = [
+        (_java_hash_on(start, str(number)), topic, number)
+        for topic, start in ((topic, java_hash(f"{topic}-")) for topic in members.topics)
+        for number in members.numbers(topic)
+    ]
+    everything.sort(key=itemgetter(0))
+    for _hash, topic, number in everything:
+        yield topic, number, next(stream for stream in dealt if stream in readers[topic])
+
+
+def _everything(dealt: Dealt) -> Assignment:
+    return {TopicPartition.checked(topic, number): stream for topic, number, stream in dealt}
+
+
+COMPUTED_BY_EACH: Final[Mapping[str, Callable[[Members], Dealt]]] = {"range": _ranges, "roundrobin": _rounds}
+"""The strategies of the old clients, by which each member computes what is its own, as they do."""
+
+
+def share_of(instance: str, strategy: str, members: Members) -> dict[TopicPartition, int]:
+    """What `assigned_to` finds in the whole assignment by one of `COMPUTED_BY_EACH`, at a fraction of the cost.
+
+    >>> share_of("b", "range", Members({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(3)}))
+    {TopicPartition(topic='t', partition=2): 0}
+    """
+    dealt = COMPUTED_BY_EACH[strategy](members)
+    mine = ((topic, number, stream.number) for topic, number, stream in dealt if stream.instance == instance)
+    return {TopicPartition.checked(topic, number): stream for topic, number, stream in sorted(mine)}
 
 
 def java_hash(text: str) -> int:
@@ -131,9 +169,15 @@ def java_hash(text: str) -> int:
     >>> java_hash("orders-0"), java_hash("")
     (1234322248, 0)
     """
-    found = 0
+    return _java_hash_on(0, text)
+
+
+def _java_hash_on(start: int, text: str) -> int:
+    """The hash of a text that goes on from one whose hash is known."""
+    found = start
     for unit in _utf16(text):
-        found = (31 * found + unit) & 0xFFFF_FFFF
+        found = 31 * found + unit
+    found &= 0xFFFF_FFFF
     return found - 2**32 if found >= 2**31 else found
 
 

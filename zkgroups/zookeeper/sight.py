@@ -7,6 +7,7 @@ each in bulk. How it is watched, and what makes it one moment, is told in `topic
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import islice
 
 from kazoo.exceptions import BadVersionError, NoNodeError
@@ -22,6 +23,9 @@ from .handle import Handle
 from .node import Node
 from .topics import ATTEMPTS, Nodes, PartitionsOf, Tell, TopicSight
 from .transaction import MAX_REQUEST_BYTES, Set, TransactionFailed
+
+# The same nodes come with each look, of each member in this process.
+_decoded = lru_cache(maxsize=1024)(view.registered_instance)
 
 
 class Sight(TopicSight):
@@ -39,8 +43,9 @@ class Sight(TopicSight):
 
     def hear(self, path: str) -> None:
         """Strictly for the ear: a watch has fired."""
+        if not self._was_armed(path):
+            return
         with self._lock:
-            self._armed.discard(path)
             at = self._awaited.pop(path, None)
             if at is None and path != self._paths.owners:  # a new plan is made from what is there already
                 self._heard += 1
@@ -92,7 +97,7 @@ class Sight(TopicSight):
 
     def _registered(self, name: str, node: Node | DeniedNode) -> tuple[RegisteredInstance, int]:
         if isinstance(node, Node):
-            return view.registered_instance(name, node), node.mzxid
+            return _decoded(name, node), node.mzxid
         return RegisteredInstance(name, 0, node), 0
 
     # Waiting for partitions
@@ -114,14 +119,14 @@ class Sight(TopicSight):
 
     # The common plan
 
-    def plan(self) -> tuple[Plan | None, int, int]:
-        """The plan that was written for all, its zxid, and the version to write the next one over."""
+    def plan(self, instance: str) -> tuple[Plan | None, int, int]:
+        """What the plan that was written for all gives to an instance, its zxid, and the version to write over."""
         path = self._paths.owners
         self._arm([path])
         node = self._session.get(path, deadline=self._handle.deadline())
         if node is None:
             return None, 0, -1
-        return decode_plan(node.data), node.mzxid, node.version
+        return decode_plan(node.data, instance), node.mzxid, node.version
 
     def write_plan(self, plan: Plan, version: int, session_id: int) -> bool:
         """Write a plan over the one that was read; False if another was written meanwhile."""

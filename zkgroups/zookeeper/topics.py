@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from kazoo.exceptions import KazooException, NoAuthError
@@ -32,6 +33,9 @@ from .session import PIPELINE
 
 ATTEMPTS: Final = 20
 """Looks in a row that may find something changed while they look."""
+
+# The same bytes come with each look, of each member in this process.
+_decoded = lru_cache(maxsize=64)(decode_topic)
 
 PartitionsOf: TypeAlias = Callable[[str], Iterable[int]]
 Tell: TypeAlias = Callable[[TopicPartition | None], object]
@@ -81,9 +85,15 @@ class TopicSight:
 
     def hear(self, path: str) -> None:
         """Strictly for the ear: a watch has fired."""
+        if self._was_armed(path):
+            self._tell(None)
+
+    def _was_armed(self, path: str) -> bool:
+        """Whether this member has asked for it: others of the same session hear what they have asked for."""
         with self._lock:
+            armed = path in self._armed
             self._armed.discard(path)
-        self._tell(None)
+        return armed
 
     def wake(self) -> None:
         """Strictly for the ear: the connection was lost, or is back, which is the time to look at everything."""
@@ -160,7 +170,7 @@ class TopicSight:
         found = list(zip(topics, nodes, strict=True))
         there = {topic: node for topic, node in found if isinstance(node, Node)}
         denied = [node for _topic, node in found if isinstance(node, MalformedNode)]
-        read = {topic: decode_topic(node.path, topic, node.data) for topic, node in there.items()}
+        read = {topic: _decoded(node.path, topic, node.data) for topic, node in there.items()}
         return Topics(
             {topic: found.partitions for topic, found in read.items() if not isinstance(found, MalformedNode)},
             [*denied, *(found for found in read.values() if isinstance(found, MalformedNode))],
