@@ -1,6 +1,6 @@
 """A rebalance: 20 members share partitions, and one of them closes; how long until everything is owned again.
 
-    python -m benchmarks.rebalances [--members 20] [--partitions 200 2000] [--rounds 3] [--groups 5 20 50 200]
+    python -m benchmarks.rebalances [--members 20] [--partitions 200 4000] [--rounds 3] [--groups 5 20 50 200]
 
 - zkgroups, range: members that release and claim in one transaction each, and wait on what others still hold
 - zkgroups, sticky: the same, moving only what must move
@@ -288,7 +288,7 @@ def compare(members: int, partitions: int, rounds: int) -> dict[str, Times]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--members", type=int, default=20)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[200, 2000])
+    parser.add_argument("--partitions", type=int, nargs="+", default=[200, 4000])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--groups", type=int, nargs="*", default=[5, 20, 50, 200])
     options = parser.parse_args()

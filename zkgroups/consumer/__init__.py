@@ -3,6 +3,9 @@
     Member       what is used: options, generations, close
     Generation   what there is to work on until it ends, and the workers bound to it
     Driver       the thread of one member; it carries out what the rebalance says
+    Work         the generation that there is: begun, stopped, committed
+    Patience     who waits for too long
+    Telling      events, callbacks and the log
     Rebalance    the state machine (`core/rebalance.py`): events in, actions out, no I/O
     Seat         the member's place in its group: register, look, claim, release, in ZooKeeper
     Sight        what it sees of the group (`zookeeper/sight.py`), with a watch on all of it

@@ -7,19 +7,16 @@ a callback runs, and no call is made on a watch's thread (rule 8).
 
 from __future__ import annotations
 
-import heapq
-import inspect
-import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from ..core.model import CommittedOffset, MalformedNode, StartAt, TopicPartition
+from ..core.model import TopicPartition
 from ..core.rebalance import (
     Action,
     AwaitFree,
@@ -55,22 +52,21 @@ from ..exceptions import (
     GenerationEndedError,
     NotClaimedError,
     NotRegisteredError,
-    OffsetConflictError,
-    OffsetWouldGoBackError,
     OutcomeUnknownError,
     ZkgroupsException,
 )
 from ..zookeeper.deadline import Deadline, uptime
-from .events import EventKind, MemberEvent, MemberStats
-from .generation import Generation, Offsets
-from .lone_seat import LoneSeat
+from .events import EventKind, MemberStats
+from .generation import Generation
 from .options import Options
-from .seat import Outlook, Seat
+from .patience import Patience
+from .telling import Telling
+from .timers import Timers
+from .work import AnySeat, Work
 
 log = logging.getLogger(__name__)
 
 Partitions = frozenset[TopicPartition]
-AnySeat: TypeAlias = Seat | LoneSeat
 
 TICK: Final = 1.0
 """In seconds: how often to look at the clocks, whatever happens."""
@@ -135,11 +131,12 @@ class Driver:
         self._options = options
         self._stats = stats
         self._hand_out = hand_out
+        self._name = str(seat)
         self.machine = Rebalance()
-        self.generation: Generation | None = None
-        self.stopping: Generation | None = None
-        """The one whose workers are waited for."""
-        self._begun_at = 0.0
+        self._timers = Timers()
+        self._telling = Telling(self._name, options, lambda: self.machine.number)
+        self._patience = Patience(self._name, options.rebalance_timeout, self._timers, self._telling, self._holders)
+        self._work = Work(seat, options, stats, self._telling, ended=self.tell_ended, commit_failed=self._commit_failed)
         self._failed_briefly = 0  # generations in a row
         self._left_behind = False  # what could not be given up when it left
         self._inbox: SimpleQueue[Event | WorkerEnded | None] = SimpleQueue()
@@ -147,8 +144,6 @@ class Driver:
         self._freed: Partitions = frozenset()
         self._freed_at = 0.0  # when the first of them was heard of
         self._to_receive: deque[Event] = deque()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
         self._changed = False
         self._changed_at: float | None = None  # when the change was heard of that is not worked in yet
         self._next_look = 0.0
@@ -156,15 +151,19 @@ class Driver:
         self._registered = False
         self._failures = 0
         self._failed: Failed | None = None  # what is to be received after a pause
-        self._assigned: Partitions = frozenset()  # what the user was told to have
-        self._told: dict[EventKind, str] = {}
-        self._waiting_since: dict[TopicPartition, float] = {}
-        self._stuck: Partitions = frozenset()  # what it was told of to have waited for too long
-        self._planless_since: float | None = None
-        self._planless_told = False
         self._withdrawn: Generation | None = None
         self._held_back: Generation | None = None
         self._trouble: Trouble | None = None
+
+    @property
+    def generation(self) -> Generation | None:
+        """The one that there is."""
+        return self._work.generation
+
+    @property
+    def stopping(self) -> Generation | None:
+        """The one whose workers are waited for."""
+        return self._work.stopping
 
     # From other threads
 
@@ -199,9 +198,9 @@ class Driver:
 
     def run(self) -> None:
         """Take part until the member is closed."""
-        self._every(self._options.reconcile_every, self._reconcile)
+        self._timers.every(self._options.reconcile_every, self._reconcile)
         if self._options.auto_commit_every is not None:
-            self._every(self._options.auto_commit_every, self._auto_commit)
+            self._timers.every(self._options.auto_commit_every, self._auto_commit)
         self._receive(Open())
         while self.machine.state is not State.CLOSED:
             self._listen()
@@ -209,7 +208,7 @@ class Driver:
             self._pass_on_changes()
         if not self._left_behind:
             self._seat.close()
-        self._event(EventKind.LEFT)
+        self._telling.event(EventKind.LEFT)
 
     def clear_up(self) -> None:
         """Give up what could not be given up when it left, when there is a connection: others would wait for it as
@@ -240,10 +239,6 @@ class Driver:
             self._seat.deregister()
         self._seat.close()
 
-    @property
-    def _name(self) -> str:
-        return str(self._seat)
-
     def _listen(self) -> None:
         """Wait for the next event, or until there is something to do anyway."""
         with suppress(Empty):
@@ -258,10 +253,10 @@ class Driver:
 
     def _worker_ended(self, ended: WorkerEnded) -> None:
         """Another generation is to begin: at once, unless workers end as soon as they have begun."""
-        brief = uptime() - self._begun_at < BRIEF
+        brief = self._work.age < BRIEF
         self._failed_briefly = self._failed_briefly + 1 if brief and ended.failed else 0
         pause = self._backoff(max(self._failed_briefly, 1)) if brief else 0.0
-        self._later(pause, lambda: self._end(ended.generation))
+        self._timers.later(pause, lambda: self._end(ended.generation))
 
     def _end(self, generation: Generation) -> None:
         if generation is self.generation:
@@ -271,7 +266,7 @@ class Driver:
         return min(FIRST_BACKOFF * 2.0 ** min(failures - 1, 16), self._options.join_backoff)
 
     def _pause(self) -> float:
-        due = self._timers[0][0] if self._timers else uptime() + TICK
+        due = self._timers.due(TICK)
         if self._changed:
             due = min(due, self._next_look)
         if self._freed:
@@ -317,26 +312,15 @@ class Driver:
                 self._carry_out(action)
         if self.machine.settled:
             self._changed_at = None
-        self._watch_the_wait()
+        self._patience.watch(self.machine.waiting, self._seat.planner)
 
     # Time
-
-    def _later(self, seconds: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (uptime() + seconds, next(self._order), act))
-
-    def _every(self, seconds: float, act: Callable[[], None]) -> None:
-        def again() -> None:
-            act()
-            self._later(seconds, again)
-
-        self._later(seconds, again)
 
     def _look_at_clocks(self) -> None:
         self._notice_loss()
         if self._to_receive:
             self._receive_all()
-        while self._timers and self._timers[0][0] <= uptime():
-            heapq.heappop(self._timers)[2]()
+        self._timers.run()
         self._check_idle()
         if self._held_back is not None and self._seat.connected and self._seat.alive:
             generation, self._held_back = self._held_back, None
@@ -345,19 +329,12 @@ class Driver:
     def _reconcile(self) -> None:
         """A watch may have been missed, or something mended that could not be read."""
         self._changed = True
-        generation = self.generation
-        if generation is not None and generation.unreadable:
-            self._begin_anew_if_readable(generation)
-
-    def _begin_anew_if_readable(self, generation: Generation) -> None:
         with suppress(ZkgroupsException):
-            found = self._seat.committed(frozenset(generation.unreadable))
-            if any(not isinstance(value, MalformedNode) for value in found.values()):
+            if self._work.is_readable_now():
                 self._receive(Ended())
 
     def _auto_commit(self) -> None:
-        if self.generation is not None:
-            self._commit_marked(self.generation, self.machine.held)
+        self._work.commit_marked(self.machine.held)
 
     def _check_idle(self) -> None:
         limit, generation = self._options.max_idle, self.generation
@@ -366,7 +343,7 @@ class Driver:
                 self._stay_out(self._withdrawn)
         elif limit is not None and generation is not None and uptime() - generation.last_sign > limit:
             self._withdrawn = generation
-            self._event(EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s")
+            self._telling.event(EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s")
             self._receive(Withdraw())
 
     def _stay_out(self, withdrawn: Generation) -> None:
@@ -383,13 +360,13 @@ class Driver:
     def _carry_out(self, action: Action) -> None:
         match action:
             case Linger():
-                self._later(LINGER, lambda: self._receive(Lingered()))
+                self._timers.later(LINGER, lambda: self._receive(Lingered()))
             case AwaitFree(partitions):
                 self._await_free(partitions)
             case Begin():
                 self._begin(action)
             case Drop(partitions):
-                self._drop(partitions)
+                self._work.drop(partitions, self.machine.held)
             case _:
                 self._take_step(action)
 
@@ -433,7 +410,7 @@ class Driver:
         self._stats.failures += 1
         self._failures += 1
         retriable = _is_retriable(error) and not self._seat.cut_off
-        self._event(EventKind.FAILED, detail=str(error))
+        self._telling.event(EventKind.FAILED, detail=str(error))
         if not retriable:
             self._tell_trouble(step, error)
         seconds = self._backoff(self._failures) if retriable else self._options.join_backoff
@@ -443,7 +420,7 @@ class Driver:
             self._to_receive.append(failed)
             return
         self._failed = failed
-        self._later(seconds, lambda: self._receive(failed))
+        self._timers.later(seconds, lambda: self._receive(failed))
 
     def _tell_trouble(self, step: Step, error: Exception) -> None:
         if self._trouble is not None and not self._trouble.over:
@@ -456,7 +433,7 @@ class Driver:
         self._left_behind = False
         self._seat.register()
         self._registered = True
-        self._event(EventKind.JOINED)
+        self._telling.event(EventKind.JOINED)
         return Registered(turn)
 
     def _look(self, turn: int) -> Event:
@@ -469,30 +446,21 @@ class Driver:
         self._looked.append(uptime())
         if len(self._looked) == IN_A_ROW:
             self._next_look = self._looked[0] + IN_A_ROW * min(BREATHER * took, LONGEST_BREATHER)
-        self._tell_oddities(found)
+        self._telling.notes(found.notes)
         return Planned(turn, found.number, frozenset(found.wanted), found.mine, frozenset(found.taken))
-
-    def _tell_oddities(self, found: Outlook) -> None:
-        for kind in (EventKind.MISSING, EventKind.MALFORMED, EventKind.FOREIGN):
-            note = found.notes.get(kind, "")
-            if note and self._told.get(kind) != note:
-                log.warning("%s: %s: %s", self._name, kind, note)
-                self._event(kind, detail=note)
-            self._told[kind] = note
 
     def _claim(self, turn: int, partitions: Partitions) -> Event:
         self._stats.rebalances += 1
         granted = self._seat.claim(partitions)
         self._stats.gained += len(granted)
         if refused := partitions - granted:
-            self._event(EventKind.CONFLICT, refused, self._holders(refused))
+            self._telling.event(EventKind.CONFLICT, refused, self._holders(refused))
         return Claimed(turn, granted)
 
     def _await_free(self, partitions: Partitions) -> None:
         self._stats.waits += len(partitions)
-        self._stuck -= partitions
-        self._waiting_since = {at: since for at, since in self._waiting_since.items() if at not in partitions}
-        self._event(EventKind.WAITING, partitions, self._holders(partitions))
+        self._patience.begin_anew(partitions)
+        self._telling.event(EventKind.WAITING, partitions, self._holders(partitions))
         try:
             self._seat.await_free(partitions)
         except ZkgroupsException as error:  # the next look begins anew
@@ -504,197 +472,34 @@ class Driver:
     def _begin(self, begin: Begin) -> None:
         """Hand out a new generation; where it cannot be found out where to begin, a moment later."""
         try:
-            write = self._seat.writer(begin.partitions)
-            found = self._seat.committed(begin.partitions)
+            generation = self._work.begin(begin)
         except ZkgroupsException as error:
-            self._event(EventKind.FAILED, begin.partitions, str(error))
+            self._telling.event(EventKind.FAILED, begin.partitions, str(error))
             self._changed = True
-            self._later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
+            self._timers.later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
             return
-        self._stats.generations += 1
         if self._changed_at is not None:
             self._stats.last_rebalance, self._changed_at = uptime() - self._changed_at, None
-        generation = self._generation(begin, found, write)
-        self.generation = generation
-        self._begun_at = uptime()
         self._withdrawn = None
-        self._tell_assigned(begin.partitions)
         self._hand_out(generation)
 
     def _begin_if_still(self, begin: Begin) -> None:
         if self.generation is None and self.machine.running == begin.partitions:
             self._begin(begin)
 
-    def _generation(
-        self,
-        begin: Begin,
-        found: dict[TopicPartition, CommittedOffset | MalformedNode | None],
-        write: Callable[[Offsets], None],
-    ) -> Generation:
-        start_at = StartAt(self._options.start_at)
-        unreadable = {at: value for at, value in found.items() if isinstance(value, MalformedNode)}
-        for node in unreadable.values():
-            log.error("%s cannot tell where to begin, and leaves it: %s: %s", self._name, node.path, node.reason)
-        starts: dict[TopicPartition, int | StartAt] = {
-            at: value.offset if isinstance(value, CommittedOffset) else start_at
-            for at, value in sorted(found.items())
-            if at not in unreadable
-        }
-        generation = Generation(
-            group=self._seat.group_name,
-            member=self._seat.id,
-            number=begin.number,
-            partitions=starts,
-            streams={at: self._seat.stream(at) for at in starts},
-            unreadable=unreadable,
-            write=write,
-            committed=self._tell_committed,
-            alive=lambda: self._seat.alive,
-            connected=lambda: self._seat.connected,
-            ended=lambda error: self.tell_ended(generation, error),
-        )
-        return generation
-
-    def _tell_committed(self, offsets: Offsets) -> None:
-        """On the thread that has committed them."""
-        self._stats.commits += len(offsets)
-        self._event(EventKind.COMMITTED, frozenset(offsets))
-
     def _stop(self, turn: int, moving: Partitions) -> Event:
-        """Stop the workers; what is still the member's own is committed, and only then is anything given up."""
-        generation, self.generation = self.generation, None
-        self.stopping = generation
-        revoked = moving & self._assigned
-        if generation is not None:
-            self._stats.interruptions += 1
-            deadline = Deadline(self._options.release_timeout)
-            generation.end()
-            if not generation.wait_for_workers(deadline):
-                log.warning("workers of %s have not come to an end within %g s", self._name, deadline.seconds)
-        if revoked and self._seat.alive:  # else they are lost, and told to be
-            self._call(self._options.on_revoked, revoked)
-            self._event(EventKind.REVOKED, revoked)
-            self._assigned -= revoked
-        if generation is not None:
-            self._commit_marked(generation, self.machine.held)
-            generation.close(Deadline(self._options.release_timeout))
+        self._work.stop(moving, self.machine.held)
         self._notice_loss()  # before anything is released that is lost
         return Stopped(turn)
 
-    def _drop(self, partitions: Partitions) -> None:
-        """The generation has ended, and these are lost. What of it is still the member's own can be committed."""
-        generation, self.generation = self.generation, None
-        self.stopping = generation
-        lost = partitions & self._assigned
-        self._assigned -= lost
-        self._stats.lost += len(partitions)
-        if generation is not None:
-            self._stats.interruptions += 1
-            generation.end()
-        if lost:
-            self._call(self._options.on_lost, lost)
-            self._event(EventKind.LOST, lost)
-        if generation is not None:
-            deadline = Deadline(self._options.release_timeout)
-            generation.wait_for_workers(deadline)
-            if kept := self.machine.held - partitions:
-                self._commit_marked(generation, kept)
-            generation.close(deadline)
-
-    def _commit_marked(self, generation: Generation, among: Partitions) -> None:
-        """Commit what is marked; what is taken away, or where somebody went further, does not keep the rest from it."""
-        try:
-            try:
-                self._seat.commit_marked(generation, among)
-            except OffsetConflictError:  # it can be written over what is there now, unless that would be back
-                self._seat.commit_marked(generation, among)
-        except (NotClaimedError, OffsetConflictError, OffsetWouldGoBackError) as error:
-            self._commit_failed(error)
-            if error.at in among:
-                self._commit_marked(generation, among - {error.at})
-        except ZkgroupsException as error:
-            self._commit_failed(error)
-
     def _commit_failed(self, error: ZkgroupsException) -> None:
         log.warning("what %s has marked could not be committed: %s", self._name, error)
-        self._event(EventKind.FAILED, detail=str(error))
+        self._telling.event(EventKind.FAILED, detail=str(error))
         if isinstance(error, _MENDED_BY_LOOKING):
             self._changed = True
         elif not error.retriable:
             self._hand_out(error)
 
-    def _tell_assigned(self, partitions: Partitions) -> None:
-        new = partitions - self._assigned
-        self._assigned = partitions
-        if new:
-            self._call(self._options.on_assigned, new)
-            self._event(EventKind.ASSIGNED, new)
-
-    # Telling
-
     def _holders(self, partitions: Partitions) -> str:
         holders = {at: self._seat.holders[at] for at in sorted(partitions) if at in self._seat.holders}
         return "; ".join(f"{at}: {holder.holder}" for at, holder in holders.items())
-
-    def _watch_the_wait(self) -> None:
-        """Say so, once, where a partition that this member is to have is held by somebody else for too long."""
-        waiting, now, limit = self.machine.waiting, uptime(), self._options.rebalance_timeout
-        self._stuck &= waiting
-        known, self._waiting_since = self._waiting_since, {at: self._waiting_since.get(at, now) for at in waiting}
-        if waiting - known.keys():
-            self._later(limit, self._watch_the_wait)
-        stuck = frozenset(at for at, since in self._waiting_since.items() if now - since >= limit) - self._stuck
-        if stuck:
-            self._stuck |= stuck
-            log.warning("%s has waited %g s for %s", self._name, limit, self._holders(stuck))
-            self._event(EventKind.STUCK, stuck, self._holders(stuck))
-        self._watch_the_plan()
-
-    def _watch_the_plan(self) -> None:
-        """The same where the plan itself is waited for."""
-        planner, limit = self._seat.planner, self._options.rebalance_timeout
-        if planner is None:
-            self._planless_since, self._planless_told = None, False
-        elif self._planless_since is None:
-            self._planless_since = uptime()
-            self._later(limit, self._watch_the_plan)
-        elif not self._planless_told and uptime() - self._planless_since >= limit:
-            self._planless_told = True
-            log.warning("%s has waited %g s for a plan, which %r is to write", self._name, limit, planner)
-            self._event(EventKind.STUCK, detail=f"{planner!r} has not written a plan")
-
-    def _event(self, kind: EventKind, at: Partitions = frozenset(), detail: str = "") -> None:
-        log.log(
-            logging.DEBUG if kind is EventKind.COMMITTED else logging.INFO,
-            "%s %s: %s %s",
-            self._name,
-            kind,
-            ", ".join(map(str, sorted(at)[:20])),
-            detail,
-        )
-        if self._options.on_event is not None:
-            self._call(self._options.on_event, MemberEvent(kind, at, self.machine.number, detail))
-
-    def _call(self, callback: Callable[[Any], Awaitable[None] | None] | None, argument: object) -> None:
-        """Call back; an error is logged, and stops nothing."""
-        if callback is None:
-            return
-        try:
-            result = callback(argument)
-            if inspect.isawaitable(result):
-                self._run(result)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # also SystemExit, or that a coroutine was cancelled: the member goes on
-            log.exception("a callback of %s failed, called with %s", self._name, argument)
-
-    def _run(self, awaitable: Awaitable[None]) -> None:
-        if self._options.run is not None:
-            self._options.run(awaitable)
-            return
-        import asyncio  # takes as long as all the rest, and few need it
-
-        async def wait() -> None:
-            await awaitable
-
-        asyncio.run(wait())

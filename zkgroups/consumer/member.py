@@ -21,11 +21,12 @@ from ..core.rebalance import Close, State
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.deadline import Deadline
 from ..zookeeper.group import Consumergroup
-from .driver import AnySeat, Driver, Handed, Trouble
+from .driver import Driver, Handed, Trouble
 from .events import MemberStats
 from .generation import Generation
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
 from .seat import Seat
+from .work import AnySeat
 
 log = logging.getLogger(__name__)
 
@@ -264,7 +265,8 @@ class Member(BaseMember):
       may be coroutine functions, run on the member's own thread (a commit is told of on the thread that commits), and
       hold up this member only.
 
-    Nothing connects before the `with` block, or `start`. All durations are in seconds.
+    Nothing connects before the `with` block, or `start`. All durations are in seconds. Nobody can join a group while a
+    migration to Kafka's own offsets has marked it: `generations` raises `GroupMigratedError`.
     """
 
     def __init__(
