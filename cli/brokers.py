@@ -20,16 +20,28 @@ if TYPE_CHECKING:
 def brokers(options: Options, *, what_for: str = "this") -> Iterator[Brokers]:
     """The brokers that the options name; an error says that `what_for` needs some where none are named."""
     if options.bootstrap_server is None:
-        raise click.UsageError(
-            f"{what_for} needs Kafka's brokers: -b HOST:PORT, or the environment variable ZKGROUPS_BOOTSTRAP_SERVER",
-            click.get_current_context(),
-        )
-    try:
+        raise missing_brokers(what_for)
+    with kafka_installed():
         from zkgroups.kafka import Brokers, read_properties
+    properties = read_properties(options.command_config) if options.command_config else {}
+    with Brokers.connect(options.bootstrap_server, properties=properties, timeout=options.timeout) as found:
+        yield found
+
+
+def missing_brokers(what_for: str) -> click.UsageError:
+    """The error of a command line that names none."""
+    return click.UsageError(
+        f"{what_for} needs Kafka's brokers: -b HOST:PORT, or the environment variable ZKGROUPS_BOOTSTRAP_SERVER",
+        click.get_current_context(),
+    )
+
+
+@contextmanager
+def kafka_installed() -> Iterator[None]:
+    """Say what to type where a client is imported that is not there."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "confluent_kafka":
             raise
         raise MissingDependencyError("this needs a Kafka client: pip install 'zkgroups[kafka]'") from error
-    properties = read_properties(options.command_config) if options.command_config else {}
-    with Brokers.connect(options.bootstrap_server, properties=properties, timeout=options.timeout) as found:
-        yield found

@@ -20,10 +20,16 @@ from .options import PREFIX, Options
 @contextmanager
 def connected(options: Options, *, writes: bool = False) -> Iterator[Registry]:
     """The registry that the options name. A command that `writes` is refused here where `--read-only` was given."""
-    if writes and options.read_only:
-        raise RefusedError("this command writes, and --read-only was given")
+    if writes:
+        refuse_read_only(options)
     with open_registry(options) as registry:
         yield registry
+
+
+def refuse_read_only(options: Options) -> None:
+    """For a command that writes: raise an error where `--read-only` was given."""
+    if options.read_only:
+        raise RefusedError("this command writes, and --read-only was given")
 
 
 def open_registry(options: Options, *, may_ask: bool = True) -> Registry:

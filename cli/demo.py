@@ -1,4 +1,4 @@
-"""`zkgroups demo`: what this is about, step by step, on a real ZooKeeper of its own.
+"""`zkgroups demo`: what this is about, step by step, on a real ZooKeeper of its own, and on a real Kafka where one is.
 
 Each step is a function that does one thing and says so in a line; `STEPS` has them in their order.
 """
@@ -9,17 +9,20 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import click
 
 from zkgroups import Claim, Instance, Registry, TopicPartition
-from zkgroups.exceptions import ClaimedByOtherError, SessionLostError
+from zkgroups.exceptions import ClaimedByOtherError, MissingDependencyError, ServerStartError, SessionLostError
 from zkgroups.spark import SourceOptions, read_snapshot, snapshot
 from zkgroups.spark.session import own_session
-from zkgroups.testing import ZooKeeperServer, expire_session
+from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer, expire_session
+from zkgroups.testing.kafka import RELEASE, fetching
 
+from .demo_move import move
 from .description import DESCRIPTIONS, description_row
 from .options import Command, Format, Options
 from .output import Column, Output, Table
@@ -28,6 +31,9 @@ _GROUP: Final = "billing"
 _TOPIC: Final = "orders"
 _PARTITIONS: Final = [TopicPartition(_TOPIC, number) for number in range(6)]
 _NAMES: Final = ("anna", "ben", "cleo")
+_MESSAGES: Final = 300
+_PATIENCE: Final = 10.0
+"""In seconds: at the end of the story nobody waits longer for a download."""
 _SNAPSHOT: Final = Table(
     "offsets",
     key="partition",
@@ -48,7 +54,9 @@ def demo(options: Options) -> None:
     """Show what this is about, on a real ZooKeeper of its own.
 
     Three instances of a group claim partitions and commit offsets; one is refused, one lets go, and the session of one
-    ends. Then Spark takes a snapshot, and reads it back. Nothing outside is touched, and nothing is left behind.
+    ends. Then Spark takes a snapshot, and reads it back. At last the group is moved to a real Kafka, if one can be had:
+    what it needs is fetched, where it is not there, as long as the demo runs. Nothing outside is touched, and nothing
+    else is left behind.
 
     \b
     Example:
@@ -58,7 +66,7 @@ def demo(options: Options) -> None:
         stage = Stage(Output(replace(options, output=Format.TABLE)), stack)
         for step in STEPS:
             step(stage)
-    stage.say("All sessions are closed, and the server is gone with its data.")
+    stage.say("All sessions are closed, and the servers are gone with their data.")
 
 
 @dataclass(slots=True)
@@ -73,6 +81,7 @@ class Stage:
     claims: dict[tuple[str, TopicPartition], Claim] = field(default_factory=dict)
     spark: Any = None
     destination: str = ""
+    fetching: ChildProcess | None = None
 
     def say(self, text: str) -> None:
         """One line of the story."""
@@ -187,16 +196,15 @@ def take_snapshot(stage: Stage) -> None:
     stage.say(f"It has {taken.offsets} offsets, {taken.owners} owners and {taken.members} members.")
 
 
-def clean_up(stage: Stage) -> None:
-    """Everybody leaves, and the group is deleted."""
+def leave(stage: Stage) -> None:
+    """Only offsets are left."""
     for instance in stage.instances.values():
         instance.deregister()
-    stage.instances["anna"].group.delete()
-    stage.say(f"Everybody leaves, and group {_GROUP!r} is deleted.")
+    stage.say("Everybody leaves: who held a partition is nowhere in ZooKeeper any more.")
 
 
 def read_back(stage: Stage) -> None:
-    """The group is gone, and what it was is still known."""
+    """The members are gone, and what they were is still known."""
     stage.say("The snapshot, read back with Spark, still knows what each partition's offset was, and who held it:")
     rows = read_snapshot(stage.spark, stage.destination).orderBy("topic", "partition").collect()
     stage.output.line()
@@ -204,7 +212,36 @@ def read_back(stage: Stage) -> None:
     stage.output.line()
 
 
+def fetch_kafka(stage: Stage) -> None:
+    """What a broker needs may not be there; it may come while all the rest is shown."""
+    folder = stage.stack.enter_context(TemporaryDirectory(prefix="zkgroups-demo-"))
+    stage.fetching = stage.stack.enter_context(fetching(RELEASE, Path(folder)))
+
+
+def move_to_kafka(stage: Stage) -> None:
+    """The end of the story: the group is moved to Kafka's own offsets."""
+    try:
+        broker = stage.stack.enter_context(_broker(stage))
+    except (MissingDependencyError, ServerStartError) as error:
+        stage.say(f"No Kafka can be had here ({str(error).splitlines()[0]}): so nothing is moved to one.")
+        return
+    broker.create_topic(_TOPIC, len(_PARTITIONS))
+    for at in _PARTITIONS:
+        broker.write(_TOPIC, at.partition, _MESSAGES)
+    stage.say(f"A real Kafka {broker.release} is running at {broker.address}, which needs no ZooKeeper.")
+    stage.say(f"Its topic {_TOPIC!r} has {_MESSAGES} messages in each partition.")
+    move(stage.output, stage.connect(), broker.address, _GROUP)
+
+
+def _broker(stage: Stage) -> KafkaBroker:
+    """One that can be started."""
+    if stage.fetching is None or stage.fetching.wait(_PATIENCE) != 0:
+        raise MissingDependencyError("what it needs could not be fetched in time")
+    return KafkaBroker(release=RELEASE)
+
+
 STEPS: Final[tuple[Callable[[Stage], None], ...]] = (
+    fetch_kafka,
     start_server,
     register_topic,
     register_instances,
@@ -216,6 +253,7 @@ STEPS: Final[tuple[Callable[[Stage], None], ...]] = (
     take_over,
     commit_late,
     take_snapshot,
-    clean_up,
+    leave,
     read_back,
+    move_to_kafka,
 )

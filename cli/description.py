@@ -20,6 +20,7 @@ from zkgroups import (
     TopicPartition,
 )
 from zkgroups.core.lag import GroupLag, LagNote, Logs, PartitionLag, group_lag
+from zkgroups.core.mark import Mark
 from zkgroups.core.model import session_hex, utc
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
@@ -119,6 +120,17 @@ _BLOCKED: Final = Table(
     ),
 )
 
+_MIGRATION: Final = Table(
+    "migration",
+    key="plan",
+    columns=(
+        Column("MOVED-TO", "target"),
+        Column("STATE", "state", styles={"moving": "yellow"}),
+        Column("BY-PLAN", "plan"),
+        Column("SINCE", "since_ms", show=utc),
+    ),
+)
+
 NAMES: Final = Table("groups", key="group", columns=(Column("GROUP", "group"),))
 """Groups by their names only."""
 
@@ -129,12 +141,14 @@ DESCRIPTIONS: Final = Table(
     "groups",
     key="group",
     columns=_SUMMARY,
-    details=(INSTANCES, PARTITIONS, _BLOCKED, _MALFORMED),
+    details=(INSTANCES, PARTITIONS, _BLOCKED, _MIGRATION, _MALFORMED),
     csv=PARTITIONS_WITH_LAG,
 )
 """Groups with everything that is in them."""
 
-DESCRIPTIONS_WITH_LAG: Final = replace(DESCRIPTIONS, details=(INSTANCES, PARTITIONS_WITH_LAG, _BLOCKED, _MALFORMED))
+DESCRIPTIONS_WITH_LAG: Final = replace(
+    DESCRIPTIONS, details=(INSTANCES, PARTITIONS_WITH_LAG, _BLOCKED, _MIGRATION, _MALFORMED)
+)
 """The same, and how far each group is behind: for where the brokers were asked, so that dashes mean something."""
 
 LAGS: Final = Table(
@@ -209,7 +223,8 @@ def description_row(group: GroupDescription, logs: Logs | None = None) -> Row:
         "orphans": [_at(orphan.at) | _owner_row(orphan) for orphan in group.orphans],
         "unowned": [_at(at) for at in group.unowned],
         "blocked": [_blocked_row(blocked) for blocked in group.blocked],
-        "malformed": [_malformed_row(node) for node in group.malformed],
+        "migration": [_migration_row(group.mark)] if isinstance(group.mark, Mark) else [],
+        "malformed": [_malformed_row(node) for node in _malformed(group)],
     }
 
 
@@ -284,6 +299,15 @@ def _blocked_row(blocked: BlockedPartition) -> dict[str, Any]:
         "claimed_ms": blocked.since_ms or None,
         "obstacle": blocked.obstacle.value,
     }
+
+
+def _migration_row(mark: Mark) -> Row:
+    return {"target": mark.target, "state": mark.state.value, "plan": mark.plan, "since_ms": mark.since_ms}
+
+
+def _malformed(group: GroupDescription) -> list[MalformedNode]:
+    """A mark that cannot be read keeps members out, too."""
+    return [*group.malformed, *([group.mark] if isinstance(group.mark, MalformedNode) else [])]
 
 
 def _malformed_row(node: MalformedNode) -> Row:

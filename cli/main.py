@@ -53,6 +53,7 @@ COMMANDS: Final = {
     "watch": Lazy(".watch", "watch", "Follow what happens in a group, as it happens."),
     "doctor": Lazy(".doctor", "doctor", "Look for what is wrong, and repair what can safely be repaired."),
     "snapshot": Lazy(".snapshot", "snapshot", "Write down every offset, owner and member, as Parquet."),
+    "migrate": Lazy(".migrate", "migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
     "context": Lazy(".contexts", "context", "Save options under a name, and choose among them."),
     "completion": Lazy(".completion_script", "completion", "Print what makes a shell complete commands and names."),
     "zookeeper": Lazy(".zookeeper", "zookeeper", "Run a ZooKeeper server in the foreground, for trying things out."),

@@ -32,8 +32,8 @@ def duration_option(*names: str, help: str, **more: Any) -> Callable[[Decorated]
     return click.option(*names, metavar="DURATION", callback=_parsed, help=examples, **more)
 
 
-def _parsed(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
-    return duration_seconds(text)
+def _parsed(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+    return None if text is None else duration_seconds(text)
 
 
 def _checked(_ctx: click.Context, _param: click.Parameter, seconds: float | None) -> float | None:

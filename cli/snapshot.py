@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-
-from zkgroups.exceptions import MissingDependencyError
 
 from .codes import ExitCode
 from .connect import for_workers
 from .options import Command, Options
 from .output import Column, Output, Table
-from .progress import progress
+from .spark import SparkOptions, spark_installed, spark_options, steps_shown
 from .talk import say
 
 if TYPE_CHECKING:
@@ -52,23 +48,13 @@ _SURVEY: Final = Table(
 )
 
 
-def _settings(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    for setting in given:
-        if "=" not in setting:
-            raise click.BadParameter(f"{setting!r} is not like KEY=VALUE")
-    return dict(setting.split("=", 1) for setting in given)
-
-
 @click.command(cls=Command)
 @click.argument("destination", metavar="DEST")
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
 @click.option("--cluster", metavar="NAME", help="What the column `cluster` says; the address of ZooKeeper by default.")
 @click.option("--parallelism", type=click.IntRange(1, 1024), help="How many tasks read; one for each core by default.")
-@click.option("--master", metavar="URL", help="The Spark to run on; one of its own on this machine by default.")
-@click.option(
-    "--conf", "settings", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A setting of Spark's."
-)
+@spark_options
 @click.option("--dry-run", is_flag=True, help="Only say what would be read, and how much. Spark is not started.")
 @click.pass_obj
 def snapshot(
@@ -87,22 +73,12 @@ def snapshot(
       zkgroups -z zk1:2181/kafka snapshot hdfs:///data/groups --groups 'billing.*' --master yarn
       zkgroups -z zk1:2181/kafka snapshot /data/groups --dry-run
     """
-    with _spark_installed():
+    with spark_installed():
         from zkgroups import spark
     source = spark.SourceOptions(**for_workers(options), **chosen)
-    denied = _show_survey(options, source) if dry_run else _take(options, source, destination, master, settings)
-    if denied:
+    own = SparkOptions(master, settings)
+    if _show_survey(options, source) if dry_run else _take(options, source, destination, own):
         raise click.exceptions.Exit(ExitCode.PARTIAL)
-
-
-@contextmanager
-def _spark_installed() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in {"pyspark", "pyarrow", "py4j"}:
-            raise
-        raise MissingDependencyError("this needs Spark: pip install 'zkgroups[spark]'") from error
 
 
 def _show_survey(options: Options, source: SourceOptions) -> int:
@@ -114,19 +90,13 @@ def _show_survey(options: Options, source: SourceOptions) -> int:
     return found.denied
 
 
-def _take(
-    options: Options, source: SourceOptions, destination: str, master: str | None, settings: dict[str, str]
-) -> int:
-    from zkgroups.spark.session import LOCAL, own_session, share_done
+def _take(options: Options, source: SourceOptions, destination: str, spark: SparkOptions) -> int:
     from zkgroups.spark.snapshot import STEPS, snapshot
 
     with source.connect():
         pass  # what is wrong there is known before Spark is started, which takes seconds
     say(options, f"Starting Spark to write a snapshot of {source.shown_cluster} to {destination}.")
-    with (
-        own_session(settings, master=master or LOCAL, verbose=options.verbose > 0) as session,
-        progress(options, STEPS, lambda: share_done(session)) as told,
-    ):
+    with spark.session(options) as session, steps_shown(options, session, STEPS) as told:
         taken = snapshot(session, destination, source, told=told)
     Output(options).write(_TAKEN, [dataclasses.asdict(taken)])
     if taken.denied:

@@ -7,5 +7,7 @@
 5   the remains of one's own past session             16  no permission on some nodes; authentication that fails
 6   a process that stood still, and goes on           17  names with slashes, dots, control characters, non-ASCII
 8   a crash in the middle of a rebalance              18  an ensemble that has lost its quorum and only reads
-9   many members that join at once                    24  a fork; closing at any moment, and twice
+9   many members that join at once                    20  a migration that is killed, at any step
+13  a topic that is deleted and made anew, smaller    21  consumers that still live while they are migrated
+24  a fork; closing at any moment, and twice          22  an offset before the start of the log, or past its end
 """

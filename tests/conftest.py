@@ -28,12 +28,16 @@ KAFKA = {"kafka", "kafka_broker", "legacy_kafka"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What may have to wait for a download gets the time; what needs brokers is marked so, and shares one process."""
+    """What may have to wait for a download gets the time; what needs brokers is marked so, and shares one process.
+
+    What needs Spark, too, is where Spark is: that is dearer to start.
+    """
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         if names & KAFKA:
             item.add_marker(pytest.mark.kafka)
-            item.add_marker(pytest.mark.xdist_group("kafka"))
+            if "spark" not in names:
+                item.add_marker(pytest.mark.xdist_group("kafka"))
         if names & (KAFKA | {"old_zookeeper"}) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DOWNLOAD_TIMEOUT))
 

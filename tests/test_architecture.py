@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # Each may import itself and what stands before it.
-ORDER = ("exceptions", "core", "zookeeper", "consumer", "aio", "kafka", "spark", "cli")
+ORDER = ("exceptions", "core", "zookeeper", "consumer", "aio", "kafka", "migration", "spark", "cli")
 # A face of its own, for whoever has an event loop: nothing here does.
 FOR_USERS_ONLY = {"aio"}
 # Stands beside: it uses the library's public face, and only these use it.
@@ -229,6 +229,8 @@ FORBIDDEN = [
     ("zkgroups/kafka/offsets.py", "import pyspark.sql", "kafka imports pyspark"),
     ("zkgroups/testing/server.py", "from zkgroups.consumer import member", "testing imports zkgroups.consumer"),
     ("zkgroups/__init__.py", "from .testing import missing", "face imports zkgroups.testing"),
+    ("zkgroups/kafka/brokers.py", "from ..migration import plan", "kafka imports zkgroups.migration"),
+    ("zkgroups/migration/plan.py", "import confluent_kafka", "migration imports confluent_kafka"),
     ("cli/groups.py", "import kazoo", "cli imports kazoo"),
     ("cli/groups.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
 ]

@@ -16,7 +16,8 @@ import zkgroups
 
 ROOT = Path(__file__).parent.parent
 
-pytestmark = pytest.mark.slow
+# In one process: what is built and installed is for all of them.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]
 
 
 def _run(*command: str | Path, cwd: Path, status: int = 0) -> str:

@@ -28,13 +28,13 @@ from .cli.running import hear_ctrl_c, interrupt
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
-# They run this very test; install what is installed; need an engine.
-NOT_RUN = re.compile(r"make test|pip install .*|docker compose .*")
-INSTEAD = {"make demo": "zkgroups demo"}
+# They run this very test; have tests of their own (tests/cli/test_demo.py); install what is installed; need an engine.
+NOT_RUN = re.compile(r"make test|make demo|pip install .*|docker compose .*")
 FOREGROUND = "zkgroups zookeeper"
 ADDRESS = "zk1:2181,zk2:2181/kafka"
 BROKER = "kafka1:9092"
 DESTINATION = "/data/groups"
+PLAN = "/data/plan"
 
 
 def blocks(language: str) -> list[str]:
@@ -50,9 +50,12 @@ def shown(block: str) -> str:
 
 
 CONSOLE = [block for block in blocks("console") if not all(map(NOT_RUN.fullmatch, commands(block)))]
-SHELL = [block for block in CONSOLE if FOREGROUND not in commands(block)]
+MIGRATION = [block for block in CONSOLE if "zkgroups migrate" in block]  # run in tests/cli/test_migrate.py
+SHELL = [block for block in CONSOLE if FOREGROUND not in commands(block) and block not in MIGRATION]
 CONSUMERS = [block for block in blocks("python") if "confluent_kafka" in block]
-PROGRAMS = [block for block in blocks("python") if "def test_" not in block and block not in CONSUMERS]
+WITH_SPARK = [block for block in blocks("python") if "pyspark" in block]  # run in tests/spark/test_readme.py
+ELSEWHERE = [*CONSUMERS, *WITH_SPARK]
+PROGRAMS = [block for block in blocks("python") if "def test_" not in block and block not in ELSEWHERE]
 TESTS = [block for block in blocks("python") if "def test_" in block]
 
 
@@ -65,13 +68,14 @@ def _environment() -> dict[str, str]:
 def test_the_readme_has_something_of_everything() -> None:
     assert SHELL
     assert PROGRAMS
+    assert WITH_SPARK
     assert TESTS
 
 
 def test_every_command_is_run_or_known_not_to_be() -> None:
     for block in blocks("console"):
         for command in commands(block):
-            known = command.startswith(("zkgroups ", "export ZKGROUPS_ZOOKEEPER=")) or command in INSTEAD
+            known = command.startswith(("zkgroups ", "export ZKGROUPS_"))
             assert known or NOT_RUN.fullmatch(command), command
 
 
@@ -97,9 +101,9 @@ def hosts_with_a_group(zookeeper_hosts: str, registry: Registry) -> Iterator[str
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: commands(block)[0])
 def test_the_commands_print_what_is_shown(block: str, hosts_with_a_group: str, tmp_path: Path) -> None:
-    script = "\n".join(INSTEAD.get(command, command) for command in commands(block))
+    script = "\n".join(commands(block))
     result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", _here(script, hosts_with_a_group, tmp_path)],
+        ["bash", "-euo", "pipefail", "-c", here(script, hosts_with_a_group, tmp_path)],
         env=_environment()
         | {"ZKGROUPS_ZOOKEEPER": hosts_with_a_group, "ZKGROUPS_CONFIG": str(tmp_path / "contexts.ini")},
         cwd=tmp_path,
@@ -110,17 +114,17 @@ def test_the_commands_print_what_is_shown(block: str, hosts_with_a_group: str, t
     )
     assert result.returncode == 0, result.stdout
     if shown(block):
-        assert_printed(_here(shown(block), hosts_with_a_group, tmp_path), result.stdout)
+        assert_printed(here(shown(block), hosts_with_a_group, tmp_path), result.stdout)
 
 
-def _here(text: str, hosts: str, folder: Path) -> str:
+def here(text: str, hosts: str, folder: Path) -> str:
     """What the page says of some machine, said of this one."""
-    return text.replace(ADDRESS, hosts).replace(DESTINATION, str(folder / "groups"))
+    return text.replace(ADDRESS, hosts).replace(DESTINATION, str(folder / "groups")).replace(PLAN, str(folder / "plan"))
 
 
 def assert_printed(wanted: str, printed: str) -> None:
     """Times and sessions differ from run to run, and the width of columns with them."""
-    varying = r"0x[0-9a-f]+|\d{4}-\d\d-\d\dT[0-9:]+Z|\d{8}T\d{6}\.\d{3}Z|\b\d+\.\d\b(?=  )"
+    varying = r"0x[0-9a-f]+|\d{4}-\d\d-\d\dT[0-9:]+Z|\d{8}T\d{6}\.\d{3}Z(-[0-9a-f]{8})?|\b\d+\.\d\b(?=  | s; )"
     texts = [re.sub(varying, "?", text) for text in (wanted, printed)]
     same = doctest.OutputChecker().check_output(*texts, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert same, printed
@@ -144,7 +148,7 @@ def test_the_server_in_the_foreground_prints_what_is_shown_and_ends() -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_a_program_runs(program: str, zookeeper_hosts: str, tmp_path: Path) -> None:
     assert ADDRESS in program
-    (tmp_path / "program.py").write_text(_here(program, zookeeper_hosts, tmp_path))
+    (tmp_path / "program.py").write_text(here(program, zookeeper_hosts, tmp_path))
     result = subprocess.run(
         [sys.executable, "program.py"], cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=100
     )

@@ -17,6 +17,7 @@ ZkgroupsException
 │   ├── OffsetWouldGoBackError          rule 5: only when told
 │   ├── OffsetOutOfRangeError
 │   ├── GuardFailedError                what an administrative act expected is not what is there
+│   ├── GroupMigratedError              the group is being moved to Kafka's own offsets, or was
 │   └── InterruptedDeleteError          a group that was too large for one transaction is partly deleted
 ├── ConflictError                       somebody else was first
 │   ├── AlreadyRegisteredError
@@ -43,6 +44,7 @@ ZkgroupsException
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -200,6 +202,18 @@ class OffsetOutOfRangeError(RefusedError):
 
 class GuardFailedError(RefusedError):
     """An administrative act expected something else than what is there; nothing was changed."""
+
+
+class GroupMigratedError(RefusedError):
+    """A migration has marked the group, and nobody may join it; a mark that cannot be read keeps everybody out, too."""
+
+    def __init__(self, group: str, what: str, *, plan: str | None = None, target: str | None = None) -> None:
+        way = f"`zkgroups migrate {'unmark' if plan else 'unmark --force'} {shlex.quote(group)}`"
+        ways = f"`zkgroups migrate rollback` or {way} lets" if plan else f"{way} lets"
+        super().__init__(f"group {group!r} {what}: {ways} members join again")
+        self.group = group
+        self.plan = plan
+        self.target = target
 
 
 class InterruptedDeleteError(RefusedError):

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import warm
+
 COMMAND = str(Path(sys.executable).with_name("zkgroups"))
 TIMEOUT = 60.0
 
@@ -47,9 +49,12 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def run(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
-    done = subprocess.run(
-        [COMMAND, *arguments], env=environment(env), capture_output=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL
-    )
+    """A command from its beginning to its end. It is started where the start is told something, else forked."""
+    command, environ = [COMMAND, *arguments], environment(env)
+    if any(name.startswith(("PYTHON", "LC_", "LANG")) for name in env or ()):
+        done = subprocess.run(command, env=environ, capture_output=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL)
+    else:
+        done = warm.run(command, environ, timeout=TIMEOUT)
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

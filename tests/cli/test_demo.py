@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from .running import Terminal, run
+from .running import Terminal, environment, run
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1000)]
 
 STORY = [
     r"A real ZooKeeper is running at 127\.0\.0\.1:\d+",
@@ -27,24 +30,51 @@ STORY = [
     "The offset is still 250",
     r"orders +4 +250 +anna",
     "It has 6 offsets, 6 owners and 2 members",
-    "group 'billing' is deleted",
+    "Everybody leaves",
     r"demo +billing +orders +0 +100 +anna",
     r"demo +billing +orders +4 +250 +anna",
-    "gone with its data",
+    r"A real Kafka 4\.\d\.\d is running at 127\.0\.0\.1:\d+",
+    r"billing +billing +orders +4 +250 +0 +300 +- +250 +commit +as it is",
+    "6 offsets are written. Read anew, 6 of 6 are equal",
+    "anna wants to come back, and is refused: group 'billing' was moved to Kafka's own offsets",
+    "gone with their data",
 ]
 
 
-def test_the_story_is_told_in_its_order_and_plain_in_a_pipe() -> None:
-    ended = run("demo", env={"ZKGROUPS_OUTPUT": "json"})
-    assert (ended.code, ended.err) == (0, "")
-    found = [re.search(step, ended.out) for step in STORY]
-    assert all(found), STORY[found.index(None)]
-    assert all(a.start() < b.start() for a, b in pairwise(step for step in found if step))
-    assert "\x1b" not in ended.out
-
-
-def test_on_a_terminal_it_has_colours() -> None:
-    with Terminal("demo", columns=120) as terminal:
+def test_the_story_is_told_in_its_order_with_colours_on_a_terminal_and_nothing_else_is_said() -> None:
+    """Whatever may be set for commands that have data."""
+    with Terminal("demo", env={"ZKGROUPS_OUTPUT": "json"}, columns=120) as terminal:
         ended = terminal.end()
     assert ended.code == 0
     assert "\x1b[32mStable" in ended.out
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", ended.out)
+    assert "\x1b" not in plain
+    assert not re.search("WARN|Traceback|Stage", plain)
+    found = [re.search(step, plain) for step in STORY]
+    assert all(found), STORY[found.index(None)]
+    assert all(a.start() < b.start() for a, b in pairwise(step for step in found if step))
+
+
+def test_where_no_kafka_can_be_had_a_sentence_says_so(tmp_path: Path) -> None:
+    """The last step alone: all the others need none."""
+    code = (
+        "from zkgroups_cli import demo; from zkgroups_cli.options import Options; from contextlib import ExitStack;"
+        "stack = ExitStack(); stage = demo.Stage(demo.Output(Options()), stack);"
+        "demo.fetch_kafka(stage); demo.move_to_kafka(stage); stack.close()"
+    )
+    env = environment({"XDG_CACHE_HOME": str(tmp_path), "ZKGROUPS_MAVEN_REPOSITORY": "http://127.0.0.1:1/"})
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"No Kafka can be had here \(.*\): so nothing is moved to one\.\n", done.stdout)
+
+
+@pytest.mark.soak
+def test_in_a_pipe_it_is_plain() -> None:
+    ended = run("demo")
+    assert (ended.code, ended.err) == (0, "")
+    assert "\x1b" not in ended.out
+
+
+def test_make_demo_is_this_command() -> None:
+    rule = (Path(__file__).parents[2] / "Makefile").read_text().partition("\ndemo: ")[2]
+    assert rule.splitlines()[1] == "\t@$(BIN)/zkgroups demo"

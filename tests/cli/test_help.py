@@ -16,6 +16,7 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from zkgroups_cli.main import root
+from zkgroups_cli.migrate import migrate
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import KafkaBroker
@@ -26,7 +27,9 @@ ROOT = Path(__file__).parent.parent.parent
 ADDRESS = re.compile(r"zk1:2181(,zk2:2181)?/kafka")
 BROKERS = "kafka1:9092"
 
-ELSEWHERE = {("snapshot",), ("zookeeper",), ("demo",)}
+ELSEWHERE = {("snapshot",), ("zookeeper",), ("demo",), ("migrate",)} | {
+    ("migrate", name) for name in migrate.commands if name != "unmark"
+}
 """Commands whose examples are run by tests of their own: with Spark, on a cluster, or for as long as one likes."""
 
 GOES_ON = re.compile(r"zkgroups (-\S+ \S+ )*(watch |claim (?!.* -- )|groups describe .*--watch)")

@@ -67,6 +67,8 @@ class ScalaConsumer:
     Its `name` becomes the id `<group>_<name>`. What is in `config` goes before what makes it quick.
     """
 
+    program = PROGRAM
+
     def __init__(
         self,
         broker: KafkaBroker,
@@ -125,7 +127,7 @@ class ScalaConsumer:
         self._folder = self._folder or Path(tempfile.mkdtemp(prefix="zkgroups-scala-"))
         properties = self._folder / "consumer.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
-        command = [*java, _COMPILER, str(PROGRAM), PROGRAM.stem, str(properties), *self._chosen]
+        command = [*java, _COMPILER, str(self.program), self.program.stem, str(properties), *self._chosen]
         self._process = ChildProcess(command, log=self._folder / "consumer.log", scratch=self._folder)
         return self
 

@@ -21,6 +21,7 @@ from zkgroups.exceptions import (
     GenerationEndedError,
     GroupExistsError,
     GroupInUseError,
+    GroupMigratedError,
     GroupNotFoundError,
     InterruptedDeleteError,
     InvalidNameError,
@@ -55,6 +56,16 @@ BUILT = [
     (GroupInUseError("billing", ["a", "b", "c"]), "group 'billing' is in use by a, b, c"),
     (GroupInUseError("billing", ["a", "b", "c", "d", "e"]), "group 'billing' is in use by a, b, c and 2 more"),
     (GroupExistsError("billing"), "group 'billing' exists already"),
+    (
+        GroupMigratedError("my group", "was moved to Kafka's own offsets as 'x', by plan p1", plan="p1", target="x"),
+        "group 'my group' was moved to Kafka's own offsets as 'x', by plan p1: `zkgroups migrate rollback` or "
+        "`zkgroups migrate unmark 'my group'` lets members join again",
+    ),
+    (
+        GroupMigratedError("billing", "has a mark that cannot be read"),
+        "group 'billing' has a mark that cannot be read: `zkgroups migrate unmark --force billing` lets members join "
+        "again",
+    ),
     (
         OffsetWouldGoBackError("billing", AT, 9, 5),
         "offset of orders/3 in group 'billing' is 9 and would go back to 5",

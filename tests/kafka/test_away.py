@@ -7,15 +7,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.testing.waiting import eventually, is_alive
 from zkgroups.core.model import NativeState, OffsetRange, TopicPartition
 from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, ZkgroupsException
-from zkgroups.kafka import Brokers, apart
+from zkgroups.kafka import Brokers, asker
 from zkgroups.testing import KafkaBroker, kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
@@ -111,7 +114,7 @@ def _instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> P
     script = tmp_path / "asking.py"
     before = "import io, os, signal, subprocess, sys, pathlib\nfrom zkgroups.kafka import asking\n"
     script.write_text(f"{before}ran = pathlib.Path({str(marker)!r})\nfirst = not ran.exists()\nran.touch()\n{program}")
-    monkeypatch.setattr(apart, "_COMMAND", (sys.executable, str(script)))
+    monkeypatch.setattr(asker, "_COMMAND", (sys.executable, str(script)))
     return marker
 
 
@@ -122,19 +125,20 @@ def test_what_a_restarted_broker_is_told_is_done_or_said_not_to_be(
     own: KafkaBroker, kill: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """While it goes down and up, all are committed, told and deleted, whatever becomes of the processes that ask."""
-    groups = [f"restarted-{number}" for number in range(600)]
-    with Brokers.connect(own.address, timeout=90) as brokers:
-        for call, there in ((_commit_all, 1), (_describe_all, 1), (_delete_all, 0)):
-            failed: list[object] = []
-            caller = threading.Thread(target=lambda call=call, failed=failed: failed.extend(call(brokers, groups)))
-            caller.start()
-            caller.join(0.7)  # somewhere in between
-            (own.kill if kill else own.stop)()
-            own.start()
-            caller.join(200)
-            assert not caller.is_alive()
-            assert failed == []
-            found = brokers.committed(groups)
+    doing = {_commit_all: 1, _describe_all: 1, _delete_all: 0}
+    groups = {call: [f"restarted{call.__name__}-{number}" for number in range(600)] for call in doing}
+    with ExitStack() as stack:
+        brokers = {call: stack.enter_context(Brokers.connect(own.address, timeout=90)) for call in doing}
+        for call in (_describe_all, _delete_all):
+            assert _commit_all(brokers[_commit_all], groups[call]) == []
+        pool = stack.enter_context(ThreadPoolExecutor(len(doing)))
+        called = {call: pool.submit(call, brokers[call], groups[call]) for call in doing}
+        wait(called.values(), 0.7)  # somewhere in between
+        (own.kill if kill else own.stop)()
+        own.start()
+        for call, there in doing.items():
+            assert called[call].result(200) == [], call
+            found = brokers[call].committed(groups[call])
             assert {len(offsets) for offsets in found.values()} == {there}
             assert {offset.offset for offsets in found.values() for offset in offsets.values()} <= {9}
     assert capfd.readouterr().err == ""
@@ -171,7 +175,7 @@ def test_a_broker_that_was_never_asked_for_a_group_is_waited_for(monkeypatch: py
 
 
 _DEAF = """
-question = asking.json.loads(sys.stdin.read())
+question = asking.json.loads(sys.stdin.readline())
 if question["kind"] in ("commit", "delete"):
     %s
     os.kill(os.getpid(), signal.SIGKILL)
@@ -218,7 +222,7 @@ def test_where_the_process_that_asks_is_ended_another_one_asks_for_the_rest(
     own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = """
-question = sys.stdin.read()
+question = sys.stdin.readline()
 left = len(asking.json.loads(question)["waves"][0])
 if first:
     print('{"sent": 2}')
@@ -262,3 +266,42 @@ def test_where_it_cannot_run_that_is_said_at_once(
         pytest.raises(ZkgroupsException, match="ended with 3"),
     ):
         brokers.committed(["billing"])
+
+
+def test_one_process_asks_everything_and_ends_when_brokers_are_closed(own: KafkaBroker) -> None:
+    with Brokers.connect(own.address) as brokers:
+        brokers.committed(["billing"])
+        first = brokers._open().asker._running()
+        brokers.groups(["billing"])
+        assert brokers._open().asker._running() is first
+        assert is_alive(first.pid)
+
+    assert not is_alive(first.pid)
+
+
+_SLOW = """
+def slow(config):
+    def ask(questions, patience):
+        pathlib.Path(questions[0]).write_text(f"{os.getpid()} ")
+        signal.pause()
+    return ask
+asking._KINDS["slow"] = slow
+asking.main()
+"""
+_ASKS = """
+import sys
+from zkgroups.kafka import asker
+asker._COMMAND = sys.argv[1:3]
+asker.Asker({}).ask("slow", [[sys.argv[3]]], 60)
+"""
+
+
+def test_nothing_is_asked_any_more_when_who_asks_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would be done after somebody else has looked what there is to do."""
+    _instead(monkeypatch, tmp_path, _SLOW)
+    asking = tmp_path / "pid"
+    with subprocess.Popen([sys.executable, "-c", _ASKS, *asker._COMMAND, str(asking)]) as process:
+        assert eventually(lambda: asking.exists() and asking.read_text().endswith(" "), timeout=60)
+        process.kill()
+
+    assert eventually(lambda: not is_alive(int(asking.read_text())))

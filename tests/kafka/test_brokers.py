@@ -15,7 +15,7 @@ from zkgroups.exceptions import InvalidInputError, InvalidNameError, InvalidOpti
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Writer
+from .conftest import WIDE, Writer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
@@ -138,10 +138,9 @@ def test_a_log_that_moves_on_while_we_ask_never_starts_after_its_end(
     assert brokers.ranges([at]) == {at: OffsetRange(0, 4)}
 
 
-def test_two_thousand_partitions_are_asked_for_together(
-    brokers: Brokers, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+def test_more_than_a_thousand_partitions_are_asked_for_together(
+    brokers: Brokers, wide_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = make_topic(2000)
     calls: list[int] = []
     ask = AdminClient.list_offsets
 
@@ -150,12 +149,12 @@ def test_two_thousand_partitions_are_asked_for_together(
         return ask(self, questions, **more)
 
     monkeypatch.setattr(AdminClient, "list_offsets", counted)
-    wanted = [TopicPartition(topic, number) for number in range(2000)]
+    wanted = [TopicPartition(wide_topic, number) for number in range(WIDE)]
 
     assert brokers.ranges(wanted) == dict.fromkeys(wanted, OffsetRange(0, 0))
-    assert calls == [2000, 2000]
+    assert calls == [WIDE, WIDE]
     assert brokers.offsets_at(dict.fromkeys(wanted, NOON)) == dict.fromkeys(wanted, 0)
-    assert calls == [2000] * 4
+    assert calls == [WIDE] * 4
 
 
 def test_a_topic_that_was_just_made_is_waited_for(brokers: Brokers, writer: Writer) -> None:

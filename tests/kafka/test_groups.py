@@ -27,7 +27,7 @@ from zkgroups.exceptions import (
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Writer
+from .conftest import WIDE, Writer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
@@ -205,9 +205,8 @@ def _state(group: NativeGroup | ZkgroupsException) -> NativeState | None:
     return group.state if isinstance(group, NativeGroup) else None
 
 
-def test_more_than_a_thousand_offsets_of_a_group_are_all_committed(brokers: Brokers, make_topic: MakeTopic) -> None:
-    topic = make_topic(2500)
-    wanted = {TopicPartition(topic, number): number for number in range(2500)}
+def test_more_than_a_thousand_offsets_of_a_group_are_all_committed(brokers: Brokers, wide_topic: str) -> None:
+    wanted = {TopicPartition(wide_topic, number): number for number in range(WIDE)}
 
     assert brokers.commit({"large": wanted}) == {"large": dict.fromkeys(wanted)}
 

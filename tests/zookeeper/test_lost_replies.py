@@ -1,6 +1,6 @@
 """Failures 2 and 3, rule 3: whichever answer or request is lost, everything happens once, and nobody hears of an error.
 
-One scripted run of all that an instance does is repeated with the connection cut at every single request in turn. After
+One scripted run of all that an instance does is repeated until the connection was cut at every single request. After
 each step the tree must be what it is after that step of a run in which nothing goes wrong.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -74,43 +75,76 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
 
 
-def run(registry: Registry, raw: Any) -> dict[str, Tree]:
-    """What the tree is after each step."""
-    return {step: dump(raw) for step in steps(registry)}
+@dataclass(frozen=True)
+class Step:
+    """What the tree is after a step in which nothing goes wrong, and how many requests the step takes."""
+
+    name: str
+    tree: Tree
+    requests: int
 
 
 @pytest.fixture
-def model(proxied: Registry, proxy: TcpProxy, raw: Any, still: None) -> tuple[dict[str, Any], int]:
-    """A run in which nothing goes wrong, and how many requests it takes."""
+def model(proxied: Registry, proxy: TcpProxy, raw: Any, still: None) -> list[Step]:
+    """A run in which nothing goes wrong."""
+    found = []
     before = proxy.requests
-    found = run(proxied, raw)
+    for name in steps(proxied):
+        found.append(Step(name, dump(raw), proxy.requests - before))
+        before = proxy.requests
     raw.delete("/consumers", recursive=True)
-    return found, proxy.requests - before
+    return found
 
 
 Arm = Callable[[TcpProxy, int], Any]
 
+WAYS = [
+    pytest.param(lambda proxy, n: proxy.cut_before_reply(n), id="answer lost"),
+    pytest.param(lambda proxy, n: proxy.cut_before_request(n), id="request lost"),
+    pytest.param(lambda proxy, n: proxy.cut_after_reply(n), id="connection lost in between"),
+]
 
-@pytest.mark.parametrize(
-    "arm",
-    [
-        pytest.param(lambda proxy, n: proxy.cut_before_reply(n), id="answer lost"),
-        pytest.param(lambda proxy, n: proxy.cut_before_request(n), id="request lost"),
-        pytest.param(lambda proxy, n: proxy.cut_after_reply(n), id="connection lost in between"),
-    ],
-)
-def test_rule_3_wherever_the_connection_is_lost_everything_happens_once(
-    arm: Arm, model: tuple[dict[str, Any], int], proxied: Registry, proxy: TcpProxy, raw: Any
+
+def assert_each_happens_once(
+    model: list[Step], registry: Registry, raw: Any, arm: Callable[[Step], Any | None], where: str
 ) -> None:
-    expected, requests = model
-    assert requests > 30
-    for n in range(1, requests + 1):
-        fault = arm(proxy, n)
-        found = run(proxied, raw)
-        assert fault.fired, f"request {n} of {requests} was never made"
-        for step in expected:
-            assert found[step] == expected[step], f"after {step!r}, cut at request {n}"
-        raw.delete("/consumers", recursive=True)
+    """One run with the faults that `arm` puts before the steps."""
+    doing = steps(registry)
+    for expected in model:
+        fault = arm(expected)
+        assert next(doing) == expected.name
+        assert fault is None or fault.wait(), f"{where} of {expected.requests} of {expected.name!r} was never made"
+        assert dump(raw) == expected.tree, f"after {expected.name!r}, cut at {where}"
+    assert list(doing) == []
+    raw.delete("/consumers", recursive=True)
+
+
+@pytest.mark.parametrize("arm", WAYS)
+def test_rule_3_wherever_the_connection_is_lost_everything_happens_once(
+    arm: Arm, model: list[Step], proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    """The connection is cut once in every step, in the first run at its first request, in the second at its second."""
+    assert sum(step.requests for step in model) > 30
+    for n in range(1, max(step.requests for step in model) + 1):
+        assert_each_happens_once(
+            model, proxied, raw, lambda step, n=n: arm(proxy, n) if n <= step.requests else None, f"request {n}"
+        )
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("arm", WAYS)
+def test_rule_3_wherever_it_is_lost_once_in_a_whole_run_everything_happens_once(
+    arm: Arm, model: list[Step], proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    for lost in model:
+        for n in range(1, lost.requests + 1):
+            assert_each_happens_once(
+                model,
+                proxied,
+                raw,
+                lambda step, lost=lost, n=n: arm(proxy, n) if step is lost else None,
+                f"request {n} of {lost.name!r}",
+            )
 
 
 def test_rule_3_a_request_that_never_arrived_is_sent_again_once(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:

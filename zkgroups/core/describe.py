@@ -30,6 +30,7 @@ from operator import attrgetter
 from typing import Final, TypeAlias
 
 from .codec import decode_owner_path
+from .mark import Mark
 from .model import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, TopicPartition
 from .paths import GroupPaths, parent
 from .subscription import subscribed_topics
@@ -78,6 +79,8 @@ class GroupView:
     offsets: tuple[CommittedOffset, ...] = ()
     malformed: tuple[MalformedNode, ...] = ()
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    mark: Mark | MalformedNode | None = None
+    """Where a migration has moved it, or is moving it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,8 @@ class GroupDescription:
     malformed: tuple[MalformedNode, ...]
     subscribed: tuple[str, ...] = ()
     blocked: tuple[BlockedPartition, ...] = ()
+    mark: Mark | MalformedNode | None = None
+    """Where a migration has moved it, or is moving it; nobody can join then."""
 
     @property
     def members(self) -> int:
@@ -188,6 +193,7 @@ def describe(view: GroupView) -> GroupDescription:
         malformed=view.malformed,
         subscribed=tuple(sorted({topic for topics in subscribed.values() for topic in topics})),
         blocked=tuple(sorted(_blocked(view, subscribed, wanted), key=lambda blocked: blocked.at)),
+        mark=view.mark,
     )
 
 

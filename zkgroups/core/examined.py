@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .describe import GroupDescription, GroupView, describe
 from .model import DeniedNode, Dialect, MalformedNode, Registration
-from .paths import GroupPaths, Part, join
+from .paths import MIGRATION, GroupPaths, Part, join
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class GroupNodes:
         """Whether the group is nothing but directories; a node that has just come is only seen by its name."""
         upper = {self.paths.root, self.paths.owners, self.paths.offsets}
         has_come = any(directory.names for directory in self.directories if directory.path not in upper)
-        return self.is_quiet and not (self.view.offsets or self.view.malformed or has_come)
+        marked = any(MIGRATION in found.names for found in self.directories if found.path == self.paths.root)
+        return self.is_quiet and not (self.view.offsets or self.view.malformed or has_come or marked)
 
     @property
     def is_quiet(self) -> bool:

@@ -72,8 +72,9 @@ def record(found: CommittedOffset) -> Record:
 def write(records: Iterable[Record], form: Form) -> Iterator[str]:
     r"""The lines of a file, without their ends; all but `spark` are written as the offsets come.
 
-    >>> list(write([Record('a "b", c', TopicPartition("orders", 0), 5)], Form.KAFKA_CSV))
-    ['"a ""b"", c",orders,0,5']
+    >>> at = TopicPartition("orders", 0)
+    >>> list(write([Record('a "b", c', at, 5), Record(None, at, 5)], Form.KAFKA_CSV))
+    ['"a ""b"", c",orders,0,5', 'orders,0,5']
     """
     return _WRITERS[form](records)
 
@@ -106,12 +107,17 @@ def _fields(each: Record) -> dict[str, Any]:
 
 def _write_csv(records: Iterable[Record]) -> Iterator[str]:
     yield ",".join(FIELDS)
-    yield from _write_kafka_csv(records)
+    for each in records:
+        yield f"{_quoted(_group(each))},{_of_one_group(each)}"
 
 
 def _write_kafka_csv(records: Iterable[Record]) -> Iterator[str]:
     for each in records:
-        yield f"{_quoted(_group(each))},{_quoted(each.at.topic)},{each.at.partition},{_offset(each)}"
+        yield _of_one_group(each) if each.group is None else f"{_quoted(_group(each))},{_of_one_group(each)}"
+
+
+def _of_one_group(each: Record) -> str:
+    return f"{_quoted(each.at.topic)},{each.at.partition},{_offset(each)}"
 
 
 def _write_paths(records: Iterable[Record]) -> Iterator[str]:

@@ -4,11 +4,15 @@ Both stores keep the next message to read, so the number is copied as it is. Wha
 
     | the znode                 | the log               | on the target        | action | reason              |
     |---------------------------|-----------------------|----------------------|--------|---------------------|
+    | none                      |                       | an offset            | skip   | only on the target  |
     | negative                  |                       |                      | skip   | negative            |
     | anything else, no offset  |                       |                      | skip   | no offset           |
+    | stale, with skip_stale    |                       |                      | skip   | stale               |
     | an offset                 | no such topic         |                      | skip   | no such topic       |
     | an offset                 | no such partition     |                      | skip   | no such partition   |
+    | an offset                 | made after the offset |                      | skip   | older than its topic|
     | an offset                 | could not be asked    |                      | refuse | log unknown         |
+    | an offset                 | nobody was asked      |                      | commit | not asked           |
     | before the first message  | on_out_of_range       |                      | refuse | before the start    |
     |   or past the end         |   is refuse           |                      |        |   or past the end   |
     |                           |   is skip             |                      | skip   | the same            |
@@ -30,8 +34,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
-from ..exceptions import InvalidOptionError
+from ..exceptions import InvalidNameError, InvalidOptionError
 from .model import MalformedNode, OffsetRange
 from .paths import check_group
 
@@ -63,7 +68,11 @@ class Reason(StrEnum):
     NO_OFFSET = "no offset"
     NO_TOPIC = "no such topic"
     NO_PARTITION = "no such partition"
+    OLDER = "older than its topic"
+    STALE = "stale"
     LOG_UNKNOWN = "log unknown"
+    NOT_ASKED = "not asked"
+    ONLY_ON_TARGET = "only on the target"
     TARGET_UNKNOWN = "target unknown"
     BEFORE_START = "before the start"
     PAST_END = "past the end"
@@ -76,7 +85,10 @@ class Log(StrEnum):
 
     NO_TOPIC = "no such topic"
     NO_PARTITION = "no such partition"
+    YOUNGER = "older than its topic"
+    """The topic was deleted and made anew since: the offset is of messages that are gone."""
     UNKNOWN = "log unknown"
+    NOT_ASKED = "not asked"
 
 
 class Unknown(StrEnum):
@@ -91,6 +103,7 @@ class Rule:
 
     on_out_of_range: OutOfRange = OutOfRange.REFUSE
     backward: bool = False
+    skip_stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +116,14 @@ class Decision:
 
 
 def decide(
-    source: int | MalformedNode, log: OffsetRange | Log, target: int | Unknown | None, rule: Rule | None = None
+    source: int | MalformedNode | None,
+    log: OffsetRange | Log,
+    target: int | Unknown | None,
+    rule: Rule | None = None,
+    *,
+    stale: bool = False,
 ) -> Decision:
-    """What becomes of one offset, by the table at the top of this file; `target` is None where nothing is committed.
+    """What becomes of one offset, by the table at the top of this file; None is where there is nothing.
 
     >>> found = decide(17, OffsetRange(0, 20), None)
     >>> found.action.value, found.offset
@@ -116,12 +134,30 @@ def decide(
     5
     """
     rule = rule or Rule()
+    if source is None:
+        return Decision(Action.SKIP, Reason.ONLY_ON_TARGET)
     if isinstance(source, MalformedNode):
         return Decision(Action.SKIP, Reason.NEGATIVE if source.reason == "negative" else Reason.NO_OFFSET)
+    if stale and rule.skip_stale:
+        return Decision(Action.SKIP, Reason.STALE)
     if isinstance(log, Log):
-        return Decision(Action.REFUSE if log is Log.UNKNOWN else Action.SKIP, Reason(log.value))
+        return _without_log(source, log)
     if source in log:
         return _against_target(source, target, rule, Reason.AS_IT_IS)
+    return _out_of_range(source, log, target, rule)
+
+
+def _without_log(source: int, log: Log) -> Decision:
+    match log:
+        case Log.NOT_ASKED:
+            return Decision(Action.COMMIT, Reason.NOT_ASKED, source)
+        case Log.UNKNOWN:
+            return Decision(Action.REFUSE, Reason.LOG_UNKNOWN)
+        case Log.NO_TOPIC | Log.NO_PARTITION | Log.YOUNGER:
+            return Decision(Action.SKIP, Reason(log.value))
+
+
+def _out_of_range(source: int, log: OffsetRange, target: int | Unknown | None, rule: Rule) -> Decision:
     outside = Reason.BEFORE_START if source < log.start else Reason.PAST_END
     match rule.on_out_of_range:
         case OutOfRange.REFUSE:
@@ -148,6 +184,8 @@ def _against_target(offset: int, target: int | Unknown | None, rule: Rule, reaso
 
 # Names
 
+MAX_GROUP_BYTES: Final = 32_767  # its length goes as a short
+
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
@@ -163,27 +201,38 @@ class Renaming:
     replacement: str = ""
 
     def __post_init__(self) -> None:
-        for new in self.names.values():
-            check_group(new)
+        for old, new in self.names.items():
+            if reason := bad_target(new):
+                raise InvalidOptionError("rename", f"{old}={new}", f"that can be no group: {reason}")
         try:
             re.compile(self.pattern).sub(self.replacement, "")
-        except (re.error, IndexError) as error:
+            self.replacement.encode()
+        except (re.error, IndexError, UnicodeEncodeError) as error:
             raise InvalidOptionError("rename", self.pattern, f"it is no regular expression: {error}") from error
 
     def target(self, group: str) -> str:
-        """The name of a group on the target."""
+        """The name of a group on the target; an expression may make one of it that can be none: see `bad_target`."""
         if group in self.names:
             return self.names[group]
         found = re.fullmatch(self.pattern, group) if self.pattern else None
-        return check_group(group if found is None else found.expand(self.replacement))
+        return group if found is None else found.expand(self.replacement)
 
 
-def conflicts(groups: Iterable[str], renaming: Renaming) -> dict[str, list[str]]:
-    """The targets that several groups would be moved to, with these groups."""
+def bad_target(name: str) -> str | None:
+    """Why no group can be called that on the target; None where one can."""
+    try:
+        check_group(name)
+    except InvalidNameError as error:
+        return str(error)
+    return f"it has more than {MAX_GROUP_BYTES} bytes" if len(name.encode()) > MAX_GROUP_BYTES else None
+
+
+def conflicts(targets: Mapping[str, str]) -> dict[str, list[str]]:
+    """The targets that several groups are to be moved to, with these groups; given is the target of each group."""
     sources: defaultdict[str, list[str]] = defaultdict(list)
-    for group in sorted(set(groups)):
-        sources[renaming.target(group)].append(group)
-    return {target: names for target, names in sorted(sources.items()) if len(names) > 1}
+    for group, target in sorted(targets.items()):
+        sources[target].append(group)
+    return {target: groups for target, groups in sources.items() if len(groups) > 1}
 
 
 # Groups
@@ -199,8 +248,15 @@ class GroupFacts:
     """Members on the target."""
     rivals: tuple[str, ...] = ()
     """Other groups that are to have the same name there."""
+    bad_target: str | None = None
+    """Why no group can have the name that it is to have there."""
     unreadable: str = ""
     """Why it could not be found out who is registered, or what the target's state is."""
+
+
+LEGACY: Final = "legacy instances are registered"
+NATIVE: Final = "members of the native group are alive"
+"""What goes by itself when a group is followed."""
 
 
 def obstacles(facts: GroupFacts, decisions: Iterable[Decision]) -> list[str]:
@@ -211,8 +267,9 @@ def obstacles(facts: GroupFacts, decisions: Iterable[Decision]) -> list[str]:
             refused[decision.reason] += 1
     return [
         *([f"cannot be looked at: {facts.unreadable}"] if facts.unreadable else []),
-        *([f"legacy instances are registered: {_some(facts.legacy)}"] if facts.legacy else []),
-        *([f"members of the native group are alive: {_some(facts.native)}"] if facts.native else []),
+        *([f"{LEGACY}: {_some(facts.legacy)}"] if facts.legacy else []),
+        *([f"{NATIVE}: {_some(facts.native)}"] if facts.native else []),
+        *([f"cannot have its new name: {facts.bad_target}"] if facts.bad_target else []),
         *([f"the same name is asked for by {_some(facts.rivals)}"] if facts.rivals else []),
         *(f"{count} refused: {reason}" for reason, count in sorted(refused.items())),
     ]

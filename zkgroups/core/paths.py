@@ -3,6 +3,7 @@
     /consumers/<group>/ids/<instance>                 ephemeral    registration
     /consumers/<group>/owners/<topic>/<partition>     ephemeral    who holds the partition
     /consumers/<group>/offsets/<topic>/<partition>    persistent   next message to read, decimal text
+    /consumers/<group>/migration                      persistent   our own: the mark of a migration (`mark.py`)
     /brokers/topics/<topic>                           persistent   Kafka's, read only
     /brokers/ids/<broker>                             ephemeral    Kafka's, read only
 
@@ -35,6 +36,9 @@ class Part(StrEnum):
     OWNERS = "owners"
     OFFSETS = "offsets"
 
+
+MIGRATION: Final = "migration"
+"""The mark of a migration, in a group."""
 
 MAX_PARTITION: Final = 2**31 - 1
 """Partition numbers are Java ints."""
@@ -125,7 +129,7 @@ class GroupPaths:
     '/consumers/billing/offsets/orders/3'
     """
 
-    __slots__ = ("group", "ids", "offsets", "owners", "root")
+    __slots__ = ("group", "ids", "mark", "offsets", "owners", "root")
 
     def __init__(self, group: str) -> None:
         self.group = check_group(group)
@@ -133,6 +137,7 @@ class GroupPaths:
         self.ids = join(self.root, Part.IDS)
         self.owners = join(self.root, Part.OWNERS)
         self.offsets = join(self.root, Part.OFFSETS)
+        self.mark = join(self.root, MIGRATION)
 
     def instance(self, instance: str) -> str:
         """The registration of an instance."""

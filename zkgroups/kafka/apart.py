@@ -4,23 +4,19 @@ When a broker answers that it is not, or not yet, the coordinator of a group, li
 process that has asked for its offsets (its issue 5040). And when a broker ends while many questions about groups are
 under way, of whatever kind, it does so, too (its issue 3663; tried: commit, describe and delete, each within four
 restarts of a broker). Coordinators move whenever a broker is restarted, so that process must not be ours: see
-`asking.py`. Where it was ended, another one asks for what is left.
+`asker.py`. Where it was ended, another one asks for what is left.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from ..exceptions import NotConnectedError, ZkgroupsException
 from ..zookeeper.deadline import Deadline
+from .asker import Answers, Asker
 from .errors import is_retriable, translate, words
 from .patience import attempts
 
@@ -28,41 +24,27 @@ from .patience import attempts
 AT_A_TIME: Final = 500
 IN_FLIGHT: Final = 100
 
-_COMMAND: Final = (sys.executable, "-m", "zkgroups.kafka.asking")
-# In seconds, beside what it waits for brokers.
-_START: Final = 10.0
-
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What one process got, by the number of the question."""
-
-    found: dict[int, Any] = field(default_factory=dict)
-    errors: dict[int, KafkaError] = field(default_factory=dict)
-    sent: int = 0
-    """So many of the questions may have reached a broker."""
-
-
 def ask_each(
-    config: Mapping[str, str], kind: str, groups: Sequence[str], timeout: float, read: Callable[[str, Any], T]
+    asker: Asker, kind: str, groups: Sequence[str], timeout: float, read: Callable[[str, Any], T]
 ) -> dict[str, T | ZkgroupsException]:
     """The same question about each of these groups, which changes nothing, until it is answered or time is up."""
     found: dict[str, T | ZkgroupsException] = {}
     for first in range(0, len(groups), AT_A_TIME):
-        found |= _ask_some(config, kind, groups[first : first + AT_A_TIME], Deadline(timeout), read)
+        found |= _ask_some(asker, kind, groups[first : first + AT_A_TIME], Deadline(timeout), read)
     return found
 
 
 def _ask_some(
-    config: Mapping[str, str], kind: str, groups: Sequence[str], deadline: Deadline, read: Callable[[str, Any], T]
+    asker: Asker, kind: str, groups: Sequence[str], deadline: Deadline, read: Callable[[str, Any], T]
 ) -> dict[str, T | ZkgroupsException]:
     found: dict[str, T | ZkgroupsException] = {}
     reason = KafkaError(KafkaError.NOT_COORDINATOR)
     for patience in attempts(deadline):
         left = [group for group in groups if group not in found]
-        answers = ask(config, kind, left, patience)
+        answers = ask(asker, kind, left, patience)
         found |= {left[n]: read(left[n], answer) for n, answer in answers.found.items()}
         for n, error in answers.errors.items():
             if is_retriable(error):
@@ -85,55 +67,11 @@ def caused(ours: ZkgroupsException, theirs: KafkaError) -> ZkgroupsException:
     return ours
 
 
-def ask(config: Mapping[str, str], kind: str, questions: Sequence[Any], patience: float) -> Answers:
+def ask(asker: Asker, kind: str, questions: Sequence[Any], patience: float) -> Answers:
     """The answers that one process got; those to questions it was ended over are not there."""
-    return ask_waves(config, kind, list(_parts(questions)), patience)
-
-
-def ask_waves(config: Mapping[str, str], kind: str, waves: Sequence[Sequence[Any]], patience: float) -> Answers:
-    """The same, with the questions that may be under way together."""
-    asked = json.dumps({"config": config, "kind": kind, "waves": waves, "patience": patience})
-    process = subprocess.Popen(
-        _COMMAND,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        text=True,
-        encoding="utf-8",
-        start_new_session=True,  # Ctrl-C is for us
-    )
-    lines = _output(process, asked, patience * (1 + len(waves)) + _START).splitlines(keepends=True)
-    if process.returncode > 0:
-        raise ZkgroupsException(f"the process that asks the brokers for groups ended with {process.returncode}")
-    # The last line may have been cut off.
-    return _read(json.loads(line) for line in lines if line.endswith("\n"))
+    return asker.ask(kind, list(_parts(questions)), patience)
 
 
 def _parts(questions: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for first in range(0, len(questions), IN_FLIGHT):
         yield questions[first : first + IN_FLIGHT]
-
-
-def _output(process: subprocess.Popen[str], question: str, timeout: float) -> str:
-    with process:
-        try:
-            return process.communicate(question, timeout)[0]
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.communicate()[0]
-        except BaseException:
-            process.kill()
-            raise
-
-
-def _read(lines: Iterable[Mapping[str, Any]]) -> Answers:
-    found, errors, sent = {}, {}, 0
-    for line in lines:
-        if "sent" in line:
-            sent = line["sent"]
-        elif "found" in line:
-            found[line["n"]] = line["found"]
-        else:
-            errors[line["n"]] = KafkaError(*line["error"])
-    return Answers(found, errors, sent)

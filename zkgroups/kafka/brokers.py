@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as _Partition
 from confluent_kafka.admin import OffsetSpec
 
@@ -18,6 +18,7 @@ from ..exceptions import (
     ZkgroupsException,
 )
 from ..zookeeper.deadline import Deadline
+from .asker import Asker
 from .client import Client
 from .commits import Offsets, Outcomes, checked, commit
 from .committed import check_native_group, committed
@@ -103,10 +104,10 @@ class Brokers:
         wanted = checked(offsets)
         if not wanted:
             return {group: {} for group in offsets}
-        config, known = self._reached(), self._partitions(self._deadline())
+        asker, known = self._reached(), self._partitions(self._deadline())
         # A broker of old keeps offsets of partitions that are not there.
         there = [each for each in wanted if each.at.partition in known.get(each.at.topic, ())]
-        found = commit(config, there, self._timeout)
+        found = commit(asker, there, self._timeout)
         return {
             group: {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
             for group, those in offsets.items()
@@ -117,6 +118,10 @@ class Brokers:
         wanted = _checked_groups(names)
         return delete(self._reached(), wanted, self._timeout) if wanted else {}
 
+    def cluster_id(self) -> str | None:
+        """What the cluster calls itself, by whichever address it is reached; None where it has no name."""
+        return self._open().metadata(self._deadline()).cluster_id or None
+
     def offsets_retention(self) -> float | None:
         """Seconds that the brokers keep offsets that nobody uses or renews, at least; None where none of them tells."""
         deadline = self._deadline()
@@ -126,6 +131,8 @@ class Brokers:
 
     def close(self) -> None:
         """Let the connections go."""
+        if self._client is not None:
+            self._client.close()
         self._client = None
 
     def _open(self) -> Client:
@@ -133,11 +140,11 @@ class Brokers:
             raise UnavailableError("the connection to the brokers is closed")
         return self._client
 
-    def _reached(self) -> Mapping[str, str]:
-        """The settings for a process that asks; who cannot be reached, or does not let us in, is found out here."""
+    def _reached(self) -> Asker:
+        """The process that asks; who cannot be reached, or does not let us in, is found out here."""
         client = self._open()
         client.metadata(self._deadline())
-        return client.config
+        return client.asker
 
     def _deadline(self) -> Deadline:
         return Deadline(self._timeout)
@@ -174,9 +181,14 @@ class Brokers:
         answers = {}
         for theirs, future in futures.items():
             try:
-                answers[asked[theirs]] = future.result().offset
+                offset = future.result().offset
             except KafkaException as error:
                 failed.note(asked[theirs], error)
+                continue
+            if offset == OFFSET_INVALID:  # no error where a leader does not answer in time, or not at all
+                failed.note(asked[theirs], KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            else:
+                answers[asked[theirs]] = offset
         return answers
 
     def __enter__(self) -> Self:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from ..exceptions import InvalidOptionError, NotConnectedError
 from ..zookeeper.deadline import Deadline
+from .asker import Asker
 from .errors import NOT_ACCEPTED, error_of, is_retriable, translate, words
 from .patience import attempts
 from .properties import for_librdkafka, shown, without_secrets
@@ -34,6 +35,11 @@ class Client:
         self.config = _DEFAULTS | for_librdkafka(properties) | {"bootstrap.servers": bootstrap}
         self._heard = _Heard()
         self.admin = _admin(self.config, self._heard)
+        self.asker = Asker(self.config)
+
+    def close(self) -> None:
+        """End the process that asks for us."""
+        self.asker.close()
 
     def metadata(self, deadline: Deadline) -> ClusterMetadata:
         """What the brokers say of themselves and of all topics.

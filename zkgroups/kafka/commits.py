@@ -24,7 +24,8 @@ from ..exceptions import (
     ZkgroupsException,
 )
 from ..zookeeper.deadline import Deadline
-from .apart import AT_A_TIME, IN_FLIGHT, ask_waves, caused
+from .apart import AT_A_TIME, IN_FLIGHT, caused
+from .asker import Asker
 from .committed import MAX_TEXT_BYTES, check_native_group, committed
 from .errors import is_retriable, translate, words
 from .groups import LOOK, in_use
@@ -46,11 +47,8 @@ Call = Sequence[NativeOffset]
 
 def checked(offsets: Offsets) -> list[NativeOffset]:
     """What is to be committed, one by one, or an error for what no broker could be sent."""
-    return [
-        _checked(check_native_group(group), check_at(at), offset)
-        for group, those in offsets.items()
-        for at, offset in those.items()
-    ]
+    names = ((check_native_group(group), those) for group, those in offsets.items())
+    return [_checked(group, check_at(at), offset) for group, those in names for at, offset in those.items()]
 
 
 def _checked(group: str, at: TopicPartition, offset: NativeOffset | int) -> NativeOffset:
@@ -64,7 +62,7 @@ def _checked(group: str, at: TopicPartition, offset: NativeOffset | int) -> Nati
     if offset.metadata is not None:
         _check_metadata(offset.metadata)
     # No metadata and empty metadata are the same to a broker, and would not be found to be there.
-    return replace(offset, metadata=offset.metadata or None)
+    return replace(offset, metadata=None) if offset.metadata == "" else offset
 
 
 def _check_number(option: str, number: object, most: int) -> None:
@@ -79,17 +77,17 @@ def _check_metadata(text: object) -> None:
         raise InvalidOptionError("metadata", text, f"it must not have more than {MAX_TEXT_BYTES} bytes")
 
 
-def commit(config: Mapping[str, str], offsets: Sequence[NativeOffset], timeout: float) -> Outcomes:
+def commit(asker: Asker, offsets: Sequence[NativeOffset], timeout: float) -> Outcomes:
     """Commit all these, and tell of each what became of it."""
     outcomes: Outcomes = defaultdict(dict)
     for calls in _packed(_calls(offsets), AT_A_TIME, _OF_A_PROCESS):
-        for each, outcome in _Commit(config, calls, Deadline(timeout)).run().items():
+        for each, outcome in _Commit(asker, calls, Deadline(timeout)).run().items():
             outcomes[each.group][each.at] = outcome
     refused = {
         group: [at for at, error in those.items() if isinstance(error, GroupInUseError)]
         for group, those in outcomes.items()
     }
-    live = in_use(config, [group for group, those in refused.items() if those], max(LOOK, timeout))
+    live = in_use(asker, [group for group, those in refused.items() if those], max(LOOK, timeout))
     for group, error in live.items():
         outcomes[group] |= dict.fromkeys(refused[group], error)
     return dict(outcomes)
@@ -121,8 +119,8 @@ def _packed(calls: Iterator[Call] | Sequence[Call], most: int, offsets: int) -> 
 class _Commit:
     """Some calls, and what became of each of their offsets."""
 
-    def __init__(self, config: Mapping[str, str], calls: Sequence[Call], deadline: Deadline) -> None:
-        self._config = config
+    def __init__(self, asker: Asker, calls: Sequence[Call], deadline: Deadline) -> None:
+        self._asker = asker
         self._calls = calls
         self._deadline = deadline
         self._outcomes: dict[NativeOffset, ZkgroupsException | None] = {}
@@ -131,21 +129,23 @@ class _Commit:
 
     def run(self) -> dict[NativeOffset, ZkgroupsException | None]:
         """Send what is left, and look for what has had no answer, until nothing is left or time is up."""
+        left = self._calls
         for patience in attempts(self._deadline):
-            left = self._left()
             self._send(left, patience)
-            self._look([each for call in self._left() for each in call if each in self._sent], max(LOOK, patience))
-            if not self._left():
+            if left := self._left(left):
+                self._look([each for call in left for each in call if each in self._sent], max(LOOK, patience))
+                left = self._left(left)
+            if not left:
                 break
-        return self._outcomes | {each: self._open(each) for call in self._left() for each in call}
+        return self._outcomes | {each: self._open(each) for call in left for each in call}
 
-    def _left(self) -> list[Call]:
-        left = ([each for each in call if each not in self._outcomes] for call in self._calls)
+    def _left(self, calls: Sequence[Call]) -> Sequence[Call]:
+        left = ([each for each in call if each not in self._outcomes] for call in calls)
         return [call for call in left if call]
 
     def _send(self, calls: Sequence[Call], patience: float) -> None:
         waves = [[_question(call) for call in wave] for wave in _packed(calls, IN_FLIGHT, _IN_FLIGHT)]
-        answers = ask_waves(self._config, "commit", waves, patience)
+        answers = self._asker.ask("commit", waves, patience)
         for n, error in answers.errors.items():
             for each in calls[n]:
                 self._note(each, error)
@@ -169,7 +169,7 @@ class _Commit:
     def _look(self, unsure: Sequence[NativeOffset], timeout: float) -> None:
         """Whether those are there of which no answer has come."""
         groups = list(dict.fromkeys(each.group for each in unsure))
-        found = committed(self._config, groups, timeout) if groups else {}
+        found = committed(self._asker, groups, timeout) if groups else {}
         for each in unsure:
             there = found[each.group]
             if not isinstance(there, ZkgroupsException) and there.get(each.at) == each:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 
 from ..core.model import NativeOffset, TopicPartition
 from ..exceptions import InvalidNameError, ZkgroupsException
 from .apart import ask_each
+from .asker import Asker
+
+# Thousands of groups have offsets of the same partitions.
+_at = lru_cache(maxsize=1 << 16)(TopicPartition)
 
 Committed = dict[TopicPartition, NativeOffset]
 
@@ -28,16 +33,14 @@ def check_native_group(name: object) -> str:
     return name
 
 
-def committed(
-    config: Mapping[str, str], groups: Sequence[str], timeout: float
-) -> dict[str, Committed | ZkgroupsException]:
+def committed(asker: Asker, groups: Sequence[str], timeout: float) -> dict[str, Committed | ZkgroupsException]:
     """The offsets of these groups, by group, or why they were not had."""
-    return ask_each(config, "committed", groups, timeout, _offsets)
+    return ask_each(asker, "committed", groups, timeout, _offsets)
 
 
 def _offsets(group: str, rows: Sequence[tuple[str, int, int, str | None, int | None]]) -> Committed:
     """By partition, in order."""
     return {
-        (at := TopicPartition(topic, number)): NativeOffset(group, at, offset, metadata, epoch)
+        (at := _at(topic, number)): NativeOffset(group, at, offset, metadata, epoch)
         for topic, number, offset, metadata, epoch in sorted(rows, key=lambda row: row[:2])
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -11,6 +11,7 @@ from ..core.model import NativeGroup, NativeMember, NativeState
 from ..exceptions import GroupInUseError, GroupNotFoundError, NotConnectedError, OutcomeUnknownError, ZkgroupsException
 from ..zookeeper.deadline import Deadline
 from .apart import AT_A_TIME, ask, ask_each, caused
+from .asker import Asker
 from .errors import is_retriable, translate, words
 from .patience import attempts
 
@@ -26,11 +27,9 @@ LOOK: Final = 1.0
 """Seconds that a look has at least, also when the time of what it is to clear up has passed."""
 
 
-def described(
-    config: Mapping[str, str], groups: Sequence[str], timeout: float
-) -> dict[str, NativeGroup | ZkgroupsException]:
+def described(asker: Asker, groups: Sequence[str], timeout: float) -> dict[str, NativeGroup | ZkgroupsException]:
     """What the coordinator of each group says of it, or why it was not had."""
-    found = ask_each(config, "describe", groups, timeout, _group)
+    found = ask_each(asker, "describe", groups, timeout, _group)
     return {group: _dead(group) if isinstance(it, GroupNotFoundError) else it for group, it in found.items()}
 
 
@@ -44,9 +43,9 @@ def _group(name: str, answer: tuple[str, Sequence[Sequence[Any]]]) -> NativeGrou
     return NativeGroup(name, _STATES.get(state, NativeState.UNKNOWN), tuple(sorted(found, key=lambda each: each.id)))
 
 
-def in_use(config: Mapping[str, str], groups: Sequence[str], timeout: float) -> dict[str, GroupInUseError]:
+def in_use(asker: Asker, groups: Sequence[str], timeout: float) -> dict[str, GroupInUseError]:
     """The error for groups that were refused because somebody takes part in them, with who that is."""
-    found = described(config, groups, timeout) if groups else {}
+    found = described(asker, groups, timeout) if groups else {}
     return {group: GroupInUseError(group, _names(it)) for group, it in found.items()}
 
 
@@ -54,20 +53,20 @@ def _names(group: NativeGroup | ZkgroupsException) -> list[str]:
     return [str(member) for member in group.members] if isinstance(group, NativeGroup) else []
 
 
-def delete(config: Mapping[str, str], groups: Sequence[str], timeout: float) -> dict[str, ZkgroupsException | None]:
+def delete(asker: Asker, groups: Sequence[str], timeout: float) -> dict[str, ZkgroupsException | None]:
     """Delete these groups: for each None where it is gone now, or why it is not."""
     outcomes: dict[str, ZkgroupsException | None] = {}
     for first in range(0, len(groups), AT_A_TIME):
-        outcomes |= _Deletion(config, groups[first : first + AT_A_TIME], Deadline(timeout)).run()
+        outcomes |= _Deletion(asker, groups[first : first + AT_A_TIME], Deadline(timeout)).run()
     refused = [group for group, error in outcomes.items() if isinstance(error, GroupInUseError)]
-    return outcomes | in_use(config, refused, max(LOOK, timeout))
+    return outcomes | in_use(asker, refused, max(LOOK, timeout))
 
 
 class _Deletion:
     """Some groups that are to go, and what became of each."""
 
-    def __init__(self, config: Mapping[str, str], groups: Sequence[str], deadline: Deadline) -> None:
-        self._config = config
+    def __init__(self, asker: Asker, groups: Sequence[str], deadline: Deadline) -> None:
+        self._asker = asker
         self._groups = groups
         self._deadline = deadline
         self._outcomes: dict[str, ZkgroupsException | None] = {}
@@ -89,7 +88,7 @@ class _Deletion:
 
     def _send(self, patience: float) -> None:
         left = self._left()
-        answers = ask(self._config, "delete", left, patience)
+        answers = ask(self._asker, "delete", left, patience)
         self._outcomes |= {left[n]: None for n in answers.found}
         for n, error in answers.errors.items():
             if is_retriable(error):
@@ -107,7 +106,7 @@ class _Deletion:
     def _look(self, patience: float) -> None:
         """Whether those are gone of which no answer has come."""
         unsure = [group for group in self._left() if group in self._sent]
-        found = described(self._config, unsure, patience) if unsure else {}
+        found = described(self._asker, unsure, patience) if unsure else {}
         self._outcomes |= {
             group: None for group, it in found.items() if isinstance(it, NativeGroup) and it.state is NativeState.DEAD
         }

@@ -65,7 +65,7 @@ class SourceOptions:
     def __post_init__(self) -> None:
         check_hosts(self.zookeeper)
         for option, expression in (("groups", self.groups), ("topics", self.topics)):
-            _check_expression(option, expression)
+            check_expression(option, expression)
         if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
             raise InvalidOptionError("parallelism", self.parallelism, f"it must be from 1 to {MAX_PARALLELISM}")
         Deadline.after("timeout", self.timeout)
@@ -171,7 +171,8 @@ def _unknown(option: str) -> str:
     return "there is no such option; zkgroups.spark.options has them all"
 
 
-def _check_expression(option: str, expression: str | None) -> None:
+def check_expression(option: str, expression: str | None) -> None:
+    """Refuse what is no regular expression."""
     try:
         re.compile(expression or "")
     except (re.error, RecursionError) as error:

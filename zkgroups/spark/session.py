@@ -106,10 +106,15 @@ def _end(gateway: Any) -> None:
 
 
 def share_done(spark: SparkSession) -> float:
-    """How much of what runs at the moment is done, from 0 to 1, as far as Spark knows: by whole tasks."""
+    """How much of what runs at the moment is done, from 0 to 1, as far as Spark knows: by whole tasks.
+
+    Of each job its last stage counts: what comes before only brings rows together.
+    """
     stages = []
     with suppress(Py4JError, OSError):  # it is asked for until the end, and may not be there any more
         tracker = spark.sparkContext.statusTracker()
-        stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+        jobs = [info for job in tracker.getActiveJobsIds() if (info := tracker.getJobInfo(job)) is not None]
+        last = [max(info.stageIds) for info in jobs if info.stageIds]
+        stages = [each for stage in last if (each := tracker.getStageInfo(stage)) is not None]
     tasks = sum(stage.numTasks for stage in stages)
     return sum(stage.numCompletedTasks for stage in stages) / tasks if tasks else 0.0

@@ -95,7 +95,7 @@ def _take(
     began = time.monotonic()
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
     source = replace(source, parallelism=source.parallelism or cores)
-    own = _own_session(spark)
+    own = session_beside(spark)
     layout = Layout(own, destination)
     unfinished = layout.begin(datetime.now(UTC))
     try:
@@ -119,7 +119,7 @@ def _take(
     )
 
 
-def _own_session(spark: SparkSession) -> SparkSession:
+def session_beside(spark: SparkSession) -> SparkSession:
     """A session over the same context: the caller's settings and sources stay as they are."""
     own = spark.newSession()
     for setting, value in _SETTINGS.items():

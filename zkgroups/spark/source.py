@@ -89,7 +89,7 @@ class Reader(DataSourceReader):
         return read_batches(self._options, partition.selection)
 
 
-_REGISTERING: Final = threading.Lock()
+_CHOOSING: Final = threading.Lock()
 """The interpreter is a matter of the whole context, for a moment."""
 
 
@@ -99,7 +99,7 @@ def register(spark: SparkSession) -> None:
     Its workers run this interpreter, in which zkgroups is installed, unless PYSPARK_PYTHON or spark.pyspark.python says
     otherwise. Other functions of the session are left as they are.
     """
-    with _REGISTERING, active(spark), _interpreter(spark.sparkContext):
+    with active(spark), our_interpreter(spark.sparkContext):
         spark.dataSource.register(ZkgroupsSource)
 
 
@@ -119,12 +119,13 @@ def active(spark: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def _interpreter(context: SparkContext) -> Iterator[None]:
-    """What is registered meanwhile runs ours, unless somebody chose another."""
-    usual = context.pythonExec
-    if not (os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")):
-        context.pythonExec = sys.executable
-    try:
-        yield
-    finally:
-        context.pythonExec = usual
+def our_interpreter(context: SparkContext) -> Iterator[None]:
+    """What is registered, or made a function of a job, meanwhile runs ours, unless somebody chose another."""
+    with _CHOOSING:
+        usual = context.pythonExec
+        if not (os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")):
+            context.pythonExec = sys.executable
+        try:
+            yield
+        finally:
+            context.pythonExec = usual

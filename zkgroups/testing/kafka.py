@@ -19,6 +19,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -33,6 +34,9 @@ from .process import ChildProcess
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+RELEASE = "4.3.1"
+"""Of a broker for which nothing else is said."""
 
 _MAIN_CLASS = "kafka.Kafka"
 _FORMAT_CLASS = "kafka.tools.StorageTool"
@@ -66,7 +70,7 @@ class KafkaBroker:
     def __init__(
         self,
         *,
-        release: str = "4.3.1",
+        release: str = RELEASE,
         zookeeper: str | None = None,
         users: Mapping[str, str] | None = None,
         config: Mapping[str, str] | None = None,
@@ -131,6 +135,16 @@ class KafkaBroker:
         admin = _admin(self.address)
         admin.create_topics([topic], request_timeout=_LONGEST)[name].result()
         self._wait_until(lambda: _answers(admin, name, partitions), f"serve {name!r}", _LONGEST)
+
+    def write(self, topic: str, partition: int, messages: int) -> None:
+        """Append so many messages to a partition."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.address}, logger=_silent())
+        for number in range(messages):
+            producer.produce(topic, str(number).encode(), partition=partition)
+        if left := producer.flush(_LONGEST):
+            raise RuntimeError(f"{left} of {messages} messages were not written to {topic}/{partition}")
 
     def start(self, *, timeout: float = 60.0) -> Self:
         """Start it and return when it serves; a running one stays as it is."""
@@ -329,6 +343,12 @@ def _numbers(release: str) -> tuple[int, ...]:
     return tuple(map(int, release.split(".")))
 
 
+def fetching(release: str, folder: Path) -> ChildProcess:
+    """A process that fetches what a broker of this release needs, and ends at once where it is there."""
+    code = f"from {__name__} import _jars; _jars({release!r})"
+    return ChildProcess([sys.executable, "-c", code], log=folder / "fetching.log")
+
+
 def _jars(release: str) -> tuple[Path, ...]:
     scala = "2.11" if _numbers(release) < (2,) else "2.13"
     return maven.fetch(f"org.apache.kafka:kafka_{scala}:{release}", _LOGGER)
@@ -345,9 +365,13 @@ def _admin(address: str) -> AdminClient:
     """A client that says nothing about a broker that is not there yet."""
     from confluent_kafka.admin import AdminClient
 
+    return AdminClient({"bootstrap.servers": address, "reconnect.backoff.max.ms": 200}, logger=_silent())
+
+
+def _silent() -> logging.Logger:
     logger = logging.Logger(__name__)
     logger.addHandler(logging.NullHandler())
-    return AdminClient({"bootstrap.servers": address, "reconnect.backoff.max.ms": 200}, logger=logger)
+    return logger
 
 
 def _serves(admin: AdminClient) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from kazoo.exceptions import BadVersionError
 
+from ..core.mark import Mark, MarkState
 from ..core.model import CommittedOffset
 from ..core.paths import GroupPaths, parent
 from ..exceptions import GuardFailedError, OffsetConflictError, ZkgroupsException
-from . import view
+from . import mark, view
 from .deletion import Deletion
 from .guard import NobodyRegistered
 from .handle import Handle
@@ -31,7 +32,7 @@ class _Pruning(Deletion):
     def __init__(self, paths: GroupPaths, handle: Handle, offsets: Iterable[CommittedOffset]) -> None:
         super().__init__(paths, handle)
         self._known = {paths.offset(offset.at): offset for offset in offsets}
-        self._parts = (paths.root, paths.ids, paths.owners, paths.offsets)
+        self._parts = (paths.root, paths.ids, paths.owners, paths.offsets, paths.mark)
 
     def attempt(self) -> bool:
         """As every deletion; but what was committed meanwhile is told before anything is done."""
@@ -39,7 +40,11 @@ class _Pruning(Deletion):
         return super().attempt()
 
     def _look(self) -> None:
-        for found in view.every_offset(self._handle, [self._paths.group]):
+        group = self._paths.group
+        moving = mark.read(self._handle, [group]).get(group)
+        if moving is not None and not (isinstance(moving, Mark) and moving.state is MarkState.MOVED):
+            raise mark.migrated(group, moving)
+        for found in view.every_offset(self._handle, [group]):
             if not isinstance(found, CommittedOffset):
                 raise GuardFailedError(f"{found.path} cannot be read: {found.reason}")
             if found != self._known.get(self._paths.offset(found.at)):

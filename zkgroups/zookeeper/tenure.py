@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from ..core.model import session_hex
 from ..core.paths import GroupPaths
@@ -31,6 +31,7 @@ from .credentials import SessionCredentials
 from .deadline import Deadline
 from .errors import translate
 from .handle import Handle
+from .mark import refuse_marked, unmarked
 from .node import Node
 from .transaction import Check, Create, Delete, Operation, Set, TransactionFailed
 
@@ -83,6 +84,8 @@ class Registrar:
     def register(self, data: bytes, *, patience: Deadline, past_session: SessionCredentials | None) -> Tenure:
         """Make the registration; one of the same id is waited for, or ended if it is of our own past session.
 
+        Refused while the group has the mark of a migration.
+
         Nothing can be done under it before its owner has looked which claims are still its own, and adopts it.
         """
         tenure = self._tenure
@@ -113,19 +116,43 @@ class Registrar:
 
     def _create(self, data: bytes, tenure: Tenure) -> None:
         create = Create(self.path, data, True, self._handle.acls.ephemerals)
+        fence = unmarked(self._paths, self._handle)
         while True:
             try:
-                self.transact([create], tenure, then=lambda: self._begin(tenure))
-                return
+                self.transact([*fence, create], tenure, then=lambda: self._begin(tenure))
+                break
             except TransactionFailed as failure:
                 if isinstance(failure.error, NoNodeError):
                     self.ensure(self._paths.ids, tenure)
                     continue
+                if failure.operation in fence and isinstance(failure.error, NoAuthError):
+                    fence = []  # who may register only is to look afterwards
+                    continue
                 if not isinstance(failure.error, NodeExistsError):
-                    raise translate(failure.error, self.path) from failure.error
+                    raise translate(failure.error, failure.operation.path) from failure.error
+                if failure.operation in fence:
+                    refuse_marked(self._paths, self._handle)
+                    continue
             found = self._session.get(self.path, deadline=self._handle.deadline())
             if found is not None and not self.sweep(found, tenure):
                 raise AlreadyRegisteredError(self._paths.group, self._id, found.session)
+        if not fence:
+            self._leave_if_marked(tenure)
+
+    def _leave_if_marked(self, tenure: Tenure) -> None:
+        """Look for a mark after having registered: whoever puts one and then looks would have seen us.
+
+        Where that cannot be found out, the registration does not stay either.
+        """
+        try:
+            refuse_marked(self._paths, self._handle)
+        except ZkgroupsException:
+            with contextlib.suppress(ZkgroupsException):
+                while (seen := self.look(tenure)).version != GONE:
+                    with contextlib.suppress(TransactionFailed):  # an administrator has written it anew
+                        self.drop(seen)
+                        break
+            raise
 
     def _make_way(
         self, taken: AlreadyRegisteredError, patience: Deadline, past_session: SessionCredentials | None
@@ -176,7 +203,7 @@ class Registrar:
 
         `then` writes down what that means. Ctrl-C before it is done leaves nodes that we may have made, and know of.
         """
-        creates = [op for op in operations if isinstance(op, Create)]
+        creates = [op for op in operations if isinstance(op, Create) and op.ephemeral]
         try:
             done = self._session.transact(operations, session_id=tenure.session_id, deadline=self._handle.deadline())
             then()

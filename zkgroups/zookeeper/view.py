@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final, Self, TypeVar
 
@@ -19,8 +19,8 @@ from ..core.codec import (
 )
 from ..core.describe import GroupView, RegisteredInstance
 from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, Pattern, Registration, Topic, TopicPartition
-from ..core.paths import BROKER_TOPICS, GroupPaths, Part, broker_topic, is_topic, join, parse_partition
-from . import bulk, walk
+from ..core.paths import BROKER_TOPICS, MIGRATION, GroupPaths, Part, broker_topic, is_topic, join, parse_partition
+from . import bulk, mark, walk
 from .bulk import Siblings, failure
 from .handle import Handle
 from .multiread import Record
@@ -46,14 +46,20 @@ def read_groups(handle: Handle, groups: Iterable[str]) -> Iterator[GroupView]:
 def _read_together(handle: Handle, groups: Sequence[str]) -> Iterator[GroupView]:
     """In one sweep for each kind of node, however many groups there are."""
     roots = bulk.children(handle, (GroupPaths(group).root for group in groups))
-    there = {group for group, found in zip(groups, roots, strict=True) if found is not None}
+    there = {group: found for group, found in zip(groups, roots, strict=True) if found is not None}
+    marked = mark.read(handle, (group for group, found in there.items() if _may_have(found, MIGRATION)))
     instances = _by_group(read_instances(handle, groups))
     owners = _by_group(read_owners(handle, groups))
     offsets = _by_group((group, offset) for group, some in read_offsets(handle, groups) for offset in some)
     sweeps = {group: _Sweep.of(group, instances[group], owners[group], offsets[group]) for group in groups}
     topics = _Topics.read(handle, sweeps.values())
     for group, sweep in sweeps.items():
-        yield sweep.view(topics) if group in there else GroupView(group, exists=False)
+        found = sweep.view(topics) if group in there else GroupView(group, exists=False)
+        yield replace(found, mark=marked[group]) if group in marked else found
+
+
+def _may_have(names: list[str] | DeniedNode, name: str) -> bool:
+    return isinstance(names, DeniedNode) or name in names
 
 
 def _by_group(found: Iterable[tuple[str, T]]) -> defaultdict[str, list[T]]:

@@ -1,0 +1,198 @@
+"""Moving groups to Kafka's own offsets: against the loop that one would write, on a real broker.
+
+    python -m benchmarks.migration [--groups 2000] [--partitions 50] [--loop 40]
+
+- moved: planned, applied and verified by Spark, local[2], all as `zkgroups migrate` does it, in a session that has done
+  it once. A tenth of the groups, and then as many others as are asked for
+- loop: for one partition after the other `KazooClient.get` and `AdminClient.alter_consumer_group_offsets`, between and
+  after these. It looks at nothing else, neither before nor after
+
+Memory: what Spark's Java, its workers and this process hold together at most, sampled, in megabytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
+
+from benchmarks import Stopwatch, Times, result, table
+from zkgroups.kafka import BrokerOptions
+from zkgroups.spark import SourceOptions
+from zkgroups.spark.migration.carrying import apply, verify
+from zkgroups.spark.migration.planning import plan
+from zkgroups.spark.session import own_session
+from zkgroups.testing import KafkaBroker, ZooKeeperServer
+
+TOPICS = 5
+MESSAGES = 100
+WARM = 100
+UNDER_WAY = 20
+SETTINGS = {"spark.driver.memory": "1g"}
+"""As much as Spark has by itself, so that what Java holds does not follow from the size of the machine."""
+
+
+class Bench:
+    """A ZooKeeper, a broker, topics with messages, and groups."""
+
+    def __init__(self, stack: ExitStack, partitions: int) -> None:
+        self.server = stack.enter_context(ZooKeeperServer(jvm_options=("-Xmx1g",)))
+        self.zookeeper = self.server.address
+        self.broker = stack.enter_context(KafkaBroker())
+        self.client = KazooClient(self.zookeeper)
+        self.client.start()
+        stack.callback(self.client.stop)
+        self.client.ensure_path("/consumers")
+        self.topics = {f"events-{number}": partitions // TOPICS for number in range(TOPICS)}
+        producer = Producer({"bootstrap.servers": self.broker.address})
+        for topic, count in self.topics.items():
+            self.broker.create_topic(topic, count)
+            for message in range(MESSAGES * count):
+                producer.produce(topic, b"message", partition=message % count)
+            producer.flush()
+
+    def plant(self, prefix: str, groups: int) -> None:
+        """So many groups, each with an offset of every partition."""
+        waiting: deque[Any] = deque()
+        for number in range(groups):
+            waiting.append(self._group(f"{prefix}-{number:05d}", number).commit_async())
+            while len(waiting) > UNDER_WAY:
+                waiting.popleft().get()
+        for answer in waiting:
+            answer.get()
+
+    def _group(self, name: str, number: int) -> Any:
+        made = self.client.transaction()
+        root = f"/consumers/{name}"
+        for directory in (root, f"{root}/ids", f"{root}/owners", f"{root}/offsets"):
+            made.create(directory)
+        for topic, count in self.topics.items():
+            made.create(f"{root}/offsets/{topic}")
+            for partition in range(count):
+                made.create(f"{root}/offsets/{topic}/{partition}", b"%d" % ((number + partition) % MESSAGES))
+        return made
+
+    def move(self, spark: Any, folder: Path, prefix: str) -> Times:
+        """Plan, apply and verify; every offset must be there then."""
+        watch = Stopwatch()
+        source = SourceOptions(zookeeper=self.zookeeper, groups=f"{prefix}-.*")
+        options = BrokerOptions(self.broker.address)
+        destination = str(folder / prefix)
+        with watch.step("plan"):
+            planned = plan(spark, destination, source, options)
+        with watch.step("apply"):
+            applied = apply(spark, destination, options, source, execute=True)
+        with watch.step("verify"):
+            verified = verify(spark, destination, options, source)
+        assert planned.counts["commit"] == applied.counts["written"] == verified.counts["equal"]
+        return watch.seconds | {"all": sum(watch.seconds.values())}
+
+    def loop(self, groups: int, prefix: str) -> float:
+        """Seconds for each offset: read from ZooKeeper, and written to Kafka."""
+        self.plant(prefix, groups)
+        admin = AdminClient({"bootstrap.servers": self.broker.address})
+        ats = [(topic, number) for topic, count in self.topics.items() for number in range(count)]
+        began = time.perf_counter()
+        for number in range(groups):
+            group = f"{prefix}-{number:05d}"
+            for topic, partition in ats:
+                data, _ = self.client.get(f"/consumers/{group}/offsets/{topic}/{partition}")
+                request = [ConsumerGroupTopicPartitions(group, [Partition(topic, partition, int(data))])]
+                [answer] = admin.alter_consumer_group_offsets(request)[group].result().topic_partitions
+                assert answer.error is None
+        return (time.perf_counter() - began) / (groups * len(ats))
+
+
+class Peak:
+    """The most memory that this process and all that descend from it have held, servers aside."""
+
+    def __init__(self, *aside: int) -> None:
+        self._aside = aside
+        self.megabytes = 0.0
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """While the block lasts."""
+        self.megabytes, over = 0.0, threading.Event()
+
+        def look() -> None:
+            while not over.wait(0.25):
+                self.megabytes = max(self.megabytes, self._held())
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _held(self) -> float:
+        parents, held = {}, {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                pss = (entry / "smaps_rollup").read_text().split("\nPss:")[1].split()[0]
+                held[int(entry.name)] = int(pss) / 1024
+            except (OSError, IndexError):
+                continue
+        ours = [os.getpid()]
+        for above in ours:
+            ours += [pid for pid, parent in parents.items() if parent == above and pid not in self._aside]
+        return sum(held.get(pid, 0.0) for pid in ours)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--groups", type=int, default=2_000)
+    parser.add_argument("--partitions", type=int, default=50)
+    parser.add_argument("--loop", type=int, default=40, help="groups moved by each of the loops")
+    given = parser.parse_args()
+    small, large = given.groups // 10, given.groups
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
+    loops, moved, held = [], {}, {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        bench = Bench(stack, given.partitions)
+        spark = stack.enter_context(own_session(SETTINGS, master="local[2,4]"))
+        peak = Peak(bench.broker.pid, bench.server.pid)
+        for prefix, groups in (("warm", min(WARM, small)), ("small", small), ("large", large)):
+            bench.plant(prefix, groups)
+            with peak.measured():
+                moved[f"{groups} groups"] = bench.move(spark, folder, prefix)
+            held[prefix] = peak.megabytes
+            loops.append(bench.loop(given.loop, f"loop-{prefix}"))
+    table(f"{given.partitions} partitions each", moved)
+    each = statistics.median(loops)
+    print(f"loop: {1 / each:.0f} offsets/s; peak MB: {held}", file=sys.stderr)
+    times = moved[f"{large} groups"]
+    offsets = large * given.partitions
+    result(
+        "migration",
+        offsets_per_second=round(offsets / times["all"]),
+        loop_offsets_per_second=round(1 / each),
+        vs_loop=round(each * offsets / times["all"], 1),
+        apply_vs_loop=round(each * offsets / times["apply"], 1),
+        time_of_10_times_the_groups=round(times["all"] / moved[f"{small} groups"]["all"], 2),
+        peak_megabytes=round(held["large"]),
+        memory_of_10_times_the_groups=round(held["large"] / held["small"], 2),
+    )
+
+
+if __name__ == "__main__":
+    main()

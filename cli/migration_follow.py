@@ -1,0 +1,159 @@
+"""`zkgroups migrate follow`: the target kept up to date while consumers still work, so that moving takes no longer than
+stopping them here and starting them there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from zkgroups.core.migration import OutOfRange, Rule
+from zkgroups.core.model import utc
+
+from .arguments import execute_option
+from .brokers import brokers
+from .codes import ExitCode
+from .connect import connected, refuse_read_only
+from .migration_options import out_of_range_option
+from .migration_run import installed, own_spark, plan_argument, refuse_another_cluster
+from .migration_tables import plain
+from .options import Command, Options
+from .output import Column, Output, Table
+from .progress import status_line
+from .seconds import seconds_option
+from .signals import noted_signals, raise_noted
+from .spark import SparkOptions, spark_options
+from .talk import say
+
+if TYPE_CHECKING:
+    from zkgroups.core.following import FollowPass
+    from zkgroups.core.plan import PlanRow
+
+_FOLLOWED: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        Column("GROUP", "group"),
+        Column("TARGET", "target"),
+        Column("STATE", "state", styles={"done": "green", "left": "red"}),
+        Column("BEHIND", "behind", right=True),
+        Column("DETAIL", "detail"),
+    ),
+)
+
+_SLICE: Final = 0.1
+"""In seconds: how long a signal may have to wait."""
+
+
+@click.command(cls=Command)
+@plan_argument
+@out_of_range_option
+@click.option("--to-zookeeper", is_flag=True, help="The way back: from the brokers to ZooKeeper.")
+@seconds_option("--every", default=1.0, help="From one look at all offsets to the next.")
+@execute_option
+@spark_options
+@click.pass_obj
+def follow(
+    options: Options,
+    /,
+    destination: str,
+    on_out_of_range: str,
+    to_zookeeper: bool,
+    every: float,
+    execute: bool,
+    **given: Any,
+) -> None:
+    """Keep the offsets on the brokers up to date while the old members still work, until they are stopped.
+
+    Every second the offsets of all groups of the plan are read at once, and what has moved is written, forward only,
+    and only while nobody takes part in the group on the brokers. Stop the members when little is left: then the rest
+    is written, both sides are compared, and the group is done. Start the new consumers then. When all groups are done
+    or left it ends. With Ctrl-C it ends at once, and can be begun again. Without --execute it looks once.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate follow /data/plan
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate follow /data/plan --execute
+    """
+    if execute:
+        refuse_read_only(options)
+    rows = _read(options, destination, own_spark(given))
+    from zkgroups.core.following import FollowState
+    from zkgroups.migration.follow import follow
+
+    with (
+        connected(options, writes=execute) as registry,
+        brokers(options, what_for="following") as found,
+        noted_signals() as noted,
+    ):
+        refuse_another_cluster(rows[0].cluster, found)
+        with status_line(options) as line:
+            groups = follow(
+                rows,
+                found,
+                registry,
+                execute=execute,
+                to_zookeeper=to_zookeeper,
+                rule=Rule(OutOfRange(on_out_of_range)),
+                every=every,
+                told=_Story(options, line),
+                stop=_Noted(noted),
+            )
+    Output(options).write(_FOLLOWED, map(plain, groups))
+    raise_noted(noted)
+    if not execute:
+        say(options, "Nothing was changed: --execute does it.")
+    if any(group.state is FollowState.LEFT for group in groups):
+        raise click.exceptions.Exit(ExitCode.REFUSED)
+
+
+def _read(options: Options, destination: str, spark: SparkOptions) -> Sequence[PlanRow]:
+    """All rows of the plan; Spark is gone again when they are here."""
+    with installed():
+        from zkgroups.spark.migration.rows import plan_rows
+    with spark.session(options) as session:
+        return list(plan_rows(session, destination))
+
+
+class _Noted(threading.Event):
+    """Set by a signal, and seen soon; a handler could not set one that somebody is just looking at."""
+
+    def __init__(self, noted: Sequence[int]) -> None:
+        super().__init__()
+        self._signals = noted
+
+    def is_set(self) -> bool:
+        return bool(self._signals) or super().is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.is_set() and (end is None or time.monotonic() < end):
+            super().wait(_SLICE if end is None else max(0.0, min(_SLICE, end - time.monotonic())))
+        return self.is_set()
+
+
+class _Story:
+    """Tells of each pass: on a terminal in one line, and elsewhere what has changed."""
+
+    def __init__(self, options: Options, line: Any) -> None:
+        self._options = options
+        self._line = line
+        self._states: dict[str, str] = {}
+        self._trouble = ""
+
+    def __call__(self, told: FollowPass) -> None:
+        if told.trouble != self._trouble:
+            self._trouble = told.trouble
+            self._say(f"trouble: {told.trouble}" if told.trouble else "all is well again")
+        for group in told.groups:
+            if self._states.get(group.target, "following") != group.state:
+                self._say(f"{group.group}: {group.state}{f': {group.detail}' if group.detail else ''}")
+            self._states[group.target] = group.state
+        following = sum(state == "following" for state in self._states.values())
+        self._line(f"pass {told.number}: {following} of {len(self._states)} groups, {told.behind} messages behind")
+
+    def _say(self, text: str) -> None:
+        say(self._options, f"{utc(time.time_ns() // 1_000_000)} {text}")

@@ -1,0 +1,194 @@
+"""How a migration looks in a terminal and as JSON: groups of a plan, its offsets, what was done, and what differs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from zkgroups.core.migration import Action, Reason
+from zkgroups.core.model import utc
+from zkgroups.core.plan import GroupPlan, Match, Outcome
+
+from .output import Column, Row, Table
+
+DAY: Final = 86_400.0
+
+_COLOURS: Final = {"ready": "green", "blocked": "red", "done": "green", "left": "red", "failed": "red"}
+
+_GROUP: Final = (Column("GROUP", "group"), Column("TARGET", "target"))
+_PARTITION: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", right=True))
+
+
+def days(seconds: float) -> str:
+    """How long, for people.
+
+    >>> days(604800.0), days(5400.0)
+    ('7d', '1.5h')
+    """
+    return f"{seconds / DAY:g}d" if seconds >= DAY else f"{seconds / 3600:g}h"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """How much there is of what, for people."""
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
+
+
+def _counts(names: Iterable[str], field: str) -> tuple[Column, ...]:
+    return tuple(Column(name.upper().replace(" ", "-"), f"{field}.{key(name)}", right=True) for name in names)
+
+
+def key(name: str) -> str:
+    """The name of a field, of a name that has words.
+
+    >>> key("would write")
+    'would_write'
+    """
+    return name.replace(" ", "_")
+
+
+# What is planned
+
+PLANNED: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        *_GROUP,
+        Column("STATE", "state", styles=_COLOURS),
+        *_counts(Action, "actions"),
+        Column("LAG-BEFORE", "lag_before", right=True),
+        Column("LAG-AFTER", "lag_after", right=True),
+        Column("KEPT-FOR", "retention_seconds", wide=True, right=True, show=days),
+        Column("REASONS", "reasons", wide=True, show=counted),
+        Column("OBSTACLES", "obstacles"),
+    ),
+)
+
+
+def planned_row(group: GroupPlan, retention_seconds: float | None) -> Row:
+    """A group of a plan."""
+    actions = {action.value: group.counts.get(action, 0) for action in Action}
+    state = "blocked" if group.obstacles else "ready" if actions[Action.COMMIT] else "nothing to do"
+    return {
+        "group": group.group,
+        "target": group.target,
+        "state": state,
+        "actions": actions,
+        "reasons": {key(reason): group.counts[reason] for reason in Reason if group.counts.get(reason)},
+        "lag_before": group.lag_before,
+        "lag_after": group.lag_after,
+        "retention_seconds": retention_seconds,
+        "obstacles": list(group.obstacles),
+    }
+
+
+OFFSETS: Final = Table(
+    "offsets",
+    key="partition",
+    columns=(
+        *_GROUP,
+        *_PARTITION,
+        Column("OFFSET", "offset", right=True),
+        Column("COMMITTED", "committed_ms", wide=True, show=utc),
+        Column("STALE", "stale", wide=True, show=lambda stale: "yes" if stale else "no"),
+        Column("LOG-START", "log_start", right=True),
+        Column("LOG-END", "log_end", right=True),
+        Column("BEFORE", "before", right=True),
+        Column("PLANNED", "planned", right=True),
+        Column("ACTION", "action", styles={"refuse": "red"}),
+        Column("REASON", "reason"),
+        Column("PROBLEM", "problem", wide=True),
+    ),
+)
+
+
+def plain(row: Any) -> dict[str, Any]:
+    """A dataclass as JSON has it."""
+    return {each.name: _value(getattr(row, each.name)) for each in dataclasses.fields(row)}
+
+
+def _value(value: Any) -> Any:
+    """Without a text there is none."""
+    return list(value) if isinstance(value, tuple) else None if value == "" else value
+
+
+# What was done
+
+DONE: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        *_GROUP,
+        Column("RESULT", "result", styles=_COLOURS),
+        *_counts(Outcome, "outcomes"),
+        Column("WHY", "details"),
+    ),
+)
+
+
+def done_row(group: GroupPlan) -> Row:
+    """What became of a group, or what would."""
+    outcomes = {key(outcome): group.counts.get(outcome, 0) for outcome in Outcome}
+    return {
+        "group": group.group,
+        "target": group.target,
+        "result": _result(outcomes),
+        "outcomes": outcomes,
+        "details": list(group.obstacles),
+    }
+
+
+def _result(outcomes: Mapping[str, int]) -> str:
+    for outcome, result in ((Outcome.LEFT, "left"), (Outcome.FAILED, "failed"), (Outcome.WOULD_WRITE, "ready")):
+        if outcomes[key(outcome)]:
+            return result
+    return "done"
+
+
+REPORT: Final = Table(
+    "offsets",
+    key="partition",
+    columns=(
+        *_GROUP,
+        *_PARTITION,
+        Column("STEP", "step"),
+        Column("FOUND", "found", right=True),
+        Column("WRITTEN", "written", right=True),
+        Column("OUTCOME", "outcome", styles=_COLOURS),
+        Column("DETAIL", "detail"),
+    ),
+)
+
+# What differs
+
+MATCHES: Final = Table(
+    "differences",
+    key="partition",
+    columns=(
+        *_GROUP,
+        *_PARTITION,
+        Column("ZOOKEEPER", "offset", right=True),
+        Column("KAFKA", "native", right=True),
+        Column("EXPECTED", "expected", right=True),
+        Column("MATCH", "match", styles={Match.EQUAL.value: "green"}),
+        Column("DUAL-COMMIT", "dual_commit"),
+        Column("DETAIL", "detail"),
+    ),
+)
+
+
+# How far it is
+
+STATES: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        *_GROUP,
+        Column("STAGE", "stage", styles={"done": "green", "partly": "yellow", "moved on": "yellow", "blocked": "red"}),
+        Column("AS-PLANNED", "as_planned", right=True),
+        Column("AS-BEFORE", "as_before", right=True),
+        Column("OTHERWISE", "otherwise", right=True),
+        Column("MARK", "mark", wide=True),
+        Column("DETAIL", "detail"),
+    ),
+)

@@ -1,0 +1,75 @@
+"""A Spark for a command: the options that it has everywhere, and a session with a progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from zkgroups.exceptions import MissingDependencyError
+
+from .options import Options
+from .progress import Told, progress, status_line
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Which Spark to run on, and how it is set up."""
+
+    master: str | None
+    settings: dict[str, str]
+
+    @contextmanager
+    def session(self, options: Options) -> Iterator[Any]:
+        """One for this command alone; it is gone with it."""
+        from zkgroups.spark.session import LOCAL, own_session
+
+        with ExitStack() as stack:
+            with status_line(options) as said:
+                said("starting Spark")
+                started = own_session(self.settings, master=self.master or LOCAL, verbose=options.verbose > 0)
+                session = stack.enter_context(started)
+            yield session
+
+
+def spark_options(command: Decorated) -> Decorated:
+    """`--master` and `--conf`, as `master` and `settings`: see `SparkOptions`."""
+    conf = click.option(
+        "--conf", "settings", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A setting of Spark's."
+    )
+    master = click.option(
+        "--master", metavar="URL", help="The Spark to run on; one of its own on this machine by default."
+    )
+    return master(conf(command))
+
+
+def _settings(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    for setting in given:
+        if "=" not in setting:
+            raise click.BadParameter(f"{setting!r} is not like KEY=VALUE")
+    return dict(setting.split("=", 1) for setting in given)
+
+
+@contextmanager
+def spark_installed() -> Iterator[None]:
+    """Say what to type where something is imported that is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in {"pyspark", "pyarrow", "py4j"}:
+            raise
+        raise MissingDependencyError("this needs Spark: pip install 'zkgroups[spark]'") from error
+
+
+@contextmanager
+def steps_shown(options: Options, session: Any, steps: int, offsets: int | None = None) -> Iterator[Told]:
+    """A bar of so many steps, each as far as Spark is with it; the first may be known to go through so many offsets."""
+    from zkgroups.spark.session import share_done
+
+    with progress(options, steps, lambda: share_done(session), offsets) as told:
+        yield told

@@ -1,0 +1,38 @@
+"""A group that a migration has marked, as the command shows it, and as it keeps to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zkgroups import Registry
+from zkgroups.core.mark import MarkState
+from zkgroups.zookeeper import mark as marks
+
+from .conftest import Zkgroups
+
+pytestmark = pytest.mark.zookeeper
+
+
+def test_a_marked_group_is_shown_so_and_nobody_joins_it(zkgroups: Zkgroups, registry: Registry, billing: Any) -> None:
+    assert "MOVED-TO" not in zkgroups("groups", "describe", "billing").out
+    marks.put(registry.handle, {"billing": "accounts"}, plan="p1", state=MarkState.MOVED)
+    shown = zkgroups("groups", "describe", "billing")
+    assert shown.code == 0
+    assert ["accounts", "moved", "p1"] in [line.split()[:3] for line in shown.lines]
+    [found] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
+    assert found["migration"][0].keys() == {"target", "state", "plan", "since_ms"}
+    claimed = zkgroups("claim", "billing", "orders", "1", "--force")
+    assert (claimed.code, claimed.out) == (4, "")
+    assert "was moved to Kafka's own offsets as 'accounts', by plan p1" in claimed.err
+    assert sorted(instance.id for instance in billing.instances()) == ["anna", "ben"]
+
+
+def test_a_mark_that_cannot_be_read_is_shown_with_what_else_cannot(
+    zkgroups: Zkgroups, registry: Registry, billing: Any
+) -> None:
+    registry.client.create("/consumers/billing/migration", b"who was this?")
+    shown = zkgroups("groups", "describe", "billing")
+    assert "/consumers/billing/migration" in shown.out
+    assert "MOVED-TO" not in shown.out

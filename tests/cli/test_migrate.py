@@ -1,0 +1,432 @@
+"""`zkgroups migrate` on real servers: planned, shown, applied, compared, followed, rolled back, and when it is refused.
+
+All runs that need Spark share one, in a process of its own: see `migrating.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+import doctest
+import io
+import json
+import re
+import shlex
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+import click
+import pyarrow.parquet as parquet
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from zkgroups_cli import migration_tables, progress
+from zkgroups_cli.migrate import migrate as migrate_commands
+from zkgroups_cli.options import Options
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.kafka import Brokers
+from zkgroups.testing import KafkaBroker
+
+from ..test_readme import MIGRATION, assert_printed, commands, here, shown
+from .conftest import Zkgroups
+from .migrating import Kept
+from .running import Ended, run
+
+NOWHERE = "127.0.0.1:1"
+MESSAGES = 20
+"""In each partition."""
+
+Migrate = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[Kept]:
+    with Kept() as kept:
+        yield kept
+
+
+@pytest.fixture
+def migrate(kept: Kept, zookeeper_hosts: str, kafka: str) -> Migrate:
+    """Runs `zkgroups migrate`, with both sides named in the environment."""
+    both = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_BOOTSTRAP_SERVER": kafka}
+
+    def migrate(*arguments: Any, **env: str) -> Ended:
+        ended = kept.run("migrate", *arguments, env=both | env)
+        assert "Traceback" not in ended.err
+        return ended
+
+    return migrate
+
+
+@pytest.fixture
+def brokers(kafka: str) -> Iterator[Brokers]:
+    with Brokers.connect(kafka) as found:
+        yield found
+
+
+def make_topic(broker: KafkaBroker) -> str:
+    name = f"moved-{uuid4().hex[:12]}"
+    broker.create_topic(name, 2)
+    for partition in range(2):
+        broker.write(name, partition, MESSAGES)
+    return name
+
+
+@pytest.fixture(scope="module")
+def topic(kafka_broker: KafkaBroker) -> str:
+    return make_topic(kafka_broker)
+
+
+@pytest.fixture
+def group(registry: Registry, topic: str) -> str:
+    """One with two offsets, and no members; its name is like no other."""
+    name = f"a b:ü {uuid4().hex[:8]}"
+    registry.group(name).create()
+    registry.group(name).offsets.commit_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): MESSAGES})
+    return name
+
+
+def native(brokers: Brokers, group: str) -> dict[int, int]:
+    """What the brokers have for each partition of the one topic."""
+    return {at.partition: it.offset for at, it in brokers.committed([group])[group].items()}
+
+
+MOVED = {0: 5, 1: MESSAGES}
+
+
+# From plan to rollback
+
+
+def test_groups_are_planned_applied_compared_and_rolled_back(
+    migrate: Migrate, zkgroups: Zkgroups, registry: Registry, brokers: Brokers, group: str, topic: str, tmp_path: Path
+) -> None:
+    """One of them is blocked: its member is alive."""
+    folder, busy = tmp_path / "plan", f"busy-{uuid4().hex[:8]}"
+    with registry.group(busy).instance("anna") as anna:
+        anna.register([topic])
+        anna.claim(TopicPartition(topic, 0)).commit(3)
+
+        planned = migrate("plan", folder, "-o", "json")
+        assert planned.code == 4
+        assert planned.err.splitlines()[-1] == f"1 of 2 groups are blocked: zkgroups migrate show {folder}"
+        [row] = planned.json["plans"]
+        assert (row["groups"], row["blocked"], row["actions"]) == (2, 1, {"commit": 3, "skip": 0, "refuse": 0})
+
+        printed = migrate("show", folder, "-o", "json")
+        shown = {row["group"]: row for row in printed.json["groups"]}
+        assert shown[group] == {
+            "group": group,
+            "target": group,
+            "state": "ready",
+            "actions": {"commit": 2, "skip": 0, "refuse": 0},
+            "reasons": {"as_it_is": 2},
+            "lag_before": MESSAGES - 5,
+            "lag_after": MESSAGES - 5,
+            "retention_seconds": 604800.0,
+            "obstacles": [],
+        }
+        assert shown[busy]["obstacles"] == ["legacy instances are registered: anna"]
+        assert "Groups: 1 ready, 1 blocked. Offsets: 3 commit (3 as it is)." in printed.err
+        assert "that nobody uses for 7d" in printed.err
+        offsets = list(csv.DictReader(migrate("show", folder, "--offsets", "-o", "csv").lines))
+        assert [(row["group"], row["offset"], row["log_end"], row["planned"]) for row in offsets] == [
+            (group, "5", str(MESSAGES), "5"),
+            (group, str(MESSAGES), str(MESSAGES), str(MESSAGES)),
+            (busy, "3", str(MESSAGES), "3"),
+        ]
+
+        dry = migrate("apply", folder, "-o", "json")
+        results = {row["group"]: row["result"] for row in dry.json["groups"]}
+        assert (dry.code, results) == (4, {group: "ready", busy: "left"})
+        assert dry.err.splitlines()[-1] == "Nothing was changed: --execute does it."
+        assert native(brokers, group) == {}
+
+        done = migrate("apply", folder, "--execute", "-o", "json")
+        results = {row["group"]: (row["result"], row["details"]) for row in done.json["groups"]}
+        assert done.code == 4
+        assert results == {group: ("done", []), busy: ("left", ["legacy instances are registered: anna"])}
+        assert native(brokers, group) == MOVED
+        assert native(brokers, busy) == {}
+        assert "offsets: 2 written, 1 left.\nThe report is file:" in done.err
+
+        compared = migrate("verify", folder, "-o", "jsonl")
+        [row] = map(json.loads, compared.lines)
+        assert compared.code == 10
+        assert (row["group"], row["match"], row["dual_commit"]) == (busy, "not written", "zookeeper")
+
+    claim = zkgroups("claim", group, topic, "0", "--", "true")
+    assert claim.code == 4
+    assert "was moved to Kafka's own offsets" in claim.err
+    states = {row["group"]: row["stage"] for row in migrate("status", folder, "-o", "json").json["groups"]}
+    assert states == {group: "done", busy: "blocked"}
+
+    back = migrate("rollback", folder, "--execute")
+    assert back.code == 0, back.err
+    assert native(brokers, group) == {}
+    assert zkgroups("claim", group, topic, "0", "--", "true").code == 0
+
+
+def test_one_group_is_moved_under_another_name_and_may_be_unmarked(
+    migrate: Migrate, zkgroups: Zkgroups, brokers: Brokers, group: str, topic: str, tmp_path: Path
+) -> None:
+    folder, name = tmp_path / "one", f"renamed {uuid4().hex[:8]}"
+    shown = migrate("group", group, folder, "--as", name)
+    assert (shown.code, native(brokers, name)) == (0, {}), shown.err
+    assert "2 would write" in shown.err
+
+    done = migrate("group", group, folder, "--execute")
+    assert (done.code, native(brokers, name)) == (0, MOVED), done.err
+    assert "Going on with the plan" in done.err
+    assert migrate("verify", folder).code == 0
+    assert native(brokers, group) == {}
+    other = migrate("group", "other", folder, "--execute")
+    assert (other.code, other.out) == (4, "")
+    assert "is of other groups" in other.err
+
+    assert zkgroups("migrate", "unmark", group).err == (
+        f"unmarked {group}: it was moved to Kafka's own offsets as '{name}', by plan {plan_of(folder)}\n"
+    )
+    assert zkgroups("migrate", "unmark", group).err == f"{group} has no mark\n"
+    assert zkgroups("migrate", "unmark", "nobody").code == 3
+    assert zkgroups("claim", group, topic, "0", "--", "true").code == 0
+
+
+def plan_of(folder: Path) -> str:
+    """The name of a plan."""
+    [name] = {each["plan"] for each in parquet.read_table(folder / "plan").to_pylist()}
+    return str(name)
+
+
+def test_what_the_brokers_do_not_take_is_exit_code_9(
+    migrate: Migrate, kafka_broker: KafkaBroker, registry: Registry, brokers: Brokers, topic: str, tmp_path: Path
+) -> None:
+    lost, name = make_topic(kafka_broker), f"partly-{uuid4().hex[:8]}"
+    registry.group(name).offsets.commit_many({TopicPartition(lost, 0): 1, TopicPartition(topic, 0): 2})
+    folder = tmp_path / "plan"
+    assert migrate("plan", folder).code == 0
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    admin.delete_topics([lost])[lost].result()
+    while brokers.partitions([lost]):
+        pass
+    done = migrate("apply", folder, "--execute", "-o", "json")
+    assert done.code == 9
+    [row] = done.json["groups"]
+    assert (row["result"], row["outcomes"]["written"], row["outcomes"]["failed"]) == ("failed", 1, 1)
+    assert native(brokers, name) == {0: 2}
+    assert f"zkgroups migrate show {folder} --report" in done.err
+    report = {row["topic"]: row for row in migrate("show", folder, "--report", "-o", "json").json["offsets"]}
+    assert (report[topic]["outcome"], report[topic]["written"], report[topic]["detail"]) == ("written", 2, None)
+    assert (report[lost]["outcome"], report[lost]["written"]) == ("failed", None)
+    assert report[lost]["detail"] == f"the brokers know no partition {lost}/0"
+
+
+def test_a_plan_from_a_snapshot_is_applied_where_there_is_no_zookeeper_any_more(
+    migrate: Migrate, kept: Kept, brokers: Brokers, group: str, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    taken = kept.run("snapshot", tmp_path / "data", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
+    assert taken.code == 0, taken.err
+    gone = {"ZKGROUPS_ZOOKEEPER": NOWHERE}
+    planned = migrate("plan", tmp_path / "plan", "--from-snapshot", tmp_path / "data", "-o", "json", **gone)
+    assert planned.code == 0, planned.err
+    assert planned.json["plans"][0]["source"].startswith("snapshot ")
+    assert migrate("apply", tmp_path / "plan", "--without-zookeeper", "--execute", **gone).code == 0
+    assert native(brokers, group) == MOVED
+
+
+def test_without_brokers_a_plan_becomes_files_and_nothing_else(
+    migrate: Migrate, group: str, topic: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "plan"
+    assert migrate("plan", folder, "--without-brokers", ZKGROUPS_BOOTSTRAP_SERVER=NOWHERE).code == 0
+    refused = migrate("apply", folder, "--execute")
+    assert (refused.code, refused.out) == (4, "")
+    assert "was made without brokers" in refused.err
+    written = migrate("export", folder, tmp_path / "files", "-o", "json")
+    assert written.code == 0
+    assert written.json["exports"] == [
+        {"groups": 1, "blocked": 0, "offsets": 2, "script": str(tmp_path / "files" / "reset-offsets.sh")}
+    ]
+    [file] = (tmp_path / "files").glob("*.csv")
+    assert file.read_text() == f"{topic},0,5\n{topic},1,{MESSAGES}\n"
+    assert migrate("export", folder, tmp_path / "files").code == 4
+
+
+def test_a_plan_is_not_carried_out_on_another_cluster(
+    migrate: Migrate, legacy_kafka: KafkaBroker, group: str, tmp_path: Path
+) -> None:
+    assert migrate("plan", tmp_path / "plan").code == 0
+    for command in ("apply", "follow"):
+        refused = migrate(command, tmp_path / "plan", "--execute", "-b", legacy_kafka.address)
+        assert (refused.code, refused.out) == (4, "")
+        assert "the plan was made with another cluster" in refused.err
+
+
+def test_where_there_is_no_plan_every_command_says_so_with_exit_code_3(migrate: Migrate, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    for command in ("show", "apply", "verify", "rollback", "status", "follow"):
+        ended = migrate(command, nothing)
+        assert (ended.code, ended.out) == (3, ""), command
+        assert ended.err.startswith("zkgroups: there is no plan in file:")
+    assert migrate("export", nothing, tmp_path / "files").code == 3
+    assert migrate("plan", nothing, "--groups", "nobody").code == 3
+
+
+def test_what_the_page_shows_is_what_is_printed(
+    kept: Kept, kafka_broker: KafkaBroker, registry: Registry, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    registry.group("invoices").create()
+    registry.group("invoices").offsets.commit(TopicPartition("orders", 0), 1200)
+    with suppress(KafkaException):  # other tests may have made it
+        kafka_broker.create_topic("orders", 3)
+    kafka_broker.write("orders", 0, 1500)
+    env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_BOOTSTRAP_SERVER": kafka_broker.address}
+    [block] = MIGRATION
+    printed = ""
+    for command in commands(block):
+        if not command.startswith("export "):
+            _, *words = shlex.split(here(command, zookeeper_hosts, tmp_path))
+            ended = kept.run(*words, env=env, together=True)
+            assert ended.code == 0, ended.out
+            printed += ended.out
+    assert_printed(here(shown(block), zookeeper_hosts, tmp_path), printed)
+
+
+# Follow
+
+
+def test_following_goes_on_until_the_last_member_has_left(
+    migrate: Migrate, registry: Registry, brokers: Brokers, topic: str, tmp_path: Path
+) -> None:
+    name, at = f"followed-{uuid4().hex[:8]}", TopicPartition(topic, 0)
+    with registry.group(name).instance("anna") as anna, ThreadPoolExecutor() as pool:
+        anna.register([topic])
+        claim = anna.claim(at)
+        claim.commit(3)
+        assert migrate("plan", tmp_path / "plan").code == 4
+        looked = migrate("follow", tmp_path / "plan", "-o", "json")
+        assert (looked.code, native(brokers, name)) == (0, {})
+        assert looked.json["groups"][0]["state"] == "following"
+
+        following = pool.submit(migrate, "follow", tmp_path / "plan", "--every", "0.1", "--execute", "-o", "json")
+        for offset in (3, 7):
+            claim.commit(offset)
+            wait_for(following, lambda offset=offset: native(brokers, name) == {0: offset})
+        claim.commit(9)
+        anna.deregister()
+        done = following.result(60)
+    assert done.code == 0, done.err
+    assert [(row["state"], row["behind"]) for row in done.json["groups"]] == [("done", 0)]
+    assert f"{name}: done" in done.err
+    assert native(brokers, name) == {0: 9}
+
+
+def test_ctrl_c_ends_following_and_the_group_is_as_far_as_it_was(
+    migrate: Migrate, kept: Kept, registry: Registry, brokers: Brokers, topic: str, tmp_path: Path
+) -> None:
+    name = f"left-{uuid4().hex[:8]}"
+    with registry.group(name).instance("anna") as anna, ThreadPoolExecutor() as pool:
+        anna.register([topic])
+        anna.claim(TopicPartition(topic, 0)).commit(3)
+        assert migrate("plan", tmp_path / "plan").code == 4
+        following = pool.submit(migrate, "follow", tmp_path / "plan", "--every", "100", "--execute")
+        wait_for(following, lambda: native(brokers, name) == {0: 3})
+        kept.signal(signal.SIGINT)
+        ended = following.result(30)
+    assert ended.code == 130
+    assert ended.lines[1].split()[:3] == [name, name, "following"]
+
+
+def wait_for(running: Any, holds: Callable[[], bool]) -> None:
+    while not holds():
+        assert not running.done(), running.result()
+
+
+# Without Spark
+
+
+@pytest.mark.parametrize("module", [progress, migration_tables], ids=lambda module: module.__name__)
+def test_the_examples_of_docstrings_do_what_they_show(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert (found.failed, found.attempted > 0) == (0, True)
+
+
+def test_on_a_terminal_it_is_seen_how_far_it_is_and_how_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "120")
+    with progress.progress(Options(), 2, lambda: 0.5, 100_000) as told:
+        told("applying")
+        while "left" not in screen.getvalue():
+            pass
+    assert re.search(r"applying .*50,000 of 100,000 offsets, [0-9,]+/s, 0:00:0\d left", screen.getvalue())
+
+
+@pytest.mark.parametrize("name", migrate_commands.commands)
+def test_every_option_in_an_example_is_there(name: str) -> None:
+    """What they do is shown above: it takes too long to run them all."""
+    command = migrate_commands.commands[name]
+    _, _, text = (command.help or "").partition("Example:\n")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    assert lines
+    for line in lines:
+        words = shlex.split(line)
+        arguments = words[words.index(name) + 1 :]
+        assert words[words.index(name) - 1] == "migrate"
+        with click.Context(click.Command("zkgroups"), obj=Options()) as above:
+            assert command.make_context(name, arguments, parent=above).params
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plan", "x"), "a plan (or --without-brokers) needs Kafka's brokers"),
+        (("plan", "x", "-b", NOWHERE, "--rename", "a"), "'a' is not like OLD=NEW"),
+        (("plan", "x", "-b", NOWHERE, "--rename", "a=b", "--rename", "a=c"), "'a' is to have two names"),
+        (("plan", "x", "-b", NOWHERE, "--rename-regex", "(", "b"), "it is no regular expression"),
+        (("plan", "x", "-b", NOWHERE, "--skip-stale"), "--skip-stale needs --stale-after"),
+        (("plan", "x", "--without-brokers", "--at", "y"), "--at needs --from-snapshot"),
+        (("plan", "x", "--without-brokers", "--groups", "("), "groups is '(', but it is no regular expression"),
+        (("apply", "x"), "migrate apply needs Kafka's brokers"),
+        (("group", "a/b", "x", "-b", NOWHERE), "contains a slash"),
+        (("apply", "x", "--conf", "y"), "'y' is not like KEY=VALUE"),
+    ],
+    ids=str,
+)
+def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+    ended = run("migrate", *arguments, env={"ZKGROUPS_ZOOKEEPER": NOWHERE, "JAVA_HOME": "", "PATH": "/nowhere"})
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert len(ended.err.splitlines()) <= 2
+
+
+def test_without_brokers_or_zookeeper_it_ends_with_exit_code_7_and_starts_no_spark() -> None:
+    away = ("-z", NOWHERE, "--timeout", "0.5")
+    for arguments in (("plan", "x", "--without-brokers"), ("plan", "x", "-b", NOWHERE), ("apply", "x", "-b", NOWHERE)):
+        ended = run("migrate", *arguments, *away, env={"JAVA_HOME": "", "PATH": "/nowhere"})
+        assert (ended.code, ended.out) == (7, "")
+
+
+@pytest.mark.parametrize("command", ["apply", "rollback", "group", "follow", "unmark"])
+def test_what_writes_is_refused_where_nothing_may_be_written(command: str) -> None:
+    arguments = {"group": ("g", "x", "--execute"), "unmark": ("g",)}.get(command, ("x", "--execute"))
+    ended = run("migrate", command, *arguments, "--read-only", "-z", NOWHERE, "-b", NOWHERE)
+    assert (ended.code, ended.out) == (4, "")
+    assert ended.err == "zkgroups: this command writes, and --read-only was given\n"
+
+
+@pytest.mark.parametrize(("module", "extra"), [("pyspark", "spark"), ("confluent_kafka", "kafka")])
+def test_where_a_package_is_missing_it_says_what_to_type(tmp_path: Path, module: str, extra: str) -> None:
+    (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module', name='{module}')")
+    ended = run("migrate", "apply", "x", "-z", NOWHERE, "-b", NOWHERE, env={"PYTHONPATH": str(tmp_path)})
+    assert (ended.code, ended.out) == (1, "")
+    assert f"pip install 'zkgroups[{extra}]'" in ended.err

@@ -1,0 +1,66 @@
+"""Members of a group that a migration has marked: who comes is told, and who is there goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from zkgroups import Consumergroup, Member, Registry, TopicPartition
+from zkgroups.core.mark import MarkState
+from zkgroups.exceptions import GroupMigratedError
+from zkgroups.testing import expire_session
+from zkgroups.zookeeper import mark as marks
+
+from .conftest import Run, ats
+
+pytestmark = pytest.mark.zookeeper
+
+Partitions = frozenset[TopicPartition]
+
+
+def put(registry: Registry) -> None:
+    assert marks.put(registry.handle, {"billing": "new"}, plan="p1", state=MarkState.MOVING) == {"billing": None}
+
+
+def remove(registry: Registry) -> None:
+    assert marks.remove(registry.handle, ["billing"], plan="p1") == {"billing": None}
+
+
+def test_who_asks_for_generations_in_a_marked_group_is_told_and_nothing_is_registered(
+    registry: Registry, group: Consumergroup, orders: Partitions
+) -> None:
+    group.create()
+    put(registry)
+    with Member(group, ["orders"]) as member, pytest.raises(GroupMigratedError, match="as 'new'"):
+        next(member.generations())
+    assert group.instances() == []
+
+
+def test_who_is_there_already_goes_on_and_a_second_one_joins_when_the_mark_is_gone(
+    registry: Registry, group: Consumergroup, orders: Partitions, run: Run
+) -> None:
+    first = run(id="a").until_holding(orders)
+    put(registry)
+    second = run(id="b", join_backoff=0.1)
+    second.until(lambda: second.errors, "an error")
+    assert isinstance(second.errors[0], GroupMigratedError)
+    first.generations[-1].commit({TopicPartition("orders", 0): 7})
+    assert first.member.assignment == orders
+    assert len(first.generations) == 1
+    remove(registry)
+    second.until_holding(ats("orders", 3, 4, 5))
+    first.until_holding(ats("orders", 0, 1, 2))
+
+
+def test_who_loses_its_session_under_a_mark_is_told_and_cannot_come_back(
+    registry: Registry, group: Consumergroup, orders: Partitions, run: Run, connect: Callable[..., Registry]
+) -> None:
+    other = connect()
+    member = run(on=other.group("billing"), id="a", join_backoff=0.1).until_holding(orders)
+    put(registry)
+    expire_session(other.client)
+    member.until(lambda: member.errors, "an error")
+    assert isinstance(member.errors[0], GroupMigratedError)
+    assert group.instances() == []
+    assert member.member.assignment == frozenset()

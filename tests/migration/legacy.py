@@ -1,0 +1,49 @@
+"""The consumer that is to be moved: a program on Kafka's own high-level consumer, which commits to ZooKeeper.
+
+    with LegacyReader(legacy_kafka, "billing", "orders", count=40) as legacy:
+        done = legacy.finish()
+
+`ScalaConsumer` reads on for as long as it lives, and nobody can say what it had read when it last committed. This one
+does message after message, commits when it has done as many as it was to do, or is asked to end, and then leaves.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from tests.consumer.scala import Message, ScalaConsumer
+from tests.testing.waiting import eventually
+from zkgroups.testing import KafkaBroker
+
+_numbers = itertools.count()
+
+# It takes turns between partitions, so that all of them are read in part, and looks often whether it is to end.
+_CONFIG = {"fetch.message.max.bytes": "400", "consumer.timeout.ms": "50", "queued.max.message.chunks": "1"}
+_LONGEST = 60.0
+
+
+class LegacyReader(ScalaConsumer):
+    """It does `count` messages of the topic and leaves; without a count it goes on until `finish` asks it to end."""
+
+    program = Path(__file__).with_name("LegacyReader.java")
+
+    def __init__(self, broker: KafkaBroker, group: str, topic: str, *, count: int = 0) -> None:
+        super().__init__(broker, group, f"legacy-{next(_numbers)}", {}, config=_CONFIG)
+        self._chosen = ["count", str(count), topic]
+        self._count = count
+
+    def until_done(self, count: int) -> None:
+        """Wait until it has done that many messages."""
+        eventually(lambda: len(self.messages) >= count or not self.running, timeout=_LONGEST)
+        assert len(self.messages) >= count, self.log_tail()
+
+    def finish(self) -> list[Message]:
+        """What it has done, once it has committed all of that and is gone."""
+        if self._count:
+            assert self._started.wait(_LONGEST) == 0, self.log_tail()
+            assert "left" in self._lines(), self.log_tail()
+            assert len(self.messages) == self._count, self.log_tail()
+        else:
+            self.stop()
+        return self.messages

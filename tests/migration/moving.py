@@ -1,0 +1,134 @@
+"""One group moved by the functions for whole groups, without Spark: planned, applied, compared, put back, followed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tests.testing.waiting import eventually
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.core.following import FollowedGroup, FollowPass
+from zkgroups.core.migration import Rule
+from zkgroups.core.model import NativeOffset
+from zkgroups.core.plan import Match, Outcome, PlanRow, ReportRow
+from zkgroups.kafka import Brokers
+from zkgroups.migration.apply import apply_groups
+from zkgroups.migration.follow import follow
+from zkgroups.migration.plan import Found, Planner, Planning, topics_made
+from zkgroups.migration.rollback import rollback_groups
+from zkgroups.migration.verify import verify_groups
+from zkgroups.zookeeper import mark as marks
+
+_LONGEST = 60.0
+
+
+class Move:
+    """What an operator does with one group."""
+
+    def __init__(self, registry: Registry, address: str, group: str, *, rule: Rule | None = None) -> None:
+        self._registry = registry
+        self._address = address
+        self.group = group
+        self._rule = rule or Rule()
+        self.rows: list[PlanRow] = []
+        self.reports: list[ReportRow] = []
+
+    def plan(self) -> list[PlanRow]:
+        """Plan it anew."""
+        now = time.time_ns()
+        planning = Planning(
+            plan=f"plan-{now}",
+            planned_ms=now // 1_000_000,
+            brokers=self._address,
+            rule=self._rule,
+            topics_made=topics_made(self._registry),
+        )
+        with Brokers.connect(self._address) as brokers:
+            self.rows = Planner(planning, brokers).plan(list(self._found()))
+        return self.rows
+
+    def _found(self) -> Iterator[Found]:
+        group = self._registry.group(self.group)
+        for each in group.offsets.fetch_all():
+            assert isinstance(each, CommittedOffset), each
+            yield self._node(topic=each.at.topic, partition=each.at.partition, offset=each.offset, zxid=each.zxid)
+        for instance in group.instances():
+            yield self._node(member=True, instance=instance.id)
+
+    def _node(self, *, member: bool = False, **known: Any) -> Found:
+        return Found(group=self.group, target=self.group, member=member, **known)
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        return self.rows[0].obstacles
+
+    def apply(self, *, execute: bool = True) -> Counter[Outcome]:
+        """Apply the plan; how many rows came to what."""
+        with Brokers.connect(self._address) as brokers:
+            self.reports = apply_groups(self.rows, brokers, self._registry, execute=execute)
+        return Counter(row.outcome for row in self.reports)
+
+    def verify(self) -> Counter[Match]:
+        with Brokers.connect(self._address) as brokers:
+            return Counter(row.match for row in verify_groups(self.rows, brokers, self._registry))
+
+    def roll_back(self, *, to_zookeeper: bool = False) -> Counter[Outcome]:
+        with Brokers.connect(self._address) as brokers:
+            self.reports = rollback_groups(self.rows, brokers, self._registry, execute=True, to_zookeeper=to_zookeeper)
+        return Counter(row.outcome for row in self.reports)
+
+    @contextmanager
+    def following(self, *, to_zookeeper: bool = False) -> Iterator[Following]:
+        """Follow it for as long as the block takes, or until it is over by itself."""
+        with Brokers.connect(self._address) as brokers, Following() as following:
+            following.start(self.rows, brokers, self._registry, to_zookeeper=to_zookeeper)
+            yield following
+
+    def mark(self) -> object:
+        """What keeps members of ours out, if anything does."""
+        return marks.read(self._registry.handle, [self.group]).get(self.group)
+
+    def on_target(self) -> dict[TopicPartition, NativeOffset]:
+        """What is there now."""
+        with Brokers.connect(self._address) as brokers:
+            return brokers.committed([self.group])[self.group]
+
+
+class Following:
+    """A follow in a thread."""
+
+    def __init__(self) -> None:
+        self.passes: list[FollowPass] = []
+        self._groups: list[FollowedGroup] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread()
+
+    def start(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry, *, to_zookeeper: bool) -> None:
+        def run() -> None:
+            options: dict[str, Any] = {"every": 0.2, "told": self.passes.append, "stop": self._stop}
+            self._groups = follow(rows, brokers, registry, execute=True, to_zookeeper=to_zookeeper, **options)
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        assert eventually(lambda: self.passes, timeout=_LONGEST)
+
+    def until_written(self) -> None:
+        """Wait until something was carried, while those who are followed still work."""
+        assert eventually(lambda: any(each.written for each in self.passes), timeout=_LONGEST), self.passes
+
+    def end(self) -> list[FollowedGroup]:
+        """Wait until it is over by itself; how each group ended."""
+        self._thread.join(_LONGEST)
+        assert not self._thread.is_alive(), self.passes[-3:]
+        return self._groups
+
+    def __enter__(self) -> Following:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(_LONGEST)

@@ -1,0 +1,151 @@
+"""The other side of a migration: who writes numbered messages, the consumer of today, and the judge of consumers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from tests.consumer.scala import Message
+from zkgroups import TopicPartition
+
+_LONGEST = 60.0
+
+
+class NumberedProducer:
+    """Writes messages with the numbers 0, 1, 2 ... into the partitions of a topic, the same everywhere.
+
+    With several addresses it is what a mirror does that keeps offsets: partition by partition, each of them gets the
+    same messages in the same order.
+    """
+
+    def __init__(self, topic: str, partitions: int, *addresses: str) -> None:
+        self._topic = topic
+        self._partitions = partitions
+        # Few at a time go together: the legacy consumer gets them as they were sent, and is to come by all partitions.
+        settings = {"log_level": 0, "linger.ms": 0, "batch.num.messages": 4, "max.in.flight": 1}
+        self._producers = [Producer({"bootstrap.servers": address, **settings}) for address in addresses]
+        self.written: list[Message] = []
+        """All that is there, in the order in which it was sent."""
+        self._ends: defaultdict[TopicPartition, int] = defaultdict(int)
+
+    def write(self, count: int) -> None:
+        """Write so many, and return when all of them are there."""
+        new = [self._next(number) for number in range(len(self.written), len(self.written) + count)]
+        for producer in self._producers:
+            for message in new:
+                producer.produce(self._topic, message.text, partition=message.at.partition)
+            assert producer.flush(_LONGEST) == 0
+        self.written += new
+
+    def _next(self, number: int) -> Message:
+        # Not as many to each: what is off by a partition is seen.
+        at = TopicPartition(self._topic, (number * number + number // 7) % self._partitions)
+        self._ends[at] += 1
+        return Message(at, self._ends[at] - 1, f"{number}")
+
+    @contextmanager
+    def going_on(self, *, every: float = 0.02, count: int = 3) -> Iterator[Self]:
+        """Write a few again and again, for as long as the block takes."""
+        over = threading.Event()
+
+        def run() -> None:
+            while not over.wait(every):
+                self.write(count)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join()
+
+
+class NativeReader:
+    """A consumer of today: goes on from what its group has committed, and commits what it has done when it leaves."""
+
+    def __init__(self, address: str, group: str, topic: str, partitions: int) -> None:
+        config = {"bootstrap.servers": address, "group.id": group, "log_level": 0, "enable.auto.commit": False}
+        # As the legacy consumer has it: where an offset is lost, messages come twice, and that is seen.
+        config |= {"auto.offset.reset": "smallest", "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+        self._consumer = Consumer(config)
+        self._consumer.subscribe([topic])
+        self._wanted = {TopicPartition(topic, number) for number in range(partitions)}
+        self._ended: set[TopicPartition] = set()
+        self._closed = False
+        self.done: list[Message] = []
+
+    def do(self, count: int) -> list[Message]:
+        """Do so many more messages; returns all that it has done."""
+        wanted = len(self.done) + count
+        self._until(lambda: len(self.done) >= wanted)
+        return self.done
+
+    def do_all(self) -> list[Message]:
+        """Do all messages up to the ends of all partitions."""
+        self._ended.clear()
+        self._until(lambda: self._ended == self._wanted)
+        return self.done
+
+    def _until(self, so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _LONGEST
+        while not so():
+            assert time.monotonic() < deadline, f"{len(self.done)} messages came, and the ends of {self._ended}"
+            if (found := self._consumer.poll(0.1)) is not None:
+                self._take(found)
+
+    def _take(self, found: Any) -> None:
+        at = TopicPartition(found.topic(), found.partition())
+        if found.error() is None:
+            self.done.append(Message(at, found.offset(), found.value().decode()))
+        else:
+            assert found.error().code() == KafkaError._PARTITION_EOF, found.error()
+            self._ended.add(at)
+
+    def commit(self) -> None:
+        """What it has done, it has done."""
+        answers = self._consumer.commit(asynchronous=False)
+        assert all(each.error is None for each in answers)
+
+    def close(self) -> None:
+        """Commit and leave; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            if self.done:
+                self.commit()
+            self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def judge(written: Sequence[Message], *readings: Sequence[Message]) -> None:
+    """Every message was done, once, and in its order, by whoever came one after the other."""
+    wanted, found = _by_partition(written), _by_partition([each for reading in readings for each in reading])
+    assert found == wanted, _difference(wanted, found)
+
+
+def _by_partition(messages: Iterable[Message]) -> dict[TopicPartition, list[tuple[int, str]]]:
+    found: defaultdict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
+    for message in messages:
+        found[message.at].append((message.offset, message.text))
+    return dict(found)
+
+
+def _difference(wanted: Mapping[TopicPartition, Any], found: Mapping[TopicPartition, Any]) -> str:
+    """Which came too often, and which did not come, by their offsets."""
+    lines = []
+    for at in sorted({*wanted, *found}):
+        should, did = Counter(wanted.get(at, ())), Counter(found.get(at, ()))
+        if wanted.get(at) != found.get(at):
+            lines.append(f"{at}: twice {sorted(did - should)}, missing {sorted(should - did)}")
+    return "\n".join(lines)

@@ -1,0 +1,101 @@
+"""Plans of some groups, made of what both sides have, by nothing but the rule; and the sides as they are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.migration import Action, Decision, Reason, decide
+from zkgroups.core.model import MalformedNode, NativeOffset, OffsetRange
+from zkgroups.core.paths import join
+from zkgroups.core.plan import PlanRow, ReportRow
+from zkgroups.kafka import Brokers
+
+PLAN = "plan-1"
+_ALL = OffsetRange(0, 2**63 - 1)
+
+
+def plan_of(registry: Registry, brokers: Brokers, targets: Mapping[str, str], **options: Any) -> list[PlanRow]:
+    """What would be planned for these groups, each with its target; fields of the rows may be given."""
+    before = brokers.committed(targets.values())
+    rows = []
+    for group, target in targets.items():
+        there, seen = before[target], set()
+        for found in registry.offsets([group]):
+            at = _at(found) if isinstance(found, MalformedNode) else found.at
+            offset = found if isinstance(found, MalformedNode) else found.offset
+            seen.add(at)
+            decision = decide(offset, _ALL, there[at].offset if at in there else None)
+            zxid = registry.client.get(join("/consumers", group, "offsets", at.topic, str(at.partition)))[1].mzxid
+            rows.append(row(group, target, at, decision, there.get(at), offset, zxid, **options))
+        only = Decision(Action.SKIP, Reason.ONLY_ON_TARGET)
+        rows += [row(group, target, at, only, there[at], **options) for at in there if at not in seen]
+    return rows
+
+
+def row(
+    group: str,
+    target: str,
+    at: TopicPartition,
+    decision: Decision,
+    before: NativeOffset | None = None,
+    offset: int | MalformedNode | None = None,
+    zxid: int | None = None,
+    **options: Any,
+) -> PlanRow:
+    """One row."""
+    fields: dict[str, Any] = {
+        "plan": PLAN,
+        "planned_ms": 1_795_255_543_000,
+        "source": "zk1:2181/kafka",
+        "brokers": "kafka1:9092",
+        "retention_seconds": 604_800.0,
+        "group": group,
+        "topic": at.topic,
+        "partition": at.partition,
+        "offset": offset if isinstance(offset, int) else None,
+        "zxid": zxid,
+        "committed_ms": None,
+        "stale": False,
+        "problem": offset.reason if isinstance(offset, MalformedNode) else None,
+        "target": target,
+        "log_start": 0,
+        "log_end": 2**63 - 1,
+        "before": None if before is None else before.offset,
+        "before_metadata": None if before is None else before.metadata,
+        "before_epoch": None if before is None else before.leader_epoch,
+        "action": decision.action,
+        "reason": decision.reason,
+        "planned": decision.offset,
+        "obstacles": (),
+    }
+    return PlanRow(**fields | options)
+
+
+def _at(found: MalformedNode) -> TopicPartition:
+    topic, partition = found.path.split("/")[-2:]
+    return TopicPartition(topic, int(partition))
+
+
+def outcomes(report: Iterable[ReportRow]) -> set[str]:
+    """What became of all rows."""
+    return {row.outcome.value for row in report}
+
+
+def details(report: Iterable[ReportRow], target: str) -> set[str]:
+    """Why a group was left."""
+    return {row.detail for row in report if row.target == target}
+
+
+def numbers(brokers: Brokers, target: str) -> dict[TopicPartition, int]:
+    """What a target has."""
+    return {at: found.offset for at, found in brokers.committed([target])[target].items()}
+
+
+def tree(client: Any, path: str) -> dict[str, bytes]:
+    """Everything below a znode."""
+    found = {path: client.get(path)[0]}
+    for name in client.get_children(path):
+        found |= tree(client, f"{path.rstrip('/')}/{name}")
+    return found

@@ -1,0 +1,233 @@
+"""Applying plans to whole groups on a real broker: every guard, every answer, again and again with the same end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.mark import Mark, MarkState
+from zkgroups.core.model import NativeOffset
+from zkgroups.core.plan import Outcome
+from zkgroups.exceptions import GroupMigratedError, GuardFailedError
+from zkgroups.kafka import Brokers
+from zkgroups.kafka.commits import Offsets, Outcomes
+from zkgroups.migration.apply import apply_groups
+from zkgroups.testing import KafkaBroker
+from zkgroups.zookeeper import mark as marks
+
+from .conftest import Join, MakeTopic
+from .rows import PLAN, details, numbers, outcomes, plan_of, tree
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+ODD = "größe: a b"
+
+
+@pytest.fixture(params=["kafka_broker", "legacy_kafka"])
+def either(request: pytest.FixtureRequest) -> KafkaBroker:
+    """Both brokers, one after the other."""
+    found: KafkaBroker = request.getfixturevalue(request.param)
+    return found
+
+
+def test_groups_are_moved_and_marked_and_a_dry_run_changes_nothing(registry: Registry, either: KafkaBroker) -> None:
+    topic = f"applied-{either.release}"
+    either.create_topic(topic, 1100)
+    large = {TopicPartition(topic, number): number for number in range(1100)}
+    zero = TopicPartition(topic, 0)
+    registry.group("large").offsets.commit_many(large)
+    registry.group(ODD).offsets.commit(zero, 2**63 - 1)
+    registry.client.create(f"/consumers/{ODD}/offsets/{topic}/1", b"-1")
+    with Brokers.connect(either.address) as brokers:
+        rows = plan_of(registry, brokers, {"large": f"large-{topic}", ODD: ODD})
+        before = tree(registry.client, "/consumers")
+
+        dry = apply_groups(rows, brokers, registry, execute=False)
+
+        assert [row.outcome for row in dry[-2:]] == [Outcome.WOULD_WRITE, Outcome.SKIPPED]
+        assert tree(registry.client, "/consumers") == before
+        assert numbers(brokers, f"large-{topic}") == numbers(brokers, ODD) == {}
+
+        report = apply_groups(rows, brokers, registry, execute=True)
+
+        assert [(row.group, row.topic, row.partition) for row in report] == [
+            (row.group, row.topic, row.partition) for row in rows
+        ]
+        assert {(row.outcome, row.written == plan.planned) for row, plan in zip(report, rows, strict=True)} == {
+            (Outcome.WRITTEN, True),
+            (Outcome.SKIPPED, True),
+        }
+        assert numbers(brokers, f"large-{topic}") == large
+        assert numbers(brokers, ODD) == {zero: 2**63 - 1}
+        again = apply_groups(rows, brokers, registry, execute=True)
+        assert outcomes(again) == {"already there", "skipped"}
+        assert numbers(brokers, f"large-{topic}") == large
+    mark = marks.read(registry.handle, ["large"])["large"]
+    assert isinstance(mark, Mark)
+    assert (mark.plan, mark.target, mark.state) == (PLAN, f"large-{topic}", MarkState.MOVED)
+    with pytest.raises(GroupMigratedError), registry.group("large").instance() as instance:
+        instance.register([topic])
+
+
+def test_every_guard_leaves_its_group_and_no_other(
+    registry: Registry, brokers: Brokers, make_topic: MakeTopic, join: Join
+) -> None:
+    topic, other = make_topic(), make_topic()
+    at, unused = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    names = ["legacy", "rewritten", "gone", "new", "moved", "more", "marked", "blocked", "unasked", "live", "free"]
+    targets = {name: f"{name}-{topic}" for name in names}
+    brokers.commit({targets["moved"]: {at: 3}})
+    for name in names:
+        registry.group(name).offsets.commit(at, 7)
+    rows = plan_of(registry, brokers, targets)
+    rows = [replace(row, obstacles=("1 refused: past the end",)) if row.group == "blocked" else row for row in rows]
+    marks.put(registry.handle, {"marked": "elsewhere"}, plan="plan-2", state=MarkState.MOVING)
+    registry.group("rewritten").offsets.commit(at, 7)
+    registry.group("gone").offsets.delete([at])
+    registry.group("new").offsets.commit(unused, 1)
+    brokers.commit(
+        {targets["moved"]: {at: NativeOffset(targets["moved"], at, 3, "seen")}, targets["more"]: {unused: 1}}
+    )
+    before = tree(registry.client, "/consumers")
+    with registry.group("legacy").instance() as instance, join(targets["live"], other):
+        instance.register([topic])
+
+        report = apply_groups(rows, brokers, registry, execute=True)
+
+        assert numbers(brokers, targets["live"]) == {}
+    assert {row.target for row in report if row.outcome is Outcome.WRITTEN} == {targets["free"], targets["unasked"]}
+    assert numbers(brokers, targets["moved"]) == {at: 3}
+    for name, words in {
+        "legacy": f"legacy instances are registered: {instance.id}",
+        "rewritten": f"offsets in ZooKeeper were written since the plan: {at}",
+        "gone": f"offsets in ZooKeeper are gone: {at}",
+        "new": f"offsets in ZooKeeper are new since the plan: {unused}",
+        "moved": f"offsets of the target are not as planned: {at}",
+        "more": f"offsets of the target are new since the plan: {unused}",
+        "marked": "it is marked: it is being moved to Kafka's own offsets as 'elsewhere', by plan plan-2",
+        "blocked": "1 refused: past the end",
+        "live": "members of the native group are alive: anna-",
+    }.items():
+        [detail] = details(report, targets[name])
+        assert words in detail
+        assert outcomes(row for row in report if row.group == name) == {"left"}
+    left = {path: data for path, data in tree(registry.client, "/consumers").items() if path in before}
+    assert left == before
+    found = marks.read(registry.handle, names)
+    assert sorted(found) == ["free", "marked", "unasked"]
+    dry = apply_groups(rows, brokers, registry, execute=False)
+    assert {row.target for row in dry if row.outcome is Outcome.THERE} == {targets["free"], targets["unasked"]}
+
+
+def test_each_partition_has_its_answer_and_a_group_that_is_written_in_part_stays_marked_as_moving(
+    registry: Registry, brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    at, beyond = TopicPartition(make_topic(), 0), TopicPartition("no-such-topic", 3)
+    registry.group("some").offsets.commit_many({at: 7, beyond: 8})
+    registry.group("none").offsets.commit(beyond, 8)
+    targets = {name: f"{name}-{at.topic}" for name in ("some", "none")}
+
+    report = apply_groups(plan_of(registry, brokers, targets), brokers, registry, execute=True)
+
+    assert {(row.group, row.topic): (row.outcome, row.written, row.detail) for row in report} == {
+        ("some", at.topic): (Outcome.WRITTEN, 7, ""),
+        ("some", beyond.topic): (Outcome.FAILED, None, f"the brokers know no partition {beyond}"),
+        ("none", beyond.topic): (Outcome.FAILED, None, f"the brokers know no partition {beyond}"),
+    }
+    assert states(registry, targets) == {"some": MarkState.MOVING}
+
+
+def test_who_comes_while_it_is_written_is_told_and_the_group_does_not_count_as_moved(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
+) -> None:
+    """Clients of other kinds obey no mark."""
+    at = TopicPartition(make_topic(), 0)
+    registry.group("raced").offsets.commit(at, 7)
+    target = {"raced": f"raced-{at.topic}"}
+
+    class Raced(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            registry.client.create("/consumers/raced/ids/scala-1", b"{}", makepath=True)
+            return super().commit(offsets)
+
+    with Raced.connect(broker.address) as brokers:
+        report = apply_groups(plan_of(registry, brokers, target), brokers, registry, execute=True)
+
+    assert outcomes(report) == {"written"}
+    assert details(report, target["raced"]) == {"while this was written: legacy instances are registered: scala-1"}
+    assert states(registry, target) == {"raced": MarkState.MOVING}
+
+
+def test_who_was_killed_goes_on_whether_the_group_is_written_or_must_be_left(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(3)
+    wanted = {TopicPartition(topic, number): number + 5 for number in range(3)}
+    targets = {name: f"{name}-{topic}" for name in ("first", "second")}
+    for name in targets:
+        registry.group(name).offsets.commit_many(wanted)
+
+    class Killed(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            some = dict(list(offsets[targets["first"]].items())[:1])
+            super().commit({targets["first"]: some})
+            raise KeyboardInterrupt
+
+    with Killed.connect(broker.address) as dying, Brokers.connect(broker.address) as brokers:
+        rows = plan_of(registry, brokers, targets)
+        with pytest.raises(KeyboardInterrupt):
+            apply_groups(rows, dying, registry, execute=True)
+        assert states(registry, targets) == {"first": MarkState.MOVING, "second": MarkState.MOVING}
+        registry.group("second").offsets.commit(TopicPartition(topic, 0), 9)
+
+        report = apply_groups(rows, brokers, registry, execute=True)
+
+        assert outcomes(row for row in report if row.group == "first") == {"written", "already there"}
+        assert outcomes(row for row in report if row.group == "second") == {"left"}
+        assert numbers(brokers, targets["first"]) == wanted
+        assert numbers(brokers, targets["second"]) == {}
+    assert states(registry, targets) == {"first": MarkState.MOVED}
+
+
+def test_without_zookeeper_its_guards_are_left_out(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("lost").offsets.commit(at, 7)
+    rows = plan_of(registry, brokers, {"lost": f"lost-{at.topic}"})
+    registry.group("lost").offsets.commit(at, 8)
+
+    assert outcomes(apply_groups(rows, brokers, None, execute=True)) == {"written"}
+
+    assert numbers(brokers, f"lost-{at.topic}") == {at: 7}
+    assert states(registry, ["lost"]) == {}
+    assert apply_groups([], brokers, registry, execute=True) == []
+
+
+def test_an_offset_of_a_topic_that_was_not_to_be_planned_is_in_nobodys_way(
+    registry: Registry, brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("chosen").offsets.commit(at, 7)
+    rows = plan_of(registry, brokers, {"chosen": f"chosen-{at.topic}"}, topics="moved-.*")
+    registry.group("chosen").offsets.commit(TopicPartition("other", 0), 7)
+
+    assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
+
+
+def test_a_plan_for_which_no_broker_was_asked_is_refused(
+    registry: Registry, brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("unasked").offsets.commit(at, 7)
+    [row] = plan_of(registry, brokers, {"unasked": f"unasked-{at.topic}"})
+
+    with pytest.raises(GuardFailedError, match="plan plan-1 was made without brokers"):
+        apply_groups([replace(row, brokers=None)], brokers, registry, execute=True)
+
+
+def states(registry: Registry, groups: Iterable[str]) -> dict[str, MarkState]:
+    """The marks that are there."""
+    found = marks.read(registry.handle, groups)
+    return {group: mark.state for group, mark in found.items() if isinstance(mark, Mark)}

@@ -1,0 +1,166 @@
+"""A plan as files for Kafka's own tool: which are written, and that the tool takes them, whatever a group is called."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroups import TopicPartition
+from zkgroups.core.exchange import Record, read
+from zkgroups.core.migration import Action, Reason
+from zkgroups.core.plan import PlanRow
+from zkgroups.core.reset_script import file_name
+from zkgroups.exceptions import InvalidOptionError, RefusedError
+from zkgroups.kafka import Brokers
+from zkgroups.migration.export import SCRIPT, export
+from zkgroups.testing import KafkaBroker
+from zkgroups.testing.java import find_java
+from zkgroups.testing.kafka import _jars
+from zkgroups.testing.maven import fetch
+
+from ..core.strategies import NAMES
+
+ROW = PlanRow(
+    plan="20260131T120007.005Z",
+    planned_ms=1769860807005,
+    source="zk1:2181/kafka",
+    brokers="kafka1:9092",
+    retention_seconds=604800.0,
+    group="billing",
+    topic="orders",
+    partition=0,
+    offset=5,
+    zxid=7,
+    committed_ms=1769860800000,
+    stale=False,
+    problem=None,
+    target="billing",
+    log_start=0,
+    log_end=10,
+    before=None,
+    before_metadata=None,
+    before_epoch=None,
+    action=Action.COMMIT,
+    reason=Reason.AS_IT_IS,
+    planned=5,
+    obstacles=(),
+)
+
+
+def of_group(name: str, *offsets: int, topic: str = "orders", **changes: Any) -> list[PlanRow]:
+    """Rows of a group that has these offsets, from partition 0 on."""
+    group = replace(ROW, group=name, target=name, topic=topic, **changes)
+    return [replace(group, partition=n, offset=offset, planned=offset) for n, offset in enumerate(offsets)]
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_each_group_has_a_file_with_what_is_to_be_written_and_blocked_ones_have_none(tmp_path: Path) -> None:
+    skipped = replace(ROW, action=Action.SKIP, reason=Reason.ALREADY_THERE, planned=None, partition=2)
+    rows = [*of_group("billing", 5, 0), skipped, *of_group("done", 1, action=Action.SKIP)]
+    rows += of_group("shipping", 3, obstacles=("legacy instances are registered: anna",))
+    done = export(rows, tmp_path / "new" / "folder")
+    assert (done.groups, done.offsets, done.blocked) == (1, 2, ("shipping",))
+    assert files(done.script.parent) == {"billing.csv", SCRIPT}
+    text = (tmp_path / "new" / "folder" / "billing.csv").read_text()
+    assert text == "orders,0,5\norders,1,0\n"
+    assert read(text)[1] == Record(None, TopicPartition("orders", 1), 0)
+    assert "\nreset billing billing.csv\n" in done.script.read_text()
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "billing.csv").write_text("orders,0,1\n")
+    with pytest.raises(RefusedError, match="is not empty"):
+        export([ROW], tmp_path)
+    with pytest.raises(InvalidOptionError, match="cannot be used"):
+        export([ROW], tmp_path / "billing.csv")
+    assert files(tmp_path) == {"billing.csv"}
+
+
+@given(st.lists(NAMES | st.text(min_size=1, max_size=4).filter(lambda name: name.isprintable()), max_size=5))
+def test_files_of_different_groups_differ_also_where_case_makes_no_difference(names: list[str]) -> None:
+    found = {file_name(name).lower() for name in names}
+    assert len(found) == len(set(names))
+    assert all(name.isascii() and "/" not in name and not name.startswith((".", "-")) for name in found)
+    assert all(len(name) < 200 for name in found)
+
+
+def test_a_group_that_is_called_like_the_file_of_another_has_a_file_of_its_own() -> None:
+    first = file_name("Billing")
+    assert file_name(first.removesuffix(".csv").lower()) != first.lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "brokers", "said"),
+    [(("--now",), "kafka1:9092", "usage: "), ((), None, "BOOTSTRAP_SERVER must name the brokers")],
+)
+def test_the_script_refuses_what_it_cannot_do(
+    tmp_path: Path, arguments: tuple[str, ...], brokers: str | None, said: str
+) -> None:
+    script = export(of_group("billing", 5, brokers=brokers), tmp_path / "files").script
+    done = subprocess.run(["sh", script, *arguments], capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+# With Kafka's own tool
+
+# One, because each call takes Java seconds.
+ODD = "--it's a:ü $HOME `x` \"="
+
+
+def tool(folder: Path, release: str) -> Path:
+    """As it comes with Kafka: a script that starts Java."""
+    jars, main = list(_jars(release)), "kafka.admin.ConsumerGroupCommand"
+    if not release.startswith("1."):
+        more = ("org.apache.kafka:kafka-tools", "org.apache.kafka:kafka-tools-api")
+        jars += fetch(*(f"{name}:{release}" for name in more), dependencies=False)
+        main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    path = folder / "kafka consumer groups"
+    java = f"'{find_java()}' -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    path.write_text(f"#!/bin/sh\nexec {java} -cp '{os.pathsep.join(map(str, jars))}' {main} \"$@\"\n")
+    path.chmod(0o755)
+    return path
+
+
+def run(script: Path, tool: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a folder and with a locale that know nothing of it."""
+    environment = {"PATH": os.environ["PATH"], "KAFKA_CONSUMER_GROUPS": str(tool), "LC_ALL": "C"}
+    command: Sequence[str | Path] = ["sh", script, *arguments]
+    return subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.timeout(1000)  # jars may have to be fetched
+@pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"])
+def test_kafkas_own_tool_takes_the_files_and_the_offsets_are_there(
+    broker: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    running: KafkaBroker = request.getfixturevalue(broker)
+    topic = f"exported-to-{broker}"
+    running.create_topic(topic, 2)
+    with Brokers.connect(running.address) as brokers:
+        rows = of_group(f"{topic} {ODD}", 0, 0, topic=topic, brokers=running.address)
+        script = export(rows, tmp_path / "files of a plan").script
+        kafka = tool(tmp_path, running.release)
+
+        shown = run(script, kafka)
+        assert shown.returncode == 0, shown.stderr
+        assert shown.stdout.count(topic) >= 2
+        assert brokers.committed([rows[0].target]) == {rows[0].target: {}}
+
+        done = run(script, kafka, "--execute")
+        assert done.returncode == 0, done.stderr
+        found = brokers.committed([rows[0].target])[rows[0].target]
+        assert {at: each.offset for at, each in found.items()} == {row.at: row.planned for row in rows}

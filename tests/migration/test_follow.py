@@ -1,0 +1,670 @@
+"""Following groups on real servers, while members on one side go on, come back, and leave."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Partition
+
+from tests.testing.waiting import eventually
+from zkgroups import CommittedOffset, Member, Registry, TopicPartition
+from zkgroups.core.following import FollowedGroup, FollowPass, FollowState
+from zkgroups.core.mark import Mark, MarkState
+from zkgroups.core.migration import Action, OutOfRange, Reason, Rule
+from zkgroups.core.model import NativeGroup, NativeOffset
+from zkgroups.core.plan import PlanRow
+from zkgroups.exceptions import (
+    GroupMigratedError,
+    GuardFailedError,
+    InvalidOptionError,
+    NotConnectedError,
+    ZkgroupsException,
+)
+from zkgroups.kafka import Brokers
+from zkgroups.kafka.commits import Offsets, Outcomes
+from zkgroups.migration.follow import follow
+from zkgroups.testing import KafkaBroker, TcpProxy
+from zkgroups.zookeeper import mark as marks
+
+from .conftest import Join, MakeTopic
+from .rows import PLAN, numbers, plan_of, tree
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+_LONGEST = 60.0
+FOLLOWING, DONE, LEFT = FollowState
+BOTH = pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
+LIVE = ("legacy instances are registered: a",)
+
+
+Run = Callable[..., "Running"]
+
+
+class Running:
+    """A follow in the background."""
+
+    def __init__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry, **options: Any) -> None:
+        self.passes: list[FollowPass] = []
+        self.stop = threading.Event()
+        self._brokers = brokers
+        self._found: list[FollowedGroup] = []
+        self._error: BaseException | None = None
+        given = {"execute": True, "every": 0.1, "told": self.passes.append, "stop": self.stop, **options}
+
+        def run() -> None:
+            try:
+                self._found = follow(rows, brokers, registry, **given)
+            except BaseException as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def until(self, so: Callable[[], object]) -> None:
+        eventually(lambda: so() or not self._thread.is_alive(), timeout=_LONGEST)
+        assert so(), (self._error, self.passes[-2:])
+
+    def more_passes(self, count: int = 2) -> None:
+        """Whatever it is to see it has seen then."""
+        wanted = len(self.passes) + count
+        self.until(lambda: len(self.passes) >= wanted)
+
+    def close(self) -> None:
+        self.stop.set()
+        self._thread.join(_LONGEST)
+        self._brokers.close()
+
+    def end(self) -> dict[str, FollowedGroup]:
+        """Wait until it ends by itself."""
+        self._thread.join(_LONGEST)
+        assert not self._thread.is_alive(), self.passes[-2:]
+        if self._error is not None:
+            raise self._error
+        return {each.group: each for each in self._found}
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest) -> KafkaBroker:
+    """The one of today, unless a test is for both."""
+    found: KafkaBroker = request.getfixturevalue(getattr(request, "param", "kafka_broker"))
+    return found
+
+
+@pytest.fixture
+def run(broker: KafkaBroker, registry: Registry) -> Iterator[Run]:
+    """Follows in the background, with brokers of their own: those of the test are asked by the test."""
+    started: list[Running] = []
+
+    def run(rows: list[PlanRow], *, on: Registry = registry, kind: Any = Brokers, **options: Any) -> Running:
+        started.append(Running(rows, kind.connect(broker.address), on, **options))
+        return started[-1]
+
+    yield run
+    for each in started:
+        each.close()
+
+
+@pytest.fixture
+def topic(broker: KafkaBroker, make_topic: MakeTopic) -> list[TopicPartition]:
+    """A topic of three partitions, with a hundred messages in each."""
+    name = make_topic(3)
+    producer = Producer({"bootstrap.servers": broker.address, "log_level": 0})
+    for number in range(300):
+        producer.produce(name, b"message", partition=number % 3)
+    assert producer.flush(30) == 0
+    return [TopicPartition(name, number) for number in range(3)]
+
+
+def state_of(running: Running, group: str) -> FollowState | None:
+    """As it was told last."""
+    found = [each for told in running.passes[-1:] for each in told.groups if each.group == group]
+    return found[0].state if found else None
+
+
+def mark_of(registry: Registry, group: str) -> str | None:
+    found = marks.read(registry.handle, [group]).get(group)
+    return found.state.value if isinstance(found, Mark) else None
+
+
+@contextmanager
+def foreign(registry: Registry, group: str) -> Iterator[None]:
+    """A member of another kind, which knows no marks."""
+    path = f"/consumers/{group}/ids/scala"
+    registry.client.create(path, b'{"version":1,"subscription":{},"pattern":"static"}', ephemeral=True, makepath=True)
+    yield
+    registry.client.delete(path)
+
+
+# From ZooKeeper to Kafka
+
+
+@BOTH
+def test_what_a_member_commits_is_carried_until_it_leaves_and_then_both_sides_are_equal(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    one, two, three = topic
+    name = f"of {one.topic}"
+    group = registry.group(name)
+    group.offsets.commit(one, 1)
+    rows = plan_of(registry, brokers, {name: name}, obstacles=LIVE)
+    with Member(group, [one.topic], partitions=lambda _: range(3)) as member:
+        generation = next(member.generations())
+        running = run(rows)
+        running.more_passes(1)
+        for number in (3, 8, 30):
+            generation.commit({one: number, two: number - 1})
+            running.until(lambda number=number: numbers(brokers, name).get(two) == number - 1)  # type: ignore[misc]
+        assert numbers(brokers, name) == {one: 30, two: 29}
+        assert {each.state for told in running.passes for each in told.groups} == {FOLLOWING}
+        assert mark_of(registry, name) is None
+        generation.commit({three: 7})
+    [done] = running.end().values()
+    assert (done.state, done.behind, done.detail) == (DONE, 0, "")
+    assert numbers(brokers, name) == {one: 30, two: 29, three: 7}
+    assert mark_of(registry, name) == "moved"
+    assert running.passes[0].behind == 1
+    with pytest.raises(GroupMigratedError):
+        group.instance("late").register([one.topic])
+
+
+@BOTH
+def test_a_group_that_a_native_member_works_in_is_left_and_the_others_are_followed(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
+) -> None:
+    at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
+    for name in names:
+        registry.group(name).offsets.commit(at, 5)
+    commit(brokers, names[2], {at: 5})  # there is nothing to write
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    with foreign(registry, names[1]), join(names[0], at.topic), join(names[2], at.topic):
+        with foreign(registry, names[0]):
+            running = run(rows)
+            running.until(lambda: numbers(brokers, names[1]) == {at: 5})
+            running.more_passes()
+            [a, b, c] = running.passes[-1].groups
+            assert (a.state, b.state, c.state) == (LEFT, FOLLOWING, LEFT)
+            assert "anna" in a.detail
+            registry.group(names[1]).offsets.commit(at, 6)
+            running.until(lambda: numbers(brokers, names[1]) == {at: 6})
+        assert (numbers(brokers, names[0]), numbers(brokers, names[2])) == ({}, {at: 5})
+        assert [mark_of(registry, name) for name in names] == [None] * 3
+    found = running.end()
+    assert [found[name].state for name in names] == [LEFT, DONE, LEFT]
+    assert [mark_of(registry, name) for name in names] == [None, "moved", None]
+
+
+class Meddling(Brokers):
+    """Somebody does something just before, or just after, offsets are committed."""
+
+    before: Callable[[], object] | None = None
+    after: Callable[[], object] | None = None
+
+    def commit(self, offsets: Offsets) -> Outcomes:
+        kind = type(self)
+        before, kind.before = kind.before, None
+        if before is not None:
+            before()
+        found = super().commit(offsets)
+        after, kind.after = kind.after, None
+        if after is not None:
+            after()
+        return found
+
+
+@pytest.fixture
+def meddling() -> Iterator[type[Meddling]]:
+    yield Meddling
+    Meddling.before = Meddling.after = None
+
+
+def test_who_comes_between_the_last_pass_and_the_last_look_is_followed_on(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
+) -> None:
+    """A member of another kind, which the mark does not keep out, commits and goes on."""
+    at, name = topic[0], f"of {topic[0].topic}"
+    registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name})
+    marked: list[str | None] = []
+
+    def come() -> None:
+        marked.append(mark_of(registry, name))
+        registry.client.create(f"/consumers/{name}/ids/scala", b"{}", ephemeral=True, makepath=True)
+        registry.group(name).offsets.commit(at, 6)
+
+    def arm() -> None:
+        registry.group(name).offsets.commit(topic[1], 2)
+        meddling.before = come
+
+    meddling.before = arm  # the first commit is that of an ordinary pass
+    running = run(rows, kind=meddling)
+    running.until(lambda: numbers(brokers, name) == {at: 6, topic[1]: 2})
+    running.more_passes()
+    assert marked == ["moving"]
+    assert running.passes[-1].groups[0].state is FOLLOWING
+    assert mark_of(registry, name) is None
+    registry.client.delete(f"/consumers/{name}/ids/scala")
+    assert running.end()[name].state is DONE
+
+
+def test_a_native_member_that_comes_during_the_last_pass_is_seen_and_the_group_not_called_done(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling], join: Join
+) -> None:
+    at, name = topic[0], f"of {topic[0].topic}"
+    registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name})
+    with ExitStack() as stack:
+        meddling.after = lambda: stack.enter_context(join(name, at.topic))
+        [left] = run(rows, kind=meddling).end().values()
+    assert left.state is LEFT
+    assert "anna" in left.detail
+    assert numbers(brokers, name) == {at: 5}
+    assert mark_of(registry, name) is None
+
+
+def test_what_is_committed_during_the_last_pass_is_carried_in_the_next(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
+) -> None:
+    at, name = topic[0], f"of {topic[0].topic}"
+    registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name})
+    offsets = registry.group(name).offsets
+
+    def arm() -> None:
+        offsets.commit(topic[1], 2)
+        meddling.before = lambda: setattr(meddling, "after", late)
+
+    def late() -> None:
+        assert mark_of(registry, name) == "moving"
+        offsets.commit_many({at: 7, topic[2]: 6})
+
+    meddling.before = arm
+    [done] = run(rows, kind=meddling).end().values()
+    assert done.state is DONE
+    assert numbers(brokers, name) == {at: 7, topic[1]: 2, topic[2]: 6}
+
+
+def test_who_comes_back_to_a_group_that_is_done_is_followed_again_while_others_are(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at, names = topic[0], [f"{which} {topic[0].topic}" for which in "ab"]
+    for name in names:
+        registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    with foreign(registry, names[1]):
+        running = run(rows)
+        running.until(lambda: state_of(running, names[0]) is DONE)
+        with foreign(registry, names[0]):
+            running.until(lambda: state_of(running, names[0]) is FOLLOWING)
+            registry.group(names[0]).offsets.commit(at, 6)
+            running.until(lambda: numbers(brokers, names[0]) == {at: 6})
+        running.until(lambda: state_of(running, names[0]) is DONE)
+        registry.group(names[0]).offsets.commit(at, 7)  # without being registered
+        running.until(lambda: numbers(brokers, names[0]) == {at: 7})
+        assert mark_of(registry, names[0]) == "moved"
+    assert {each.state for each in running.end().values()} == {DONE}
+
+
+def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    """Past the end, gone back, not there, stale, not chosen, further by plan; and what becomes possible meanwhile."""
+    one, two, three = topic
+    names = dict(zip(("past", "back", "fine"), (f"{which} {one.topic}" for which in ("p", "b", "f")), strict=True))
+    past, back, fine = (registry.group(name).offsets for name in names.values())
+    past.commit_many({one: 101, two: 1})
+    back.commit(one, 9)
+    fine.commit_many({one: 5, two: 6, three: 7, TopicPartition("not-there", 0): 8})
+    registry.group(names["fine"]).offsets.commit(TopicPartition("not-chosen", 0), 9)
+    commit(brokers, names["fine"], {three: 8})
+    rows = plan_of(registry, brokers, {name: name for name in names.values()}, topics="moved.*|not-there")
+    rows = [replace(each, action=Action.SKIP, reason=Reason.STALE) if each.offset == 6 else each for each in rows]
+    with foreign(registry, names["past"]), foreign(registry, names["back"]):
+        running = run(rows)
+        running.until(lambda: numbers(brokers, names["back"]) == {one: 9} and mark_of(registry, names["fine"]))
+        running.more_passes(1)
+        assert numbers(brokers, names["past"]) == {two: 1}
+        assert f"{one}: past the end" in running.passes[-1].groups[0].detail
+        back.reset({one: 4}, force=True)
+    found = running.end()
+    assert [found[name].state for name in names.values()] == [LEFT, LEFT, DONE]
+    assert found[names["past"]].detail == f"{one}: past the end"
+    assert found[names["back"]].detail == f"{one}: 9, and it was 4 that was to be there"
+    assert found[names["fine"]].detail == "1 skipped: no such topic; 1 skipped: target ahead"
+    assert numbers(brokers, names["fine"]) == {one: 5, three: 8}
+    assert numbers(brokers, names["back"]) == {one: 9}
+    assert mark_of(registry, names["past"]) is mark_of(registry, names["back"]) is None
+    past.reset({one: 99})
+    fine.commit(two, 7)  # not stale any more
+    remove_mark(registry, names["fine"])
+    assert {each.state for each in run(rows).end().values()} == {DONE, LEFT}
+    assert numbers(brokers, names["past"]) == {one: 99, two: 1}
+    assert numbers(brokers, names["fine"])[two] == 7
+    last = run([row for row in rows if row.group == names["back"]], rule=Rule(OutOfRange.LATEST, backward=True))
+    assert last.end()[names["back"]].state is LEFT
+    assert numbers(brokers, names["back"]) == {one: 9}
+
+
+def test_offsets_that_are_older_than_their_topic_are_not_carried(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at, name = topic[0], f"of {topic[0].topic}"
+    registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name})
+    registry.client.create(f"/brokers/topics/{at.topic}", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
+    registry.group(name).offsets.commit(topic[1], 3)
+    found = run(rows).end()[name]
+    assert (found.state, found.detail) == (DONE, "1 skipped: older than its topic")
+    assert numbers(brokers, name) == {topic[1]: 3}
+
+
+@pytest.mark.parametrize("steps", [15, pytest.param(300, marks=pytest.mark.soak)])
+def test_whoever_comes_and_goes_and_commits_nothing_goes_back_and_in_the_end_both_sides_are_equal(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, steps: int
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    names = [f"{which} {topic[0].topic}" for which in "abc"]
+    for name in names:
+        registry.group(name).offsets.commit(topic[0], 0)
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    highest = {name: numbers(brokers, name) for name in names}
+    with ExitStack() as last, foreign(registry, names[2]):  # so that it goes on
+        working = {name: last.enter_context(ExitStack()) for name in names[:2]}
+        running = run(rows, every=0.02)
+        for _ in range(steps):
+            name = chance.choice(names)
+            if name in working and chance.random() < 0.5:
+                working[name].close()
+                if chance.random() < 0.6:
+                    working[name].enter_context(foreign(registry, name))
+            go_on(registry.group(name).offsets, chance.sample(topic, 2), chance)
+            if chance.random() < 0.5:
+                running.more_passes(1)
+            found = {name: numbers(brokers, name) for name in names}
+            assert all(found[name].get(at, -1) >= was for name in names for at, was in highest[name].items())
+            highest = found
+    assert {each.state for each in running.end().values()} == {DONE}
+    for name in names:
+        assert numbers(brokers, name) == offsets_of(registry, name)
+        assert mark_of(registry, name) == "moved"
+
+
+def go_on(offsets: Any, partitions: list[TopicPartition], chance: random.Random) -> None:
+    """As somebody who works commits."""
+    for at in partitions:
+        found = offsets.fetch(at)
+        last = found.offset if found else 0
+        offsets.commit(at, chance.randint(last, min(100, last + 9)))
+
+
+# What is in the way, and what is not
+
+
+def test_a_dry_run_looks_once_and_changes_nothing(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
+) -> None:
+    at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
+    for name in names:
+        registry.group(name).offsets.commit_many({at: 5, topic[1]: 7})
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    with foreign(registry, names[0]), join(names[2], at.topic):
+        before = tree(registry.client, "/consumers")
+        running = run(rows, execute=False)
+        found = running.end()
+        assert [found[name].detail for name in names[:2]] == [
+            "2 offsets would be written",
+            "2 offsets would be written, and it would be cut over",
+        ]
+        assert found[names[2]].state is LEFT
+        assert [(told.behind, told.written) for told in running.passes] == [(24, 4)]
+        back = run(rows, execute=False, to_zookeeper=True).end()
+        assert [back[name].state for name in names] == [LEFT, FOLLOWING, FOLLOWING]
+        assert tree(registry.client, "/consumers") == before
+    assert [numbers(brokers, name) for name in names] == [{}] * 3
+
+
+def test_plans_that_are_in_the_way_are_told(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
+    for name in names:
+        registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    blocked = [replace(each, obstacles=("1 refused: past the end",)) for each in rows if each.group == names[2]]
+    marks.put(registry.handle, {names[0]: "x"}, plan="another", state=MarkState.MOVING)
+    marks.put(registry.handle, {names[1]: names[1]}, plan=PLAN, state=MarkState.MOVING)  # of a run that was killed
+    found = run([*rows[:2], *blocked]).end()
+    assert [found[name].state for name in names] == [LEFT, DONE, LEFT]
+    assert "another" in found[names[0]].detail
+    assert found[names[2]].detail == "1 refused: past the end"
+    with pytest.raises(GuardFailedError, match="without brokers"):
+        follow([replace(each, brokers=None) for each in rows], brokers, registry, execute=True)
+    for wrong in ({"every": 0.0}, {"rate": float("inf")}):
+        with pytest.raises(InvalidOptionError):
+            follow(rows, brokers, registry, execute=True, **wrong)
+
+
+def test_an_end_that_is_asked_for_leaves_no_mark_of_a_group_that_is_not_moved(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
+) -> None:
+    """Killed in the last pass of a group: members may join again, and the next run goes on."""
+    at, name = topic[0], f"of {topic[0].topic}"
+    registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name})
+    marked: list[str | None] = []
+
+    def interrupt() -> None:
+        marked.append(mark_of(registry, name))
+        raise KeyboardInterrupt
+
+    def arm() -> None:
+        registry.group(name).offsets.commit(topic[1], 6)
+        meddling.before = interrupt
+
+    meddling.before = arm
+    with pytest.raises(KeyboardInterrupt):
+        run(rows, kind=meddling).end()
+    assert marked == ["moving"]
+    assert mark_of(registry, name) is None
+    with foreign(registry, name):
+        running = run(rows)
+        running.until(lambda: running.passes)
+        running.stop.set()
+        assert running.end()[name].state is FOLLOWING
+    assert run(rows).end()[name].state is DONE
+    assert numbers(brokers, name) == {at: 5, topic[1]: 6}
+
+
+class Away(Brokers):
+    """Brokers that are away for a moment: the first question of each kind has no answer."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._asked: set[str] = set()
+
+    def _first(self, kind: str) -> None:
+        if kind not in self._asked:
+            self._asked.add(kind)
+            raise NotConnectedError(f"no answer to {kind}")
+
+    def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
+        self._first("partitions")
+        return super().partitions(topics)
+
+    def committed_or_error(
+        self, groups: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, NativeOffset] | ZkgroupsException]:
+        self._first("committed")
+        return super().committed_or_error(groups)
+
+    def groups(self, names: Iterable[str]) -> dict[str, NativeGroup | ZkgroupsException]:
+        self._first("groups")
+        return super().groups(names)
+
+    def commit(self, offsets: Offsets) -> Outcomes:
+        self._first("commit")
+        return super().commit(offsets)
+
+
+@pytest.mark.parametrize("to_zookeeper", [False, True])
+def test_servers_that_are_away_for_a_moment_are_waited_for_and_said(
+    registry: Registry,
+    zookeeper: Any,
+    zookeeper_hosts: str,
+    brokers: Brokers,
+    topic: list[TopicPartition],
+    run: Run,
+    to_zookeeper: bool,
+) -> None:
+    at, name = topic[0], f"of {topic[0].topic}"
+    registry.group(name).offsets.commit(at, 5)
+    commit(brokers, name, {topic[1]: 6})
+    rows = plan_of(registry, brokers, {name: name})
+    commit(brokers, name, {topic[1]: 7})
+    with (
+        TcpProxy(zookeeper.address) as proxy,
+        Registry.connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=1.0) as far,
+    ):
+        proxy.refuse()
+        proxy.cut()
+        running = run(rows, on=far, kind=Away, to_zookeeper=to_zookeeper)
+        running.until(lambda: any(told.trouble for told in running.passes))
+        proxy.accept()
+        [done] = running.end().values()
+    assert done.state is DONE
+    troubles = {told.trouble for told in running.passes}
+    assert {"", "no answer to groups", "no answer to committed"} <= troubles
+    assert numbers(brokers, name) == ({topic[1]: 7} if to_zookeeper else {at: 5, topic[1]: 7})
+    assert offsets_of(registry, name) == ({at: 5, topic[1]: 7} if to_zookeeper else {at: 5})
+
+
+def test_a_pass_in_which_nothing_has_changed_asks_no_broker_and_zookeeper_in_bulk(
+    registry: Registry,
+    zookeeper: Any,
+    zookeeper_hosts: str,
+    brokers: Brokers,
+    topic: list[TopicPartition],
+    run: Run,
+) -> None:
+    names = [f"{number} {topic[0].topic}" for number in range(40)]
+    for name in names:
+        registry.group(name).offsets.commit_many(dict.fromkeys(topic, 5))
+        registry.client.create(f"/consumers/{name}/ids/scala", b"{}", ephemeral=True, makepath=True)
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    with (
+        TcpProxy(zookeeper.address) as proxy,
+        Registry.connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}") as far,
+    ):
+        running = run(rows, on=far, kind=Counted, rate=300.0)
+        running.until(lambda: sum(told.written for told in running.passes) == 120)
+        assert max(told.written for told in running.passes) <= 30
+        running.more_passes(1)
+        asked, requests, passes = Counted.asked, proxy.requests, len(running.passes)
+        running.more_passes(5)
+        made = len(running.passes) - passes
+        assert Counted.asked == asked
+        assert proxy.requests - requests <= 12 * (made + 1)
+        registry.group(names[20]).offsets.commit(topic[0], 6)
+        running.until(lambda: running.passes[-1].behind == 0 and sum(told.written for told in running.passes) == 121)
+        assert Counted.asked - asked <= 2
+
+
+class Counted(Brokers):
+    """Counts the questions about groups."""
+
+    asked = 0
+
+    def committed_or_error(
+        self, groups: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, NativeOffset] | ZkgroupsException]:
+        Counted.asked += 1
+        return super().committed_or_error(groups)
+
+    def commit(self, offsets: Offsets) -> Outcomes:
+        Counted.asked += 1
+        return super().commit(offsets)
+
+
+# And back
+
+
+@BOTH
+def test_what_native_members_commit_is_carried_to_zookeeper_until_they_leave(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
+) -> None:
+    one, two, three = topic
+    name = f"of {one.topic}"
+    registry.group(name).offsets.commit_many({one: 1, two: 50})
+    commit(brokers, name, {three: 9})
+    rows = plan_of(registry, brokers, {name: name})
+    commit(brokers, name, {one: 1, two: 50})
+    marks.put(registry.handle, {name: name}, plan=PLAN, state=MarkState.MOVED)
+    with join(name, one.topic) as consumer:
+        running = run(rows, to_zookeeper=True)
+        for number in (4, 9):
+            commit_as_member(consumer, {one: number})
+            running.until(lambda number=number: offsets_of(registry, name)[one] == number)  # type: ignore[misc]
+        with pytest.raises(GroupMigratedError):
+            registry.group(name).instance("early").register([one.topic])
+        commit_as_member(consumer, {one: 20, two: 60})
+    [done] = running.end().values()
+    assert (done.state, done.behind) == (DONE, 0)
+    assert offsets_of(registry, name) == {one: 20, two: 60}  # what the target had before is of no use here
+    assert mark_of(registry, name) is None
+    registry.group(name).instance("late").register([one.topic])
+
+
+def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_goes_back(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
+) -> None:
+    at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abcd"]
+    for name in names:
+        registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    for name in names:
+        commit(brokers, name, {at: 8, topic[1]: 3})
+    registry.group(names[1]).offsets.commit(at, 9)
+    registry.client.create(f"/consumers/{names[2]}/offsets/{at.topic}/1", b"three")
+    with foreign(registry, names[0]), join(names[3], at.topic):
+        running = run(rows, to_zookeeper=True)
+        running.until(lambda: how_many_left(running) == 3)
+        with foreign(registry, names[3]):
+            found = running.end()
+    assert [found[name].state for name in names] == [LEFT] * 4
+    assert "legacy instances are registered: scala" in found[names[0]].detail
+    assert found[names[1]].detail == f"{at}: 9, and it was 8 that was to be there"
+    assert found[names[2]].detail == f"{topic[1]}: target unknown"
+    assert "legacy instances are registered: scala" in found[names[3]].detail
+    assert offsets_of(registry, names[0]) == {at: 5}
+    assert offsets_of(registry, names[1]) == {at: 9, topic[1]: 3}
+    assert registry.client.get(f"/consumers/{names[2]}/offsets/{at.topic}/1")[0] == b"three"
+
+
+def how_many_left(running: Running) -> int:
+    return sum(each.state is LEFT for told in running.passes[-1:] for each in told.groups)
+
+
+def commit(brokers: Brokers, group: str, offsets: dict[TopicPartition, int]) -> None:
+    assert not any(brokers.commit({group: offsets})[group].values())
+
+
+def commit_as_member(consumer: Any, offsets: dict[TopicPartition, int]) -> None:
+    given = [Partition(at.topic, at.partition, number) for at, number in offsets.items()]
+    assert all(each.error is None for each in consumer.commit(offsets=given, asynchronous=False))
+
+
+def offsets_of(registry: Registry, group: str) -> dict[TopicPartition, int]:
+    found = registry.group(group).offsets
+    return {each.at: each.offset for each in found if isinstance(each, CommittedOffset)}
+
+
+def remove_mark(registry: Registry, group: str) -> None:
+    assert marks.remove(registry.handle, [group], plan=PLAN) == {group: None}

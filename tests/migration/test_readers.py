@@ -1,0 +1,62 @@
+"""That the consumers and the judge of these tests do what they should: all that is shown of a migration rests on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.consumer.scala import Message
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.testing import KafkaBroker
+
+from .legacy import LegacyReader
+from .native import NativeReader, NumberedProducer, judge
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+WRITTEN = [Message(A, 0, "0"), Message(B, 0, "1"), Message(A, 1, "2")]
+
+
+def test_the_judge_lets_pass_what_was_done_once_and_in_order() -> None:
+    judge(WRITTEN, WRITTEN[:1], WRITTEN[1:])
+    judge(WRITTEN, [WRITTEN[1]], [WRITTEN[0], WRITTEN[2]])
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        (WRITTEN[:1], WRITTEN[2:]),
+        (WRITTEN, WRITTEN[2:]),
+        ([WRITTEN[2], WRITTEN[1]], [WRITTEN[0]]),
+        (WRITTEN, [Message(A, 2, "3")]),
+    ],
+    ids=["missing", "twice", "late", "from nowhere"],
+)
+def test_the_judge_finds(readings: tuple[list[Message], ...]) -> None:
+    with pytest.raises(AssertionError, match="orders/"):
+        judge(WRITTEN, *readings)
+
+
+def test_a_legacy_reader_commits_just_what_it_has_done_and_the_next_goes_on(legacy_kafka: KafkaBroker) -> None:
+    group = topic = "readers-1"
+    legacy_kafka.create_topic(topic, 3)
+    producer = NumberedProducer(topic, 3, legacy_kafka.address)
+    producer.write(120)
+    with LegacyReader(legacy_kafka, group, topic, count=70) as legacy:
+        first = legacy.finish()
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        found = list(registry.group(group).offsets.fetch_all())
+    done = Counter(each.at.partition for each in first)
+    assert len(done) == 3
+    assert {each.at.partition: each.offset for each in found if isinstance(each, CommittedOffset)} == done
+
+    with producer.going_on(), LegacyReader(legacy_kafka, group, topic) as legacy:
+        legacy.until_done(80)
+        second = legacy.finish()
+    producer.write(10)
+    left = len(producer.written) - len(first) - len(second)
+    with LegacyReader(legacy_kafka, group, topic, count=left) as legacy:
+        judge(producer.written, first, second, legacy.finish())
+
+    with NativeReader(legacy_kafka.address, group, topic, 3) as native:
+        judge(producer.written, native.do_all())  # it began anew: nobody has moved the group

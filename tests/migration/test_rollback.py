@@ -1,0 +1,272 @@
+"""Putting targets back on a real broker: to the byte, killed anywhere, and with the progress that was made there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.mark import MarkState
+from zkgroups.core.model import NativeGroup, NativeOffset, NativeState
+from zkgroups.core.plan import Outcome, Step
+from zkgroups.exceptions import InvalidOptionError, ZkgroupsException
+from zkgroups.kafka import Brokers
+from zkgroups.kafka.commits import Offsets, Outcomes
+from zkgroups.migration.apply import apply_groups
+from zkgroups.migration.rollback import rollback_groups
+from zkgroups.testing import KafkaBroker
+from zkgroups.zookeeper import mark as marks
+
+from .conftest import Join, MakeTopic
+from .rows import details, numbers, outcomes, plan_of, tree
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+
+class Moved:
+    """A group of two partitions, whose target had an offset of the first, and one that only it has; planned."""
+
+    def __init__(self, registry: Registry, broker: KafkaBroker, brokers: Brokers, topic: str, other: str) -> None:
+        self.registry, self.broker, self.brokers = registry, broker, brokers
+        self.first, self.second, self.other = (
+            TopicPartition(topic, 0),
+            TopicPartition(topic, 1),
+            TopicPartition(other, 0),
+        )
+        self.group, self.target = "billing", f"billing: {topic}"
+        epoch = None if broker.release == "1.1.1" else 4
+        self.before = {
+            self.first: NativeOffset(self.target, self.first, 3, "größe\0", epoch),
+            self.other: NativeOffset(self.target, self.other, 5, "other"),
+        }
+        brokers.commit({self.target: self.before})
+        registry.group(self.group).offsets.commit_many({self.first: 7, self.second: 9})
+        self.rows = plan_of(registry, brokers, {self.group: self.target})
+
+    def apply(self) -> None:
+        assert "left" not in outcomes(apply_groups(self.rows, self.brokers, self.registry, execute=True))
+
+    @property
+    def now(self) -> dict[TopicPartition, NativeOffset]:
+        return self.brokers.committed([self.target])[self.target]
+
+    @property
+    def marked(self) -> bool:
+        return self.group in marks.read(self.registry.handle, [self.group])
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """ZooKeeper's."""
+        found = self.registry.group(self.group).offsets.fetch_many([self.first, self.second, self.other])
+        return {at: each.offset for at, each in found.items() if each is not None}  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def moved(registry: Registry, broker: KafkaBroker, brokers: Brokers, make_topic: MakeTopic) -> Moved:
+    return Moved(registry, broker, brokers, make_topic(), make_topic(1))
+
+
+@pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
+def test_a_target_is_put_back_to_the_byte_and_what_was_not_there_goes(moved: Moved) -> None:
+    tree_before = tree(moved.registry.client, "/consumers")
+    moved.apply()
+    assert {at: each.offset for at, each in moved.now.items()} == {moved.first: 7, moved.second: 9, moved.other: 5}
+
+    dry = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=False)
+
+    assert outcomes(dry) == {"would write"}
+    assert (moved.now[moved.first].offset, moved.marked) == (7, True)
+
+    report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
+
+    assert {(row.topic, row.partition): (row.outcome, row.found, row.written, row.detail) for row in report} == {
+        (moved.first.topic, 0): (Outcome.WRITTEN, 7, 3, ""),
+        (moved.first.topic, 1): (Outcome.WRITTEN, 9, None, "taken away"),
+        (moved.other.topic, 0): (Outcome.WRITTEN, 5, 5, ""),
+    }
+    assert moved.now == moved.before
+    assert tree(moved.registry.client, "/consumers") == tree_before
+    assert outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)) == {"already there"}
+    assert moved.now == moved.before
+
+
+def test_a_target_that_had_nothing_is_gone_again(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("new").offsets.commit(at, 7)
+    target = f"new-{at.topic}"
+    rows = plan_of(registry, brokers, {"new": target})
+    apply_groups(rows, brokers, registry, execute=True)
+
+    assert outcomes(rollback_groups(rows, brokers, registry, execute=True)) == {"written"}
+
+    assert brokers.groups([target]) == {target: NativeGroup(target, NativeState.DEAD)}
+    assert outcomes(rollback_groups(rows, brokers, registry, execute=True)) == {"already there"}
+
+
+def test_what_only_changes_is_put_back_without_deleting_the_group(moved: Moved) -> None:
+    rows = [row for row in moved.rows if row.at != moved.second]
+
+    class NeverDeletes(Brokers):
+        def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
+            assert not list(names)
+            return {}
+
+    moved.brokers.commit({moved.target: {moved.first: 7}})
+    with NeverDeletes.connect(moved.broker.address) as brokers:
+        report = rollback_groups(rows, brokers, moved.registry, execute=True)
+    assert {row.topic: row.outcome for row in report} == {
+        moved.first.topic: Outcome.WRITTEN,
+        moved.other.topic: Outcome.THERE,
+    }
+    assert moved.now == moved.before
+
+
+def test_a_target_whose_offsets_were_moved_is_left_unless_it_is_forced(moved: Moved) -> None:
+    moved.apply()
+    beyond = TopicPartition(moved.other.topic, 0)
+    moved.brokers.commit({moved.target: {moved.second: 11}})
+
+    report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
+
+    assert outcomes(report) == {"left"}
+    assert details(report, moved.target) == {f"somebody has committed on the target since: {moved.second}"}
+    assert (moved.now[moved.second].offset, moved.marked) == (11, True)
+
+    rows = [row for row in moved.rows if row.at != beyond]  # as if somebody had come to read that one, too
+    forced = rollback_groups(rows, moved.brokers, moved.registry, execute=True, force=True)
+
+    assert {(f"{row.topic}/{row.partition}", row.found, row.written, row.detail) for row in forced} == {
+        (str(moved.first), 7, 3, ""),
+        (str(moved.second), 11, None, "taken away"),
+        (str(beyond), 5, None, "taken away"),
+    }
+    assert moved.now == {moved.first: moved.before[moved.first]}
+    assert not moved.marked
+
+
+def test_a_target_that_somebody_takes_part_in_is_left_in_any_case(moved: Moved, join: Join) -> None:
+    moved.apply()
+    with join(moved.target, moved.other.topic):
+        for force in (False, True):
+            report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, force=force)
+            assert outcomes(report) == {"left"}
+            [detail] = details(report, moved.target)
+            assert "members of the native group are alive: anna-" in detail
+    assert (moved.now[moved.first].offset, moved.marked) == (7, True)
+
+
+def test_what_another_plan_has_marked_is_left_unless_it_is_forced(moved: Moved) -> None:
+    moved.brokers.commit({moved.target: {moved.first: 7}})
+    marks.put(moved.registry.handle, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
+
+    report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
+
+    assert details(report, moved.target) == {
+        "it is marked: it was moved to Kafka's own offsets as 'elsewhere', by plan plan-2"
+    }
+    rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, force=True)
+    assert (moved.now, moved.marked) == (moved.before, True)
+
+
+@pytest.mark.parametrize("killed", ["before deleting", "after deleting", "before committing", "while committing"])
+def test_killed_anywhere_it_goes_on(moved: Moved, killed: str) -> None:
+    moved.apply()
+
+    class Killed(Brokers):
+        def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
+            if killed == "before deleting":
+                raise KeyboardInterrupt
+            found = super().delete_groups(names)
+            if killed == "after deleting":
+                raise KeyboardInterrupt
+            return found
+
+        def commit(self, offsets: Offsets) -> Outcomes:
+            if killed == "while committing":
+                super().commit({target: dict(list(those.items())[:1]) for target, those in offsets.items()})
+            raise KeyboardInterrupt
+
+    with Killed.connect(moved.broker.address) as dying, pytest.raises(KeyboardInterrupt):
+        rollback_groups(moved.rows, dying, moved.registry, execute=True)
+    assert moved.now != moved.before
+    assert moved.marked
+
+    assert "left" not in outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True))
+
+    assert (moved.now, moved.marked) == (moved.before, False)
+
+
+def test_what_cannot_be_put_back_is_told_and_the_group_stays_marked(moved: Moved) -> None:
+    moved.apply()
+
+    class Refusing(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            wrong = {
+                target: {at: it for at, it in those.items() if at != moved.first} for target, those in offsets.items()
+            }
+            return super().commit(wrong) | {moved.target: {moved.first: ZkgroupsException("no"), moved.other: None}}
+
+    with Refusing.connect(moved.broker.address) as brokers:
+        report = rollback_groups(moved.rows, brokers, moved.registry, execute=True)
+
+    assert [(row.outcome, row.detail) for row in report if row.topic == moved.first.topic and not row.partition] == [
+        (Outcome.FAILED, "no")
+    ]
+    assert moved.marked
+
+
+# To ZooKeeper
+
+
+def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_back(moved: Moved) -> None:
+    moved.apply()
+    moved.brokers.commit({moved.target: {moved.first: 20, moved.second: 8, moved.other: 6}})
+
+    dry = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=False, to_zookeeper=True)
+
+    assert outcomes(dry) == {"would write"}
+    assert moved.offsets() == {moved.first: 7, moved.second: 9}
+
+    report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
+
+    carried = [row for row in report if row.step is Step.TO_ZOOKEEPER]
+    assert {(row.topic, row.found, row.written) for row in carried} == {
+        (moved.first.topic, 7, 20),
+        (moved.other.topic, None, 6),
+    }
+    assert moved.offsets() == {moved.first: 20, moved.second: 9, moved.other: 6}
+    assert (moved.now, moved.marked) == (moved.before, False)
+    again = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
+    assert outcomes(again) == {"already there"}
+    assert moved.offsets() == {moved.first: 20, moved.second: 9, moved.other: 6}
+
+
+def test_nothing_is_carried_to_a_group_with_legacy_instances_and_its_target_stays(moved: Moved) -> None:
+    moved.apply()
+    moved.brokers.commit({moved.target: {moved.first: 20}})
+    moved.registry.client.create("/consumers/billing/ids/scala-1", b"{}", makepath=True)
+
+    report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
+
+    assert details(report, moved.target) == {"legacy instances are registered: scala-1"}
+    assert (moved.offsets()[moved.first], moved.now[moved.first].offset) == (7, 20)
+    with pytest.raises(InvalidOptionError, match="to_zookeeper"):
+        rollback_groups(moved.rows, moved.brokers, None, execute=True, to_zookeeper=True)
+
+
+def test_who_comes_to_the_target_while_its_progress_is_carried_is_not_deleted(moved: Moved) -> None:
+    moved.apply()
+    moved.brokers.commit({moved.target: {moved.first: 20}})
+
+    class Raced(Brokers):
+        def groups(self, names: Iterable[str]) -> dict[str, NativeGroup | ZkgroupsException]:
+            if moved.offsets()[moved.first] == 20:
+                moved.brokers.commit({moved.target: {moved.first: 21}})
+            return super().groups(names)
+
+    with Raced.connect(moved.broker.address) as brokers:
+        report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, to_zookeeper=True)
+
+    assert numbers(moved.brokers, moved.target)[moved.first] == 21
+    assert {row.outcome for row in report if row.step is Step.ROLLBACK} == {Outcome.LEFT}
+    assert moved.marked

@@ -1,0 +1,54 @@
+"""Both sides of a real move, compared with the plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.matching import Stage
+from zkgroups.core.plan import Match
+from zkgroups.kafka import Brokers
+from zkgroups.migration.apply import apply_groups
+from zkgroups.migration.verify import status_of_groups, verify_groups
+
+from .conftest import MakeTopic
+from .rows import plan_of
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+
+def test_every_row_that_differs_is_told_with_what_both_sides_have(
+    registry: Registry, brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(6)
+    ats = [TopicPartition(topic, number) for number in range(6)]
+    target = f"verified-{topic}"
+    registry.group("verified").offsets.commit_many(dict.fromkeys(ats[:5], 7))
+    rows = plan_of(registry, brokers, {"verified": target, "other": f"other-{topic}"})
+    assert {row.match for row in verify_groups(rows, brokers, registry)} == {Match.NOT_WRITTEN}
+    assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [Stage.NOT_BEGUN]
+    apply_groups(rows, brokers, registry, execute=True)
+    assert {row.match for row in verify_groups(rows, brokers, registry)} == {Match.EQUAL}
+
+    registry.group("verified").offsets.commit(ats[1], 8)
+    registry.group("verified").offsets.delete([ats[2]])
+    registry.group("verified").offsets.commit(ats[5], 1)
+    brokers.commit({target: {ats[3]: 9, ats[4]: 5}})
+
+    found = {row.partition: row for row in verify_groups(rows, brokers, registry)}
+    assert {number: (row.offset, row.native, row.expected, row.match) for number, row in found.items()} == {
+        0: (7, 7, 7, Match.EQUAL),
+        1: (8, 7, 7, Match.SOURCE_MOVED),
+        2: (None, 7, 7, Match.SOURCE_GONE),
+        3: (7, 9, 7, Match.AHEAD),
+        4: (7, 5, 7, Match.BEHIND),
+        5: (1, None, None, Match.SOURCE_MOVED),
+    }
+    assert [found[number].dual_commit for number in range(6)] == [
+        *("either", "zookeeper", "kafka", "kafka", "zookeeper", "zookeeper")
+    ]
+    without = {row.partition: row.match for row in verify_groups(rows, brokers, None)}
+    assert without == {**dict.fromkeys(range(3), Match.EQUAL), 3: Match.AHEAD, 4: Match.BEHIND}
+    [status] = status_of_groups(rows, brokers, registry)
+    assert (status.stage, status.as_planned, status.otherwise) == (Stage.MOVED_ON, 3, 2)
+    assert status.mark == f"was moved to Kafka's own offsets as {target!r}, by plan plan-1"

@@ -1,0 +1,119 @@
+"""Spark's Python workers, in which somebody is killed at a step that was chosen.
+
+    spark.python.daemon.module=tests.spark.fatal
+
+A step is a moment in the talk with the world: a question to the brokers is about to be asked, was just sent to the
+process that asks it, or was answered; a write to ZooKeeper is about to be sent, or was answered. Steps are counted over
+all workers, in a file, so that "the third answer to a commit" is exactly that. There the worker kills itself, or the
+process of the driver, and then goes on: who is left does not know.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from kazoo.client import KazooClient
+
+from zkgroups.kafka import asker
+from zkgroups.spark.migration import chunks
+from zkgroups.testing import Op
+
+VARIABLE = "ZKGROUPS_FATAL"
+
+WRITES = (Op.CREATE, Op.DELETE, Op.SET_DATA, Op.MULTI, Op.CREATE2)
+GROUPS = 2
+"""Of a chunk: so few groups are several, and somebody may die between two of them."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Who dies, and where: the step of that name, for the `nth` time; 0 is never. The file has a line for each step."""
+
+    victim: str
+    step: str
+    nth: int
+    file: str
+    driver: int = 0
+
+    @classmethod
+    def of_environment(cls) -> Self:
+        return cls(**json.loads(os.environ[VARIABLE]))
+
+    def driven_by(self, driver: int) -> Self:
+        return replace(self, driver=driver)
+
+    def environment(self) -> dict[str, str]:
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    def steps(self) -> list[str]:
+        """What was done, in order."""
+        path = Path(self.file)
+        return path.read_text().splitlines() if path.exists() else []
+
+    def came(self) -> bool:
+        """Whether it came to that."""
+        return self.steps().count(self.step) >= self.nth > 0
+
+
+def arm(fate: Fate) -> None:
+    """From now on the steps of this process, and of those forked from it, count."""
+
+    def step(name: str) -> None:
+        with Path(fate.file).open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            before = file.read().splitlines().count(name)
+            file.write(f"{name}\n")
+        if name == fate.step and before + 1 == fate.nth:
+            os.kill(fate.driver if fate.victim == "driver" else os.getpid(), signal.SIGKILL)
+
+    chunks.GROUPS = GROUPS  # type: ignore[misc]
+    _watch_questions(step)
+    _watch_writes(step)
+
+
+def _watch_questions(step: Callable[[str], None]) -> None:
+    exchange, rest = asker._exchange, asker._rest
+    kinds: list[str] = []
+
+    def asked(process: Any, question: str, *more: Any) -> int | None:
+        kinds[:] = [json.loads(question)["kind"]]
+        step(f"{kinds[0]} before")
+        status = exchange(process, question, *more)
+        step(f"{kinds[0]} answered")
+        return status
+
+    def sent(pipe: int, question: memoryview) -> memoryview:
+        left = rest(pipe, question)
+        if not left:
+            step(f"{kinds[0]} sent")
+        return left
+
+    asker._exchange, asker._rest = asked, sent
+
+
+def _watch_writes(step: Callable[[str], None]) -> None:
+    call = KazooClient._call
+
+    def watched(self: Any, request: Any, answer: Any) -> Any:
+        if getattr(request, "type", None) not in WRITES:
+            return call(self, request, answer)
+        step("zookeeper before")
+        answer.rawlink(lambda _: step("zookeeper answered"))
+        return call(self, request, answer)
+
+    KazooClient._call = watched
+
+
+if __name__ == "__main__":
+    from pyspark.daemon import manager
+
+    arm(Fate.of_environment())
+    manager()

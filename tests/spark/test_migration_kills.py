@@ -1,0 +1,243 @@
+"""SIGKILL to Spark's driver and to its workers, in the middle of applying a plan and of taking it back.
+
+Both are asked what they have before and after. Whoever was killed, and at whichever step, the same command run again
+ends as if nothing had been: the target has what was planned, or to the byte what it had before, and ZooKeeper has the
+marks that it should have and is otherwise as it was. Four kills are part of every run of the tests; `make soak` does
+one at every step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from tests.migration.rows import tree
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.mark import Mark, MarkState
+from zkgroups.core.migration import Action
+from zkgroups.core.model import NativeOffset
+from zkgroups.core.plan import PlanRow
+from zkgroups.kafka import BrokerOptions
+from zkgroups.spark import SourceOptions
+from zkgroups.spark.migration.carrying import Carried, apply, rollback
+from zkgroups.spark.migration.columns import collected
+from zkgroups.spark.migration.planning import plan, read_plan
+from zkgroups.testing import KafkaBroker
+from zkgroups.zookeeper import mark as marks
+
+from ..cli.running import environment
+from .fatal import Fate
+from .processes import descendants, wait_until_gone
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark]
+
+ROOT = Path(__file__).parents[2]
+SEED = int(os.environ.get("ZKGROUPS_KILLS_SEED", "1"))
+"""What the steps follow from; of `make soak` it is the time, unless it is given."""
+
+GROUPS, PARTITIONS, MESSAGES = 6, 4, 30
+
+_LOOKS = ("describe", "committed")
+_MOMENTS = ("before", "sent", "answered")
+_MARKS = ("zookeeper before", "zookeeper answered")
+STEPS = {
+    "apply": (*(f"{kind} {moment}" for kind in (*_LOOKS, "commit") for moment in _MOMENTS), *_MARKS),
+    "rollback": (*(f"{kind} {moment}" for kind in (*_LOOKS, "delete", "commit") for moment in _MOMENTS), *_MARKS),
+}
+"""What a chunk of groups comes to; there are at least two chunks."""
+
+DRIVER = """
+import os, sys
+from tests.spark import fatal
+from zkgroups.kafka import BrokerOptions
+from zkgroups.spark import SourceOptions
+from zkgroups.spark.migration import carrying
+from zkgroups.spark.session import own_session
+
+command, destination, brokers, zookeeper = sys.argv[1:]
+os.environ |= fatal.Fate.of_environment().driven_by(os.getpid()).environment()
+with own_session({"spark.python.daemon.module": "tests.spark.fatal"}, master="local[2,4]") as spark:
+    source = SourceOptions(zookeeper=zookeeper)
+    getattr(carrying, command)(spark, destination, BrokerOptions(brokers), source, execute=True)
+"""
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Who is killed while what is done, and at which step."""
+
+    command: str
+    victim: str
+    step: str
+    nth: int
+
+    def __str__(self) -> str:
+        return f"{self.victim} of {self.command} at {self.step} {self.nth}"
+
+
+def kills(seed: int, victim: str) -> list[Kill]:
+    """One in each command, at a step that each chunk comes to."""
+    rng = random.Random(f"{seed} {victim}")
+    return [Kill(command, victim, rng.choice(steps), rng.randint(1, 2)) for command, steps in STEPS.items()]
+
+
+class Scene:
+    """Some groups with offsets on both sides, and their plan."""
+
+    def __init__(self, spark: SparkSession, registry: Registry, hosts: str, broker: KafkaBroker, folder: Path) -> None:
+        self.spark, self.registry = spark, registry
+        self.hosts, self.address, self.destination = hosts, broker.address, str(folder / "move")
+        self.groups = [f"killed {next(_numbers)}: größe" for _ in range(GROUPS)]
+        self.topic = f"killed-{next(_numbers)}"
+        broker.create_topic(self.topic, PARTITIONS)
+        self._write_messages()
+        self._commit()
+        self.before = self.on_target()
+        self.source = SourceOptions(zookeeper=hosts)
+        assert plan(spark, self.destination, self.source, BrokerOptions(self.address)).blocked == 0
+        self.rows = collected(PlanRow, read_plan(spark, self.destination))
+        self.zookeeper = tree(registry.client, "/consumers")
+
+    def _write_messages(self) -> None:
+        producer = Producer({"bootstrap.servers": self.address, "log_level": 0})
+        for number in range(PARTITIONS * MESSAGES):
+            producer.produce(self.topic, b"message", partition=number % PARTITIONS)
+        assert producer.flush(30) == 0
+
+    def _commit(self) -> None:
+        """On the target: nothing; or what is behind, ahead and as it is to be, with notes of other clients."""
+        wanted: dict[str, dict[TopicPartition, NativeOffset]] = {}
+        for number, group in enumerate(self.groups):
+            ats = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
+            offsets = {at: 10 + number + at.partition for at in ats}
+            self.registry.group(group).offsets.commit_many(offsets)
+            if number % 3:
+                behind, ahead, same = ats[:3]
+                there = (
+                    NativeOffset(group, behind, 3, "a note\0", 0),
+                    NativeOffset(group, ahead, MESSAGES, "größe"),
+                    NativeOffset(group, same, offsets[same], "as it is"),
+                )
+                wanted[group] = {each.at: each for each in there}
+        with BrokerOptions(self.address).connect() as brokers:
+            assert brokers.commit(wanted) == {group: dict.fromkeys(those) for group, those in wanted.items()}
+
+    # What is there
+
+    def on_target(self) -> dict[str, dict[TopicPartition, NativeOffset]]:
+        with BrokerOptions(self.address).connect() as brokers:
+            return brokers.committed(self.groups)
+
+    def applied(self) -> Mapping[str, Mapping[TopicPartition, NativeOffset]]:
+        """What the target is to have by the plan."""
+        found = {group: dict(those) for group, those in self.before.items()}
+        for row in self.rows:
+            if row.action is Action.COMMIT:
+                assert row.at is not None
+                assert row.planned is not None
+                found[row.target][row.at] = NativeOffset(row.target, row.at, row.planned)
+        return found
+
+    def assert_is(self, command: str) -> None:
+        """Both sides are as this command leaves them."""
+        found = marks.read(self.registry.handle, self.groups)
+        states = {group: it.state for group, it in found.items() if isinstance(it, Mark)}
+        if command == "apply":
+            assert self.on_target() == self.applied()
+            assert states == dict.fromkeys(self.groups, MarkState.MOVED)
+        else:
+            assert self.on_target() == self.before
+            assert found == {}
+        there = {
+            path: data
+            for path, data in tree(self.registry.client, "/consumers").items()
+            if not path.endswith("/migration")
+        }
+        assert there == self.zookeeper
+
+    # What is done
+
+    def run(self, command: str) -> None:
+        """Without a kill, in the Spark of all tests."""
+        call = {"apply": apply, "rollback": rollback}[command]
+        done: Carried = call(self.spark, self.destination, BrokerOptions(self.address), self.source, execute=True)
+        assert (done.left, done.failed) == (0, 0)
+        self.assert_is(command)
+
+    def play(self, kill: Kill, folder: Path) -> bool:
+        """One kill, and the same command again; whether it came to that."""
+        fate = Fate(kill.victim, kill.step, kill.nth, str(folder / f"steps-{next(_numbers)}"))
+        status = self._run_in_another(kill, fate)
+        if kill.victim == "driver" and fate.came():
+            assert status == -9
+        else:  # a task may fail three times
+            assert status == 0
+            self.assert_is(kill.command)
+        self.run(kill.command)
+        return fate.came()
+
+    def _run_in_another(self, kill: Kill, fate: Fate) -> int:
+        """In a Spark of its own, until none of its processes is left."""
+        command = [sys.executable, "-c", DRIVER, kill.command, self.destination, self.address, self.hosts]
+        env = environment(fate.environment() | {"PYTHONPATH": str(ROOT)})
+        seen: set[int] = set()
+        with subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+            try:
+                while process.poll() is None:
+                    seen |= set(descendants(process.pid))
+                    time.sleep(0.1)
+            finally:
+                process.kill()
+        wait_until_gone(seen)
+        return process.returncode
+
+
+@pytest.fixture
+def scene(
+    spark: SparkSession, registry: Registry, zookeeper_hosts: str, kafka_broker: KafkaBroker, tmp_path: Path
+) -> Scene:
+    return Scene(spark, registry, zookeeper_hosts, kafka_broker, tmp_path)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("victim", ["driver", "worker"])
+def test_whoever_is_killed_while_groups_are_moved_and_put_back_the_next_run_ends_as_if_nothing_had_been(
+    scene: Scene, tmp_path: Path, victim: str
+) -> None:
+    """A kill of one while the plan is applied, and another while it is taken back."""
+    print(f"ZKGROUPS_KILLS_SEED={SEED}")
+    for kill in kills(SEED, victim):
+        assert scene.play(kill, tmp_path), f"{kill} did not come"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_soak(scene: Scene, tmp_path: Path) -> None:
+    """A kill of each at every step, as often as it comes."""
+    seed = int(os.environ.get("ZKGROUPS_KILLS_SEED", time.time_ns() % 1_000_000))
+    print(f"\nZKGROUPS_KILLS_SEED={seed}")
+    rng = random.Random(seed)
+    for turn in itertools.count(1):
+        came = 0
+        for victim in ("driver", "worker"):
+            steps = [rng.sample(STEPS[command], len(STEPS[command])) for command in STEPS]
+            for pair in itertools.zip_longest(*steps, fillvalue="none"):
+                for command, step in zip(STEPS, pair, strict=True):
+                    kill = Kill(command, victim, step, turn)
+                    print(kill, flush=True)
+                    came += scene.play(kill, tmp_path)
+        if not came:
+            return

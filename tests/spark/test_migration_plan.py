@@ -1,0 +1,334 @@
+"""Plans by Spark: what is in one, from a ZooKeeper and from a snapshot, and when it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from zkgroups.core.migration import Action, Log, Reason, Renaming
+from zkgroups.core.plan import GroupPlan, MatchRow, PlanRow, ReportRow, Step
+from zkgroups.exceptions import InvalidOptionError, NotFoundError, RefusedError, SparkJobError
+from zkgroups.kafka import BrokerOptions
+from zkgroups.migration.plan import Found, Planning
+from zkgroups.spark import SourceOptions, snapshot
+from zkgroups.spark.layout import ABANDONED_AFTER, snapshot_name
+from zkgroups.spark.migration import chunks, columns, planning
+from zkgroups.spark.migration.chunks import in_chunks
+from zkgroups.spark.migration.folder import Folder, write
+from zkgroups.spark.migration.jobs import by_target, mapped
+from zkgroups.spark.migration.planning import PlanningWork, groups, plan, read_plan, summary
+from zkgroups.spark.migration.sources import Naming, SnapshotSource, read
+from zkgroups.testing import KafkaBroker
+
+from ..kafka.conftest import Writer
+from .conftest import client_of, plant
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+SECRET = "thrice-hidden"
+ODD = "moving größe: 日本 b"
+COMMIT, SKIP = Action.COMMIT, Action.SKIP
+
+
+# Columns and chunks
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+LONGS = st.none() | st.integers(-(2**63), 2**63 - 1)
+
+
+def _row(target: str = "t", **fields: Any) -> PlanRow:
+    given: dict[str, Any] = dict.fromkeys(PlanRow.__dataclass_fields__)
+    given |= {"plan": "p", "planned_ms": 1, "source": "s", "group": target, "stale": False, "target": target}
+    return PlanRow(**given | {"action": SKIP, "reason": Reason.STALE, "obstacles": ()} | fields)
+
+
+@given(
+    st.lists(
+        st.builds(
+            _row,
+            TEXTS,
+            topic=st.none() | TEXTS,
+            offset=LONGS,
+            retention_seconds=st.none() | st.floats(0, 1e9),
+            action=st.sampled_from(Action),
+            reason=st.sampled_from(Reason),
+            obstacles=st.lists(TEXTS, max_size=3).map(tuple),
+        ),
+        max_size=5,
+    )
+)
+def test_rows_are_the_same_as_columns_and_back(rows: list[PlanRow]) -> None:
+    batches = columns.batches(PlanRow, rows)
+    assert [row for batch in batches for row in columns.rows(PlanRow, batch)] == rows
+
+
+@pytest.mark.parametrize("kind", [Found, PlanRow, ReportRow, MatchRow])
+def test_spark_and_arrow_have_the_same_columns(kind: type[Any]) -> None:
+    assert columns.arrow_schema(kind).equals(to_arrow_schema(columns.schema(kind)))
+
+
+@given(st.lists(st.integers(1, 12), max_size=30), st.integers(1, 20))
+def test_chunks_have_whole_groups_and_no_more_than_they_may(sizes: list[int], size: int) -> None:
+    rows = [_row(f"g{number}", offset=each) for number, count in enumerate(sizes) for each in range(count)]
+    table = pa.Table.from_batches(columns.batches(PlanRow, rows), columns.arrow_schema(PlanRow))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "GROUPS", 3)
+        patch.setattr(chunks, "OFFSETS", 10)
+        found = list(in_chunks(PlanRow, table.to_batches(max_chunksize=size)))
+    assert [row for chunk in found for row in chunk] == rows
+    seen: set[str] = set()
+    for chunk in found:
+        names = {row.target for row in chunk}
+        assert not names & seen
+        seen |= names
+        assert len(names) <= 3
+        assert len(chunk) <= 10 or len(names) == 1
+
+
+# Plans
+
+
+@pytest.fixture(scope="module")
+def legacy(legacy_kafka: KafkaBroker) -> Iterator[tuple[str, str]]:
+    """The address of a ZooKeeper with groups, and the topic they read; a group in which somebody is registered."""
+    topic = "moving"
+    legacy_kafka.create_topic(topic, 4)
+    writer = Writer(legacy_kafka.address)
+    for partition in range(4):
+        writer.produce(topic, partition, [1_795_255_543_000] * 10)
+    writer.commit(ODD, {(topic, 0): 2, (topic, 3): 4}, note="before")
+    with client_of(legacy_kafka.zookeeper) as client:
+        plant(
+            client,
+            {
+                f"{ODD}/offsets/{topic}/0": b"5",
+                f"{ODD}/offsets/{topic}/1": b"-3",
+                f"{ODD}/offsets/{topic}/2": b"abc",
+                f"{ODD}/offsets/{topic}/9": b"5",
+                "moving-alive/ids": b"",
+                f"moving-alive/offsets/{topic}/0": b"10",
+                f"moving-one/offsets/{topic}/0": b"1",
+                f"moving-two/offsets/{topic}/0": b"1",
+                f"moving-nameless/offsets/{topic}/0": b"1",
+                f"moving-past/offsets/{topic}/0": b"11",
+                f"moving-past/offsets/{topic}/1": b"1",
+                "moving-past/offsets/no-such-topic/0": b"1",
+                f"not-asked-for/offsets/{topic}/0": b"1",
+            },
+        )
+        plant(client, {"moving-alive/ids/alive_host-1": b"{}"}, ephemeral=True)
+        yield legacy_kafka.zookeeper, topic
+
+
+EVERY = "moving.*"
+RENAMING = Renaming({"moving-one": "moving-two"}, "moving-nameless", "")
+_ODD_REASONS = ("as it is", "negative", "no offset", "only on the target", "no such partition")
+EXPECTED = [
+    GroupPlan(
+        group=ODD,
+        target=ODD,
+        obstacles=(),
+        counts={"commit": 1, "skip": 4} | dict.fromkeys(_ODD_REASONS, 1),
+        lag_before=5,
+        lag_after=11,
+    ),
+    GroupPlan(
+        group="moving-alive",
+        target="moving-alive",
+        obstacles=("legacy instances are registered: alive_host-1",),
+        counts={"commit": 1, "as it is": 1},
+        lag_before=0,
+        lag_after=0,
+    ),
+    GroupPlan(
+        group="moving-nameless",
+        target="",
+        obstacles=("cannot have its new name: group '' is empty",),
+        counts={"commit": 1, "as it is": 1},
+        lag_before=9,
+        lag_after=9,
+    ),
+    GroupPlan(
+        group="moving-one",
+        target="moving-two",
+        obstacles=("the same name is asked for by moving-two",),
+        counts={"commit": 1, "as it is": 1},
+        lag_before=9,
+        lag_after=9,
+    ),
+    GroupPlan(
+        group="moving-past",
+        target="moving-past",
+        obstacles=("1 refused: past the end",),
+        counts=dict.fromkeys(("commit", "skip", "refuse", "as it is", "no such topic", "past the end"), 1),
+        lag_before=9,
+        lag_after=9,
+    ),
+    GroupPlan(
+        group="moving-two",
+        target="moving-two",
+        obstacles=("the same name is asked for by moving-one",),
+        counts={"commit": 1, "as it is": 1},
+        lag_before=9,
+        lag_after=9,
+    ),
+]
+
+
+def _plan_rows(spark: SparkSession, destination: str) -> list[PlanRow]:
+    rows = columns.collected(PlanRow, read_plan(spark, destination))
+    return sorted(rows, key=lambda row: (row.group, row.topic or "", row.partition or 0))
+
+
+def test_a_plan_has_every_offset_of_every_group_live_and_from_a_snapshot_and_no_secret(
+    spark: SparkSession, spark_log: Path, legacy: tuple[str, str], legacy_kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    (hosts, topic), live, later = legacy, str(tmp_path / "[live] é"), str(tmp_path / "later")
+    brokers = BrokerOptions(legacy_kafka.address, _properties(tmp_path / "client.properties"))
+    source = SourceOptions(zookeeper=hosts, groups=EVERY)
+
+    planned = plan(spark, live, source, brokers, renaming=RENAMING, stale_after=3600.0)
+
+    assert groups(spark, live) == EXPECTED
+    assert (planned.groups, planned.blocked) == (6, 5)
+    assert [planned.counts[action] for action in Action] == [6, 5, 1]
+    assert (planned.source, planned.brokers) == (hosts, legacy_kafka.address)
+    with brokers.connect() as connected:
+        assert planned.cluster == connected.cluster_id()
+    assert planned.retention_seconds == 86_400.0  # a day, with this release
+    assert summary(spark, live) == planned
+    rows = _plan_rows(spark, live)
+    assert {(row.plan, row.planned_ms, row.stale) for row in rows} == {(planned.plan, planned.planned_ms, False)}
+    assert {(row.cluster, row.topics) for row in rows} == {(planned.cluster, None)}
+    assert [
+        (row.partition, row.offset, row.before, row.log_end, row.reason, row.planned)
+        for row in rows
+        if row.group == ODD
+    ] == [
+        (0, 5, 2, 10, Reason.AS_IT_IS, 5),
+        (1, None, None, 10, Reason.NEGATIVE, None),
+        (2, None, None, 10, Reason.NO_OFFSET, None),
+        (3, None, 4, 10, Reason.ONLY_ON_TARGET, None),
+        (9, 5, None, None, Reason.NO_PARTITION, None),
+    ]
+    with client_of(hosts) as client:
+        stat = client.get(f"/consumers/{ODD}/offsets/{topic}/0")[1]
+    assert (rows[0].zxid, rows[0].committed_ms) == (stat.mzxid, stat.mtime)
+
+    taken = snapshot(spark, str(tmp_path / "snapshots"), SourceOptions(zookeeper=hosts))
+    from_snapshot = SnapshotSource(destination=str(tmp_path / "snapshots"), groups=EVERY, topics=f"{topic}|no.*")
+    again = plan(spark, later, from_snapshot, brokers, renaming=RENAMING)
+
+    assert again.source == f"snapshot {taken.name} in {tmp_path / 'snapshots'}"
+    assert again.plan != planned.plan
+    of_it = {"plan": again.plan, "planned_ms": again.planned_ms, "source": again.source, "topics": from_snapshot.topics}
+    assert _plan_rows(spark, later) == [replace(row, **of_it) for row in rows]
+    _assert_no_secret(spark, source, brokers, [spark_log, *tmp_path.rglob("*[!s]")])
+
+
+def _properties(path: Path) -> str:
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="ben" password="{SECRET}";'
+    path.write_text(f"security.protocol=PLAINTEXT\nsasl.jaas.config={login}\n")
+    return str(path)
+
+
+def _assert_no_secret(
+    spark: SparkSession, source: SourceOptions, brokers: BrokerOptions, files: Sequence[Path]
+) -> None:
+    """Neither in what was written, nor in what Spark shows of the job."""
+    _shown, found = read(spark, source)
+    work = PlanningWork(brokers, Planning(plan="p", planned_ms=1))
+    named = mapped(found, Naming(Renaming(), None, None), Found)
+    shown = mapped(by_target(named, 2), work, PlanRow)._jdf.queryExecution().toString()
+    assert "PlanningWork" in shown
+    assert SECRET not in shown
+    for file in files:
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+
+
+def test_a_topic_made_anew_is_seen_in_a_live_zookeeper(
+    spark: SparkSession, raw: Any, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    """Without brokers, for whom it would be any topic."""
+    plant(raw, {"g/offsets/orders/0": b"5", "g/offsets/kept/0": b"6"})
+    for topic in ("kept", "orders"):
+        raw.create(f"/brokers/topics/{topic}", b"{}", makepath=True)
+    raw.set("/consumers/g/offsets/kept/0", b"7")
+
+    planned = plan(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts), None)
+
+    assert (planned.brokers, planned.retention_seconds, planned.blocked) == (None, None, 0)
+    assert [(row.topic, row.action, row.reason, row.planned) for row in _plan_rows(spark, str(tmp_path))] == [
+        ("kept", COMMIT, Reason.NOT_ASKED, 7),
+        ("orders", SKIP, Reason(Log.YOUNGER), None),
+    ]
+
+
+def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
+    spark: SparkSession, raw: Any, zookeeper_hosts: str, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    plant(raw, {"g/offsets/orders/0": b"5"})
+    source, destination, told = SourceOptions(zookeeper=zookeeper_hosts), tmp_path / "plan of g", list[str]()
+    properties = tmp_path / "client.properties"
+    properties.write_text("client.id=planner\n")
+    brokers = BrokerOptions(kafka_broker.address, str(properties))
+    long_ago, lately = (_left(destination, age) for age in (ABANDONED_AFTER * 1.1, ABANDONED_AFTER * 0.9))
+
+    with pytest.raises(NotFoundError, match="there is no plan"):
+        read_plan(spark, str(destination))
+    with pytest.raises(InvalidOptionError, match="cannot be read"):  # the driver has had it, the workers have not
+        plan(spark, str(destination), source, brokers, told=lambda _step: properties.unlink())
+    with pytest.raises(NotFoundError, match="none of the groups"):
+        plan(spark, str(destination), replace(source, groups="h"), None)
+    assert (_parts(destination), long_ago.exists(), lately.exists()) == ([], False, True)
+    assert [each.name for each in (destination / "_unfinished").iterdir()] == [lately.name]
+
+    (destination / "plan").mkdir()
+    (destination / "plan" / "part-0.parquet").write_bytes(b"half of it")  # by somebody who was killed
+    assert not Folder(spark, str(destination)).has_plan()
+    first = plan(spark, str(destination), source, None, told=told.append)
+
+    assert len(told) == planning.STEPS
+    with pytest.raises(RefusedError, match="there is a plan in"):
+        plan(spark, str(destination), source, None)
+    assert summary(spark, str(destination)) == first
+
+
+def test_reports_lie_beside_the_plan_and_are_told_oldest_first(spark: SparkSession, tmp_path: Path) -> None:
+    folder, now = Folder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
+    for step, at in ((Step.TO_ZOOKEEPER, now + timedelta(seconds=1)), (Step.APPLY, now), (Step.APPLY, now)):
+        with folder.new_report(step, at) as path:
+            write(spark.range(1), path)
+    with pytest.raises(SparkJobError, match="no report"), folder.new_report(Step.ROLLBACK, now):
+        raise SparkJobError("no report")
+
+    names = folder.reports()
+
+    assert names == [
+        "20260131T120000.000Z-apply",
+        "20260131T120000.001Z-apply",
+        "20260131T120001.000Z-to-zookeeper",
+    ]
+    assert folder.report(names[0]).count() == 1
+    with pytest.raises(NotFoundError, match="no report"):
+        folder.report("20260131T120000.000Z-rollback")
+
+
+def _left(destination: Path, age: timedelta) -> Path:
+    folder = destination / "_unfinished" / f"{snapshot_name(datetime.now(UTC) - age)}-0123abcd"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _parts(destination: Path) -> list[Path]:
+    return list(destination.glob("plan/*"))

@@ -1,0 +1,202 @@
+"""A plan against what both sides have now: row by row, and by groups.
+
+The target is compared first, because who reads on there does so whatever ZooKeeper says.
+
+    | the target has              | ZooKeeper has                 | match         |
+    |-----------------------------|-------------------------------|---------------|
+    | what it is to have          | what it was planned from      | equal         |
+    | what it is to have          | another write of the node     | source moved  |
+    | what it is to have          | nothing any more              | source gone   |
+    | what it had before          |                               | not written   |
+    | a higher, a lower, no offset|                               | target ahead, target behind, gone from the target |
+
+What it is to have is the offset that is planned; where none is written it is what it had before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .carrying import Place, Rows, SourceSeen, TargetSeen, is_as_before, is_to_commit, new_offsets, of_source
+from .migration import Action
+from .model import NativeOffset, TopicPartition
+from .plan import Match, MatchRow, PlanRow
+
+
+def matches(rows: Rows, source: SourceSeen | None, target: TargetSeen) -> list[MatchRow]:
+    """The rows of a group against both sides, and what either has that is not in the plan; source None: not asked."""
+    return list(_Sides(rows, source, target).matches())
+
+
+class _Sides:
+    """What both sides have of one group."""
+
+    def __init__(self, rows: Rows, source: SourceSeen | None, target: TargetSeen) -> None:
+        self._rows = rows
+        self._asked = source is not None
+        self._source = source or SourceSeen()
+        self._unreadable = "; ".join(filter(None, [self._source.unreadable, target.unreadable]))
+        self._native: dict[Place, int] = {(at.topic, at.partition): it.offset for at, it in target.committed.items()}
+        self._new = dict.fromkeys(new_offsets(rows, self._source))
+
+    def matches(self) -> Iterator[MatchRow]:
+        planned = {(row.topic, row.partition) for row in self._rows}
+        yield from map(self._planned, self._rows)
+        for place in self._native | self._new:
+            if place not in planned:
+                yield self._new_one(place)
+
+    def _planned(self, row: PlanRow) -> MatchRow:
+        place = (row.topic, row.partition)
+        expected = row.planned if is_to_commit(row) else row.before
+        detail = self._unreadable or ("" if None not in place else row.problem or "there is no such partition")
+        if detail:
+            return self._row(row, place, expected, Match.UNKNOWN, detail)
+        match = _on_target(row, self._native.get(place), expected) or self._in_zookeeper(row, place)
+        return self._row(row, place, expected, match, "" if match is Match.EQUAL else f"{row.action}: {row.reason}")
+
+    def _in_zookeeper(self, row: PlanRow, place: Place) -> Match:
+        if not of_source(row):
+            return Match.SOURCE_MOVED if place in self._new else Match.EQUAL
+        if not self._asked:
+            return Match.EQUAL
+        if place not in self._source.offsets:
+            return Match.SOURCE_GONE
+        return Match.EQUAL if self._source.offsets[place].zxid == row.zxid else Match.SOURCE_MOVED
+
+    def _new_one(self, place: Place) -> MatchRow:
+        match = Match.AHEAD if place in self._native else Match.SOURCE_MOVED
+        return self._row(self._rows[0], place, None, match, "not in the plan")
+
+    def _row(self, like: PlanRow, place: Place, expected: int | None, match: Match, detail: str) -> MatchRow:
+        znode = self._source.offsets.get(place)
+        offset, native = None if znode is None else znode.offset, self._native.get(place)
+        return MatchRow(
+            plan=like.plan,
+            group=like.group,
+            topic=place[0],
+            partition=place[1],
+            target=like.target,
+            offset=offset,
+            native=native,
+            expected=expected,
+            match=match,
+            dual_commit=dual_commit(offset, native),
+            detail=detail,
+        )
+
+
+def _on_target(row: PlanRow, native: int | None, expected: int | None) -> Match | None:
+    """How the target differs from what it is to have, None where it does not."""
+    refused = row.action is Action.REFUSE
+    if native == expected and not refused:
+        return None
+    if native == row.before:
+        return Match.NOT_WRITTEN
+    if native is None:
+        return Match.GONE
+    return Match.AHEAD if expected is None or native > expected else Match.BEHIND
+
+
+def dual_commit(offset: int | None, native: int | None) -> str:
+    """Which side a consumer that commits to both goes on from, which is the higher.
+
+    >>> dual_commit(7, 9), dual_commit(7, None), dual_commit(7, 7), dual_commit(None, None)
+    ('kafka', 'zookeeper', 'either', 'neither')
+    """
+    if offset == native:
+        return "neither" if offset is None else "either"
+    return "zookeeper" if native is None or (offset is not None and offset > native) else "kafka"
+
+
+# By groups
+
+
+class Stage(StrEnum):
+    """How far a group is."""
+
+    NOT_BEGUN = "not begun"
+    PARTLY = "partly"
+    """Some offsets are as planned and some as before, or are gone: apply or rollback was killed, or rows failed."""
+    DONE = "done"
+    ROLLED_BACK = "rolled back"
+    """As before, and the newest report that has written says so."""
+    MOVED_ON = "moved on"
+    """Somebody else has committed on the target."""
+    BLOCKED = "blocked"
+    """As before, and the plan has obstacles."""
+    UNKNOWN = "unknown"
+    """The target could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """One group of a plan as it is now."""
+
+    plan: str
+    group: str
+    target: str
+    stage: Stage
+    as_planned: int
+    """So many of the offsets to write are there."""
+    as_before: int
+    """So many are still as they were."""
+    otherwise: int
+    """So many of the target's are neither, or are new."""
+    mark: str
+    """What the group's mark says; empty where there is none, or no ZooKeeper."""
+    detail: str
+
+
+def status(rows: Rows, target: TargetSeen, mark: str) -> GroupStatus:
+    """How far a group is, as far as it can be seen: who has put it back is told by reports."""
+    counts = _Counts.of(rows, target.committed)
+    return GroupStatus(
+        plan=rows[0].plan,
+        group=rows[0].group,
+        target=rows[0].target,
+        stage=Stage.UNKNOWN if target.unreadable else _stage(rows, counts),
+        as_planned=counts.as_planned,
+        as_before=counts.as_before,
+        otherwise=counts.otherwise,
+        mark=mark,
+        detail="; ".join(filter(None, [target.unreadable, *rows[0].obstacles])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    as_planned: int
+    as_before: int
+    otherwise: int
+    gone: int
+
+    @classmethod
+    def of(cls, rows: Rows, committed: Mapping[TopicPartition, NativeOffset]) -> _Counts:
+        as_planned = as_before = otherwise = gone = 0
+        for row in rows:
+            now = None if row.at is None else committed.get(row.at)
+            if is_to_commit(row) and now is not None and now.offset == row.planned:
+                as_planned += 1
+            elif is_as_before(row, now):
+                as_before += is_to_commit(row)
+            elif now is None:
+                gone += 1
+            else:
+                otherwise += 1
+        new = len(committed.keys() - {row.at for row in rows})
+        return cls(as_planned, as_before, otherwise + new, gone)
+
+
+def _stage(rows: Rows, counts: _Counts) -> Stage:
+    if counts.otherwise:
+        return Stage.MOVED_ON
+    if counts.gone or (counts.as_planned and counts.as_before):
+        return Stage.PARTLY
+    if counts.as_planned:
+        return Stage.DONE
+    if rows[0].obstacles:
+        return Stage.BLOCKED
+    return Stage.NOT_BEGUN if counts.as_before else Stage.DONE

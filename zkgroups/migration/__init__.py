@@ -1,0 +1,1 @@
+"""Whole groups moved to Kafka's own offsets, and back: in bulk, and without Spark."""

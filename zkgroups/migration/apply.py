@@ -1,0 +1,191 @@
+"""Applying a plan to whole groups: marked, looked at once more, written in bulk, and looked at again.
+
+A group is left as it is where anything is in the way, and each of its rows says what. Killed anywhere and called again,
+it ends the same: what is on the target as planned is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..core.carrying import (
+    SourceSeen,
+    TargetSeen,
+    by_target,
+    is_begun,
+    is_to_commit,
+    source_obstacles,
+    target_obstacles,
+    to_commit,
+)
+from ..core.mark import Mark, MarkState
+from ..core.model import TopicPartition
+from ..core.plan import Outcome, PlanRow, ReportRow, Step
+from ..kafka import Brokers
+from ..zookeeper import mark as marks
+from ..zookeeper.registry import Registry
+from .guards import look_at_sources, look_at_targets, marked_by_another
+from .report import Answers, Report, check_asked, number
+
+
+def apply_groups(
+    rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, *, execute: bool
+) -> list[ReportRow]:
+    """Move these groups, all rows of each, or only say what would be done; without a registry ZooKeeper is not asked.
+
+    Every partition has the brokers' own answer. Groups are marked while they are written, and stay so when they are
+    done: members of ours do not join them any more.
+    """
+    check_asked(rows)
+    if not rows:
+        return []
+    return _Apply(rows[0].plan, by_target(rows), brokers, registry, execute=execute).run()
+
+
+class _Apply:
+    """One call."""
+
+    def __init__(
+        self,
+        plan: str,
+        plans: Mapping[str, Sequence[PlanRow]],
+        brokers: Brokers,
+        registry: Registry | None,
+        *,
+        execute: bool,
+    ) -> None:
+        self._plan = plan
+        self._plans = plans
+        self._brokers = brokers
+        self._registry = registry
+        self._execute = execute
+        self._report = Report()
+        self._left: dict[str, list[str]] = {}
+        """Why the targets are left that are."""
+        self._marked: set[str] = set()
+        """Targets whose groups this call has marked."""
+        self._marked_before: set[str] = set()
+        """Those that an earlier call of this plan has marked and not finished."""
+
+    def run(self) -> list[ReportRow]:
+        self._left = {target: list(rows[0].obstacles) for target, rows in self._plans.items() if rows[0].obstacles}
+        self._mark()
+        seen = self._look()
+        offsets = {target: to_commit(self._plans[target], seen[target].committed) for target in self._going}
+        answers = self._brokers.commit(offsets) if self._execute else {}
+        came = self._who_came()
+        for target, rows in self._plans.items():
+            if target in self._left:
+                self._leave(target)
+            else:
+                self._written(rows, seen[target], offsets[target], answers.get(target, {}), came.get(target, ""))
+        self._mark_again(seen, came, answers)
+        return self._report.rows
+
+    @property
+    def _going(self) -> list[str]:
+        return [target for target in self._plans if target not in self._left]
+
+    def _groups(self, targets: Iterable[str]) -> dict[str, str]:
+        """The targets by their groups: one each, for several groups of one target are an obstacle."""
+        return {self._plans[target][0].group: target for target in targets}
+
+    # Before
+
+    def _mark(self) -> None:
+        """Before anything is looked at, so that no member of ours comes after."""
+        if self._registry is None:
+            return
+        groups = self._groups(self._going)
+        found = marks.read(self._registry.handle, groups)
+        for group, it in found.items():
+            if reasons := marked_by_another(it, self._plan):
+                self._left[groups[group]] = reasons
+            elif isinstance(it, Mark) and it.state is MarkState.MOVING:
+                self._marked_before.add(groups[group])
+        if self._execute:
+            self._put({group: target for group, target in groups.items() if group not in found})
+
+    def _put(self, groups: Mapping[str, str]) -> None:
+        assert self._registry is not None
+        for group, error in marks.put(self._registry.handle, groups, plan=self._plan, state=MarkState.MOVING).items():
+            if error is None:
+                self._marked.add(groups[group])
+            else:
+                self._left[groups[group]] = [f"it could not be marked: {error}"]
+
+    def _look(self) -> dict[str, TargetSeen]:
+        going = self._going
+        seen = look_at_targets(self._brokers, going)
+        sources = self._sources(going)
+        for target in going:
+            rows = self._plans[target]
+            reasons = source_obstacles(rows, sources[target]) if target in sources else []
+            reasons += target_obstacles(rows, seen[target])
+            if reasons:
+                self._left[target] = reasons
+        return seen
+
+    def _sources(self, targets: Iterable[str]) -> dict[str, SourceSeen]:
+        groups = self._groups(targets)
+        if self._registry is None or not groups:
+            return {}
+        return {groups[group]: it for group, it in look_at_sources(self._registry, groups).items()}
+
+    # After
+
+    def _who_came(self) -> dict[str, str]:
+        """What has come in between, of the targets where something has: those of other kinds know no marks."""
+        if not self._execute:
+            return {}
+        found = {}
+        for target, source in self._sources(self._going).items():
+            if reasons := source_obstacles(self._plans[target], source):
+                found[target] = f"while this was written: {'; '.join(reasons)}"
+        return found
+
+    def _leave(self, target: str) -> None:
+        detail = "; ".join(self._left[target])
+        for row in self._plans[target]:
+            self._report.add(Step.APPLY, row, Outcome.LEFT, detail=detail)
+
+    def _written(
+        self,
+        rows: Sequence[PlanRow],
+        seen: TargetSeen,
+        offsets: Mapping[TopicPartition, int],
+        answers: Answers,
+        came: str,
+    ) -> None:
+        """What became of the rows of a group that was not left."""
+        for row in rows:
+            at = row.at
+            found = None if at is None else number(seen.committed.get(at))
+            if not is_to_commit(row):
+                self._report.add(Step.APPLY, row, Outcome.SKIPPED, found=found, detail=row.reason)
+            elif at is None or at not in offsets:
+                self._report.add(Step.APPLY, row, Outcome.THERE, found=found, detail=came)
+            elif not self._execute:
+                self._report.add(Step.APPLY, row, Outcome.WOULD_WRITE, found=found)
+            elif (error := answers[at]) is not None:
+                self._report.add(Step.APPLY, row, Outcome.FAILED, found=found, detail=str(error))
+            else:
+                self._report.add(Step.APPLY, row, Outcome.WRITTEN, found=found, written=row.planned, detail=came)
+
+    def _mark_again(
+        self, seen: Mapping[str, TargetSeen], came: Mapping[str, str], answers: Mapping[str, Answers]
+    ) -> None:
+        """As moved, where all is done; not at all, where nothing is. What is moved in part stays marked as it is."""
+        if self._registry is None or not self._execute:
+            return
+        failed = {target for target, those in answers.items() if any(those.values())}
+        done = self._groups(target for target in self._going if target not in failed and target not in came)
+        marks.put(self._registry.handle, done, plan=self._plan, state=MarkState.MOVED)
+        nothing = {target for target in failed if all(answers[target].values())}
+        bare = [target for target in self._marked if target in self._left]
+        bare += [
+            target
+            for target in (self._marked & nothing) | (self._marked_before & self._left.keys())
+            if not seen[target].unreadable and not is_begun(self._plans[target], seen[target].committed)
+        ]
+        marks.remove(self._registry.handle, self._groups(bare), plan=self._plan)

@@ -1,0 +1,204 @@
+"""The groups that are followed, and what both ways have in common."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+from ..core.carrying import SourceSeen, TargetSeen, by_target, of_source
+from ..core.following import Ahead, Carried, FollowedGroup, FollowState
+from ..core.mark import Mark, MarkState
+from ..core.migration import LEGACY, NATIVE, Action, Reason, Rule
+from ..core.model import TopicPartition
+from ..core.plan import PlanRow
+from ..exceptions import ZkgroupsException
+from ..kafka import Brokers
+from ..zookeeper import mark as marks
+from ..zookeeper.registry import Registry
+from .guards import look_at_sources
+
+log = logging.getLogger(__name__)
+
+TOGETHER: Final = 200
+"""Groups that are looked at in ZooKeeper together: of more, what was read would be in memory."""
+
+
+class Followed:
+    """One group on its way."""
+
+    def __init__(self, rows: Sequence[PlanRow], *, to_zookeeper: bool) -> None:
+        self.group, self.target, self.plan = rows[0].group, rows[0].target, rows[0].plan
+        self.state = FollowState.FOLLOWING
+        self.detail = ""
+        self.behind = 0
+        self.waits_since = 0
+        """In which pass something became due that is not written yet."""
+        self.carried = Carried({} if to_zookeeper else _further(rows))
+        self._chosen = None if rows[0].topics is None else re.compile(rows[0].topics)
+        self._before = {row.at: row.before for row in rows if row.action is not Action.COMMIT}
+        self._stale = {row.at: row.zxid for row in rows if row.reason is Reason.STALE}
+        going = (LEGACY, NATIVE) if to_zookeeper else (LEGACY,)
+        if reasons := [reason for reason in rows[0].obstacles if not reason.startswith(going)]:
+            self.leave("; ".join(reasons))
+
+    @property
+    def following(self) -> bool:
+        """Whether it is still to be followed."""
+        return self.state is FollowState.FOLLOWING
+
+    def leave(self, why: str) -> None:
+        """Something is in the way that does not go by itself."""
+        self.state, self.detail = FollowState.LEFT, why
+
+    def done(self, detail: str) -> None:
+        """Both sides are at one, and nobody works on the side that was ahead."""
+        self.state, self.detail = FollowState.DONE, detail
+        self.measure()
+
+    def measure(self) -> None:
+        """How far the side that follows is behind now."""
+        self.behind = self.carried.behind
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic was to be planned."""
+        return self._chosen is None or self._chosen.fullmatch(topic) is not None
+
+    def see_source(self, seen: SourceSeen) -> bool:
+        """ZooKeeper has this, which is ahead; whether it is another than before.
+
+        What was stale when it was planned is so until it is written again.
+        """
+        found = {}
+        for (topic, partition), node in seen.offsets.items():
+            if topic is None or partition is None or not self.wants(topic):
+                continue
+            at = TopicPartition.checked(topic, partition)
+            if node.zxid is None or self._stale.get(at) != node.zxid:
+                found[at] = Ahead(node.offset, -1 if node.zxid is None else node.zxid)
+        return self.carried.see(found)
+
+    def see_target(self, seen: TargetSeen) -> bool:
+        """The brokers have this, which is ahead; whether it is another than before.
+
+        What they had when it was planned, and nobody has written since, is of no use to ZooKeeper.
+        """
+        wanted = ((at, found.offset) for at, found in seen.committed.items() if self.wants(at.topic))
+        return self.carried.see({at: Ahead(number, number) for at, number in wanted if self._before.get(at) != number})
+
+    def told(self) -> FollowedGroup:
+        """As others see it."""
+        detail = self.detail or (self.carried.failures if self.following else "")
+        return FollowedGroup(self.group, self.target, self.state, self.behind, detail)
+
+
+def _further(rows: Iterable[PlanRow]) -> dict[TopicPartition, int]:
+    """Where the target was ahead when it was planned, and may stay so."""
+    return {
+        row.at: row.before
+        for row in rows
+        if row.at is not None and row.before is not None and row.reason is Reason.TARGET_AHEAD
+    }
+
+
+def followed(rows: Iterable[PlanRow], *, to_zookeeper: bool) -> list[Followed]:
+    """The groups of a plan, of those that have anything in ZooKeeper."""
+    found = (those for those in by_target(rows).values() if any(of_source(row) for row in those))
+    return [Followed(those, to_zookeeper=to_zookeeper) for those in found]
+
+
+class Way:
+    """One of the two ways, over as many passes as it takes."""
+
+    def __init__(
+        self,
+        groups: Sequence[Followed],
+        brokers: Brokers,
+        registry: Registry,
+        rule: Rule,
+        stop: threading.Event,
+        *,
+        execute: bool,
+    ) -> None:
+        self.groups = groups
+        self.plan = groups[0].plan if groups else ""
+        self.by_target = {each.target: each for each in groups}
+        self.brokers = brokers
+        self.registry = registry
+        self.rule = rule
+        self.stop = stop
+        self.execute = execute
+        self.number = 0
+        self.behind = 0
+        self.written = 0
+        self.our_marks: set[str] = set()
+        """Groups that are marked by us as moving; at the end there are none."""
+        self.moved: set[str] = set()
+        """Groups that were done before, and stay marked as moved."""
+        self._marks_read = False
+
+    def begin(self) -> None:
+        """A pass begins."""
+        self.number += 1
+        self.written = 0
+
+    def one_pass(self, limit: int) -> None:
+        """Look at all groups, and write at most so many offsets; those of groups that are cut over beside."""
+        raise NotImplementedError
+
+    @property
+    def following(self) -> list[Followed]:
+        """Those that are still to be followed; the one that has waited longest comes first."""
+        found = [each for each in self.groups if each.following]
+        return sorted(found, key=lambda each: each.waits_since or self.number)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to follow any more."""
+        return not any(each.following for each in self.groups)
+
+    def told(self) -> list[FollowedGroup]:
+        """Where each group is."""
+        return [each.told() for each in self.groups]
+
+    # Marks
+
+    def read_marks(self) -> None:
+        """Once: the groups of other plans are left; what an earlier run of this one has marked is ours."""
+        if self._marks_read:
+            return
+        groups = {each.group: each for each in self.following}
+        for group, found in marks.read(self.registry.handle, groups).items():
+            each = groups[group]
+            if not isinstance(found, Mark) or found.plan != each.plan:
+                each.leave(str(marks.migrated(group, found)))
+            else:  # one that is moving an earlier run was killed over
+                (self.moved if found.state is MarkState.MOVED else self.our_marks).add(group)
+        self._marks_read = True
+
+    def unmark(self, groups: Iterable[Followed]) -> None:
+        """Take away the marks that say that these groups are moving: they are not, or not yet."""
+        if ours := self.our_marks & {each.group for each in groups}:
+            for group, error in marks.remove(self.registry.handle, ours, plan=self.plan).items():
+                if error is not None:
+                    log.warning("group %r is still marked: %s", group, error)
+            self.our_marks -= ours
+
+    def end(self) -> None:
+        """Whatever has happened: no group stays marked that is not cut over, if a server answers."""
+        if self.execute:
+            with suppress(ZkgroupsException):
+                self.unmark(self.groups)
+
+    # Looking
+
+    def sources(self, groups: Iterable[Followed]) -> Iterator[tuple[Followed, SourceSeen]]:
+        """What ZooKeeper has of these groups now."""
+        wanted = list(groups)
+        for first in range(0, len(wanted), TOGETHER):
+            some = wanted[first : first + TOGETHER]
+            seen = look_at_sources(self.registry, (each.group for each in some))
+            yield from ((each, seen[each.group]) for each in some)

@@ -1,0 +1,258 @@
+"""What is planned for some whole groups: what ZooKeeper has of them, against what the brokers say, by the rule.
+
+Brokers are asked in bulk, for all groups of a chunk together. Where logs start and end is asked once for each
+partition, however many groups read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+
+from ..core.migration import Decision, GroupFacts, Log, Rule, Unknown, bad_target, conflicts, decide, obstacles
+from ..core.model import MalformedNode, NativeGroup, NativeOffset, OffsetRange, TopicPartition
+from ..core.paths import broker_topic
+from ..core.plan import PlanRow
+from ..exceptions import NotConnectedError, ZkgroupsException
+from ..kafka import Brokers
+from ..zookeeper import bulk
+from ..zookeeper.node import Node
+from ..zookeeper.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One node of a group, an offset or a member's; or the directory of such, where it may not be listed."""
+
+    group: str
+    target: str
+    """What the group is to be called; rows of one target come together."""
+    member: bool
+    """Whether it is a member's: then it has an instance, and else what offsets have."""
+    instance: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    zxid: int | None = None
+    committed_ms: int | None = None
+    problem: str | None = None
+    denied: bool = False
+    """Whether the problem is that it may not be read."""
+
+    @property
+    def at(self) -> TopicPartition | None:
+        """The partition, where it is known."""
+        known = self.topic is not None and self.partition is not None
+        return TopicPartition.checked(self.topic, self.partition) if known else None  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """What is the same for every row of a plan."""
+
+    plan: str
+    planned_ms: int
+    source: str = ""
+    brokers: str | None = None
+    cluster: str | None = None
+    retention_seconds: float | None = None
+    rule: Rule = field(default_factory=Rule)
+    stale_after: float | None = None
+    """In seconds."""
+    topics: str | None = None
+    """The expression that they were chosen by."""
+    topics_made: Mapping[str, int] = field(default_factory=dict)
+    """The zxid that made each topic: an offset that is older is of another one, which had the same name."""
+
+    def stale(self, found: Found) -> bool:
+        """Whether an offset was last written too long ago."""
+        if self.stale_after is None or found.committed_ms is None:
+            return False
+        return self.planned_ms - found.committed_ms > self.stale_after * 1000
+
+
+def topics_made(registry: Registry) -> dict[str, int]:
+    """When each topic that Kafka has registered was made, as a zxid; those that may not be looked at are left out."""
+    names = registry.topics()
+    nodes = zip(names, bulk.nodes(registry.handle, map(broker_topic, names)), strict=True)
+    return {name: node.czxid for name, node in nodes if isinstance(node, Node)}
+
+
+class Planner:
+    """Plans chunks of whole groups, one after the other; without brokers only what ZooKeeper has is known."""
+
+    def __init__(self, planning: Planning, brokers: Brokers | None) -> None:
+        self._planning = planning
+        self._brokers = brokers
+        self._logs: dict[TopicPartition, OffsetRange | Log] = {}
+
+    def plan(self, found: Sequence[Found]) -> list[PlanRow]:
+        """The rows of these groups, which are all that are to have their targets' names."""
+        groups = list(self._groups(found))
+        targets = {group.name: group.target for group in groups}
+        usable = [target for target in dict.fromkeys(targets.values()) if bad_target(target) is None]
+        answers = _Answers.of(self._brokers, usable)
+        for group in groups:
+            group.native = answers.committed.get(group.target, {})
+        self._ask_logs(at for group in groups for at in group.partitions())
+        rivals = conflicts(targets)
+        return [
+            row
+            for group in groups
+            for row in self._rows(group, answers.facts(group, rivals.get(group.target, [group.name])))
+        ]
+
+    def _groups(self, found: Sequence[Found]) -> Iterator[_Group]:
+        """Those that have offsets."""
+        for name, rows in groupby(sorted(found, key=attrgetter("group")), attrgetter("group")):
+            its = list(rows)
+            if any(not row.member for row in its):
+                yield _Group(name, its)
+
+    def _ask_logs(self, partitions: Iterable[TopicPartition]) -> None:
+        new = [at for at in dict.fromkeys(partitions) if at not in self._logs]
+        if self._brokers is None or not new:
+            return
+        known = self._brokers.partitions({at.topic for at in new})
+        there = [at for at in new if at.partition in known.get(at.topic, ())]
+        ranges: Mapping[TopicPartition, OffsetRange | None] = {}
+        with suppress(NotConnectedError):  # of all their leaders none answers; brokers as such did, just now
+            ranges = self._brokers.ranges(there)
+        for at in new:
+            absent = Log.UNKNOWN if at.partition in known.get(at.topic, ()) else Log.NO_PARTITION
+            self._logs[at] = ranges.get(at) or (absent if at.topic in known else Log.NO_TOPIC)
+
+    def _rows(self, group: _Group, facts: GroupFacts) -> Iterator[PlanRow]:
+        planned = [(found, at, self._decision(group, found, at)) for found, at in group.offsets()]
+        blocked = tuple(obstacles(facts, (decision for *_, decision in planned)))
+        return (self._row(group, found, at, decision, blocked) for found, at, decision in planned)
+
+    def _decision(self, group: _Group, found: Found, at: TopicPartition | None) -> Decision:
+        source: int | MalformedNode | None = found.offset
+        if found.problem is not None:
+            source = MalformedNode("", b"", found.problem.rpartition(": ")[2])
+        before = group.before(at)
+        target = before.offset if isinstance(before, NativeOffset) else before
+        stale = self._planning.stale(found)
+        return decide(source, self._log(found, at), target, self._planning.rule, stale=stale)
+
+    def _log(self, found: Found, at: TopicPartition | None) -> OffsetRange | Log:
+        """What the rule is to know of the log."""
+        if at is None:
+            return Log.NO_PARTITION
+        log = self._logs.get(at, Log.NOT_ASKED)
+        made = self._planning.topics_made.get(at.topic)
+        younger = made is not None and found.zxid is not None and found.zxid < made
+        return Log.YOUNGER if younger and log not in (Log.NO_TOPIC, Log.NO_PARTITION) else log
+
+    def _row(
+        self, group: _Group, found: Found, at: TopicPartition | None, decision: Decision, blocked: tuple[str, ...]
+    ) -> PlanRow:
+        log = None if at is None else self._logs.get(at)
+        known = log if isinstance(log, OffsetRange) else None
+        before = group.before(at)
+        there = before if isinstance(before, NativeOffset) else None
+        planning = self._planning
+        return PlanRow(
+            plan=planning.plan,
+            planned_ms=planning.planned_ms,
+            source=planning.source,
+            brokers=planning.brokers,
+            retention_seconds=planning.retention_seconds,
+            group=group.name,
+            topic=found.topic,
+            partition=found.partition,
+            offset=found.offset,
+            zxid=found.zxid,
+            committed_ms=found.committed_ms,
+            stale=planning.stale(found),
+            problem=found.problem,
+            target=group.target,
+            log_start=None if known is None else known.start,
+            log_end=None if known is None else known.end,
+            before=None if there is None else there.offset,
+            before_metadata=None if there is None else there.metadata,
+            before_epoch=None if there is None else there.leader_epoch,
+            action=decision.action,
+            reason=decision.reason,
+            planned=decision.offset,
+            obstacles=blocked,
+            topics=planning.topics,
+            cluster=planning.cluster,
+        )
+
+
+class _Group:
+    """One group, as it was found in ZooKeeper and on the target."""
+
+    def __init__(self, name: str, rows: Sequence[Found]) -> None:
+        self.name = name
+        self.rows = rows
+        self.target = rows[0].target
+        self.native: Mapping[TopicPartition, NativeOffset] | ZkgroupsException = {}
+        self._ours = [(row, row.at) for row in rows if not row.member]
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """All of which somebody has an offset."""
+        yield from (at for _, at in self._ours if at is not None)
+        if not isinstance(self.native, ZkgroupsException):
+            yield from self.native
+
+    def offsets(self) -> list[tuple[Found, TopicPartition | None]]:
+        """The offsets of both sides in order, those that only the target has without a number of ours."""
+        known = {at for _, at in self._ours}
+        only = [] if isinstance(self.native, ZkgroupsException) else [at for at in self.native if at not in known]
+        theirs = [(self._only(at), at) for at in only]
+        return sorted([*self._ours, *theirs], key=_place)
+
+    def _only(self, at: TopicPartition) -> Found:
+        return Found(group=self.name, target=self.target, member=False, topic=at.topic, partition=at.partition)
+
+    def before(self, at: TopicPartition | None) -> NativeOffset | Unknown | None:
+        """What the target has."""
+        if isinstance(self.native, ZkgroupsException):
+            return Unknown.TARGET
+        return None if at is None else self.native.get(at)
+
+
+def _place(offset: tuple[Found, TopicPartition | None]) -> tuple[str, int]:
+    found, _ = offset
+    return found.topic or "", -1 if found.partition is None else found.partition
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What the brokers say of the targets."""
+
+    committed: Mapping[str, Mapping[TopicPartition, NativeOffset] | ZkgroupsException]
+    groups: Mapping[str, NativeGroup | ZkgroupsException]
+
+    @classmethod
+    def of(cls, brokers: Brokers | None, targets: Sequence[str]) -> _Answers:
+        if brokers is None:
+            return cls({}, {})
+        return cls(brokers.committed_or_error(targets), brokers.groups(targets))
+
+    def facts(self, group: _Group, rivals: Sequence[str]) -> GroupFacts:
+        """What may stand in a group's way."""
+        native, offsets = self.groups.get(group.target), self.committed.get(group.target)
+        denied = next((row.problem for row in group.rows if row.denied), None)
+        errors = [str(each) for each in (native, offsets) if isinstance(each, ZkgroupsException)]
+        bad = bad_target(group.target)
+        return GroupFacts(
+            legacy=tuple(sorted(row.instance for row in group.rows if row.instance is not None)),
+            native=_members(native) if isinstance(native, NativeGroup) else (),
+            rivals=() if bad else tuple(name for name in rivals if name != group.name),
+            bad_target=bad,
+            unreadable="; ".join(dict.fromkeys(([denied] if denied else []) + errors)),
+        )
+
+
+def _members(group: NativeGroup) -> tuple[str, ...]:
+    """Who takes part; where it is not known who, in which state the group is."""
+    if not group.in_use:
+        return ()
+    return tuple(map(str, group.members)) or (f"it is in state {group.state}",)

@@ -1,0 +1,60 @@
+"""Reports: what became of each row of a plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from ..core.model import NativeOffset, TopicPartition
+from ..core.plan import Outcome, PlanRow, ReportRow, Step
+from ..exceptions import GuardFailedError, ZkgroupsException
+
+Answers = Mapping[TopicPartition, ZkgroupsException | None]
+"""What the brokers said of each partition of a target."""
+
+
+class Report:
+    """The rows of one call."""
+
+    def __init__(self) -> None:
+        self.rows: list[ReportRow] = []
+        self._now_ms = time.time_ns() // 1_000_000
+
+    def add(
+        self,
+        step: Step,
+        row: PlanRow,
+        outcome: Outcome,
+        *,
+        found: int | None = None,
+        written: int | None = None,
+        detail: str = "",
+    ) -> None:
+        """What became of one row."""
+        self.rows.append(
+            ReportRow(
+                plan=row.plan,
+                step=step,
+                reported_ms=self._now_ms,
+                group=row.group,
+                topic=row.topic,
+                partition=row.partition,
+                target=row.target,
+                found=found,
+                written=written,
+                outcome=outcome,
+                detail=detail,
+            )
+        )
+
+
+def number(found: NativeOffset | None) -> int | None:
+    """The offset, None where nothing is committed."""
+    return None if found is None else found.offset
+
+
+def check_asked(rows: Iterable[PlanRow]) -> None:
+    """Refuse a plan for which no broker was asked: nobody knows what the targets had."""
+    plan = next((row.plan for row in rows if row.brokers is None), None)
+    if plan is not None:
+        raise GuardFailedError(f"plan {plan} was made without brokers: it can be shown and exported, and nothing else")

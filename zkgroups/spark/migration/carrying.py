@@ -1,0 +1,257 @@
+"""A plan carried out over thousands of groups, compared with what is there, and taken back: each is one Spark job.
+
+    apply(spark, "/data/move", BrokerOptions("kafka1:9092"), SourceOptions(zookeeper="zk1:2181/kafka"), execute=True)
+    read_report(spark, "/data/move").where("outcome = 'left'").select("group", "detail").distinct().show()
+
+Each task has whole groups, and does with a chunk of them at a time what `zkgroups.migration` does. A task that is
+killed begins again, and so does whoever calls again: it ends the same. Every run leaves a report beside the plan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ...core.plan import MatchRow, PlanRow, ReportRow, Step
+from ...exceptions import GuardFailedError, InvalidOptionError
+from ...kafka import BrokerOptions, Brokers
+from ...migration.apply import apply_groups
+from ...migration.rollback import rollback_groups
+from ...migration.verify import verify_groups
+from ...zookeeper.registry import Registry
+from ..errors import translated
+from ..options import SourceOptions
+from ..snapshot import session_beside
+from ..source import active
+from ..work import interruptible
+from .chunks import in_chunks
+from .columns import batches
+from .folder import Folder, write
+from .jobs import by_target, mapped, tasks
+from .reports import counted
+
+STEPS: Final = 2
+"""The work, and the report's being moved into place."""
+
+ROWS_OF_A_TASK: Final = 5_000
+"""A task of fewer takes longer to connect than to do its work."""
+
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What became of a plan: the name of the report that tells it of each row, and how much there is of what."""
+
+    destination: str
+    report: str
+    step: Step
+    executed: bool
+    groups: int
+    left: int
+    """Groups that were refused: the plan, or what was found, has something against them."""
+    failed: int
+    """Groups of which rows failed."""
+    counts: Mapping[str, int]
+    """How many rows there are of each outcome; of a comparison, of each match."""
+    seconds: float
+
+
+class Chunk(Protocol):
+    """What is done with some whole groups."""
+
+    kind: type[Any]
+    """What rows come of it."""
+
+    def __call__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry | None, /) -> list[Any]:
+        """Do it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applying:
+    """`apply_groups`, with its options."""
+
+    execute: bool
+
+    kind = ReportRow
+
+    def __call__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry | None, /) -> list[ReportRow]:
+        return apply_groups(rows, brokers, registry, execute=self.execute)
+
+
+@dataclass(frozen=True, slots=True)
+class RollingBack:
+    """`rollback_groups`, with its options."""
+
+    execute: bool
+    force: bool
+    to_zookeeper: bool
+
+    kind = ReportRow
+
+    def __call__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry | None, /) -> list[ReportRow]:
+        return rollback_groups(
+            rows, brokers, registry, execute=self.execute, force=self.force, to_zookeeper=self.to_zookeeper
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """`verify_groups`."""
+
+    kind = MatchRow
+
+    def __call__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry | None, /) -> list[MatchRow]:
+        return verify_groups(rows, brokers, registry)
+
+
+def apply(
+    spark: SparkSession,
+    destination: str,
+    brokers: BrokerOptions,
+    zookeeper: SourceOptions | None,
+    *,
+    execute: bool,
+    told: Told = lambda _step: None,
+) -> Carried:
+    """Write what the plan in this folder says, where nothing has come in the way; a dry run, but with `execute`.
+
+    Without a ZooKeeper its guards are left out. `told` hears of each of the `STEPS` as it begins.
+    """
+    return _carry(spark, destination, Sides(brokers, zookeeper), Step.APPLY, Applying(execute), told, executed=execute)
+
+
+def rollback(
+    spark: SparkSession,
+    destination: str,
+    brokers: BrokerOptions,
+    zookeeper: SourceOptions | None,
+    *,
+    execute: bool,
+    force: bool = False,
+    to_zookeeper: bool = False,
+    told: Told = lambda _step: None,
+) -> Carried:
+    """Put the targets of the plan in this folder back as they were; a dry run, but with `execute`.
+
+    Groups whose offsets somebody has moved are left, but with `force`, or where their progress is carried
+    `to_zookeeper` first.
+    """
+    if to_zookeeper and zookeeper is None:
+        raise InvalidOptionError("to_zookeeper", True, "there is no ZooKeeper to carry anything to")
+    work = RollingBack(execute, force, to_zookeeper)
+    return _carry(spark, destination, Sides(brokers, zookeeper), Step.ROLLBACK, work, told, executed=execute)
+
+
+def verify(
+    spark: SparkSession,
+    destination: str,
+    brokers: BrokerOptions,
+    zookeeper: SourceOptions | None,
+    *,
+    told: Told = lambda _step: None,
+) -> Carried:
+    """Compare both sides with the plan in this folder, row by row; the report has `MatchRow`s."""
+    return _carry(spark, destination, Sides(brokers, zookeeper), Step.VERIFY, Verifying(), told, executed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """How to reach both; without secrets, so that it may travel."""
+
+    brokers: BrokerOptions
+    zookeeper: SourceOptions | None
+
+    def check(self, cluster: str | None) -> None:
+        """Reach both here first, and the cluster of the plan: what is wrong is told at once, and not out of a job."""
+        with ExitStack() as stack:
+            brokers, _registry = self.open(stack)
+            found = brokers.cluster_id()
+        if cluster is not None and found != cluster:
+            raise GuardFailedError(
+                f"the plan was made with another cluster, {cluster}, and these brokers are of {found}"
+            )
+
+    def open(self, stack: ExitStack) -> tuple[Brokers, Registry | None]:
+        """Both, until the stack is closed."""
+        registry = None if self.zookeeper is None else stack.enter_context(self.zookeeper.connect())
+        return stack.enter_context(self.brokers.connect()), registry
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a task does: chunk by chunk, with connections of its own."""
+
+    sides: Sides
+    chunk: Chunk
+
+    def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
+        with ExitStack() as stack:
+            opened: tuple[Brokers, Registry | None] | None = None
+            for rows in in_chunks(PlanRow, found):
+                opened = opened or self.sides.open(stack)  # a task may have nothing to do
+                yield from batches(self.chunk.kind, self.chunk(rows, *opened))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The rows of a plan that can be carried out, for as many tasks as they are worth."""
+
+    rows: DataFrame
+    cluster: str | None
+
+    @classmethod
+    def of(cls, spark: SparkSession, folder: Folder) -> Planned:
+        """Those of the plan in this folder."""
+        rows = folder.plan()
+        counts = rows.agg(f.count(f.lit(1)), f.count("brokers"), f.first("cluster")).first()
+        assert counts is not None
+        total, asked, cluster = counts
+        if asked < total:
+            raise GuardFailedError(
+                f"the plan in {folder} was made without brokers: it can be shown and exported, and nothing else"
+            )
+        return cls(by_target(rows, min(tasks(spark), 1 + total // ROWS_OF_A_TASK)), cluster)
+
+
+def _carry(
+    spark: SparkSession, destination: str, sides: Sides, step: Step, chunk: Chunk, told: Told, *, executed: bool
+) -> Carried:
+    began = time.monotonic()
+
+    def run(told: Told) -> Carried:
+        own = session_beside(spark)
+        folder, at = Folder(own, destination), datetime.now(UTC)
+        with active(own), translated(f"the plan in {folder} cannot be read"):
+            planned = Planned.of(own, folder)
+        sides.check(planned.cluster)
+        with folder.new_report(step, at) as path:
+            told(_DOING[step])
+            with active(own), translated(f"the plan in {folder} could not be gone through"):
+                made = mapped(planned.rows, Work(sides, chunk), chunk.kind)
+                write(made, path)
+                found = counted(own.read.option("__globPaths__", "false").parquet(path), chunk.kind)
+            told("moving the report into place")
+        return Carried(
+            destination=str(folder),
+            report=folder.reports()[-1],
+            step=step,
+            executed=executed,
+            groups=found.groups,
+            left=found.left,
+            failed=found.failed,
+            counts=found.counts,
+            seconds=time.monotonic() - began,
+        )
+
+    return interruptible(spark, run, told)
+
+
+_DOING: Final = {Step.APPLY: "applying", Step.ROLLBACK: "rolling back", Step.VERIFY: "verifying"}

@@ -1,0 +1,164 @@
+"""Where a plan lies, with the reports of what was done with it, and how each comes to be there whole or not at all.
+
+    DEST/_unfinished/<time>-<random>/     written here first, where no reader looks
+    DEST/plan/part-*.parquet
+    DEST/plan/_SUCCESS
+    DEST/reports/<time>-<step>/part-*.parquet
+    DEST/reports/<time>-<step>/_SUCCESS
+
+A folder is moved into place, and `_SUCCESS` is made when that is done: what has none is not there for anybody. Where a
+run was killed between the two, the next plan takes that place. A plan that is there is never written over, because
+reports and fences are of that one. What was left in `_unfinished` is thrown away when it is a week old.
+
+Times are as in `layout.py`, UTC with milliseconds in a form that sorts.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from ...core.plan import Step
+from ...exceptions import NotFoundError, RefusedError
+from ..errors import translated
+from ..layout import ABANDONED_AFTER, MARK, UNFINISHED, java, snapshot_name, snapshot_time
+
+PLAN: Final = "plan"
+REPORTS: Final = "reports"
+
+_TIME: Final = r"([0-9]{8}T[0-9]{6}\.[0-9]{3}Z)"
+_REPORT: Final = re.compile(f"{_TIME}-[a-z-]+")
+_LEFT: Final = re.compile(f"{_TIME}-[0-9a-f]{{8}}")
+
+
+def write(rows: DataFrame, path: str) -> None:
+    """Write rows where a folder says; which file makes them whole is for the folder to say, too."""
+    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(path)
+
+
+class Folder:
+    """One plan's folder, on whatever file system Spark writes to."""
+
+    def __init__(self, spark: SparkSession, destination: str) -> None:
+        self._spark = spark
+        self._jvm: Any = java(spark)
+        with translated(f"{destination} cannot be used"):
+            root = self._jvm.org.apache.hadoop.fs.Path(destination)
+            self._files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+            self._root = self._files.makeQualified(root)
+
+    def __str__(self) -> str:
+        return str(self._root.toString())
+
+    # Reading
+
+    def has_plan(self) -> bool:
+        """Whether a plan is there."""
+        return self._has(PLAN)
+
+    def plan(self) -> DataFrame:
+        """The plan's rows, as `core.plan.PlanRow` has them."""
+        if not self.has_plan():
+            raise NotFoundError(f"there is no plan in {self}")
+        return self._read(PLAN)
+
+    def reports(self) -> list[str]:
+        """The names of the reports that are there, oldest first: each is a time, and what was done."""
+        names = sorted(name for name in self._list(REPORTS) if _REPORT.fullmatch(name))
+        return [name for name in names if self._has(REPORTS, name)]
+
+    def report(self, name: str) -> DataFrame:
+        """The rows of a report, as `core.plan.ReportRow` has them."""
+        if name not in self.reports():
+            raise NotFoundError(f"there is no report {name} in {self}")
+        return self._read(REPORTS, name)
+
+    def _read(self, *names: str) -> DataFrame:
+        path = str(self._path(*names).toString())
+        with translated(f"{path} cannot be read"):
+            return self._spark.read.option("__globPaths__", "false").parquet(path)  # a folder may be called [1]
+
+    def _has(self, *names: str) -> bool:
+        with translated(f"{self} cannot be read"):
+            return bool(self._files.exists(self._path(*names, MARK)))
+
+    # Writing
+
+    @contextmanager
+    def new_plan(self, at: datetime) -> Iterator[str]:
+        """Where to write a plan; it is there when all that is done with it has gone well."""
+        self.refuse_another()
+        with self._unfinished(at) as path:
+            yield path
+            self.refuse_another()  # somebody may have been quicker
+            self._finish(path, PLAN)
+
+    def refuse_another(self) -> None:
+        """Raise an error where a plan is there."""
+        if self.has_plan():
+            raise RefusedError(f"there is a plan in {self} already: a new one needs a folder of its own")
+
+    @contextmanager
+    def new_report(self, step: Step, at: datetime) -> Iterator[str]:
+        """Where to write a report."""
+        with self._unfinished(at) as path:
+            yield path
+            self._finish(path, REPORTS, self._free_name(step, at))
+
+    def _free_name(self, step: Step, at: datetime) -> str:
+        taken = set(self._list(REPORTS))
+        while (name := f"{snapshot_name(at)}-{step.replace(' ', '-')}") in taken:
+            at += timedelta(milliseconds=1)
+        return name
+
+    @contextmanager
+    def _unfinished(self, at: datetime) -> Iterator[str]:
+        """A folder that goes away, however this ends."""
+        with translated(f"{self} cannot be written to"):
+            self._throw_away_abandoned(at - ABANDONED_AFTER)
+            path = self._path(UNFINISHED, f"{snapshot_name(at)}-{uuid.uuid4().hex[:8]}")
+            if not self._files.mkdirs(path):
+                raise OSError("no folder can be made there")
+        try:
+            # One below: Spark would refuse a folder that is there.
+            yield str(self._jvm.org.apache.hadoop.fs.Path(path, "rows").toString())
+        finally:
+            with suppress(Py4JError, OSError):
+                self._files.delete(path, True)
+
+    def _finish(self, path: str, *names: str) -> None:
+        here, there = self._jvm.org.apache.hadoop.fs.Path(path), self._path(*names)
+        with translated(f"what was written could not be moved to {there.toString()}"):
+            self._files.delete(there, True)  # without a mark: of a run that was killed
+            self._files.mkdirs(there.getParent())
+            if not self._files.rename(here, there):
+                raise OSError("it was not renamed")
+            self._files.create(self._path(*names, MARK), False).close()
+
+    def _throw_away_abandoned(self, before: datetime) -> None:
+        for name in self._list(UNFINISHED):
+            if match := _LEFT.fullmatch(name):  # whatever is not named as ours is not ours
+                with suppress(ValueError):
+                    if snapshot_time(match[1]) < before:
+                        self._files.delete(self._path(UNFINISHED, name), True)
+
+    # Files
+
+    def _list(self, name: str) -> list[str]:
+        folder = self._path(name)
+        with translated(f"{self} cannot be read"):
+            found = self._files.listStatus(folder) if self._files.exists(folder) else ()
+            return [each.getPath().getName() for each in found]
+
+    def _path(self, *names: str) -> Any:
+        path = self._root
+        for name in names:
+            path = self._jvm.org.apache.hadoop.fs.Path(path, name)
+        return path

@@ -1,0 +1,211 @@
+"""A plan for thousands of groups, made by one Spark job: what ZooKeeper has, or a snapshot, against the brokers.
+
+    plan(spark, "/data/move", SourceOptions(zookeeper="zk1:2181/kafka"), BrokerOptions("kafka1:9092"))
+    read_plan(spark, "/data/move").where("action = 'refuse'").show()
+
+Offsets and members are read at once, and brought together by what the groups are to be called: so each task has whole
+groups, and with each all that are to have its name. It asks the brokers for a chunk of them at a time.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from ...core.migration import Action, Reason, Renaming, Rule
+from ...core.plan import GroupPlan, PlanRow
+from ...exceptions import InvalidOptionError, NotFoundError
+from ...kafka import BrokerOptions
+from ...migration.plan import Found, Planner, Planning, topics_made
+from ..errors import translated
+from ..layout import snapshot_name
+from ..options import SourceOptions
+from ..snapshot import session_beside
+from ..source import active
+from ..work import interruptible
+from .chunks import in_chunks
+from .columns import batches
+from .folder import Folder, write
+from .jobs import by_target, mapped, tasks
+from .sources import Naming, Source, read
+
+STEPS: Final = 2
+"""Planning, and moving the plan into place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSummary:
+    """A plan: what it was made from, and what is in it."""
+
+    plan: str
+    destination: str
+    planned_ms: int
+    source: str
+    brokers: str | None
+    cluster: str | None
+    retention_seconds: float | None
+    groups: int
+    blocked: int
+    """Groups that something stands in the way of."""
+    counts: Mapping[str, int]
+    """How many rows there are of each action, and of each reason."""
+
+
+def plan(
+    spark: SparkSession,
+    destination: str,
+    source: Source,
+    brokers: BrokerOptions | None,
+    *,
+    rule: Rule | None = None,
+    renaming: Renaming | None = None,
+    stale_after: float | None = None,
+    told: Callable[[str], None] = lambda _step: None,
+) -> PlanSummary:
+    """Plan the move of the groups that the source names, and write that down in a folder that has no plan yet.
+
+    Without brokers nothing is known of logs and targets: such a plan is to be looked at, and to make files of.
+    `stale_after` is in seconds. `told` hears of each of the `STEPS` as it begins.
+    """
+    if stale_after is not None and not 0 <= stale_after < float("inf"):
+        raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
+    job = _Job(source, brokers, _planning(source, brokers, rule or Rule(), stale_after), renaming or Renaming())
+    return interruptible(spark, lambda step: job.run(spark, destination, step), told)
+
+
+def _planning(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None) -> Planning:
+    """Both sides are reached here first: what is wrong there is an error of ours, and at once, not one out of a job."""
+    retention, cluster, topics = None, None, {}
+    if brokers is not None:
+        with brokers.connect() as connected:
+            retention, cluster = connected.offsets_retention(), connected.cluster_id()
+    if isinstance(source, SourceOptions):
+        with source.connect() as registry:
+            topics = topics_made(registry)
+    now = time.time_ns() // 1_000_000
+    return Planning(
+        plan=f"{snapshot_name(_utc(now))}-{uuid.uuid4().hex[:8]}",
+        planned_ms=now,
+        brokers=None if brokers is None else brokers.bootstrap,
+        cluster=cluster,
+        retention_seconds=retention,
+        rule=rule,
+        stale_after=stale_after,
+        topics=source.topics,
+        topics_made=topics,
+    )
+
+
+def _utc(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One call of `plan`."""
+
+    source: Source
+    brokers: BrokerOptions | None
+    planning: Planning
+    renaming: Renaming
+
+    def run(self, spark: SparkSession, destination: str, told: Callable[[str], None]) -> PlanSummary:
+        own = session_beside(spark)
+        with Folder(own, destination).new_plan(_utc(self.planning.planned_ms)) as path:
+            told("planning")
+            with active(own), translated("the plan could not be made"):
+                count = self._write(own, path)
+            if not count:
+                raise NotFoundError("none of the groups that are asked for has an offset")
+            told("moving into place")
+        return summary(own, destination)
+
+    def _write(self, spark: SparkSession, path: str) -> int:
+        """How many rows there are."""
+        shown, found = read(spark, self.source)
+        named = mapped(found, Naming(self.renaming, self.source.groups, self.source.topics), Found)
+        work = PlanningWork(self.brokers, replace(self.planning, source=shown))
+        rows = mapped(by_target(named, tasks(spark)), work, PlanRow)
+        count = Observation()
+        write(rows.observe(count, f.count(f.lit(1)).alias("rows")), path)
+        return int(count.get["rows"])
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningWork:
+    """What a task does: the plan's rows, from those that were found."""
+
+    brokers: BrokerOptions | None
+    planning: Planning
+
+    def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
+        planner = None
+        with ExitStack() as stack:
+            for chunk in in_chunks(Found, found):
+                if planner is None:  # a task may have nothing to do
+                    brokers = None if self.brokers is None else stack.enter_context(self.brokers.connect())
+                    planner = Planner(self.planning, brokers)
+                yield from batches(PlanRow, planner.plan(chunk))
+
+
+# Reading
+
+
+def read_plan(spark: SparkSession, destination: str) -> DataFrame:
+    """The rows of a plan, as `core.plan.PlanRow` has them."""
+    return Folder(spark, destination).plan()
+
+
+def summary(spark: SparkSession, destination: str) -> PlanSummary:
+    """What a plan was made from, and what is in it."""
+    found = groups(spark, destination)
+    with translated(f"the plan in {destination} cannot be read"):
+        head = read_plan(spark, destination).select(*_HEAD).first()
+    assert head is not None, "a plan has rows"
+    return PlanSummary(
+        **head.asDict(),
+        destination=str(Folder(spark, destination)),
+        groups=len(found),
+        blocked=sum(bool(group.obstacles) for group in found),
+        counts=dict(sum((Counter(group.counts) for group in found), Counter())),
+    )
+
+
+_HEAD: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention_seconds")
+
+
+def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
+    """A plan by groups, in their order."""
+    rows = read_plan(spark, destination)
+    counts = [f.count_if(f.col("action") == action.value).alias(action.value) for action in Action]
+    counts += [f.count_if(f.col("reason") == reason.value).alias(reason.value) for reason in Reason]
+    after = f.when(f.col("action") == Action.COMMIT.value, f.col("planned")).otherwise(f.col("before"))
+    lags = [_lag(f.col("offset")).alias("lag_before"), _lag(after).alias("lag_after")]
+    found = rows.groupBy("group", "target").agg(f.first("obstacles").alias("obstacles"), *counts, *lags)
+    with translated(f"the plan in {destination} cannot be read"):
+        return [
+            GroupPlan(
+                group=row["group"],
+                target=row["target"],
+                obstacles=tuple(row["obstacles"]),
+                counts={each.value: row[each.value] for each in (*Action, *Reason) if row[each.value]},
+                lag_before=row["lag_before"],
+                lag_after=row["lag_after"],
+            )
+            for row in found.orderBy("group").collect()
+        ]
+
+
+def _lag(offset: Column) -> Column:
+    """As `core.lag.lag` has it, over all partitions of which it is known."""
+    end = f.col("log_end")
+    return f.sum(f.when(offset <= end, end - offset))

@@ -1,0 +1,103 @@
+"""The reports beside a plan: read, counted, and told by groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ...core.plan import GroupPlan, Match, MatchRow, Outcome, ReportRow, Step
+from ...exceptions import NotFoundError
+from ..snapshot import session_beside
+from .folder import Folder
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How much there is of what in a report."""
+
+    groups: int
+    left: int
+    failed: int
+    counts: Mapping[str, int]
+
+
+def read_report(spark: SparkSession, destination: str, name: str | None = None) -> DataFrame:
+    """The rows of a report of what was done with the plan in this folder: the one named, or the newest."""
+    folder = Folder(session_beside(spark), destination)
+    if name is None:
+        names = folder.reports()
+        if not names:
+            raise NotFoundError(f"there is no report in {folder}")
+        name = names[-1]
+    return folder.report(name)
+
+
+def differing(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[MatchRow]:
+    """The rows of a comparison that are not equal, in order; memory does not grow with their number."""
+    rows = read_report(spark, destination, name).where(f.col("match") != Match.EQUAL.value)
+    for row in rows.sort("target", "group", "topic", "partition").toLocalIterator():
+        values = row.asDict()
+        yield MatchRow(**values | {"match": Match(values["match"])})
+
+
+def by_groups(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[GroupPlan]:
+    """A report by groups, in order: how many rows of each outcome or match, and why a group was left."""
+    rows = read_report(spark, destination, name)
+    column, kind = _what(rows)
+    left = f.collect_set(f.when(f.col(column) == Outcome.LEFT.value, f.col("detail")))
+    found = rows.groupBy("group", "target").agg(left.alias("obstacles"), *_counts(column, kind))
+    for row in found.sort("target", "group").toLocalIterator():
+        yield GroupPlan(
+            group=row["group"],
+            target=row["target"],
+            obstacles=tuple(row["obstacles"]),
+            counts={each.value: row[each.value] for each in kind if row[each.value]},
+            lag_before=None,
+            lag_after=None,
+        )
+
+
+def counted(rows: DataFrame, kind: type[Any]) -> Counted:
+    """Count the rows of a report."""
+    column, words = _what(rows)
+    per_group = rows.groupBy("target").agg(*_counts(column, words))
+    has = {each: f.count_if(f.col(each) > 0).alias(f"groups {each}") for each in (Outcome.LEFT, Outcome.FAILED)}
+    sums = [f.sum(each.value).alias(each.value) for each in words]
+    of_groups = has.values() if kind is ReportRow else ()
+    row = per_group.agg(f.count(f.lit(1)).alias("groups"), *of_groups, *sums).first()
+    assert row is not None
+    found = row.asDict()
+    return Counted(
+        groups=found["groups"],
+        left=found.get(f"groups {Outcome.LEFT}", 0),
+        failed=found.get(f"groups {Outcome.FAILED}", 0),
+        counts={each.value: found[each.value] for each in words if found[each.value]},
+    )
+
+
+def _what(rows: DataFrame) -> tuple[str, type[Outcome] | type[Match]]:
+    """The column by which the rows of a report differ."""
+    return ("outcome", Outcome) if "outcome" in rows.columns else ("match", Match)
+
+
+def _counts(column: str, kind: type[Outcome] | type[Match]) -> list[Column]:
+    return [f.count_if(f.col(column) == each.value).alias(each.value) for each in kind]
+
+
+def last_steps(folder: Folder) -> dict[str, str]:
+    """For each target that was ever written to, by which step that was done last."""
+    reports = [folder.report(name) for name in folder.reports() if name.endswith(_CHANGES)]
+    if not reports:
+        return {}
+    rows = reduce(DataFrame.unionByName, reports)
+    written = rows.where((f.col("outcome") == Outcome.WRITTEN.value) & (f.col("step") != Step.TO_ZOOKEEPER.value))
+    found = written.groupBy("target").agg(f.max_by("step", "reported_ms").alias("step"))
+    return {row["target"]: row["step"] for row in found.toLocalIterator()}
+
+
+_CHANGES: Final = (f"-{Step.APPLY}", f"-{Step.ROLLBACK}")

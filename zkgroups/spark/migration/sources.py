@@ -1,0 +1,120 @@
+"""What a plan is made from: the offsets and members of a ZooKeeper, or of a snapshot of one, as rows of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from ...core.migration import Renaming
+from ...exceptions import NotFoundError
+from ...migration.plan import Found
+from ..options import MAX_PARALLELISM, SourceOptions, check_expression
+from ..selection import Selection
+from ..snapshot import read_snapshot, snapshots
+from ..source import NAME
+from ..tables import Table
+from .columns import arrow_schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSource:
+    """A snapshot, the newest if none is named; of that the groups and topics whose whole names match."""
+
+    destination: str
+    name: str | None = None
+    groups: str | None = None
+    topics: str | None = None
+
+    def __post_init__(self) -> None:
+        check_expression("groups", self.groups)
+        check_expression("topics", self.topics)
+
+
+Source: TypeAlias = SourceOptions | SnapshotSource
+_Read: TypeAlias = Callable[[Table], DataFrame]
+
+
+def read(spark: SparkSession, source: Source) -> tuple[str, DataFrame]:
+    """What is read, in words, and its rows: those of `Found`, but for the targets."""
+    shown, table = _live(spark, source) if isinstance(source, SourceOptions) else _of_snapshot(spark, source)
+    offsets, members = table(Table.OFFSETS), table(Table.MEMBERS)
+    return shown, offsets.selectExpr(*_OF_OFFSETS).unionByName(members.selectExpr(*_OF_MEMBERS))
+
+
+def _live(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
+    cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
+    source = replace(source, parallelism=source.parallelism or cores)
+    read = spark.read.format(NAME)
+    return source.shown_cluster, lambda table: read.options(**replace(source, table=table).as_text()).load()
+
+
+def _of_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
+    """Both tables of one snapshot, also where a newer one comes meanwhile."""
+    name = source.name or next(reversed(snapshots(spark, source.destination)), None)
+    if name is None:
+        raise NotFoundError(f"there is no snapshot in {source.destination}")
+    shown = f"snapshot {name} in {source.destination}"
+    return shown, lambda table: read_snapshot(spark, source.destination, name, table=table)
+
+
+_OF_OFFSETS: Final = (
+    "`group`",
+    "false as member",
+    "cast(null as string) as instance",
+    "topic",
+    "cast(partition as long) as partition",
+    "`offset`",
+    "zxid",
+    "unix_millis(committed_at) as committed_ms",
+    "problem",
+    "problem is not null and raw is null as denied",
+)
+_OF_MEMBERS: Final = (
+    "`group`",
+    "true as member",
+    "instance",
+    "cast(null as string) as topic",
+    "cast(null as long) as partition",
+    "cast(null as long) as offset",
+    "cast(null as long) as zxid",
+    "cast(null as long) as committed_ms",
+    "problem",
+    # Of an instance it is enough to know that it is there.
+    "problem is not null and instance is null as denied",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Gives rows their targets, and leaves out what was not asked for, of which a snapshot has some."""
+
+    renaming: Renaming
+    groups: str | None
+    topics: str | None
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        selection = Selection(self.groups, self.topics)
+        for batch in batches:
+            groups = batch.column("group").dictionary_encode()
+            names = groups.dictionary.to_pylist()
+            targets = pa.array(map(self.renaming.target, names), pa.string()).take(groups.indices)
+            topics = pc.fill_null(batch.column("topic"), "").dictionary_encode()
+            chosen = pc.and_(
+                _chosen(groups, selection.has_group), _chosen(topics, lambda topic: selection.has_topic("", topic))
+            )
+            yield _found(batch.append_column("target", targets)).filter(chosen)
+
+
+def _chosen(names: Any, has: Callable[[str], bool]) -> Any:
+    return pa.array(map(has, names.dictionary.to_pylist()), pa.bool_()).take(names.indices)
+
+
+def _found(batch: Any) -> Any:
+    """With the columns in their order."""
+    columns = arrow_schema(Found)
+    return pa.RecordBatch.from_arrays([batch.column(each.name) for each in columns], schema=columns)

@@ -1,0 +1,151 @@
+"""The marks of migrations (`core/mark.py`): read and written for many groups at once, and obeyed by who registers.
+
+No request of ZooKeeper's checks that a node is missing. But a transaction that makes one and deletes it again fails if
+it is there, and leaves nothing behind: with these two a registration is made only where there is no mark at that very
+moment. Who may make no nodes in the group itself looks afterwards instead: ZooKeeper has one order for all writes, so
+either whoever puts the mark and then looks sees the registration, or whoever registers and then looks sees the mark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from ..core.mark import Mark, MarkState, decode_mark, encode_mark
+from ..core.model import DeniedNode, MalformedNode
+from ..core.paths import GroupPaths
+from ..exceptions import GroupMigratedError, GroupNotFoundError, NoPermissionError, ZkgroupsException
+from . import bulk
+from .errors import translate
+from .handle import Handle
+from .node import Node
+from .transaction import Create, Delete, Operation, Set, TransactionFailed, batches
+
+Found = Mark | MalformedNode
+Outcomes = dict[str, ZkgroupsException | None]
+"""For each group None where it is now as it was to be, or why it is not."""
+
+_Decide = Callable[[str, Node | None], Operation | None]
+"""What is to be done with a group's mark, None where nothing is; or raises why it is left as it is."""
+
+
+def read(handle: Handle, groups: Iterable[str]) -> dict[str, Found]:
+    """The marks of these groups; those that have none are left out."""
+    nodes = _nodes(handle, groups)
+    return {group: _found(group, node) for group, node in nodes.items() if node is not None}
+
+
+def put(handle: Handle, targets: Mapping[str, str], *, plan: str, state: MarkState) -> Outcomes:
+    """Mark these groups, each with what it is called on the target; refused where there is another plan's mark."""
+    since_ms = int(time.time() * 1000)
+
+    def decide(group: str, node: Node | None) -> Operation | None:
+        mark = Mark(group, plan, targets[group], state, since_ms)
+        if node is None:
+            return Create(GroupPaths(group).mark, encode_mark(mark), acl=handle.acls.directories)
+        found = _found(group, node)
+        if isinstance(found, MalformedNode) or found.plan != plan:
+            raise migrated(group, found)
+        there = (found.target, found.state) == (mark.target, mark.state)
+        return None if there else Set(node.path, encode_mark(mark), node.version)
+
+    return _change(handle, list(targets), decide)
+
+
+def remove(handle: Handle, groups: Iterable[str], *, plan: str | None, force: bool = False) -> Outcomes:
+    """Take the marks of this plan away, or with None those of any; refused where there is another's.
+
+    With `force` whatever is there goes, also what cannot be read.
+    """
+
+    def decide(group: str, node: Node | None) -> Operation | None:
+        if node is None:
+            return None
+        found = _found(group, node)
+        if not force and (isinstance(found, MalformedNode) or plan not in (None, found.plan)):
+            raise migrated(group, found)
+        return Delete(node.path, node.version)
+
+    return _change(handle, list(dict.fromkeys(groups)), decide)
+
+
+def migrated(group: str, found: Found) -> GroupMigratedError:
+    """The error of who is kept out by a mark."""
+    if isinstance(found, MalformedNode):
+        what = f"has the mark of a migration that cannot be read, {found.path}: {found.reason} ({found.shown})"
+        return GroupMigratedError(group, what)
+    return GroupMigratedError(group, found.shown, plan=found.plan, target=found.target)
+
+
+# For who registers
+
+
+def unmarked(paths: GroupPaths, handle: Handle) -> list[Operation]:
+    """What to put at the start of a transaction, so that it fails if there is a mark; it leaves nothing behind."""
+    return [Create(paths.mark, acl=handle.acls.directories), Delete(paths.mark)]
+
+
+def refuse_marked(paths: GroupPaths, handle: Handle) -> None:
+    """Raise why nobody may register, if there is a mark."""
+    node = handle.session.get(paths.mark, deadline=handle.deadline())
+    if node is not None:
+        raise migrated(paths.group, _found(paths.group, node))
+
+
+# Many at once
+
+
+def _nodes(handle: Handle, groups: Iterable[str]) -> dict[str, Node | DeniedNode | None]:
+    names = list(dict.fromkeys(groups))
+    return dict(zip(names, bulk.nodes(handle, (GroupPaths(name).mark for name in names)), strict=True))
+
+
+def _found(group: str, node: Node | DeniedNode) -> Found:
+    return node if isinstance(node, DeniedNode) else decode_mark(node.path, group, node.data, version=node.version)
+
+
+def _change(handle: Handle, groups: list[str], decide: _Decide) -> Outcomes:
+    """Decide for each group by what is there, and do it; who comes in between is looked at again."""
+    outcomes: Outcomes = {}
+    while left := [group for group in groups if group not in outcomes]:
+        operations: dict[str, Operation] = {}
+        for group, node in _nodes(handle, left).items():
+            outcomes |= _decided(group, node, decide, operations)
+        names = iter(operations)
+        for batch in batches([[operation] for operation in operations.values()], chroot=handle.session.chroot):
+            outcomes |= _transact(handle, {next(names): operation for [operation] in batch})
+    return {group: outcomes[group] for group in groups}
+
+
+def _decided(group: str, node: Node | DeniedNode | None, decide: _Decide, operations: dict[str, Operation]) -> Outcomes:
+    if isinstance(node, DeniedNode):
+        return {group: NoPermissionError(node.path)}
+    try:
+        operation = decide(group, node)
+    except ZkgroupsException as error:
+        return {group: error}
+    if operation is None:
+        return {group: None}
+    operations[group] = operation
+    return {}
+
+
+def _transact(handle: Handle, operations: Mapping[str, Operation]) -> Outcomes:
+    """Carry these out; one that fails is told of, or left out where it is to be looked at again."""
+    left = dict(operations)
+    outcomes: Outcomes = {}
+    while left:
+        try:
+            handle.session.transact(list(left.values()), deadline=handle.deadline())
+        except TransactionFailed as failure:
+            group = list(left)[failure.index]
+            del left[group]
+            if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
+                outcomes[group] = GroupNotFoundError(group)
+            elif not isinstance(failure.error, NodeExistsError | BadVersionError | NoNodeError):
+                outcomes[group] = translate(failure.error, failure.operation.path)
+        else:
+            return outcomes | dict.fromkeys(left)
+    return outcomes
