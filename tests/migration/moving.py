@@ -18,7 +18,8 @@ from zkgroups.core.plan import Match, Outcome, PlanRow, ReportRow
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.follow import follow
-from zkgroups.migration.plan import Found, Planner, Planning, topics_made
+from zkgroups.migration.logs import topics_made
+from zkgroups.migration.plan import Found, Planner, Planning
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.migration.verify import verify_groups
 from zkgroups.zookeeper import mark as marks

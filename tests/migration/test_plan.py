@@ -13,7 +13,8 @@ from zkgroups.core.migration import Action, OutOfRange, Reason, Rule
 from zkgroups.core.model import NativeGroup, NativeOffset, TopicPartition
 from zkgroups.core.plan import PlanRow
 from zkgroups.kafka import Brokers
-from zkgroups.migration.plan import Found, Planner, Planning, topics_made
+from zkgroups.migration.logs import topics_made
+from zkgroups.migration.plan import Found, Planner, Planning
 from zkgroups.testing import KafkaBroker
 
 from ..kafka.conftest import Writer

@@ -1,11 +1,11 @@
-"""What the brokers have of the partitions whose offsets are to be carried, asked just before."""
+"""What the brokers have of the partitions whose offsets are to be moved, and what that means for an offset."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from ..core.migration import Decision, Log, Rule, Unknown, decide
+from ..core.migration import Log
 from ..core.model import OffsetRange, TopicPartition
 from ..core.paths import broker_topic
 from ..exceptions import NotConnectedError
@@ -15,33 +15,44 @@ from ..zookeeper.node import Node
 from ..zookeeper.registry import Registry
 
 
+def topics_made(registry: Registry, names: Iterable[str] | None = None) -> dict[str, int]:
+    """When Kafka's topics were made, as zxids: of these, or of all; those that may not be looked at are left out."""
+    wanted = registry.topics() if names is None else list(names)
+    nodes = zip(wanted, bulk.nodes(registry.handle, map(broker_topic, wanted)), strict=True)
+    return {name: node.czxid for name, node in nodes if isinstance(node, Node)}
+
+
 class Logs:
-    """The logs of some partitions; of others nothing is known."""
+    """The logs that were asked for. `made` are the zxids that made the topics, as far as they are known."""
 
-    def __init__(self, brokers: Brokers, registry: Registry, partitions: Collection[TopicPartition]) -> None:
-        topics = sorted({at.topic for at in partitions})
-        self._known = brokers.partitions(topics) if topics else {}
-        self._ranges: Mapping[TopicPartition, OffsetRange | None] = {}
-        with suppress(NotConnectedError):  # of all their leaders none answers
-            self._ranges = brokers.ranges(at for at in partitions if self._has(at))
-        self._made = {
-            topic: node.czxid
-            for topic, node in zip(topics, bulk.nodes(registry.handle, map(broker_topic, topics)), strict=True)
-            if isinstance(node, Node)
-        }
+    def __init__(self, brokers: Brokers | None, made: Mapping[str, int]) -> None:
+        self._brokers = brokers
+        self._made = made
+        self._found: dict[TopicPartition, OffsetRange | Log] = {}
 
-    def _has(self, at: TopicPartition) -> bool:
-        return at.partition in self._known.get(at.topic, ())
+    def ask(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ask for what is not known yet, in bulk; without brokers nothing ever is."""
+        new = [at for at in dict.fromkeys(partitions) if at not in self._found]
+        if self._brokers is None or not new:
+            return
+        known = self._brokers.partitions({at.topic for at in new})
+        there = [at for at in new if at.partition in known.get(at.topic, ())]
+        ranges: Mapping[TopicPartition, OffsetRange | None] = {}
+        with suppress(NotConnectedError):  # of all their leaders none answers; brokers as such did, just now
+            ranges = self._brokers.ranges(there)
+        for at in new:
+            absent = Log.UNKNOWN if at.partition in known.get(at.topic, ()) else Log.NO_PARTITION
+            self._found[at] = ranges.get(at) or (absent if at.topic in known else Log.NO_TOPIC)
 
-    def decide(self, at: TopicPartition, zxid: int, offset: int, there: int | Unknown | None, rule: Rule) -> Decision:
-        """What becomes of an offset that was written with that zxid."""
-        return decide(offset, self._log(at, zxid), there, rule)
+    def range(self, at: TopicPartition | None) -> OffsetRange | None:
+        """Where a log starts and ends."""
+        found = None if at is None else self._found.get(at)
+        return found if isinstance(found, OffsetRange) else None
 
-    def _log(self, at: TopicPartition, zxid: int) -> OffsetRange | Log:
-        if at.topic not in self._known:
-            return Log.NO_TOPIC
-        if not self._has(at):
+    def log(self, at: TopicPartition | None, zxid: int | None) -> OffsetRange | Log:
+        """What the rule is to know of the log, for an offset that was written with that zxid."""
+        if at is None:
             return Log.NO_PARTITION
-        if self._made.get(at.topic, 0) > zxid:
-            return Log.YOUNGER
-        return self._ranges.get(at) or Log.UNKNOWN
+        found, made = self._found.get(at, Log.NOT_ASKED), self._made.get(at.topic)
+        younger = made is not None and zxid is not None and zxid < made
+        return Log.YOUNGER if younger and found not in (Log.NO_TOPIC, Log.NO_PARTITION) else found

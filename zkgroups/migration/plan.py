@@ -6,21 +6,17 @@ partition, however many groups read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
-from ..core.migration import Decision, GroupFacts, Log, Rule, Unknown, bad_target, conflicts, decide, obstacles
-from ..core.model import MalformedNode, NativeGroup, NativeOffset, OffsetRange, TopicPartition
-from ..core.paths import broker_topic
+from ..core.migration import Decision, GroupFacts, Rule, Unknown, bad_target, conflicts, decide, obstacles
+from ..core.model import MalformedNode, NativeGroup, NativeOffset, TopicPartition
 from ..core.plan import PlanRow
-from ..exceptions import NotConnectedError, ZkgroupsException
+from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
-from ..zookeeper import bulk
-from ..zookeeper.node import Node
-from ..zookeeper.registry import Registry
+from .logs import Logs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,20 +70,13 @@ class Planning:
         return self.planned_ms - found.committed_ms > self.stale_after * 1000
 
 
-def topics_made(registry: Registry) -> dict[str, int]:
-    """When each topic that Kafka has registered was made, as a zxid; those that may not be looked at are left out."""
-    names = registry.topics()
-    nodes = zip(names, bulk.nodes(registry.handle, map(broker_topic, names)), strict=True)
-    return {name: node.czxid for name, node in nodes if isinstance(node, Node)}
-
-
 class Planner:
     """Plans chunks of whole groups, one after the other; without brokers only what ZooKeeper has is known."""
 
     def __init__(self, planning: Planning, brokers: Brokers | None) -> None:
         self._planning = planning
         self._brokers = brokers
-        self._logs: dict[TopicPartition, OffsetRange | Log] = {}
+        self._logs = Logs(brokers, planning.topics_made)
 
     def plan(self, found: Sequence[Found]) -> list[PlanRow]:
         """The rows of these groups, which are all that are to have their targets' names."""
@@ -97,7 +86,7 @@ class Planner:
         answers = _Answers.of(self._brokers, usable)
         for group in groups:
             group.native = answers.committed.get(group.target, {})
-        self._ask_logs(at for group in groups for at in group.partitions())
+        self._logs.ask(at for group in groups for at in group.partitions())
         rivals = conflicts(targets)
         return [
             row
@@ -112,19 +101,6 @@ class Planner:
             if any(not row.member for row in its):
                 yield _Group(name, its)
 
-    def _ask_logs(self, partitions: Iterable[TopicPartition]) -> None:
-        new = [at for at in dict.fromkeys(partitions) if at not in self._logs]
-        if self._brokers is None or not new:
-            return
-        known = self._brokers.partitions({at.topic for at in new})
-        there = [at for at in new if at.partition in known.get(at.topic, ())]
-        ranges: Mapping[TopicPartition, OffsetRange | None] = {}
-        with suppress(NotConnectedError):  # of all their leaders none answers; brokers as such did, just now
-            ranges = self._brokers.ranges(there)
-        for at in new:
-            absent = Log.UNKNOWN if at.partition in known.get(at.topic, ()) else Log.NO_PARTITION
-            self._logs[at] = ranges.get(at) or (absent if at.topic in known else Log.NO_TOPIC)
-
     def _rows(self, group: _Group, facts: GroupFacts) -> Iterator[PlanRow]:
         planned = [(found, at, self._decision(group, found, at)) for found, at in group.offsets()]
         blocked = tuple(obstacles(facts, (decision for *_, decision in planned)))
@@ -137,22 +113,12 @@ class Planner:
         before = group.before(at)
         target = before.offset if isinstance(before, NativeOffset) else before
         stale = self._planning.stale(found)
-        return decide(source, self._log(found, at), target, self._planning.rule, stale=stale)
-
-    def _log(self, found: Found, at: TopicPartition | None) -> OffsetRange | Log:
-        """What the rule is to know of the log."""
-        if at is None:
-            return Log.NO_PARTITION
-        log = self._logs.get(at, Log.NOT_ASKED)
-        made = self._planning.topics_made.get(at.topic)
-        younger = made is not None and found.zxid is not None and found.zxid < made
-        return Log.YOUNGER if younger and log not in (Log.NO_TOPIC, Log.NO_PARTITION) else log
+        return decide(source, self._logs.log(at, found.zxid), target, self._planning.rule, stale=stale)
 
     def _row(
         self, group: _Group, found: Found, at: TopicPartition | None, decision: Decision, blocked: tuple[str, ...]
     ) -> PlanRow:
-        log = None if at is None else self._logs.get(at)
-        known = log if isinstance(log, OffsetRange) else None
+        known = self._logs.range(at)
         before = group.before(at)
         there = before if isinstance(before, NativeOffset) else None
         planning = self._planning

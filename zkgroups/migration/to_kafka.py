@@ -16,12 +16,13 @@ from typing import Final
 from ..core.carrying import SourceSeen, TargetSeen, living
 from ..core.following import FollowState, Judge, some
 from ..core.mark import MarkState
+from ..core.migration import decide
 from ..core.model import NativeGroup, TopicPartition
 from ..exceptions import UnavailableError, UnknownPartitionError, ZkgroupsException
 from ..zookeeper import mark as marks
 from .followed import Followed, Way
 from .guards import look_at_targets, taking_part
-from .logs import Logs
+from .logs import Logs, topics_made
 
 Writes = Mapping[str, Mapping[TopicPartition, int]]
 """By target."""
@@ -85,11 +86,14 @@ class ToKafka(Way):
         each.waits_since = (each.waits_since or self.number) if each.carried.due else 0
 
     def _logs(self, groups: Iterable[Followed]) -> Logs:
-        return Logs(self.brokers, self.registry, {at for each in groups for at in each.carried.due})
+        due = {at for each in groups for at in each.carried.due}
+        logs = Logs(self.brokers, topics_made(self.registry, {at.topic for at in due}))
+        logs.ask(due)
+        return logs
 
     def _judge(self, each: Followed, logs: Logs) -> Judge:
         rule = replace(self.rule, backward=False)
-        return lambda at, number, there: logs.decide(at, each.carried.sign(at), number, there, rule)
+        return lambda at, number, there: decide(number, logs.log(at, each.carried.sign(at)), there, rule)
 
     # Writing
 

@@ -124,6 +124,8 @@ def session_beside(spark: SparkSession) -> SparkSession:
     own = spark.newSession()
     for setting, value in _SETTINGS.items():
         own.conf.set(setting, value)
+    # Else 200, each with some milliseconds of its own, however little there is to count.
+    own.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))
     register(own)
     return own
 

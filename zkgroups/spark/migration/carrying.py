@@ -225,6 +225,8 @@ def _carry(
     spark: SparkSession, destination: str, sides: Sides, step: Step, chunk: Chunk, told: Told, *, executed: bool
 ) -> Carried:
     began = time.monotonic()
+    if executed:
+        _refuse_speculation(spark)
 
     def run(told: Told) -> Carried:
         own = session_beside(spark)
@@ -252,6 +254,12 @@ def _carry(
         )
 
     return interruptible(spark, run, told)
+
+
+def _refuse_speculation(spark: SparkSession) -> None:
+    """It lets a second task do what the first one still does: one would delete what the other has put back."""
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise InvalidOptionError("spark.speculation", True, "two tasks must not write for one group at a time")
 
 
 _DOING: Final = {Step.APPLY: "applying", Step.ROLLBACK: "rolling back", Step.VERIFY: "verifying"}

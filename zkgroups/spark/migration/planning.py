@@ -25,7 +25,8 @@ from ...core.migration import Action, Reason, Renaming, Rule
 from ...core.plan import GroupPlan, PlanRow
 from ...exceptions import InvalidOptionError, NotFoundError
 from ...kafka import BrokerOptions
-from ...migration.plan import Found, Planner, Planning, topics_made
+from ...migration.logs import topics_made
+from ...migration.plan import Found, Planner, Planning
 from ..errors import translated
 from ..layout import snapshot_name
 from ..options import SourceOptions
