@@ -18,7 +18,7 @@ from .brokers import brokers
 from .codes import ExitCode
 from .connect import connected, refuse_read_only
 from .migration_options import out_of_range_option
-from .migration_run import installed, own_spark, plan_argument, refuse_another_cluster
+from .migration_run import installed, own_spark, plan_argument
 from .migration_tables import plain
 from .options import Command, Options
 from .output import Column, Output, Table
@@ -88,20 +88,19 @@ def follow(
         connected(options, writes=execute) as registry,
         brokers(options, what_for="following") as found,
         noted_signals() as noted,
+        status_line(options) as line,
     ):
-        refuse_another_cluster(rows[0].cluster, found)
-        with status_line(options) as line:
-            groups = follow(
-                rows,
-                found,
-                registry,
-                execute=execute,
-                to_zookeeper=to_zookeeper,
-                rule=Rule(OutOfRange(on_out_of_range)),
-                every=every,
-                told=_Story(options, line),
-                stop=_Noted(noted),
-            )
+        groups = follow(
+            rows,
+            found,
+            registry,
+            execute=execute,
+            to_zookeeper=to_zookeeper,
+            rule=Rule(OutOfRange(on_out_of_range)),
+            every=every,
+            told=_Story(options, line),
+            stop=_Noted(noted),
+        )
     Output(options).write(_FOLLOWED, map(plain, groups))
     raise_noted(noted)
     if not execute:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zkgroups.exceptions import GuardFailedError
-
 from .brokers import kafka_installed, missing_brokers
 from .connect import for_workers
 from .options import Options
 from .spark import SparkOptions, spark_installed
 
 if TYPE_CHECKING:
-    from zkgroups.kafka import BrokerOptions, Brokers
+    from zkgroups.kafka import BrokerOptions
     from zkgroups.spark import SourceOptions
 
 plan_argument = click.argument("destination", metavar="PLAN")
@@ -58,16 +56,6 @@ def source_options(options: Options, **chosen: Any) -> SourceOptions:
     with found.connect():
         pass
     return found
-
-
-def refuse_another_cluster(planned: str | None, brokers: Brokers) -> None:
-    """Raise an error where a plan was made with other brokers than those that are to carry it out.
-
-    Nothing else would notice: staging has the topics of production, and targets without offsets look alike.
-    """
-    found = brokers.cluster_id()
-    if planned is not None and planned != found:
-        raise GuardFailedError(f"the plan was made with another cluster, {planned}, and these brokers are of {found}")
 
 
 def own_spark(given: dict[str, Any]) -> SparkOptions:

@@ -163,7 +163,7 @@ def test_what_cannot_be_carried_out_is_refused_at_once(
         rollback(spark, str(tmp_path), nobody, source, execute=True)
     with pytest.raises(InvalidOptionError, match="to_zookeeper"):
         rollback(spark, str(tmp_path), nobody, None, execute=True, to_zookeeper=True)
-    with pytest.raises(InvalidOptionError, match="spark.speculation"):
+    with pytest.raises(InvalidOptionError, match=r"spark\.speculation"):
         apply(_speculating(spark), str(tmp_path), nobody, source, execute=True)
     with pytest.raises(NotFoundError, match="there is no report in"):
         read_report(spark, str(tmp_path))

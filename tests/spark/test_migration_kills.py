@@ -225,19 +225,22 @@ def test_whoever_is_killed_while_groups_are_moved_and_put_back_the_next_run_ends
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_soak(scene: Scene, tmp_path: Path) -> None:
-    """A kill of each at every step, as often as it comes."""
+@pytest.mark.parametrize("victim", ["driver", "worker"])
+def test_soak(scene: Scene, tmp_path: Path, victim: str) -> None:
+    """A kill at every step, the first time that it comes, the second time, and so on."""
     seed = int(os.environ.get("ZKGROUPS_KILLS_SEED", time.time_ns() % 1_000_000))
     print(f"\nZKGROUPS_KILLS_SEED={seed}")
     rng = random.Random(seed)
-    for turn in itertools.count(1):
-        came = 0
-        for victim in ("driver", "worker"):
-            steps = [rng.sample(STEPS[command], len(STEPS[command])) for command in STEPS]
-            for pair in itertools.zip_longest(*steps, fillvalue="none"):
-                for command, step in zip(STEPS, pair, strict=True):
-                    kill = Kill(command, victim, step, turn)
+    steps = {command: rng.sample(those, len(those)) for command, those in STEPS.items()}
+    for nth in itertools.count(1):
+        came: dict[str, list[str]] = {command: [] for command in STEPS}
+        for pair in itertools.zip_longest(*steps.values()):
+            for command, step in zip(STEPS, pair, strict=True):
+                if step is None:
+                    scene.run(command)
+                elif scene.play(kill := Kill(command, victim, step, nth), tmp_path):
                     print(kill, flush=True)
-                    came += scene.play(kill, tmp_path)
-        if not came:
+                    came[command].append(step)
+        if not any(came.values()):
             return
+        steps = came

@@ -20,7 +20,7 @@ from ..exceptions import InvalidOptionError, UnavailableError
 from ..kafka import Brokers
 from ..zookeeper.registry import Registry
 from .followed import Way, followed
-from .report import check_asked
+from .report import check_asked, check_cluster
 from .to_kafka import ToKafka
 from .to_zookeeper import ToZooKeeper
 
@@ -52,6 +52,8 @@ def follow(
     second at most. Each pass is `told`. A server that is away is waited for.
     """
     check_asked(rows)
+    if rows and rows[0].cluster is not None:
+        check_cluster(rows[0].cluster, brokers)
     for option, number in (("every", every), ("rate", rate)):
         if not 0 < number < float("inf"):
             raise InvalidOptionError(option, number, "it must be more than 0")

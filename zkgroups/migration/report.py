@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from ..core.model import NativeOffset, TopicPartition
 from ..core.plan import Outcome, PlanRow, ReportRow, Step
 from ..exceptions import GuardFailedError, ZkgroupsException
+from ..kafka import Brokers
 
 Answers = Mapping[TopicPartition, ZkgroupsException | None]
 """What the brokers said of each partition of a target."""
@@ -58,3 +59,13 @@ def check_asked(rows: Iterable[PlanRow]) -> None:
     plan = next((row.plan for row in rows if row.brokers is None), None)
     if plan is not None:
         raise GuardFailedError(f"plan {plan} was made without brokers: it can be shown and exported, and nothing else")
+
+
+def check_cluster(planned: str | None, brokers: Brokers) -> None:
+    """Refuse to carry a plan out on other brokers than those it was made with.
+
+    Nothing else would notice: staging has the topics of production, and targets without offsets look alike.
+    """
+    found = brokers.cluster_id()
+    if planned is not None and found != planned:
+        raise GuardFailedError(f"the plan was made with another cluster, {planned}, and these brokers are of {found}")

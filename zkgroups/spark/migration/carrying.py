@@ -23,6 +23,7 @@ from ...core.plan import MatchRow, PlanRow, ReportRow, Step
 from ...exceptions import GuardFailedError, InvalidOptionError
 from ...kafka import BrokerOptions, Brokers
 from ...migration.apply import apply_groups
+from ...migration.report import check_cluster
 from ...migration.rollback import rollback_groups
 from ...migration.verify import verify_groups
 from ...zookeeper.registry import Registry
@@ -173,11 +174,7 @@ class Sides:
         """Reach both here first, and the cluster of the plan: what is wrong is told at once, and not out of a job."""
         with ExitStack() as stack:
             brokers, _registry = self.open(stack)
-            found = brokers.cluster_id()
-        if cluster is not None and found != cluster:
-            raise GuardFailedError(
-                f"the plan was made with another cluster, {cluster}, and these brokers are of {found}"
-            )
+            check_cluster(cluster, brokers)
 
     def open(self, stack: ExitStack) -> tuple[Brokers, Registry | None]:
         """Both, until the stack is closed."""
