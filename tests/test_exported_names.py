@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import inspect
 import re
+from typing import Any
 
 import pytest
 
 import zkgroups
+import zkgroups.kafka
+import zkgroups.migration
+import zkgroups.spark
+import zkgroups.spark.migration
 from zkgroups import exceptions
 
-
-def test_all_is_sorted_and_names_nothing_twice() -> None:
-    assert zkgroups.__all__ == sorted(set(zkgroups.__all__))
+PACKAGES = (zkgroups, zkgroups.kafka, zkgroups.migration, zkgroups.spark, zkgroups.spark.migration)
 
 
-@pytest.mark.parametrize("name", zkgroups.__all__)
-def test_every_exported_name_can_be_imported(name: str) -> None:
-    assert hasattr(zkgroups, name)
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_all_is_sorted_and_names_nothing_twice_and_all_of_it_is_there(package: Any) -> None:
+    assert package.__all__ == sorted(set(package.__all__))
+    assert all(hasattr(package, name) for name in package.__all__)
 
 
 def test_every_public_class_that_the_package_imports_is_exported() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.testing.waiting import eventually
 from zkgroups import Registry
 from zkgroups.core.following import FollowState
 from zkgroups.core.plan import Match, Outcome
@@ -92,7 +93,7 @@ def test_consumers_are_switched_while_messages_come_and_switched_back(scene: Sce
     with scene.producer.going_on():
         with scene.legacy() as legacy:
             legacy.until_done(40)
-            scene.move.plan()
+            assert eventually(scene.move.plan, timeout=30)  # it has rows once something was committed
             with scene.move.following() as follow:
                 follow.until_written()
                 legacy.until_done(len(legacy.messages) + 30)
