@@ -81,9 +81,9 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
 
     Only what would be done is shown, until --execute is given. A group is left as it is, as a whole, where somebody has
     registered or committed since it was planned, on either side; the exit code is then 4, or 9 where brokers did not
-    take an offset. Each group is marked in ZooKeeper before it is looked at: members that use zkgroups do not join it
-    any more. Other members do not know of that: stop them before. Killed anywhere and run again, it ends the same. What
-    became of each offset is written down beside the plan.
+    take an offset, or where somebody came to ZooKeeper while it was written. Each group is marked in ZooKeeper before
+    it is looked at: members that use zkgroups do not join it any more. Other members do not know of that: stop them
+    before. Killed anywhere and run again, it ends the same. What became of each offset is written down beside the plan.
 
     \b
     Example:
@@ -172,8 +172,9 @@ def rollback(
     """Put the groups of a plan back as they were on the brokers, offset by offset, and let members join again.
 
     Only what would be done is shown, until --execute is given. A group that had nothing there is deleted there. One in
-    which somebody takes part, or has committed since, is left as it is, and the exit code is then 4. With
-    --to-zookeeper what was read on the brokers is not read again: it is carried into ZooKeeper before.
+    which somebody takes part, or has committed since, or that has no mark of this plan, is left as it is, and the exit
+    code is then 4. With --to-zookeeper what was read on the brokers is not read again: it is carried into ZooKeeper
+    before.
 
     \b
     Example:

@@ -69,9 +69,14 @@ def follow(
     """Keep the offsets on the brokers up to date while the old members still work, until they are stopped.
 
     Every second the offsets of all groups of the plan are read at once, and what has moved is written, forward only,
-    and only while nobody takes part in the group on the brokers. Stop the members when little is left: then the rest
-    is written, both sides are compared, and the group is done. Start the new consumers then. When all groups are done
-    or left it ends. With Ctrl-C it ends at once, and can be begun again. Without --execute it looks once.
+    and only while nobody takes part in the group on the brokers. Stop the members when little is left: when two looks
+    in a row have found nobody, or none has found anybody, the rest is written, both sides are compared, and the group
+    is done. Start the new consumers then. A member that is only started anew may be away longer than that: --every
+    says how long. When all groups are done or left it ends. With Ctrl-C it ends at once, and can be begun again.
+    Without --execute it looks once.
+
+    After it `migrate status` says "moved on" where more was carried than was planned, and a plain rollback leaves the
+    group, because the plan is older: `migrate rollback --to-zookeeper` takes it back.
 
     \b
     Example:
@@ -98,7 +103,7 @@ def follow(
             to_zookeeper=to_zookeeper,
             rule=Rule(OutOfRange(on_out_of_range)),
             every=every,
-            told=_Story(options, line),
+            told=_Story(options, line, execute=execute),
             stop=_Noted(noted),
         )
     Output(options).write(_FOLLOWED, map(plain, groups))
@@ -135,12 +140,14 @@ class _Noted(threading.Event):
 
 
 class _Story:
-    """Tells of each pass: on a terminal in one line, and elsewhere what has changed."""
+    """Tells of each pass: on a terminal in one line, and elsewhere what has changed; of a dry run the table tells."""
 
-    def __init__(self, options: Options, line: Any) -> None:
+    def __init__(self, options: Options, line: Any, *, execute: bool) -> None:
         self._options = options
+        self._execute = execute
         self._line = line
         self._states: dict[str, str] = {}
+        self._details: dict[str, str] = {}
         self._trouble = ""
 
     def __call__(self, told: FollowPass) -> None:
@@ -148,9 +155,10 @@ class _Story:
             self._trouble = told.trouble
             self._say(f"trouble: {told.trouble}" if told.trouble else "all is well again")
         for group in told.groups:
-            if self._states.get(group.target, "following") != group.state:
+            why = group.detail not in ("", self._details.get(group.target)) and self._execute
+            if why or self._states.get(group.target, "following") != group.state:
                 self._say(f"{group.group}: {group.state}{f': {group.detail}' if group.detail else ''}")
-            self._states[group.target] = group.state
+            self._states[group.target], self._details[group.target] = group.state, group.detail
         following = sum(state == "following" for state in self._states.values())
         self._line(f"pass {told.number}: {following} of {len(self._states)} groups, {told.behind} messages behind")
 

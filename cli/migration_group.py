@@ -55,12 +55,16 @@ def _plan(work: Work, group: str, rule: Rule, renaming: Renaming) -> None:
     from zkgroups.spark.migration.planning import STEPS, groups, plan
 
     if Folder(work.session, work.destination).has_plan():
-        found = [each.group for each in groups(work.session, work.destination)]
-        if found != [group]:
+        found = {each.group: each.target for each in groups(work.session, work.destination)}
+        if found.keys() != {group} or found[group] != renaming.names.get(group, found[group]):
             raise RefusedError(
-                f"the plan in {work.destination} is of other groups: a new one needs a folder of its own"
+                f"the plan in {work.destination} is of other groups, or moves it to another name:"
+                " a new one needs a folder of its own"
             )
-        say(work.options, f"Going on with the plan in {work.destination}.")
+        say(
+            work.options,
+            f"Going on with the plan in {work.destination}: what becomes of each offset was decided there.",
+        )
         return
     assert work.zookeeper is not None
     source = replace(work.zookeeper, groups=re.escape(group))

@@ -14,7 +14,10 @@ from .output import Column, Row, Table
 
 DAY: Final = 86_400.0
 
-_COLOURS: Final = {"ready": "green", "blocked": "red", "done": "green", "left": "red", "failed": "red"}
+_COLOURS: Final = {
+    **dict.fromkeys(("ready", "done"), "green"),
+    **dict.fromkeys(("blocked", "left", "failed", "overtaken"), "red"),
+}
 
 _GROUP: Final = (Column("GROUP", "group"), Column("TARGET", "target"))
 _PARTITION: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", right=True))
@@ -120,7 +123,8 @@ DONE: Final = Table(
     columns=(
         *_GROUP,
         Column("RESULT", "result", styles=_COLOURS),
-        *_counts(Outcome, "outcomes"),
+        *_counts((each for each in Outcome if each is not Outcome.OVERTAKEN), "outcomes"),
+        Column("OVERTAKEN", "outcomes.overtaken", right=True, wide=True),
         Column("WHY", "details"),
     ),
 )
@@ -139,10 +143,10 @@ def done_row(group: GroupPlan) -> Row:
 
 
 def _result(outcomes: Mapping[str, int]) -> str:
-    for outcome, result in ((Outcome.LEFT, "left"), (Outcome.FAILED, "failed"), (Outcome.WOULD_WRITE, "ready")):
+    for outcome in (Outcome.LEFT, Outcome.FAILED, Outcome.OVERTAKEN):
         if outcomes[key(outcome)]:
-            return result
-    return "done"
+            return outcome
+    return "ready" if outcomes[key(Outcome.WOULD_WRITE)] else "done"
 
 
 REPORT: Final = Table(

@@ -185,9 +185,10 @@ def test_one_group_is_moved_under_another_name_and_may_be_unmarked(
     assert "Going on with the plan" in done.err
     assert migrate("verify", folder).code == 0
     assert native(brokers, group) == {}
-    other = migrate("group", "other", folder, "--execute")
-    assert (other.code, other.out) == (4, "")
-    assert "is of other groups" in other.err
+    for others in (("other",), (group, "--as", "another name")):
+        other = migrate("group", others[0], folder, *others[1:], "--execute")
+        assert (other.code, other.out) == (4, "")
+        assert "is of other groups" in other.err
 
     assert zkgroups("migrate", "unmark", group).err == (
         f"unmarked {group}: it was moved to Kafka's own offsets as '{name}', by plan {plan_of(folder)}\n"
@@ -322,6 +323,7 @@ def test_following_goes_on_until_the_last_member_has_left(
         done = following.result(60)
     assert done.code == 0, done.err
     assert [(row["state"], row["behind"]) for row in done.json["groups"]] == [("done", 0)]
+    assert f"{name}: following: nobody is there any more" in done.err
     assert f"{name}: done" in done.err
     assert native(brokers, name) == {0: 9}
 

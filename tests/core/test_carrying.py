@@ -21,6 +21,7 @@ from zkgroups.core.carrying import (
     forward,
     is_begun,
     moved_obstacles,
+    not_moved,
     progress,
     restoring,
     source_obstacles,
@@ -73,7 +74,8 @@ def seen(store: Store) -> TargetSeen:
 
 def steps(todo: Restoring) -> list[Any]:
     """One after the other, each offset by itself: a broker may have any of a call when it dies."""
-    return [*(["delete"] if todo.delete else []), *todo.commits.values()]
+    commits = list(todo.commits.values())
+    return [*commits, "delete", *commits] if todo.delete else commits
 
 
 def do(store: Store, some: list[Any]) -> None:
@@ -140,6 +142,12 @@ def test_a_group_of_thousands_comes_back_as_it_was_after_a_kill_at_any_step() ->
         assert moved_obstacles(restoring(rows, store)) == []
         do(store, steps(restoring(rows, store)))
         assert store == before
+
+
+def test_only_a_plan_that_nothing_but_legacy_instances_blocked_may_have_moved_a_group() -> None:
+    legacy, native = "legacy instances are registered: anna", "members of the native group are alive: berta"
+    assert not_moved(ROWS) == not_moved([replace(ROWS[0], obstacles=(legacy,))]) == []
+    assert not_moved([replace(ROWS[0], obstacles=(legacy, native))]) == [f"this plan has not moved it: {native}"]
 
 
 # To ZooKeeper

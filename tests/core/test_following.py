@@ -31,6 +31,7 @@ class Following(RuleBasedStateMachine):
         self.highest: dict[TopicPartition, int] = {}
         self.sign = 0
         self.carried = Carried()
+        self.had: set[TopicPartition] = set()
         self.decided: dict[TopicPartition, int] = {}
 
     @rule(at=st.sampled_from(ATS), number=st.integers(0, 100))
@@ -62,6 +63,7 @@ class Following(RuleBasedStateMachine):
 
     def see(self) -> None:
         self.seen = dict(self.ahead)
+        self.had |= {at for at, ahead in self.ahead.items() if ahead.number is not None}
         self.carried.see(self.ahead)
 
     @precondition(lambda self: self.decided)
@@ -103,6 +105,7 @@ class Following(RuleBasedStateMachine):
         self.decided = {}
         verdict = self.carried.verdict(judge, self.target)
         differ = {at for at, ahead in self.ahead.items() if ahead.number not in (None, self.target.get(at))}
+        differ |= self.had - self.ahead.keys()
         assert verdict.open == []
         assert {reason.partition(":")[0] for reason in verdict.obstacles} == {str(at) for at in differ}
         assert self.carried.behind == 0
@@ -176,6 +179,31 @@ def test_a_target_that_is_further_is_an_obstacle_unless_it_was_so_when_it_was_pl
     assert verdict.obstacles == ["b/0: 9, and it was 5 that was to be there"]
     assert verdict.detail == "1 skipped: target ahead"
     assert "a/0" in str(carried.verdict(judge, {A: 8, B: 5}).obstacles)
+
+
+def test_what_is_gone_is_an_obstacle_until_both_sides_were_at_one_and_again_when_it_was_written_since() -> None:
+    carried = Carried(planned=[A])
+    assert carried.failures == ""
+    carried.see(seen(b=5, c=None))
+    assert (carried.failures, carried.due) == ("a/0: there was an offset, and it is gone", [B])
+    carried.see({})
+    gone = [f"{at}: there was an offset, and it is gone" for at in (A, B)]
+    assert carried.verdict(judge, {A: 5, B: 5}).obstacles == gone
+    carried.see(seen(a=1, b=2))
+    carried.settle()
+    carried.see(seen(a=1, b=3))
+    carried.see({})
+    assert carried.verdict(judge, {}).obstacles == gone[1:]
+
+
+def test_where_not_all_could_be_looked_at_what_is_not_found_is_as_it_was() -> None:
+    carried = Carried(planned=[C])
+    carried.see(seen(a=5, b=7))
+    assert carried.see(seen(b=9), whole=False)
+    assert (carried.failures, carried.decide(judge, {})) == ("", {A: 5, B: 9})
+    assert not carried.see({}, whole=False)
+    assert carried.see(seen(b=9))
+    assert "a/0" in carried.failures
 
 
 def test_what_could_not_be_asked_is_open_and_no_obstacle() -> None:

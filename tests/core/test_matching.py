@@ -66,6 +66,34 @@ def test_a_row_is_compared_with_the_target_first(
     assert (found.group, found.topic, found.target) == (planned.group, planned.topic, planned.target)
 
 
+NAMELESS = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.NO_OFFSET), problem="not a partition")
+NAMELESS = replace(NAMELESS, topic="orders", partition=None)
+
+
+@pytest.mark.parametrize(
+    ("planned", "source", "match"),
+    [
+        (NAMELESS, SAME, Match.EQUAL),
+        (NAMELESS, None, Match.EQUAL),
+        (replace(NAMELESS, obstacles=("legacy instances are registered: scala-1",)), SAME, Match.EQUAL),
+        (NAMELESS, SourceSeen((), {("orders", None): Znode(None, None)}), Match.UNKNOWN),
+        (NAMELESS, SourceSeen((), {(None, None): Znode(None, None)}), Match.UNKNOWN),
+        (replace(NAMELESS, obstacles=("cannot be looked at: /offsets/orders: no",)), SAME, Match.UNKNOWN),
+        (replace(NAMELESS, topic=None), SAME, Match.UNKNOWN),
+    ],
+)
+def test_a_node_that_is_no_partition_is_equal_where_nothing_is_hidden(
+    planned: PlanRow, source: SourceSeen | None, match: Match
+) -> None:
+    [found] = [each for each in matches([planned], source, target()) if each.topic == planned.topic][:1]
+    assert (found.match, found.detail) == (match, "" if match is Match.EQUAL else "not a partition")
+
+
+def test_where_zookeeper_was_not_asked_nobody_knows_from_where_a_consumer_of_both_goes_on() -> None:
+    [found] = matches([COMMIT], None, target(7))
+    assert (found.match, found.dual_commit) == (Match.EQUAL, "")
+
+
 def test_what_either_side_has_beside_the_plan_is_told() -> None:
     source = SourceSeen((), {PLACE: Znode(107, 7), ("new", 0): Znode(1, 2), ("orders", 1): Znode(2, 5)})
 
@@ -119,7 +147,8 @@ def test_a_group_with_obstacles_is_blocked_until_something_of_it_is_there() -> N
     assert status(rows, TargetSeen((), {AT: PLANNED}), "").stage is Stage.DONE
 
 
-def test_a_target_that_cannot_be_read_is_unknown_and_of_nothing_to_write_all_is_done() -> None:
+def test_a_target_that_cannot_be_read_is_unknown_and_where_nothing_is_written_there_is_nothing_to_do() -> None:
     found = status([COMMIT], TargetSeen(unreadable="no answer"), "")
     assert (found.stage, found.detail) == (Stage.UNKNOWN, "no answer")
-    assert status([ONLY], TargetSeen((), {AT: BEFORE}), "").stage is Stage.DONE
+    assert status([ONLY], TargetSeen((), {AT: BEFORE}), "").stage is Stage.NOTHING
+    assert status([ONLY], TargetSeen((), {AT: PLANNED}), "").stage is Stage.MOVED_ON

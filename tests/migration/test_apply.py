@@ -9,9 +9,10 @@ import pytest
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.mark import Mark, MarkState
+from zkgroups.core.migration import Action, Reason
 from zkgroups.core.model import NativeOffset
 from zkgroups.core.plan import Outcome
-from zkgroups.exceptions import GroupMigratedError, GuardFailedError
+from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commits import Offsets, Outcomes
 from zkgroups.migration.apply import apply_groups
@@ -156,9 +157,62 @@ def test_who_comes_while_it_is_written_is_told_and_the_group_does_not_count_as_m
     with Raced.connect(broker.address) as brokers:
         report = apply_groups(plan_of(registry, brokers, target), brokers, registry, execute=True)
 
-    assert outcomes(report) == {"written"}
+    assert outcomes(report) == {"overtaken"}
     assert details(report, target["raced"]) == {"while this was written: legacy instances are registered: scala-1"}
     assert states(registry, target) == {"raced": MarkState.MOVING}
+
+
+def test_a_group_whose_messages_have_gone_since_the_plan_is_left(
+    registry: Registry, brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    """The number would mean others, or none: a log was cut, or a topic deleted and made anew."""
+    cut, anew = (TopicPartition(make_topic(), 0) for _ in range(2))
+    targets = {name: f"{name}-{cut.topic}" for name in ("cut", "anew")}
+    registry.group("cut").offsets.commit(cut, 7)
+    registry.group("anew").offsets.commit(anew, 0)
+    rows = plan_of(registry, brokers, targets, log_start=0, log_end=9)
+    registry.client.create(f"/brokers/topics/{anew.topic}", b'{"version":1,"partitions":{"0":[0]}}', makepath=True)
+
+    report = apply_groups(rows, brokers, registry, execute=True)
+
+    assert outcomes(report) == {"left"}
+    assert details(report, targets["cut"]) == {f"offsets are not in the log any more: {cut}"}
+    assert details(report, targets["anew"]) == {f"topics were made anew since the plan: {anew}"}
+    assert states(registry, targets) == {}
+
+
+def test_a_group_of_which_nothing_is_moved_is_not_marked(
+    registry: Registry, brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("skipped").offsets.commit(at, 7)
+    targets = {"skipped": f"skipped-{at.topic}"}
+    rows = plan_of(registry, brokers, targets)
+    nothing = [replace(row, action=Action.SKIP, reason=Reason.NO_TOPIC, planned=None) for row in rows]
+
+    assert outcomes(apply_groups(nothing, brokers, registry, execute=True)) == {"skipped"}
+
+    assert states(registry, targets) == {}
+
+
+def test_a_group_of_which_it_is_not_known_whether_it_is_written_stays_marked(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("unknown").offsets.commit(at, 7)
+    targets = {"unknown": f"unknown-{at.topic}"}
+
+    class Silent(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            super().commit(offsets)
+            return {group: dict.fromkeys(those, OutcomeUnknownError("no answer")) for group, those in offsets.items()}
+
+    with Silent.connect(broker.address) as brokers:
+        assert outcomes(apply_groups(plan_of(registry, brokers, targets), brokers, registry, execute=True)) == {
+            "failed"
+        }
+
+    assert states(registry, targets) == {"unknown": MarkState.MOVING}
 
 
 def test_who_was_killed_goes_on_whether_the_group_is_written_or_must_be_left(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
+from kazoo.security import make_acl
 
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Member, Registry, TopicPartition
@@ -30,6 +31,7 @@ from zkgroups.exceptions import (
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commits import Offsets, Outcomes
 from zkgroups.migration.follow import follow
+from zkgroups.migration.followed import JUST_LEFT
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper import mark as marks
 
@@ -41,6 +43,8 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group(
 _LONGEST = 60.0
 FOLLOWING, DONE, LEFT = FollowState
 BOTH = pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
+UNREADABLE = [make_acl("world", "anyone", create=True, write=True, delete=True, admin=True)]
+READABLE = [make_acl("world", "anyone", all=True)]
 LIVE = ("legacy instances are registered: a",)
 
 
@@ -131,6 +135,17 @@ def state_of(running: Running, group: str) -> FollowState | None:
 def mark_of(registry: Registry, group: str) -> str | None:
     found = marks.read(registry.handle, [group]).get(group)
     return found.state.value if isinstance(found, Mark) else None
+
+
+def detail_of(running: Running, group: str) -> str:
+    """As it was told last."""
+    return "".join(each.detail for told in running.passes[-1:] for each in told.groups if each.group == group)
+
+
+def mark_as_moved(registry: Registry, *groups: str) -> None:
+    """As apply and follow do."""
+    answers = marks.put(registry.handle, dict(zip(groups, groups, strict=True)), plan=PLAN, state=MarkState.MOVED)
+    assert not any(answers.values())
 
 
 @contextmanager
@@ -311,6 +326,88 @@ def test_who_comes_back_to_a_group_that_is_done_is_followed_again_while_others_a
     assert {each.state for each in running.end().values()} == {DONE}
 
 
+def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at, name = topic[0], f"of {topic[0].topic}"
+    registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name})
+    passes: list[FollowPass] = []
+    with ExitStack() as first, ExitStack() as second:
+
+        def told(found: FollowPass) -> None:
+            passes.append(found)
+            if len(passes) == 1:
+                first.close()
+            elif len(passes) == 2:
+                second.enter_context(foreign(registry, name))
+
+        first.enter_context(foreign(registry, name))
+        running = run(rows, told=told)
+        running.until(lambda: len(passes) >= 4)
+        assert [each.groups[0].detail for each in passes[:4]] == ["", JUST_LEFT, "", ""]
+        assert {each.groups[0].state for each in passes[:4]} == {FOLLOWING}
+        assert mark_of(registry, name) is None
+        second.close()
+        assert running.end()[name].state is DONE
+    assert JUST_LEFT in [each.groups[0].detail for each in passes[4:]]
+
+
+def test_offsets_that_may_not_be_read_any_more_are_told_and_waited_for_and_nothing_is_called_done(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at, parts = topic[0], ("offsets", f"offsets/{topic[0].topic}", f"offsets/{topic[0].topic}/0", "offsets/other")
+    names = [f"{number} {at.topic}" for number in range(len(parts))]
+    paths = [f"/consumers/{name}/{part}" for name, part in zip(names, parts, strict=True)]
+    for name in names:
+        registry.group(name).offsets.commit_many({at: 5, TopicPartition("other", 0): 1})
+    rows = plan_of(registry, brokers, {name: name for name in names}, topics="moved.*")
+    rows = [row for row in rows if row.topic == at.topic]
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(foreign(registry, name))
+        running = run(rows)
+        running.until(lambda: all(numbers(brokers, name) == {at: 5} for name in names))
+        for name, path in zip(names, paths, strict=True):
+            registry.group(name).offsets.commit(at, 9)
+            registry.client.set_acls(path, UNREADABLE)
+    running.until(lambda: state_of(running, names[3]) is DONE)  # what is not followed may be hidden
+    running.more_passes(4)
+    told = [f"offsets in ZooKeeper may not be read: {place}" for place in ("all", at.topic, at)]
+    assert [detail_of(running, name) for name in names[:3]] == told
+    assert [state_of(running, name) for name in names[:3]] == [FOLLOWING] * 3
+    assert [mark_of(registry, name) for name in names[:3]] == [None] * 3
+    for path in paths:
+        registry.client.set_acls(path, READABLE)
+    assert {each.state for each in running.end().values()} == {DONE}
+    assert [numbers(brokers, name) for name in names] == [{at: 9}] * 4
+
+
+def test_offsets_that_are_gone_at_the_cut_over_are_in_the_way_and_those_of_a_group_that_is_done_are_not(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    one, two, _ = topic
+    names = [f"{which} {one.topic}" for which in ("planned", "seen", "done")]
+    planned, seen, done = (registry.group(name) for name in names)
+    for group in (planned, seen, done):
+        group.offsets.commit(one, 5)
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    registry.client.delete(f"/consumers/{planned.name}/offsets/{one.topic}/0")
+    seen.offsets.commit(two, 7)
+    with foreign(registry, seen.name):
+        running = run(rows)
+        running.until(lambda: numbers(brokers, seen.name) == {one: 5, two: 7})
+        running.until(lambda: state_of(running, planned.name) is LEFT and state_of(running, done.name) is DONE)
+        registry.client.delete(f"/consumers/{done.name}/offsets/{one.topic}/0")
+        registry.client.delete(f"/consumers/{seen.name}/offsets/{one.topic}/1")
+        running.until(lambda: detail_of(running, seen.name) == f"{two}: there was an offset, and it is gone")
+    found = running.end()
+    assert [found[name].state for name in names] == [LEFT, LEFT, DONE]
+    assert found[planned.name].detail == f"{one}: there was an offset, and it is gone"
+    assert found[seen.name].detail == f"{two}: there was an offset, and it is gone"
+    assert [mark_of(registry, name) for name in names] == [None, None, "moved"]
+
+
 def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
@@ -325,6 +422,7 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     commit(brokers, names["fine"], {three: 8})
     rows = plan_of(registry, brokers, {name: name for name in names.values()}, topics="moved.*|not-there")
     rows = [replace(each, action=Action.SKIP, reason=Reason.STALE) if each.offset == 6 else each for each in rows]
+    rows = [each for each in rows if each.topic != "not-chosen"]
     with foreign(registry, names["past"]), foreign(registry, names["back"]):
         running = run(rows)
         running.until(lambda: numbers(brokers, names["back"]) == {one: 9} and mark_of(registry, names["fine"]))
@@ -419,12 +517,15 @@ def test_a_dry_run_looks_once_and_changes_nothing(
         before = tree(registry.client, "/consumers")
         running = run(rows, execute=False)
         found = running.end()
+        assert tree(registry.client, "/consumers") == before
         assert [found[name].detail for name in names[:2]] == [
             "2 offsets would be written",
             "2 offsets would be written, and it would be cut over",
         ]
         assert found[names[2]].state is LEFT
         assert [(told.behind, told.written) for told in running.passes] == [(24, 4)]
+        mark_as_moved(registry, *names)
+        before = tree(registry.client, "/consumers")
         back = run(rows, execute=False, to_zookeeper=True).end()
         assert [back[name].state for name in names] == [LEFT, FOLLOWING, FOLLOWING]
         assert tree(registry.client, "/consumers") == before
@@ -529,6 +630,8 @@ def test_servers_that_are_away_for_a_moment_are_waited_for_and_said(
     commit(brokers, name, {topic[1]: 6})
     rows = plan_of(registry, brokers, {name: name})
     commit(brokers, name, {topic[1]: 7})
+    if to_zookeeper:
+        mark_as_moved(registry, name)
     with (
         TcpProxy(zookeeper.address) as proxy,
         Registry.connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=1.0) as far,
@@ -606,7 +709,7 @@ def test_what_native_members_commit_is_carried_to_zookeeper_until_they_leave(
     commit(brokers, name, {three: 9})
     rows = plan_of(registry, brokers, {name: name})
     commit(brokers, name, {one: 1, two: 50})
-    marks.put(registry.handle, {name: name}, plan=PLAN, state=MarkState.MOVED)
+    mark_as_moved(registry, name)
     with join(name, one.topic) as consumer:
         running = run(rows, to_zookeeper=True)
         for number in (4, 9):
@@ -617,6 +720,7 @@ def test_what_native_members_commit_is_carried_to_zookeeper_until_they_leave(
         commit_as_member(consumer, {one: 20, two: 60})
     [done] = running.end().values()
     assert (done.state, done.behind) == (DONE, 0)
+    assert JUST_LEFT in {told.groups[0].detail for told in running.passes}
     assert offsets_of(registry, name) == {one: 20, two: 60}  # what the target had before is of no use here
     assert mark_of(registry, name) is None
     registry.group(name).instance("late").register([one.topic])
@@ -633,6 +737,7 @@ def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_
         commit(brokers, name, {at: 8, topic[1]: 3})
     registry.group(names[1]).offsets.commit(at, 9)
     registry.client.create(f"/consumers/{names[2]}/offsets/{at.topic}/1", b"three")
+    mark_as_moved(registry, *names)
     with foreign(registry, names[0]), join(names[3], at.topic):
         running = run(rows, to_zookeeper=True)
         running.until(lambda: how_many_left(running) == 3)
@@ -646,6 +751,44 @@ def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_
     assert offsets_of(registry, names[0]) == {at: 5}
     assert offsets_of(registry, names[1]) == {at: 9, topic[1]: 3}
     assert registry.client.get(f"/consumers/{names[2]}/offsets/{at.topic}/1")[0] == b"three"
+
+
+def test_what_others_did_in_a_native_group_that_this_plan_has_not_moved_is_not_carried(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at, names = topic[0], [f"{which} {topic[0].topic}" for which in ("blocked", "theirs", "begun")]
+    for name in names:
+        registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    mark_as_moved(registry, names[0])
+    marks.put(registry.handle, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
+    rows[0] = replace(rows[0], obstacles=("members of the native group are alive: anna",))
+    for name in names:
+        commit(brokers, name, {at: 8})
+    found = run(rows, to_zookeeper=True).end()
+    assert [(found[name].state, found[name].detail) for name in names] == [
+        (LEFT, "members of the native group are alive: anna"),
+        (LEFT, "this plan has not moved it, or it is back already: there is no mark"),
+        (DONE, ""),
+    ]
+    assert [offsets_of(registry, name)[at] for name in names] == [5, 5, 8]
+
+
+def test_what_was_carried_to_where_it_may_not_be_listed_is_told_until_it_may(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at, name = topic[0], f"of {topic[0].topic}"
+    registry.group(name).offsets.commit(at, 5)
+    rows = plan_of(registry, brokers, {name: name})
+    mark_as_moved(registry, name)
+    commit(brokers, name, {at: 8})
+    path = f"/consumers/{name}/offsets"
+    registry.client.set_acls(path, UNREADABLE)
+    running = run(rows, to_zookeeper=True)
+    running.until(lambda: detail_of(running, name) == "offsets in ZooKeeper may not be read: all")
+    assert (state_of(running, name), registry.client.get(f"{path}/{at.topic}/0")[0]) == (FOLLOWING, b"8")
+    registry.client.set_acls(path, READABLE)
+    assert running.end()[name].state is DONE
 
 
 def how_many_left(running: Running) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper import mark as marks
 
 from .conftest import Join, MakeTopic
-from .rows import details, numbers, outcomes, plan_of, tree
+from .rows import PLAN, details, numbers, outcomes, plan_of, tree
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
@@ -43,6 +44,10 @@ class Moved:
         brokers.commit({self.target: self.before})
         registry.group(self.group).offsets.commit_many({self.first: 7, self.second: 9})
         self.rows = plan_of(registry, brokers, {self.group: self.target})
+
+    def mark(self) -> None:
+        """As an apply does that is killed then."""
+        marks.put(self.registry.handle, {self.group: self.target}, plan=PLAN, state=MarkState.MOVING)
 
     def apply(self) -> None:
         assert "left" not in outcomes(apply_groups(self.rows, self.brokers, self.registry, execute=True))
@@ -111,6 +116,7 @@ def test_what_only_changes_is_put_back_without_deleting_the_group(moved: Moved) 
             assert not list(names)
             return {}
 
+    moved.mark()
     moved.brokers.commit({moved.target: {moved.first: 7}})
     with NeverDeletes.connect(moved.broker.address) as brokers:
         report = rollback_groups(rows, brokers, moved.registry, execute=True)
@@ -168,27 +174,76 @@ def test_what_another_plan_has_marked_is_left_unless_it_is_forced(moved: Moved) 
     assert (moved.now, moved.marked) == (moved.before, True)
 
 
-@pytest.mark.parametrize("killed", ["before deleting", "after deleting", "before committing", "while committing"])
-def test_killed_anywhere_it_goes_on(moved: Moved, killed: str) -> None:
+def test_a_group_that_this_plan_has_not_moved_is_left_also_where_others_came_to_the_same_offsets(moved: Moved) -> None:
+    moved.brokers.commit({moved.target: {moved.first: 7, moved.second: 9}})
+    native = "members of the native group are alive: anna"
+    blocked = [replace(row, obstacles=(native,)) for row in moved.rows]
+
+    report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
+    assert details(report, moved.target) == {"nothing in ZooKeeper says that this plan has moved it"}
+    for registry in (moved.registry, None):
+        report = rollback_groups(blocked, moved.brokers, registry, execute=True, force=True)
+        assert outcomes(report) == {"left"}
+        assert f"this plan has not moved it: {native}" in details(report, moved.target)
+    assert numbers(moved.brokers, moved.target) == {moved.first: 7, moved.second: 9, moved.other: 5}
+
+    followed = [replace(row, obstacles=("legacy instances are registered: scala-1",)) for row in moved.rows]
+    moved.mark()
+    assert outcomes(rollback_groups(followed, moved.brokers, moved.registry, execute=True)) == {"written"}
+    assert moved.now == moved.before
+
+
+def test_a_group_of_which_an_apply_was_killed_before_it_wrote_is_as_before(moved: Moved) -> None:
+    assert outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)) == {"already there"}
+    moved.mark()
+    assert outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)) == {"already there"}
+    assert (moved.now, moved.marked) == (moved.before, False)
+
+
+KILLS = [
+    ("delete", 0, "before"),
+    ("delete", 0, "after"),
+    ("commit", 0, "before"),
+    ("commit", 0, "while"),
+    ("commit", 1, "before"),
+    ("commit", 1, "while"),
+    ("commit", 1, "after"),
+]
+
+
+@pytest.mark.parametrize(("step", "nth", "moment"), KILLS)
+def test_killed_anywhere_it_goes_on(moved: Moved, step: str, nth: int, moment: str) -> None:
     moved.apply()
+    steps: list[str] = []
+
+    def dies(now: str) -> bool:
+        return (steps[-1], steps.count(steps[-1]) - 1, now) == (step, nth, moment)
 
     class Killed(Brokers):
         def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
-            if killed == "before deleting":
+            steps.append("delete")
+            if dies("before"):
                 raise KeyboardInterrupt
             found = super().delete_groups(names)
-            if killed == "after deleting":
+            if dies("after"):
                 raise KeyboardInterrupt
             return found
 
         def commit(self, offsets: Offsets) -> Outcomes:
-            if killed == "while committing":
+            steps.append("commit")
+            if dies("before"):
+                raise KeyboardInterrupt
+            if dies("while"):
                 super().commit({target: dict(list(those.items())[:1]) for target, those in offsets.items()})
-            raise KeyboardInterrupt
+                raise KeyboardInterrupt
+            found = super().commit(offsets)
+            if dies("after"):
+                raise KeyboardInterrupt
+            return found
 
     with Killed.connect(moved.broker.address) as dying, pytest.raises(KeyboardInterrupt):
         rollback_groups(moved.rows, dying, moved.registry, execute=True)
-    assert moved.now != moved.before
+    assert (moved.now == moved.before) == ((step, nth, moment) == KILLS[-1])
     assert moved.marked
 
     assert "left" not in outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True))
@@ -215,7 +270,55 @@ def test_what_cannot_be_put_back_is_told_and_the_group_stays_marked(moved: Moved
     assert moved.marked
 
 
+def test_nothing_is_deleted_of_which_not_all_can_be_put_back(moved: Moved) -> None:
+    moved.apply()
+    gone = TopicPartition(moved.first.topic, 2)  # of a topic that has fewer partitions now
+    rows = [*moved.rows, replace(moved.rows[-1], topic=gone.topic, partition=gone.partition, before=4)]
+
+    report = rollback_groups(rows, moved.brokers, moved.registry, execute=True, force=True)
+
+    found = {(row.topic, row.partition): (row.outcome, row.detail) for row in report}
+    assert found[gone.topic, gone.partition][0] is Outcome.FAILED
+    assert found[moved.second.topic, 1] == (
+        Outcome.FAILED,
+        "the group is not deleted, for not all that it had before can be put back",
+    )
+    assert found[moved.first.topic, 0] == (Outcome.WRITTEN, "")
+    assert numbers(moved.brokers, moved.target) == {moved.first: 3, moved.second: 9, moved.other: 5}
+    assert moved.marked
+
+
+def test_a_mark_that_cannot_be_taken_away_is_told_in_each_row(moved: Moved) -> None:
+    moved.apply()
+
+    class Raced(Brokers):
+        def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
+            moved.registry.client.set(f"/consumers/{moved.group}/migration", b"scrambled")
+            return super().delete_groups(names)
+
+    with Raced.connect(moved.broker.address) as brokers:
+        report = rollback_groups(moved.rows, brokers, moved.registry, execute=True)
+
+    assert outcomes(report) == {"failed"}
+    [detail] = details(report, moved.target)
+    assert detail.startswith("the group is still marked: ")
+    assert {row.written for row in report} == {3, 5, None}
+    assert (moved.now, moved.marked) == (moved.before, True)
+
+
 # To ZooKeeper
+
+
+def test_nothing_is_carried_to_a_group_that_this_plan_has_not_marked_whatever_is_forced(moved: Moved) -> None:
+    moved.apply()
+    moved.brokers.commit({moved.target: {moved.first: 20}})
+    for other in (False, True):
+        marks.remove(moved.registry.handle, [moved.group], plan=PLAN)
+        if other:
+            marks.put(moved.registry.handle, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
+        report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, force=True, to_zookeeper=True)
+        assert outcomes(report) == {"left"}
+        assert (moved.offsets()[moved.first], moved.now[moved.first].offset) == (7, 20)
 
 
 def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_back(moved: Moved) -> None:
@@ -254,15 +357,23 @@ def test_nothing_is_carried_to_a_group_with_legacy_instances_and_its_target_stay
         rollback_groups(moved.rows, moved.brokers, None, execute=True, to_zookeeper=True)
 
 
-def test_who_comes_to_the_target_while_its_progress_is_carried_is_not_deleted(moved: Moved) -> None:
+@pytest.mark.parametrize("carried", [20, None], ids=["something is carried", "nothing is"])
+def test_who_comes_to_the_target_while_progress_is_carried_is_not_deleted(moved: Moved, carried: int | None) -> None:
     moved.apply()
-    moved.brokers.commit({moved.target: {moved.first: 20}})
+    if carried is not None:
+        moved.brokers.commit({moved.target: {moved.first: carried}})
 
     class Raced(Brokers):
-        def groups(self, names: Iterable[str]) -> dict[str, NativeGroup | ZkgroupsException]:
-            if moved.offsets()[moved.first] == 20:
+        looked = False
+
+        def committed_or_error(
+            self, groups: Iterable[str]
+        ) -> dict[str, dict[TopicPartition, NativeOffset] | ZkgroupsException]:
+            found = super().committed_or_error(groups)
+            if not self.looked:
+                self.looked = True
                 moved.brokers.commit({moved.target: {moved.first: 21}})
-            return super().groups(names)
+            return found
 
     with Raced.connect(moved.broker.address) as brokers:
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, to_zookeeper=True)

@@ -47,7 +47,9 @@ def test_every_row_that_differs_is_told_with_what_both_sides_have(
     assert [found[number].dual_commit for number in range(6)] == [
         *("either", "zookeeper", "kafka", "kafka", "zookeeper", "zookeeper")
     ]
-    without = {row.partition: row.match for row in verify_groups(rows, brokers, None)}
+    asked = verify_groups(rows, brokers, None)
+    assert {row.dual_commit for row in asked} == {""}
+    without = {row.partition: row.match for row in asked}
     assert without == {**dict.fromkeys(range(3), Match.EQUAL), 3: Match.AHEAD, 4: Match.BEHIND}
     [status] = status_of_groups(rows, brokers, registry)
     assert (status.stage, status.as_planned, status.otherwise) == (Stage.MOVED_ON, 3, 2)

@@ -307,8 +307,9 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
 def test_reports_lie_beside_the_plan_and_are_told_oldest_first(spark: SparkSession, tmp_path: Path) -> None:
     folder, now = Folder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
     for step, at in ((Step.TO_ZOOKEEPER, now + timedelta(seconds=1)), (Step.APPLY, now), (Step.APPLY, now)):
-        with folder.new_report(step, at) as path:
-            write(spark.range(1), path)
+        with folder.new_report(step, at) as report:
+            write(spark.range(1), report.path)
+        assert report.name in folder.reports()
     with pytest.raises(SparkJobError, match="no report"), folder.new_report(Step.ROLLBACK, now):
         raise SparkJobError("no report")
 

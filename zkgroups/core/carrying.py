@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .migration import Action, GroupFacts, Reason, Standing, obstacles, standing
-from .model import NativeOffset, TopicPartition
+from .migration import LEGACY, Action, GroupFacts, Log, Reason, Standing, obstacles, standing
+from .model import NativeOffset, OffsetRange, TopicPartition
 from .plan import PlanRow
 
 Rows = Sequence[PlanRow]
@@ -118,6 +118,18 @@ def target_obstacles(rows: Rows, seen: TargetSeen) -> list[str]:
     return [*living(seen), *changes.told()]
 
 
+def log_obstacles(rows: Rows, log: Callable[[TopicPartition | None, int | None], OffsetRange | Log]) -> list[str]:
+    """Why numbers that are to be written mean nothing any more; what brokers do not know they say themselves."""
+    changes = _Changes()
+    for row in rows:
+        found = log(row.at, row.zxid)
+        if found is Log.YOUNGER:
+            changes.note("topics were made anew since the plan", (row.topic, row.partition))
+        elif isinstance(found, OffsetRange) and row.log_end is not None and (row.planned or 0) not in found:
+            changes.note("offsets are not in the log any more", (row.topic, row.partition))
+    return changes.told()
+
+
 def registered(seen: SourceSeen) -> list[str]:
     """Why nobody may write to a group in ZooKeeper, whatever it has."""
     return obstacles(GroupFacts(legacy=seen.instances, unreadable=seen.unreadable), ())
@@ -180,6 +192,11 @@ def to_commit(rows: Rows, committed: Mapping[TopicPartition, NativeOffset]) -> d
     return found
 
 
+def is_worth_a_mark(rows: Rows) -> bool:
+    """Whether a group has anything on the target, or is to have it; one of which all is skipped has not moved."""
+    return any(is_to_commit(row) or row.reason in (Reason.ALREADY_THERE, Reason.TARGET_AHEAD) for row in rows)
+
+
 def is_begun(rows: Rows, committed: Mapping[TopicPartition, NativeOffset]) -> bool:
     """Whether anything of the plan is on the target."""
     return any(_is_as_planned(row, committed.get(row.at)) for row in rows if row.at)
@@ -190,7 +207,10 @@ def is_begun(rows: Rows, committed: Mapping[TopicPartition, NativeOffset]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Restoring:
-    """What puts a target back as it was: first the group goes, if it must, and then what it had is committed."""
+    """What puts a target back as it was: what it had is committed, and again after the group went, if it must go.
+
+    The first time it is seen whether all of it can be put back: what is deleted is gone.
+    """
 
     commits: Mapping[TopicPartition, NativeOffset]
     taken: frozenset[TopicPartition]
@@ -200,7 +220,7 @@ class Restoring:
 
     @property
     def delete(self) -> bool:
-        """Whether the group must go first."""
+        """Whether the group must go."""
         return bool(self.taken)
 
     @property
@@ -217,6 +237,12 @@ def restoring(rows: Rows, committed: Mapping[TopicPartition, NativeOffset]) -> R
     taken = frozenset(committed.keys() - prior.keys())
     commits = {at: there for at, there in prior.items() if taken or committed.get(at) != there}
     return Restoring(commits, taken, frozenset(moved))
+
+
+def not_moved(rows: Rows) -> list[str]:
+    """Why a plan cannot have written to a target, whatever is there: only legacy instances go while it is followed."""
+    reasons = [reason for reason in rows[0].obstacles if not reason.startswith(LEGACY)]
+    return [f"this plan has not moved it: {'; '.join(reasons)}"] if reasons else []
 
 
 def moved_obstacles(restoring: Restoring) -> list[str]:

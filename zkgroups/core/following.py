@@ -65,17 +65,27 @@ class Ahead:
     sign: int
 
 
-_ARRIVED: Final = (Reason.ALREADY_THERE, Reason.TARGET_AHEAD)
+ARRIVED: Final = (Reason.ALREADY_THERE, Reason.TARGET_AHEAD)
+"""The side that follows has it, or is further."""
+
+GONE: Final = "there was an offset, and it is gone"
 
 Judge = Callable[[TopicPartition, int, int | Unknown | None], Decision]
 """What becomes of an offset, by what the side ahead has and what the other one has."""
 
 
 class Carried:
-    """What is known of one group; `further` is where the side that follows may be ahead: as it was planned."""
+    """What is known of one group; `further` is where the side that follows may be ahead: as it was planned.
 
-    def __init__(self, further: Mapping[TopicPartition, int] | None = None) -> None:
+    `planned` is what the side ahead had then: what is gone from it was not carried to its end.
+    """
+
+    def __init__(
+        self, further: Mapping[TopicPartition, int] | None = None, planned: Iterable[TopicPartition] = ()
+    ) -> None:
         self._further = dict(further or {})
+        self._known = set(planned)
+        self._gone: set[TopicPartition] = set()
         self._ahead: dict[TopicPartition, Ahead] = {}
         self._there: dict[TopicPartition, int | Unknown | None] = {}
         self._due: dict[TopicPartition, None] = {}
@@ -84,8 +94,13 @@ class Carried:
 
     # What is found
 
-    def see(self, found: Mapping[TopicPartition, Ahead]) -> bool:
-        """The side ahead has this, and nothing else: what has another sign than before is due. Whether anything has."""
+    def see(self, found: Mapping[TopicPartition, Ahead], *, whole: bool = True) -> bool:
+        """The side ahead has this, and nothing else: what has another sign than before is due. Whether anything has.
+
+        Where not the `whole` could be looked at, what is not found is as it was.
+        """
+        if not whole:
+            found = {**self._ahead, **found}
         changed = self._ahead.keys() != found.keys()
         for at, ahead in found.items():
             before = self._ahead.get(at)
@@ -97,9 +112,11 @@ class Carried:
                     self._due.pop(at, None)
                 else:
                     self._due[at] = None
+                    self._known.add(at)
         for at in self._ahead.keys() - found.keys():
             self._forget(at)
         self._ahead = dict(found)
+        self._gone = self._known - found.keys() if whole else set()
         return changed
 
     def _forget(self, at: TopicPartition) -> None:
@@ -107,6 +124,10 @@ class Carried:
         self._due.pop(at, None)
         self._failed.pop(at, None)
         self._skipped.discard(at)
+
+    def settle(self) -> None:
+        """Both sides are at one: what goes away from now on was carried to its end, unless it is written again."""
+        self._known.clear()
 
     def again(self) -> None:
         """All of it is due, whether it has changed or not."""
@@ -116,6 +137,10 @@ class Carried:
     def due(self) -> Sequence[TopicPartition]:
         """What is to be decided, in the order in which it was seen."""
         return list(self._due)
+
+    def has(self, at: TopicPartition) -> bool:
+        """Whether the side ahead had it when it was seen last."""
+        return at in self._ahead
 
     def sign(self, at: TopicPartition) -> int:
         """The sign of what was seen last."""
@@ -139,7 +164,7 @@ class Carried:
             else:
                 del self._due[at]
                 self._failed.pop(at, None)
-                if decision.reason not in _ARRIVED:
+                if decision.reason not in ARRIVED:
                     self._skipped.add(at)
         return writes
 
@@ -172,12 +197,15 @@ class Carried:
 
     @property
     def failures(self) -> str:
-        """Why offsets are not carried that are due, in few words."""
-        return some(f"{at}: {why}" for at, why in self._failed.items() if at in self._due)
+        """Why offsets are not carried that are due, or were there, in few words."""
+        return some([*(f"{at}: {why}" for at, why in self._failed.items() if at in self._due), *self._vanished()])
+
+    def _vanished(self) -> list[str]:
+        return [f"{at}: {GONE}" for at in sorted(self._gone)]
 
     def verdict(self, judge: Judge, there: Mapping[TopicPartition, int | Unknown | None]) -> Verdict:
         """Whether both sides are at one; to be asked when nobody works on the side ahead any more."""
-        found = Verdict()
+        found = Verdict(obstacles=self._vanished())
         for at, ahead in self._ahead.items():
             self._there[at] = there.get(at)
             if ahead.number is None:

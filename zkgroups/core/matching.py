@@ -10,7 +10,8 @@ The target is compared first, because who reads on there does so whatever ZooKee
     | what it had before          |                               | not written   |
     | a higher, a lower, no offset|                               | target ahead, target behind, gone from the target |
 
-What it is to have is the offset that is planned; where none is written it is what it had before.
+What it is to have is the offset that is planned; where none is written it is what it had before. Rows without a
+partition that the plan skips are of nodes that are none, which are equal as long as nothing is hidden there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .carrying import Place, Rows, SourceSeen, TargetSeen, is_as_before, is_to_commit, new_offsets, of_source
+from .carrying import Place, Rows, SourceSeen, TargetSeen, is_as_before, is_to_commit, new_offsets, not_moved, of_source
 from .migration import Action
 from .model import NativeOffset, TopicPartition
 from .plan import Match, MatchRow, PlanRow
@@ -51,11 +52,18 @@ class _Sides:
     def _planned(self, row: PlanRow) -> MatchRow:
         place = (row.topic, row.partition)
         expected = row.planned if is_to_commit(row) else row.before
-        detail = self._unreadable or ("" if None not in place else row.problem or "there is no such partition")
-        if detail:
+        if detail := self._unreadable or ("" if None not in place else self._why_unknown(row, place)):
             return self._row(row, place, expected, Match.UNKNOWN, detail)
+        if None in place:
+            return self._row(row, place, expected, Match.EQUAL, "")
         match = _on_target(row, self._native.get(place), expected) or self._in_zookeeper(row, place)
         return self._row(row, place, expected, match, "" if match is Match.EQUAL else f"{row.action}: {row.reason}")
+
+    def _why_unknown(self, row: PlanRow, place: Place) -> str:
+        """Of a row without a partition; who may not list a topic, or all of them, finds a place without one, too."""
+        hidden = place in self._source.offsets or (None, None) in self._source.offsets
+        skipped = place[0] is not None and row.action is Action.SKIP and not not_moved([row])
+        return "" if skipped and not hidden else row.problem or "there is no such partition"
 
     def _in_zookeeper(self, row: PlanRow, place: Place) -> Match:
         if not of_source(row):
@@ -83,7 +91,7 @@ class _Sides:
             native=native,
             expected=expected,
             match=match,
-            dual_commit=dual_commit(offset, native),
+            dual_commit=dual_commit(offset, native) if self._asked else "",
             detail=detail,
         )
 
@@ -121,6 +129,8 @@ class Stage(StrEnum):
     PARTLY = "partly"
     """Some offsets are as planned and some as before, or are gone: apply or rollback was killed, or rows failed."""
     DONE = "done"
+    NOTHING = "nothing to do"
+    """As before, and the plan writes no offset of it."""
     ROLLED_BACK = "rolled back"
     """As before, and the newest report that has written says so."""
     MOVED_ON = "moved on"
@@ -199,4 +209,4 @@ def _stage(rows: Rows, counts: _Counts) -> Stage:
         return Stage.DONE
     if rows[0].obstacles:
         return Stage.BLOCKED
-    return Stage.NOT_BEGUN if counts.as_before else Stage.DONE
+    return Stage.NOT_BEGUN if counts.as_before else Stage.NOTHING

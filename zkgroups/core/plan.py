@@ -94,6 +94,8 @@ class Outcome(StrEnum):
     """The plan says so."""
     LEFT = "left"
     """Its group was refused; the detail says why."""
+    OVERTAKEN = "overtaken"
+    """It is on the target, but somebody has registered or committed in ZooKeeper meanwhile: the detail says what."""
     FAILED = "failed"
     """The brokers' own answer for this partition is the detail."""
 
@@ -153,7 +155,10 @@ class MatchRow:
     """What it is to have, by the plan."""
     match: Match
     dual_commit: str
-    """Which a consumer that commits to both would go on from, the higher: zookeeper, kafka, either or neither."""
+    """Which a consumer that commits to both would go on from, the higher: zookeeper, kafka, either or neither.
+
+    Empty where ZooKeeper was not asked.
+    """
     detail: str
 
 

@@ -14,6 +14,8 @@ from ..core.carrying import (
     by_target,
     is_begun,
     is_to_commit,
+    is_worth_a_mark,
+    log_obstacles,
     source_obstacles,
     target_obstacles,
     to_commit,
@@ -21,10 +23,12 @@ from ..core.carrying import (
 from ..core.mark import Mark, MarkState
 from ..core.model import TopicPartition
 from ..core.plan import Outcome, PlanRow, ReportRow, Step
+from ..exceptions import OutcomeUnknownError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper import mark as marks
 from ..zookeeper.registry import Registry
 from .guards import look_at_sources, look_at_targets, marked_by_another
+from .logs import Logs, topics_made
 from .report import Answers, Report, check_asked, number
 
 
@@ -66,6 +70,8 @@ class _Apply:
         """Targets whose groups this call has marked."""
         self._marked_before: set[str] = set()
         """Those that an earlier call of this plan has marked and not finished."""
+        self._mark_trouble: dict[str, str] = {}
+        """Why the mark of a target's group is not what it is to be."""
 
     def run(self) -> list[ReportRow]:
         self._left = {target: list(rows[0].obstacles) for target, rows in self._plans.items() if rows[0].obstacles}
@@ -74,12 +80,12 @@ class _Apply:
         offsets = {target: to_commit(self._plans[target], seen[target].committed) for target in self._going}
         answers = self._brokers.commit(offsets) if self._execute else {}
         came = self._who_came()
+        self._mark_again(seen, came, answers)
         for target, rows in self._plans.items():
             if target in self._left:
                 self._leave(target)
             else:
                 self._written(rows, seen[target], offsets[target], answers.get(target, {}), came.get(target, ""))
-        self._mark_again(seen, came, answers)
         return self._report.rows
 
     @property
@@ -96,7 +102,7 @@ class _Apply:
         """Before anything is looked at, so that no member of ours comes after."""
         if self._registry is None:
             return
-        groups = self._groups(self._going)
+        groups = self._groups(target for target in self._going if is_worth_a_mark(self._plans[target]))
         found = marks.read(self._registry.handle, groups)
         for group, it in found.items():
             if reasons := marked_by_another(it, self._plan):
@@ -124,7 +130,19 @@ class _Apply:
             reasons += target_obstacles(rows, seen[target])
             if reasons:
                 self._left[target] = reasons
+        self._look_at_logs()
         return seen
+
+    def _look_at_logs(self) -> None:
+        """A topic may have been made anew since the plan, or a log been cut: its offsets are of other messages then."""
+        rows = {target: [row for row in self._plans[target] if is_to_commit(row)] for target in self._going}
+        partitions = dict.fromkeys(row.at for its in rows.values() for row in its if row.at is not None)
+        topics = {at.topic for at in partitions}
+        logs = Logs(self._brokers, {} if self._registry is None else topics_made(self._registry, topics))
+        logs.ask(partitions)
+        for target, its in rows.items():
+            if reasons := log_obstacles(its, logs.log):
+                self._left[target] = reasons
 
     def _sources(self, targets: Iterable[str]) -> dict[str, SourceSeen]:
         groups = self._groups(targets)
@@ -145,7 +163,7 @@ class _Apply:
         return found
 
     def _leave(self, target: str) -> None:
-        detail = "; ".join(self._left[target])
+        detail = "; ".join([*self._left[target], *filter(None, [self._mark_trouble.get(target)])])
         for row in self._plans[target]:
             self._report.add(Step.APPLY, row, Outcome.LEFT, detail=detail)
 
@@ -158,19 +176,22 @@ class _Apply:
         came: str,
     ) -> None:
         """What became of the rows of a group that was not left."""
+        detail = came or self._mark_trouble.get(rows[0].target, "")
         for row in rows:
             at = row.at
             found = None if at is None else number(seen.committed.get(at))
             if not is_to_commit(row):
                 self._report.add(Step.APPLY, row, Outcome.SKIPPED, found=found, detail=row.reason)
             elif at is None or at not in offsets:
-                self._report.add(Step.APPLY, row, Outcome.THERE, found=found, detail=came)
+                outcome = Outcome.OVERTAKEN if came else Outcome.THERE
+                self._report.add(Step.APPLY, row, outcome, found=found, detail=detail)
             elif not self._execute:
                 self._report.add(Step.APPLY, row, Outcome.WOULD_WRITE, found=found)
             elif (error := answers[at]) is not None:
                 self._report.add(Step.APPLY, row, Outcome.FAILED, found=found, detail=str(error))
             else:
-                self._report.add(Step.APPLY, row, Outcome.WRITTEN, found=found, written=row.planned, detail=came)
+                outcome = Outcome.OVERTAKEN if came else Outcome.WRITTEN
+                self._report.add(Step.APPLY, row, outcome, found=found, written=row.planned, detail=detail)
 
     def _mark_again(
         self, seen: Mapping[str, TargetSeen], came: Mapping[str, str], answers: Mapping[str, Answers]
@@ -179,13 +200,24 @@ class _Apply:
         if self._registry is None or not self._execute:
             return
         failed = {target for target, those in answers.items() if any(those.values())}
-        done = self._groups(target for target in self._going if target not in failed and target not in came)
-        marks.put(self._registry.handle, done, plan=self._plan, state=MarkState.MOVED)
-        nothing = {target for target in failed if all(answers[target].values())}
+        done = (target for target in self._going if target not in failed and target not in came)
+        moved = self._groups(target for target in done if is_worth_a_mark(self._plans[target]))
+        errors = marks.put(self._registry.handle, moved, plan=self._plan, state=MarkState.MOVED)
+        nothing = {target for target in failed if all(map(_was_not_written, answers[target].values()))}
         bare = [target for target in self._marked if target in self._left]
         bare += [
             target
             for target in (self._marked & nothing) | (self._marked_before & self._left.keys())
             if not seen[target].unreadable and not is_begun(self._plans[target], seen[target].committed)
         ]
-        marks.remove(self._registry.handle, self._groups(bare), plan=self._plan)
+        groups = self._groups(bare)
+        errors |= marks.remove(self._registry.handle, groups, plan=self._plan)
+        targets = moved | groups
+        self._mark_trouble = {
+            targets[group]: f"its mark is still there as it was: {e}" for group, e in errors.items() if e
+        }
+
+
+def _was_not_written(error: ZkgroupsException | None) -> bool:
+    """For certain."""
+    return error is not None and not isinstance(error, OutcomeUnknownError)

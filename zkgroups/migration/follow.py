@@ -48,8 +48,8 @@ def follow(
     """Follow all groups of a plan until each is done or left, or `stop` is set; without `execute`, only look, once.
 
     From ZooKeeper to Kafka while legacy instances are registered, and with `to_zookeeper` back while native members
-    take part. `every` is the time from one pass to the next, in seconds, and `rate` how many offsets are written in a
-    second at most. Each pass is `told`. A server that is away is waited for.
+    take part, if this plan has moved the group. `every` is the time from one pass to the next, in seconds, and `rate`
+    how many offsets are written in a second at most. Each pass is `told`. A server that is away is waited for.
     """
     check_asked(rows)
     if rows and rows[0].cluster is not None:

@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Final
 
 from ..core.carrying import SourceSeen, TargetSeen, by_target, of_source
-from ..core.following import Ahead, Carried, FollowedGroup, FollowState
+from ..core.following import ARRIVED, Ahead, Carried, FollowedGroup, FollowState, some
 from ..core.mark import Mark, MarkState
-from ..core.migration import LEGACY, NATIVE, Action, Reason, Rule
+from ..core.migration import LEGACY, Action, Reason, Rule
 from ..core.model import TopicPartition
 from ..core.plan import PlanRow
 from ..exceptions import ZkgroupsException
@@ -27,6 +27,9 @@ TOGETHER: Final = 200
 """Groups that are looked at in ZooKeeper together: of more, what was read would be in memory."""
 
 
+JUST_LEFT: Final = "nobody is there any more: it is cut over if the next pass finds nobody, too"
+
+
 class Followed:
     """One group on its way."""
 
@@ -37,12 +40,15 @@ class Followed:
         self.behind = 0
         self.waits_since = 0
         """In which pass something became due that is not written yet."""
-        self.carried = Carried({} if to_zookeeper else _further(rows))
-        self._chosen = None if rows[0].topics is None else re.compile(rows[0].topics)
+        self.was_there = False
+        """Whether somebody was, on the side that is ahead, when it was last looked at."""
+        self.hidden = ""
+        """What of ZooKeeper's offsets cannot be seen at this moment."""
+        self.carried = Carried() if to_zookeeper else Carried(_further(rows), _planned(rows))
+        self._chosen = None if rows[0].topics is None else re.compile(rows[0].topics, re.DOTALL)
         self._before = {row.at: row.before for row in rows if row.action is not Action.COMMIT}
         self._stale = {row.at: row.zxid for row in rows if row.reason is Reason.STALE}
-        going = (LEGACY, NATIVE) if to_zookeeper else (LEGACY,)
-        if reasons := [reason for reason in rows[0].obstacles if not reason.startswith(going)]:
+        if reasons := [reason for reason in rows[0].obstacles if not reason.startswith(LEGACY)]:
             self.leave("; ".join(reasons))
 
     @property
@@ -57,6 +63,7 @@ class Followed:
     def done(self, detail: str) -> None:
         """Both sides are at one, and nobody works on the side that was ahead."""
         self.state, self.detail = FollowState.DONE, detail
+        self.carried.settle()
         self.measure()
 
     def measure(self) -> None:
@@ -67,19 +74,38 @@ class Followed:
         """Whether a topic was to be planned."""
         return self._chosen is None or self._chosen.fullmatch(topic) is not None
 
+    def is_alone(self, anybody: bool) -> bool:
+        """Whether it may be cut over: nobody is there, and where somebody was, nobody for the second time in a row.
+
+        Where a consumer is only started anew, or its session has ended, it is back soon.
+        """
+        if anybody:
+            self.was_there = True
+        elif self.was_there and not self.detail:
+            self.was_there, self.detail = False, JUST_LEFT
+        return not anybody and not self.detail
+
     def see_source(self, seen: SourceSeen) -> bool:
         """ZooKeeper has this, which is ahead; whether it is another than before.
 
         What was stale when it was planned is so until it is written again.
         """
+        self.see_hidden(seen)
         found = {}
         for (topic, partition), node in seen.offsets.items():
-            if topic is None or partition is None or not self.wants(topic):
+            if topic is None or partition is None or node.zxid is None or not self.wants(topic):
                 continue
             at = TopicPartition.checked(topic, partition)
-            if node.zxid is None or self._stale.get(at) != node.zxid:
-                found[at] = Ahead(node.offset, -1 if node.zxid is None else node.zxid)
-        return self.carried.see(found)
+            if self._stale.get(at) != node.zxid:
+                found[at] = Ahead(node.offset, node.zxid)
+        return self.carried.see(found, whole=not self.hidden)
+
+    def see_hidden(self, seen: SourceSeen) -> None:
+        """What of this group's offsets ZooKeeper does not let us see: whoever takes that for nothing loses it."""
+        places = (place for place, node in seen.offsets.items() if node.zxid is None)
+        wanted = [(topic, at) for topic, at in places if topic is None or self.wants(topic)]
+        found = some("/".join(str(part) for part in place if part is not None) or "all" for place in wanted)
+        self.hidden = f"offsets in ZooKeeper may not be read: {found}" if found else ""
 
     def see_target(self, seen: TargetSeen) -> bool:
         """The brokers have this, which is ahead; whether it is another than before.
@@ -87,7 +113,8 @@ class Followed:
         What they had when it was planned, and nobody has written since, is of no use to ZooKeeper.
         """
         wanted = ((at, found.offset) for at, found in seen.committed.items() if self.wants(at.topic))
-        return self.carried.see({at: Ahead(number, number) for at, number in wanted if self._before.get(at) != number})
+        news = ((at, number) for at, number in wanted if self._before.get(at) != number or self.carried.has(at))
+        return self.carried.see({at: Ahead(number, number) for at, number in news})
 
     def told(self) -> FollowedGroup:
         """As others see it."""
@@ -102,6 +129,11 @@ def _further(rows: Iterable[PlanRow]) -> dict[TopicPartition, int]:
         for row in rows
         if row.at is not None and row.before is not None and row.reason is Reason.TARGET_AHEAD
     }
+
+
+def _planned(rows: Iterable[PlanRow]) -> list[TopicPartition]:
+    """The offsets of ZooKeeper that are to be on the target in the end, or were there already."""
+    return [row.at for row in rows if row.at is not None and (row.action is Action.COMMIT or row.reason in ARRIVED)]
 
 
 def followed(rows: Iterable[PlanRow], *, to_zookeeper: bool) -> list[Followed]:
@@ -199,6 +231,6 @@ class Way:
         """What ZooKeeper has of these groups now."""
         wanted = list(groups)
         for first in range(0, len(wanted), TOGETHER):
-            some = wanted[first : first + TOGETHER]
-            seen = look_at_sources(self.registry, (each.group for each in some))
-            yield from ((each, seen[each.group]) for each in some)
+            those = wanted[first : first + TOGETHER]
+            seen = look_at_sources(self.registry, (each.group for each in those))
+            yield from ((each, seen[each.group]) for each in those)

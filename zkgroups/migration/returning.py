@@ -15,13 +15,12 @@ from .report import Answers, Report
 
 
 class Returning:
-    """What is carried of some groups; `carried` are the targets of which anything was."""
+    """What is carried of some groups that this plan has moved."""
 
     def __init__(self, registry: Registry, report: Report, *, execute: bool) -> None:
         self._registry = registry
         self._report = report
         self._execute = execute
-        self.carried: list[str] = []
 
     def carry(self, plans: Mapping[str, Rows], seen: Mapping[str, TargetSeen]) -> dict[str, list[str]]:
         """Why targets must be left as they are: not all that was read there is in ZooKeeper."""
@@ -29,7 +28,7 @@ class Returning:
         left = {}
         for target, rows in plans.items():
             source = sources[rows[0].group]
-            reasons = _obstacles(rows, source) or self._carry(rows, source, seen[target])
+            reasons = registered(source) or self._carry(rows, source, seen[target])
             if reasons:
                 left[target] = reasons
         return left
@@ -42,7 +41,6 @@ class Returning:
             for at, offset in wanted.items():
                 self._tell(rows, at, source, Outcome.WOULD_WRITE, detail=f"{offset} would be written")
             return []
-        self.carried.append(rows[0].target)
         answers = self._write(rows[0].group, wanted)
         for at, error in answers.items():
             if error is None:
@@ -81,9 +79,3 @@ class Returning:
         found = source.offsets.get((at.topic, at.partition))
         before = None if found is None else found.offset
         self._report.add(Step.TO_ZOOKEEPER, row, outcome, found=before, written=written, detail=detail)
-
-
-def _obstacles(rows: Rows, source: SourceSeen) -> list[str]:
-    if len({row.group for row in rows}) > 1:
-        return list(rows[0].obstacles)
-    return registered(source)

@@ -1,19 +1,20 @@
 """Putting targets back as they were when the plan was made, with metadata and leader epochs, from the plan.
 
 Brokers are not asked to take one offset away: a group that has one too many is deleted, and all that it had before is
-committed again. Whoever is killed in between leaves a target that lacks offsets the plan knows, which the next call
-sees, and commits.
+committed again. It is committed once before that, too: what brokers refuse to take they refuse while it is still there.
+Whoever is killed in between leaves a target that lacks offsets the plan knows, which the next call sees, and commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..core.carrying import Restoring, Rows, TargetSeen, by_target, living, moved_obstacles, restoring
-from ..core.model import TopicPartition
+from ..core.carrying import Restoring, Rows, TargetSeen, by_target, living, moved_obstacles, not_moved, restoring
+from ..core.mark import Mark
+from ..core.model import MalformedNode, TopicPartition
 from ..core.plan import Outcome, PlanRow, ReportRow, Step
-from ..exceptions import GroupNotFoundError, InvalidOptionError, ZkgroupsException
+from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper import mark as marks
 from ..zookeeper.registry import Registry
@@ -34,15 +35,17 @@ def rollback_groups(
     """Put the targets of these groups back, all rows of each, or only say what would be done.
 
     A target whose offsets somebody has moved is left, unless it is to be put back by `force`, or what was read there is
-    carried `to_zookeeper` first. One that somebody takes part in is left in any case: no broker would have it. The
-    groups' marks are taken away when all is done.
+    carried `to_zookeeper` first. So is one whose group has no mark of this plan: others may have come to the same
+    offsets. That is forced, too, but nothing is carried to such a group. One that somebody takes part in is left in any
+    case, for no broker would have it, and one that this plan could not move. Marks are taken away when all is done.
     """
     check_asked(rows)
     if to_zookeeper and registry is None:
         raise InvalidOptionError("to_zookeeper", True, "there is no ZooKeeper to carry anything to")
     if not rows:
         return []
-    return _Rollback(by_target(rows), brokers, registry, execute=execute, force=force).run(to_zookeeper=to_zookeeper)
+    rollback = _Rollback(rows[0].plan, by_target(rows), brokers, registry, execute=execute, force=force)
+    return rollback.run(to_zookeeper=to_zookeeper)
 
 
 class _Rollback:
@@ -50,6 +53,7 @@ class _Rollback:
 
     def __init__(
         self,
+        plan: str,
         plans: Mapping[str, Rows],
         brokers: Brokers,
         registry: Registry | None,
@@ -57,6 +61,7 @@ class _Rollback:
         execute: bool,
         force: bool,
     ) -> None:
+        self._plan = plan
         self._plans = plans
         self._brokers = brokers
         self._registry = registry
@@ -65,65 +70,85 @@ class _Rollback:
         self._report = Report()
         self._left: dict[str, list[str]] = {}
         """Why the targets are left that are."""
+        self._marks: dict[str, Mark | MalformedNode] = {}
+        """What is found, by target."""
 
     def run(self, *, to_zookeeper: bool) -> list[ReportRow]:
         seen = look_at_targets(self._brokers, self._plans)
-        marked = self._look_at_marks()
+        self._look_at_marks()
         todo = {target: restoring(self._plans[target], it.committed) for target, it in seen.items()}
         for target, it in seen.items():
-            if it.unreadable or todo[target].touched or target in marked:
+            self._leave(target, not_moved(self._plans[target]))
+            if it.unreadable or todo[target].touched or self._may_be_ours(target):
                 self._leave(target, living(it))
+            if todo[target].touched and (to_zookeeper or not self._force):
+                self._leave(target, self._not_marked(target))
         if to_zookeeper:
-            self._return(seen)
+            self._return(seen, [target for target, it in todo.items() if it.touched])
         elif not self._force:
             for target, its in todo.items():
                 self._leave(target, moved_obstacles(its))
         answers = self._write({target: it for target, it in todo.items() if target not in self._left})
         for target, rows in self._plans.items():
             self._tell(rows, seen[target], todo[target], answers.get(target, {}))
-        self._unmark(answers)
-        return self._report.rows
+        still = self._unmark(answers)
+        return [_still_marked(row, still.get(row.target)) for row in self._report.rows]
 
     def _leave(self, target: str, reasons: Sequence[str]) -> None:
         if reasons:
             self._left.setdefault(target, []).extend(reasons)
 
-    def _look_at_marks(self) -> set[str]:
-        """The targets whose groups this plan has marked; what another has, it has to put back first."""
+    def _look_at_marks(self) -> None:
         if self._registry is None:
-            return set()
-        groups = {row.group: target for target, rows in self._plans.items() for row in rows}
-        mine = set()
-        for group, it in marks.read(self._registry.handle, groups).items():
-            target = groups[group]
-            reasons = marked_by_another(it, self._plans[target][0].plan)
-            if not reasons:
-                mine.add(target)
-            elif not self._force:
-                self._leave(target, reasons)
-        return mine
+            return
+        groups = {rows[0].group: target for target, rows in self._plans.items()}
+        self._registry.sync()  # a mark that is not seen yet would be one that is missing
+        found = marks.read(self._registry.handle, groups)
+        self._marks = {groups[group]: it for group, it in found.items()}
 
-    def _return(self, seen: Mapping[str, TargetSeen]) -> None:
+    def _may_be_ours(self, target: str) -> bool:
+        """Whether there is a mark to take away."""
+        mark = self._marks.get(target)
+        return isinstance(mark, MalformedNode) or (mark is not None and mark.plan == self._plan)
+
+    def _not_marked(self, target: str) -> list[str]:
+        """Why it cannot be told that this plan has moved the group; without a ZooKeeper nobody can tell."""
+        if self._registry is None:
+            return []
+        if target not in self._marks:
+            return ["nothing in ZooKeeper says that this plan has moved it"]
+        return marked_by_another(self._marks[target], self._plan)
+
+    def _return(self, seen: Mapping[str, TargetSeen], targets: Sequence[str]) -> None:
         """Carry to ZooKeeper first what was read on the targets; what is there then may go from here."""
         assert self._registry is not None
-        going = {target: self._plans[target] for target in self._plans if target not in self._left}
+        going = {target: self._plans[target] for target in targets if target not in self._left}
         returning = Returning(self._registry, self._report, execute=self._execute)
         for target, reasons in returning.carry(going, seen).items():
             self._leave(target, reasons)
-        for target in self._changed(returning.carried, seen):
-            self._leave(target, ["somebody has come to the target while its offsets were carried to ZooKeeper"])
-
-    def _changed(self, targets: Iterable[str], seen: Mapping[str, TargetSeen]) -> list[str]:
-        return [target for target, now in look_at_targets(self._brokers, targets).items() if now != seen[target]]
+        if not self._execute:
+            return
+        for target, now in look_at_targets(self._brokers, going.keys() - self._left.keys()).items():
+            if now != seen[target]:
+                self._leave(target, ["somebody has come to the target while offsets were carried to ZooKeeper"])
 
     def _write(self, todo: Mapping[str, Restoring]) -> dict[str, Answers]:
-        """For each target the answers for what is committed; where the group could not be deleted it is the reason."""
+        """For each target the answers of all that is touched; what stays because its group does has the reason."""
         if not self._execute:
             return {}
-        deleted = self._brokers.delete_groups(target for target, it in todo.items() if it.delete)
-        kept = {target: error for target, error in deleted.items() if not _is_gone(error)}
-        committed = self._brokers.commit({target: it.commits for target, it in todo.items() if target not in kept})
-        return committed | {target: dict.fromkeys(todo[target].touched, error) for target, error in kept.items()}
+        answers: dict[str, Answers] = {**self._brokers.commit({target: it.commits for target, it in todo.items()})}
+        delete = [target for target, it in todo.items() if it.delete]
+        kept: dict[str, ZkgroupsException] = {
+            target: GuardFailedError("the group is not deleted, for not all that it had before can be put back")
+            for target in delete
+            if any(answers[target].values())
+        }
+        deleted = self._brokers.delete_groups(target for target in delete if target not in kept)
+        kept |= {target: error for target, error in deleted.items() if error is not None and not _is_gone(error)}
+        answers |= self._brokers.commit({target: todo[target].commits for target in deleted if target not in kept})
+        return answers | {
+            target: {**answers[target], **dict.fromkeys(todo[target].taken, error)} for target, error in kept.items()
+        }
 
     def _tell(self, rows: Rows, seen: TargetSeen, todo: Restoring, answers: Answers) -> None:
         reasons = self._left.get(rows[0].target)
@@ -153,16 +178,28 @@ class _Rollback:
             written = number(todo.commits.get(at))
             self._report.add(Step.ROLLBACK, row, Outcome.WRITTEN, found=found, written=written, detail=taken)
 
-    def _unmark(self, answers: Mapping[str, Answers]) -> None:
-        """Legacy members may come again to groups that are put back as they were."""
+    def _unmark(self, answers: Mapping[str, Answers]) -> dict[str, ZkgroupsException]:
+        """Legacy members may come again to groups that are put back as they were; why those cannot that cannot.
+
+        What another plan has marked is to stay so.
+        """
         if self._registry is None or not self._execute:
-            return
-        failed = {target for target, those in answers.items() if any(those.values())}
-        done = [target for target in self._plans if target not in self._left and target not in failed]
-        groups = {row.group: row.plan for target in done for row in self._plans[target]}
-        for plan in dict.fromkeys(groups.values()):
-            marks.remove(self._registry.handle, [group for group in groups if groups[group] == plan], plan=plan)
+            return {}
+        kept = {target for target, those in answers.items() if any(those.values())} | self._left.keys()
+        groups = {
+            self._plans[target][0].group: target
+            for target in self._marks
+            if target not in kept and self._may_be_ours(target)
+        }
+        answered = marks.remove(self._registry.handle, groups, plan=self._plan)
+        return {groups[group]: error for group, error in answered.items() if error is not None}
 
 
-def _is_gone(error: ZkgroupsException | None) -> bool:
-    return error is None or isinstance(error, GroupNotFoundError)
+def _is_gone(error: ZkgroupsException) -> bool:
+    return isinstance(error, GroupNotFoundError)
+
+
+def _still_marked(row: ReportRow, error: ZkgroupsException | None) -> ReportRow:
+    if error is None or row.step is not Step.ROLLBACK:
+        return row
+    return replace(row, outcome=Outcome.FAILED, detail=f"the group is still marked: {error}")

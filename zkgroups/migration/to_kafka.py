@@ -1,9 +1,9 @@
 """Following legacy instances: what they commit to ZooKeeper is carried to the brokers, until nobody is registered.
 
-A group is cut over when nobody is: it is marked, so that none of ours can come any more, looked at again, written for
-the last time, and looked at once more, because those of other kinds know no marks. Only if nobody has come, and both
-sides are at one, it is done. Whoever comes back or commits later, as long as others are followed, is followed again;
-the group stays marked.
+A group is cut over when nobody is, twice in a row: it is marked, so that none of ours can come any more, looked at
+again, written for the last time, and looked at once more, because those of other kinds know no marks. Only if nobody
+has come, all can be seen, nothing is gone, and both sides are at one, it is done. Whoever comes back or commits later,
+as long as others are followed, is followed again; the group stays marked.
 """
 
 from __future__ import annotations
@@ -75,15 +75,19 @@ class ToKafka(Way):
                 each.state, each.detail = FollowState.FOLLOWING, ""
                 self.moved.add(each.group)  # and stays marked so: who has come knows no marks
             self._see(each, seen)
-            (back if seen.instances else alone).append(each)
+            if each.is_alone(bool(seen.instances)):
+                alone.append(each)
+            elif seen.instances:
+                back.append(each)
         if self.execute:
             self.unmark(back)
-        return [each for each in alone if not each.detail]
+        return alone
 
-    def _see(self, each: Followed, seen: SourceSeen) -> None:
-        each.see_source(seen)
-        each.detail = seen.unreadable
+    def _see(self, each: Followed, seen: SourceSeen) -> bool:
+        changed = each.see_source(seen)
+        each.detail = "; ".join(filter(None, (seen.unreadable, each.hidden)))
         each.waits_since = (each.waits_since or self.number) if each.carried.due else 0
+        return changed
 
     def _logs(self, groups: Iterable[Followed]) -> Logs:
         due = {at for each in groups for at in each.carried.due}
@@ -143,7 +147,7 @@ class ToKafka(Way):
         alone = []
         for each, seen in self.sources(marked):
             self._see(each, seen)
-            if not seen.instances and not seen.unreadable:
+            if each.is_alone(bool(seen.instances)):
                 each.carried.again()
                 alone.append(each)
         logs = self._logs(alone)
@@ -177,7 +181,8 @@ class ToKafka(Way):
                 done[group].leave(f"it could not be marked as moved: {error}")
 
     def _is_done(self, each: Followed, seen: SourceSeen, target: TargetSeen, logs: Logs) -> bool:
-        if each.see_source(seen) or seen.instances or seen.unreadable:
+        changed = self._see(each, seen)
+        if not each.is_alone(bool(seen.instances)) or changed:
             return False  # somebody has come, or committed: the next pass sees
         if reasons := living(target):
             each.leave("; ".join(reasons))

@@ -1,13 +1,15 @@
 """Following native members: what they commit to the brokers is carried to ZooKeeper, until none of them is left.
 
-Forward only, over what was read just before, and only while no legacy instance is registered. Where nobody takes part
-any more both sides are looked at once more; if they are at one the mark of the migration goes, so that members may
-register again.
+Forward only, over what was read just before, and only while no legacy instance is registered; and only of groups that
+the plan has moved, which its mark says: what others do in a group of that name is none of ZooKeeper's. Where nobody
+takes part any more both sides are looked at once more; if they are at one the mark of the migration goes, so that
+members may register again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ..core.carrying import SourceSeen, TargetSeen, registered
 from ..core.following import FollowState, forward, some
@@ -18,6 +20,8 @@ from ..zookeeper import mark as marks
 from .followed import Followed, Way
 from .guards import look_at_targets
 
+NOT_MOVED: Final = "this plan has not moved it, or it is back already: there is no mark"
+
 
 class ToZooKeeper(Way):
     """From the brokers to ZooKeeper."""
@@ -27,6 +31,9 @@ class ToZooKeeper(Way):
         self.read_marks()
         self.moved |= self.our_marks  # whatever they say, members of ours are to stay out until it is done
         self.our_marks.clear()
+        for each in self.following:
+            if each.group not in self.moved:
+                each.leave(NOT_MOVED)
         alone = self._look()
         self.behind = 0
         for each in self.following:
@@ -47,7 +54,7 @@ class ToZooKeeper(Way):
                 each.leave("; ".join(reasons))
         for each in self.following:
             self._see(each, targets[each.target])
-        return [each for each in self.following if not each.detail and not targets[each.target].members]
+        return [each for each in self.following if each.is_alone(bool(targets[each.target].members))]
 
     def _see(self, each: Followed, seen: TargetSeen) -> bool:
         each.detail = seen.unreadable
@@ -103,7 +110,8 @@ class ToZooKeeper(Way):
                 each.leave(f"it is still marked: {error}")
 
     def _is_at_one(self, each: Followed, source: SourceSeen, target: TargetSeen) -> bool:
-        if target.members or self._see(each, target) or each.detail:
+        changed = self._see(each, target)
+        if not each.is_alone(bool(target.members)) or changed:
             return False  # somebody has come, or committed: the next pass sees
         there = {
             TopicPartition.checked(topic, partition): Unknown.TARGET if node.offset is None else node.offset
@@ -115,6 +123,9 @@ class ToZooKeeper(Way):
             each.leave(some(reasons))
         elif not verdict.open:
             each.done(verdict.detail)
+        else:
+            each.see_hidden(source)
+            each.detail = each.hidden  # it is written there, perhaps, but nobody can see that
         return each.state is FollowState.DONE
 
 

@@ -59,7 +59,7 @@ class Carried:
     left: int
     """Groups that were refused: the plan, or what was found, has something against them."""
     failed: int
-    """Groups of which rows failed."""
+    """Groups of which rows failed, or were overtaken."""
     counts: Mapping[str, int]
     """How many rows there are of each outcome; of a comparison, of each match."""
     seconds: float
@@ -231,16 +231,16 @@ def _carry(
         with active(own), translated(f"the plan in {folder} cannot be read"):
             planned = Planned.of(own, folder)
         sides.check(planned.cluster)
-        with folder.new_report(step, at) as path:
+        with folder.new_report(step, at) as report:
             told(_DOING[step])
             with active(own), translated(f"the plan in {folder} could not be gone through"):
                 made = mapped(planned.rows, Work(sides, chunk), chunk.kind)
-                write(made, path)
-                found = counted(own.read.option("__globPaths__", "false").parquet(path), chunk.kind)
+                write(made, report.path)
+                found = counted(own.read.option("__globPaths__", "false").parquet(report.path), chunk.kind)
             told("moving the report into place")
         return Carried(
             destination=str(folder),
-            report=folder.reports()[-1],
+            report=report.name,
             step=step,
             executed=executed,
             groups=found.groups,
@@ -255,7 +255,7 @@ def _carry(
 
 def _refuse_speculation(spark: SparkSession) -> None:
     """It lets a second task do what the first one still does: one would delete what the other has put back."""
-    if spark.conf.get("spark.speculation", "false") == "true":
+    if (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
         raise InvalidOptionError("spark.speculation", True, "two tasks must not write for one group at a time")
 
 

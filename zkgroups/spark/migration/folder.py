@@ -19,6 +19,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -41,6 +42,14 @@ _LEFT: Final = re.compile(f"{_TIME}-[0-9a-f]{{8}}")
 def write(rows: DataFrame, path: str) -> None:
     """Write rows where a folder says; which file makes them whole is for the folder to say, too."""
     rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(path)
+
+
+@dataclass(slots=True)
+class NewReport:
+    """Where a report is written, and what it is called in the end."""
+
+    path: str
+    name: str = ""
 
 
 class Folder:
@@ -106,11 +115,14 @@ class Folder:
             raise RefusedError(f"there is a plan in {self} already: a new one needs a folder of its own")
 
     @contextmanager
-    def new_report(self, step: Step, at: datetime) -> Iterator[str]:
-        """Where to write a report."""
+    def new_report(self, step: Step, at: datetime) -> Iterator[NewReport]:
+        """Where to write a report; it has its name when all that is done with it has gone well."""
         with self._unfinished(at) as path:
-            yield path
-            self._finish(path, REPORTS, self._free_name(step, at))
+            report = NewReport(path)
+            yield report
+            name = self._free_name(step, at)
+            self._finish(path, REPORTS, name)
+            report.name = name
 
     def _free_name(self, step: Step, at: datetime) -> str:
         taken = set(self._list(REPORTS))

@@ -46,10 +46,11 @@ def differing(spark: SparkSession, destination: str, name: str | None = None) ->
 
 
 def by_groups(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[GroupPlan]:
-    """A report by groups, in order: how many rows of each outcome or match, and why a group was left."""
+    """A report by groups, in order: how many rows of each outcome or match, and why a group was left, or overtaken."""
     rows = read_report(spark, destination, name)
     column, kind = _what(rows)
-    left = f.collect_set(f.when(f.col(column) == Outcome.LEFT.value, f.col("detail")))
+    told = f.col(column).isin(Outcome.LEFT.value, Outcome.OVERTAKEN.value)
+    left = f.collect_set(f.when(told, f.col("detail")))
     found = rows.groupBy("group", "target").agg(left.alias("obstacles"), *_counts(column, kind))
     for row in found.sort("target", "group").toLocalIterator():
         yield GroupPlan(
@@ -66,18 +67,24 @@ def counted(rows: DataFrame, kind: type[Any]) -> Counted:
     """Count the rows of a report."""
     column, words = _what(rows)
     per_group = rows.groupBy("target").agg(*_counts(column, words))
-    has = {each: f.count_if(f.col(each) > 0).alias(f"groups {each}") for each in (Outcome.LEFT, Outcome.FAILED)}
     sums = [f.sum(each.value).alias(each.value) for each in words]
-    of_groups = has.values() if kind is ReportRow else ()
+    of_groups = _of_groups() if kind is ReportRow else []
     row = per_group.agg(f.count(f.lit(1)).alias("groups"), *of_groups, *sums).first()
     assert row is not None
     found = row.asDict()
     return Counted(
         groups=found["groups"],
-        left=found.get(f"groups {Outcome.LEFT}", 0),
-        failed=found.get(f"groups {Outcome.FAILED}", 0),
+        left=found.get("groups left", 0),
+        failed=found.get("groups failed", 0),
         counts={each.value: found[each.value] for each in words if found[each.value]},
     )
+
+
+def _of_groups() -> list[Column]:
+    """Groups that were left, and those that are not done as they were to be."""
+    failed = (f.col(Outcome.FAILED.value) > 0) | (f.col(Outcome.OVERTAKEN.value) > 0)
+    left = f.col(Outcome.LEFT.value) > 0
+    return [f.count_if(left).alias("groups left"), f.count_if(failed).alias("groups failed")]
 
 
 def _what(rows: DataFrame) -> tuple[str, type[Outcome] | type[Match]]:
@@ -95,7 +102,8 @@ def last_steps(folder: Folder) -> dict[str, str]:
     if not reports:
         return {}
     rows = reduce(DataFrame.unionByName, reports)
-    written = rows.where((f.col("outcome") == Outcome.WRITTEN.value) & (f.col("step") != Step.TO_ZOOKEEPER.value))
+    has_written = f.col("outcome").isin(Outcome.WRITTEN.value, Outcome.OVERTAKEN.value)
+    written = rows.where(has_written & (f.col("step") != Step.TO_ZOOKEEPER.value))
     found = written.groupBy("target").agg(f.max_by("step", "reported_ms").alias("step"))
     return {row["target"]: row["step"] for row in found.toLocalIterator()}
 
