@@ -32,8 +32,9 @@ lint: $(INSTALLED) ## Lint and types
 check: lint ## Lint, types, and the tests that need no server: seconds
 	$(BIN)/pytest -q -n auto -m "$(QUICK)"
 
+# One process has Spark, one the brokers, and the third what mostly waits.
 test: java $(INSTALLED) ## All tests, on real servers
-	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 2
+	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 3
 
 soak: java $(INSTALLED) ## Kill whoever takes a snapshot, ZKGROUPS_SOAK_KILLS times (120), and members, ZKGROUPS_SOAK_ROUNDS times (30)
 	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -m soak -s

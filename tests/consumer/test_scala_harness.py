@@ -58,6 +58,7 @@ def scala(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Scala]:
         yield start
 
 
+@pytest.mark.soak  # what is built on it would show it, too
 def test_one_member_owns_all_partitions_by_its_streams(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala
 ) -> None:
@@ -82,6 +83,7 @@ def test_two_members_split_a_topic_by_range(registry: Registry, group: Consumerg
     assert numbers == [[0, 1, 2, 3, 4], [5, 6]]
 
 
+@pytest.mark.soak  # what is built on it would show it, too
 def test_two_members_split_two_topics_by_roundrobin(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, legacy_kafka: KafkaBroker
 ) -> None:
@@ -95,6 +97,7 @@ def test_two_members_split_two_topics_by_roundrobin(
     assert len(owners) == 11
 
 
+@pytest.mark.soak  # what is built on it would show it, too
 def test_a_member_of_two_topics_and_one_of_one_split_them_by_roundrobin(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, legacy_kafka: KafkaBroker
 ) -> None:
@@ -108,6 +111,7 @@ def test_a_member_of_two_topics_and_one_of_one_split_them_by_roundrobin(
     assert f"{b.id}-0" in owners.values()
 
 
+@pytest.mark.soak  # what is built on it would show it, too
 def test_a_member_with_a_pattern_owns_what_it_chooses(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala
 ) -> None:
@@ -122,6 +126,7 @@ def test_a_member_with_a_pattern_owns_what_it_chooses(
     assert instance.registration.pattern is Pattern.WHITE_LIST
 
 
+@pytest.mark.soak  # what is built on it would show it, too
 def test_a_member_that_is_stopped_commits_and_leaves_nothing_behind(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, legacy_kafka: KafkaBroker
 ) -> None:
@@ -145,6 +150,7 @@ def test_a_member_that_is_stopped_commits_and_leaves_nothing_behind(
     assert not folder.exists()
 
 
+@pytest.mark.soak  # what is built on it would show it, too
 def test_a_member_commits_what_it_has_read(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, legacy_kafka: KafkaBroker
 ) -> None:
@@ -155,6 +161,7 @@ def test_a_member_commits_what_it_has_read(
     assert eventually(lambda: _committed(group, topic, 3) == 2)
 
 
+@pytest.mark.soak  # what is built on it would show it, too
 def test_a_member_can_be_started_again(registry: Registry, group: Consumergroup, topic: str, scala: Scala) -> None:
     a = scala("a", {topic: 1})
     settle(registry, group, range_assignor, {a.id})
@@ -165,6 +172,7 @@ def test_a_member_can_be_started_again(registry: Registry, group: Consumergroup,
     settle(registry, group, range_assignor, {a.id})
 
 
+@pytest.mark.soak  # what is built on it would show it, too
 def test_a_group_that_has_settled_stands_still(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala
 ) -> None:

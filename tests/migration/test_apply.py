@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group(
 ODD = "größe: a b"
 
 
-@pytest.fixture(params=["kafka_broker", "legacy_kafka"])
+@pytest.fixture(params=["kafka_broker", pytest.param("legacy_kafka", marks=pytest.mark.soak)])
 def either(request: pytest.FixtureRequest) -> KafkaBroker:
     """Both brokers, one after the other."""
     found: KafkaBroker = request.getfixturevalue(request.param)
