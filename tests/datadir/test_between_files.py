@@ -1,0 +1,113 @@
+"""What one file alone does not tell: a snapshot written while nodes went, and leaders whose last words are lost."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack, unpack_from
+
+import pytest
+
+from zkgroups.datadir.data_dir import DataDir
+from zkgroups.datadir.snapshot_file import END_OF_NODES
+from zkgroups.exceptions import DamagedDataError
+
+from ..lasting import lasting_client
+from .left import left
+from .small import Small, make, named, records, server_of
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(300)]
+
+GOES = "/consumers/g/offsets/t/1"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """Of 3.4, whose snapshots have no digest."""
+    return make(tmp_path_factory.mktemp("whole") / "data", "3.4.14")
+
+
+@pytest.fixture
+def small(whole: Small, tmp_path: Path) -> Small:
+    """One that this test may change."""
+    return whole.copy(tmp_path / "data")
+
+
+# Snapshots
+
+
+def without(snapshot: bytes, path: str) -> bytes:
+    """As if the node had gone after its directory was written down, and before its turn came."""
+    at = snapshot.index(pack(">i", len(path)) + path.encode())
+    [length] = unpack_from(">i", snapshot, at + 4 + len(path))
+    end = at + 4 + len(path) + 4 + length + 8 + 60
+    cut = snapshot[:at] + snapshot[end : -len(END_OF_NODES) - 8]
+    return cut + pack(">q", zlib.adler32(cut)) + END_OF_NODES
+
+
+def test_a_snapshot_from_which_a_node_went_too_early_is_not_begun_from_before_it_has_gone(small: Small) -> None:
+    """Nothing in such a snapshot tells that it has seen that; and with two of its kind the older is begun from."""
+    with server_of(small.folder, "3.4.14") as server, lasting_client(server.address) as client:
+        client.set("/consumers/g/offsets/t/0", b"1")
+        before = client.last_zxid
+        client.delete(GOES)
+        gone = client.last_zxid
+        client.set("/consumers/g/offsets/t/0", b"2")
+        server.kill()
+    newest = small.snapshots[-1]
+    assert named(newest) < before
+    true = {zxid: left(small.folder, zxid) for zxid in (before, gone, gone + 1)}
+    newest.write_bytes(without(newest.read_bytes(), GOES))
+    assert {zxid: left(small.folder, zxid) for zxid in true} == true
+    data = DataDir(str(small.folder))
+    assert data.state(before).snapshot != newest.name
+    assert data.state(gone).snapshot == data.state().snapshot == newest.name
+
+
+# Leaders
+
+
+def relabelled(small: Small, folder: Path, zxid: Callable[[int], int | None]) -> Path:
+    """The same transactions with other numbers; those that have none are lost. Each leader has its own log."""
+    (version := folder / "version-2").mkdir(parents=True)
+    logs: dict[int, bytes] = {}
+    for log in small.logs:
+        for data, at in records(log):
+            [length, old] = [unpack_from(">i", data, at + 8)[0], unpack_from(">q", data, at + 24)[0]]
+            if (new := zxid(old)) is not None:
+                record = data[at + 12 : at + 24] + pack(">q", new) + data[at + 32 : at + 12 + length]
+                sealed = pack(">qi", zlib.adler32(record), length) + record + b"B"
+                first = min([new, *(each for each in logs if each >> 32 == new >> 32)])
+                logs[first] = logs.get(first, b"ZKLG\0\0\0\2" + bytes(8)) + sealed
+    for first, written in logs.items():
+        (version / f"log.{first:x}").write_bytes(written)
+    return folder
+
+
+def test_what_a_leader_did_last_is_missed_where_a_snapshot_is_of_it(small: Small, tmp_path: Path) -> None:
+    """By the logs alone nobody can tell: a leader may begin anywhere."""
+    middle = small.last - 3
+
+    def zxid(old: int) -> int | None:
+        if old < middle:
+            return 1 << 32 | old
+        return 2 << 32 | (old - middle) if old > middle else None
+
+    folder = relabelled(small, tmp_path / "leaders", zxid)
+    assert DataDir(str(folder)).state().zxid == 2 << 32 | 3
+    between = folder / "version-2" / f"snapshot.{1 << 32 | middle:x}"
+    between.write_bytes(b"not whole, and it need not be")
+    for asked in (None, 1 << 32 | middle, 2 << 32 | 2):
+        with pytest.raises(DamagedDataError, match=f"and {between.name} is of between") as caught:
+            DataDir(str(folder)).state(asked)
+        assert caught.value.last_zxid == 1 << 32 | middle - 1
+
+
+def test_the_log_of_an_ensemble_is_whole_from_its_first_leader_on(small: Small, tmp_path: Path) -> None:
+    """That of a server alone begins with 1, and this one with 1 of a leader."""
+    folder = relabelled(small, tmp_path / "leaders", lambda old: 1 << 32 | old)
+    found = left(folder)
+    assert {key: node.data for key, node in found.items()} == {
+        key: node.data for key, node in left(small.folder).items()
+    }

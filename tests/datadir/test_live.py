@@ -1,0 +1,49 @@
+"""What a server has left when it was killed under load is what it says when it is started again: node for node."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from zkgroups.exceptions import MissingDependencyError
+from zkgroups.testing import ZooKeeperServer, missing
+
+from ..testing.waiting import eventually
+from .left import left, walked
+from .load import under_load
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(300)]
+
+OFTEN = ("-Dzookeeper.snapCount=400", "-Dzookeeper.preAllocSize=512")
+GZIP, SNAPPY = (f"-Dzookeeper.snapshot.compression.method={method}" for method in ("gz", "snappy"))
+
+
+def started(folder: Path, release: str | None = None, *options: str) -> ZooKeeperServer:
+    """One that writes its tree down all the time."""
+    try:
+        return ZooKeeperServer(data_dir=folder, release=release, jvm_options=(*OFTEN, *options)).start()
+    except MissingDependencyError as error:
+        missing("zookeeper", str(error))
+
+
+@pytest.mark.parametrize(
+    ("release", "options"),
+    [("3.4.14", ()), ("3.5.10", ()), (None, ()), (None, (GZIP,)), (None, (SNAPPY,))],
+    ids=["3.4", "3.5", "3.9", "3.9 gzip", "3.9 snappy"],
+)
+def test_files_of_a_server_killed_under_load_say_what_it_says_when_it_is_back(
+    tmp_path: Path, release: str | None, options: tuple[str, ...]
+) -> None:
+    with started(tmp_path / "data", release, *options) as server:
+        with under_load(server) as writers:
+            assert eventually(lambda: sum(writer.written for writer in writers) > 2000, timeout=100)
+            server.kill()
+        shutil.copytree(tmp_path / "data", tmp_path / "copy")
+        found = left(tmp_path / "copy")
+        server.start(timeout=60)
+        assert found == walked(server.address)
+    assert {place.part for place, _ in found} == {"ids", "owners", "offsets"}
+    snapshots = len(list((tmp_path / "copy" / "version-2").glob("snapshot.*")))
+    assert snapshots > 2

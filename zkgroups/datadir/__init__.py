@@ -1,0 +1,1 @@
+"""Groups out of ZooKeeper's own files: what a server wrote down, read without one."""
