@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -15,16 +16,21 @@ def seed(hosts: str, *, groups: int, topics: int = 5, partitions: int = 20) -> i
     client = KazooClient(hosts)
     client.start()
     client.ensure_path("/consumers")
+    commit_all(_group(client, group, topics, partitions) for group in range(groups))
+    client.stop()
+    client.close()
+    return groups * topics * partitions
+
+
+def commit_all(transactions: Iterable[Any]) -> None:
+    """Some of them under way at once."""
     waiting: deque[Any] = deque()
-    for group in range(groups):
-        waiting.append(_group(client, group, topics, partitions).commit_async())
+    for transaction in transactions:
+        waiting.append(transaction.commit_async())
         while len(waiting) > UNDER_WAY:
             waiting.popleft().get()
     for answer in waiting:
         answer.get()
-    client.stop()
-    client.close()
-    return groups * topics * partitions
 
 
 def _group(client: Any, number: int, topics: int, partitions: int) -> Any:

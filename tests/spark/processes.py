@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+LOOK_EVERY = 0.1
+PATIENCE = 150.0
 
 
 def descendants(pid: int) -> list[int]:
@@ -23,6 +28,18 @@ def children(pid: int) -> list[int]:
     return [each for each, (parent, _) in _table().items() if parent == pid]
 
 
+def family(process: subprocess.Popen[Any], timeout: float = PATIENCE) -> dict[int, str]:
+    """It and all that ever descended from it, each with its command line, once it has ended or the time is over."""
+    found = {process.pid: program(process.pid)}
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found |= {pid: text for pid in descendants(process.pid) if (text := program(pid))}
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LOOK_EVERY)
+            break
+    return found
+
+
 def program(pid: int) -> str:
     """Its command line; empty where it is gone."""
     with suppress(OSError):
@@ -35,7 +52,7 @@ def sigkill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def wait_until_gone(pids: Iterable[int], *, timeout: float = 30.0) -> None:
+def wait_until_gone(pids: Iterable[int], *, timeout: float = 90.0) -> None:
     """Fails with their command lines if some are still there then."""
     deadline = time.monotonic() + timeout
     wanted = set(pids)

@@ -180,8 +180,8 @@ def offsets(blocks: Iterable[Block[Place]], *, plain: bool) -> Any:
     owners = reading._Owners(iter(()), {each.parts[0].key.group for each in blocks})
     if plain:
         found = reading._plain_columns(blocks)
-        return None if found is None else reading._plain_batch(blocks, found, owners, "zk1")
-    return reading._batch(Table.OFFSETS, reading._offset_rows(blocks, owners), "zk1")
+        return None if found is None else reading._plain_batch(blocks, found, owners.of, "zk1")
+    return reading._batch(Table.OFFSETS, reading._offset_rows(blocks, owners.of), "zk1")
 
 
 def without_the_time(batch: Any) -> Any:

@@ -28,6 +28,7 @@ from zkgroups.spark.layout import IN_ORDER
 from zkgroups.testing import ZooKeeperServer
 
 from ..cli.running import COMMAND, environment
+from ..lasting import through_restarts
 from .model import Model, appeared, assert_complete, assert_is, plant
 from .processes import children, descendants, program, sigkill, wait_until_gone
 
@@ -88,8 +89,8 @@ class Kill:
 
 VICTIMS = ("worker", "server", "driver", "java", "worker", "server", "driver itself", "forker")
 """In the long run."""
-A_DOZEN = 5 * ("worker",) + 3 * ("server",) + ("driver", "java", "driver itself", "forker")
-"""In every run of the tests: the last four each cost the start of another Spark."""
+A_DOZEN = 7 * ("worker",) + 3 * ("server",) + ("java", "driver itself")
+"""In every run of the tests: the last two each cost the start of another Spark."""
 
 
 def kills(seed: int, victims: Sequence[str]) -> list[Kill]:
@@ -219,7 +220,7 @@ def _later(seconds: float, over: threading.Event, act: Callable[[], object]) -> 
 def scene(spark: SparkSession) -> Iterator[Scene]:
     # Sessions last through a restart, and a client that comes too early is not left waiting: see ZooKeeperServer.
     with ZooKeeperServer(tick_time=2.0) as server:
-        client = KazooClient(",".join([server.address] * 10), timeout=40.0)
+        client = KazooClient(through_restarts(server.address), timeout=40.0)
         client.start()
         yield Scene(spark, server, plant(client, [f"group-{number}" for number in range(40)], partitions=25))
         client.stop()

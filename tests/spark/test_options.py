@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zkgroups import Digest, Registry, Sasl
 from zkgroups.exceptions import InvalidOptionError
 from zkgroups.spark import SourceOptions, Table
-from zkgroups.spark.options import MAX_PARALLELISM
+from zkgroups.spark.options import MAX_PARALLELISM, Starting
 
 EVERY = {
     "zookeeper": "zk1:2181,zk2/kafka",
@@ -104,6 +104,8 @@ OPTIONS = st.builds(
     timeout=SECONDS | st.just(0.0),
     session_timeout=SECONDS,
     read_only=st.booleans(),
+    starting_zxid=st.sampled_from(Starting) | st.integers(0, 2**63 - 1),
+    begin_anew=st.booleans(),
 )
 
 
@@ -158,7 +160,7 @@ def test_what_is_refused_is_refused_in_one_sentence(given: dict[str, str], said:
 
 
 def test_without_an_address_it_is_said_what_is_missing() -> None:
-    with pytest.raises(InvalidOptionError, match="zookeeper is None, but it must say where ZooKeeper is: host:port"):
+    with pytest.raises(InvalidOptionError, match="zookeeper is not given, but it must say where ZooKeeper is"):
         SourceOptions.parse({"table": "owners"})
 
 

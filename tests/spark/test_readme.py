@@ -1,4 +1,4 @@
-"""The program for Spark that the README shows runs, in the Spark that is there, and prints what it should."""
+"""What the README shows of Spark runs, in the Spark that is there, and prints what it should."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from zkgroups import Registry, TopicPartition
 from zkgroups.spark import snapshots
 
-from ..test_readme import ADDRESS, WITH_SPARK, here
+from ..test_readme import ADDRESS, SNAPSHOT, WITH_SPARK, assert_printed, commands, groups_shown, here, shown
+from .commands import command_on
 
 pytestmark = pytest.mark.zookeeper
 
@@ -31,3 +32,14 @@ def test_the_program_shown_reads_the_offsets_and_takes_a_snapshot(
 
     assert "|billing|orders|        0|  1200|" in capsys.readouterr().out
     assert len(snapshots(spark, str(tmp_path / "groups"))) == 1
+
+
+def test_the_snapshot_shown_prints_what_is_shown(
+    spark: SparkSession, registry: Registry, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    [block] = SNAPSHOT
+    [command] = commands(block)
+    with groups_shown(zookeeper_hosts, registry), command_on(spark, zookeeper_hosts) as zkgroups:
+        ended = zkgroups(*here(command, zookeeper_hosts, tmp_path).split()[1:])
+    assert ended.code == 0, ended.err
+    assert_printed(here(shown(block), zookeeper_hosts, tmp_path), ended.err + ended.out)

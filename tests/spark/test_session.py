@@ -31,6 +31,7 @@ for settings in ({}, {"spark.task.cpus": "x"}, {"spark.app.name": "again"}):
 """
 
 
+@pytest.mark.soak  # three Sparks of its own
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 def test_it_can_be_started_again_in_one_process_also_after_it_did_not_start() -> None:

@@ -31,6 +31,7 @@ from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot
 from zkgroups.spark.layout import ABANDONED_AFTER, IN_ORDER, Layout, Unfinished, snapshot_name, snapshot_time
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
+from .commands import command_on
 from .model import Model, appeared, assert_complete, assert_is, files, parquet, plant, spoil
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
@@ -108,6 +109,34 @@ def test_of_no_groups_there_is_a_snapshot_with_the_columns(
     for table in Table:
         assert read_snapshot(spark, str(tmp_path), table=table).count() == 0
         assert "read_at" in pq.ParquetFile(files(tmp_path, table, taken.name)[0]).schema.names
+
+
+def test_the_command_says_what_may_not_be_read_and_ends_with_exit_code_9(
+    spark: SparkSession, zookeeper_hosts: str, kazoo: Any, model: Model, tmp_path: Path
+) -> None:
+    spoil(model, kazoo)
+    with command_on(spark, zookeeper_hosts) as zkgroups:
+        ended = zkgroups("snapshot", tmp_path)
+    assert ended.code == 9
+    assert ended.err.splitlines() == [
+        f"Starting Spark to write a snapshot of {zookeeper_hosts} to {tmp_path}.",
+        "3 nodes may not be read; the rows that say so have a problem and no raw.",
+    ]
+    header, line = (line.split() for line in ended.lines)
+    assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS DENIED SECONDS DESTINATION"
+    taken = dict(zip(header, line, strict=True))
+    assert {name.lower(): int(taken[name]) for name in header[1:7]} == model.counts()
+    assert taken["DESTINATION"] == f"file:{tmp_path}"
+    assert_is(model, tmp_path, taken["SNAPSHOT"])
+
+
+def test_who_snapshots_no_groups_at_all_is_asked_whether_they_are_below_a_chroot(
+    spark: SparkSession, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    with command_on(spark, zookeeper_hosts) as zkgroups:
+        ended = zkgroups("snapshot", tmp_path, "-q")
+    assert ended.code == 0
+    assert ended.err == "zkgroups: there are no groups in it: if they are below a chroot, name it\n"
 
 
 def test_times_are_microseconds_of_utc_for_everybody_who_reads_the_files(
@@ -309,6 +338,7 @@ def test_a_signal_in_the_midst_of_a_job_ends_it_and_leaves_nothing(
         def signal_when_tasks_run() -> None:
             while not appeared(tmp_path, "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"):
                 time.sleep(0.01)
+            proxy.delay(3600.0)  # the job is not over before the signal has come
             os.kill(os.getpid(), signal.SIGUSR1)
 
         source = SourceOptions(zookeeper=f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=60.0)
@@ -417,7 +447,7 @@ def test_when_one_table_fails_the_others_are_not_waited_for(
             raise SparkJobError("of its own")
 
         monkeypatch.setattr(MODULE, "_write", write)
-        proxy.delay(0.2)
+        proxy.delay(0.5)
         address = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
         with pytest.raises(SparkJobError, match="of its own"):
             snapshot(spark, str(tmp_path), SourceOptions(zookeeper=address, timeout=3600.0))

@@ -594,7 +594,7 @@ def test_no_secret_is_in_a_plan_or_in_a_log_or_in_an_error(
     zookeeper_hosts: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    rows = read(digestUser="ops", passwordFile=password_file, zookeeper=through(proxy, zookeeper_hosts), timeout=0.3)
+    rows = read(digestUser="ops", passwordFile=password_file, zookeeper=through(proxy, zookeeper_hosts), timeout=2)
     start = spark_log.stat().st_size
     spark.sparkContext.setLogLevel("DEBUG")
     try:
@@ -781,10 +781,10 @@ def test_columns_of_ones_own_are_refused_and_the_table_s_are_taken(
 def test_a_server_that_is_gone_when_the_tasks_begin_is_missed_by_name(
     read: Read, spark: SparkSession, proxy: TcpProxy, zookeeper_hosts: str, some: None
 ) -> None:
-    rows = read(zookeeper=through(proxy, zookeeper_hosts), timeout=0.3)
+    rows = read(zookeeper=through(proxy, zookeeper_hosts), timeout=2)
     planned(rows)
     proxy.refuse()
-    with pytest.raises(NotConnectedError, match=r"^no connection to .* within 0.3 s") as caught, translated("it"):
+    with pytest.raises(NotConnectedError, match=r"^no connection to .* within 2 s") as caught, translated("it"):
         rows.collect()
     assert isinstance(caught.value.__cause__, PythonException)
 
@@ -820,6 +820,7 @@ def test_a_task_whose_process_is_killed_in_the_middle_is_done_again(
     query = threading.Thread(target=lambda: result.extend(rows.collect()))
     query.start()
     assert eventually(lambda: proxy.requests_by_type[Op.MULTI_READ] > 20, timeout=60)
+    proxy.delay(3600.0, direction="replies")  # it is not over before it is killed
     [worker] = processes_connected_to(proxy)
     os.kill(worker, signal.SIGKILL)
     proxy.delay(0)

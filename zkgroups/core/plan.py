@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from .migration import Action, Reason
 from .model import NativeOffset, TopicPartition
@@ -57,6 +58,8 @@ class PlanRow:
     """Of these topics ZooKeeper's offsets were planned, by a regular expression; None: of all."""
     cluster: str | None = None
     """What the brokers call their cluster, by whichever address it is reached."""
+    rule: str | None = None
+    """What the operator has said about all offsets, as `core.migration.Rule` writes it."""
 
     @property
     def at(self) -> TopicPartition | None:
@@ -71,6 +74,10 @@ class PlanRow:
         if self.before is None or at is None:
             return None
         return NativeOffset(self.target, at, self.before, self.before_metadata, self.before_epoch)
+
+
+OF_THE_PLAN: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention_seconds", "topics", "rule")
+"""The fields that are the same in all rows of a plan."""
 
 
 class Step(StrEnum):

@@ -15,9 +15,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from .. import exceptions
-from ..exceptions import SparkJobError, ZkgroupsException
+from ..exceptions import DamagedFileError, SparkJobError, ZkgroupsException
 
 _OURS: Final = re.compile(r"^zkgroups\.exceptions\.(\w+): (.*)$", re.MULTILINE)
+_DAMAGED: Final = re.compile(r"ChecksumException|could not verify page integrity|is not a Parquet file")
 _CAUSE: Final = "Caused by: "
 _LAST_OF_TRACEBACK: Final = re.compile(
     r"^(?:  File .*|    .*)\n([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE
@@ -37,6 +38,8 @@ def _ours(what: str, text: str) -> ZkgroupsException:
     name, words = next(reversed(_OURS.findall(text)), ("", ""))  # the causes of an error come before it
     kind = getattr(exceptions, name, None)
     if not (isinstance(kind, type) and issubclass(kind, ZkgroupsException)):
+        if _DAMAGED.search(text):
+            return DamagedFileError(f"{what}, because a file is damaged: {_reason(text)}")
         return SparkJobError(f"{what}: {_reason(text)}")
     return kind.__new__(kind, words)  # of what it carried only its words are left
 

@@ -4,6 +4,7 @@
     DEST/table=owners/snapshot=<time>/part-*.parquet
     DEST/table=members/snapshot=<time>/part-*.parquet
     DEST/table=offsets/snapshot=<time>/part-*.parquet
+    DEST/table=offsets/snapshot=<time>/_SUMMARY.json       what is in all of them: see `summary.py`
     DEST/table=offsets/snapshot=<time>/_SUCCESS
 
 Folders are moved into place one after the other, the offsets last, and `_SUCCESS` is made when all is done: a snapshot
@@ -21,7 +22,7 @@ from __future__ import annotations
 import random
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -29,10 +30,13 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from ..exceptions import NotFoundError, SparkJobError
 from .errors import translated
+from .summary import Summary
 from .tables import Table
 
 MARK: Final = "_SUCCESS"
+SUMMARY: Final = "_SUMMARY.json"
 UNFINISHED: Final = "_unfinished"
 IN_ORDER: Final = (Table.OWNERS, Table.MEMBERS, Table.OFFSETS)
 """The order in which tables are written and moved into place."""
@@ -41,9 +45,9 @@ ABANDONED_AFTER: Final = timedelta(days=7)
 """What was not finished by then never will be."""
 
 _FORMAT: Final = "%Y%m%dT%H%M%S"
-_NAME: Final = r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z"
-_IN_PLACE: Final = re.compile(f"snapshot=({_NAME})")
-_IN_UNFINISHED: Final = re.compile(f"({_NAME})-[0-9a-f]{{8}}")
+NAME: Final = r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z"
+_IN_PLACE: Final = re.compile(f"snapshot=({NAME})")
+_IN_UNFINISHED: Final = re.compile(f"({NAME})-[0-9a-f]{{8}}")
 
 
 def snapshot_name(at: datetime) -> str:
@@ -51,9 +55,11 @@ def snapshot_name(at: datetime) -> str:
 
     >>> snapshot_name(datetime(2026, 1, 31, 12, 0, 7, 5000, UTC))
     '20260131T120007.005Z'
+    >>> snapshot_name(datetime(206, 1, 31, tzinfo=UTC))
+    '02060131T000000.000Z'
     """
     utc = at.astimezone(UTC)
-    return f"{utc:{_FORMAT}}.{utc.microsecond // 1000:03d}Z"
+    return f"{utc.year:04d}{utc:%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z"  # %Y has no zeros before it
 
 
 def snapshot_time(name: str) -> datetime:
@@ -70,18 +76,29 @@ def java(spark: SparkSession) -> Any:
     return spark.sparkContext._jvm
 
 
+def reached(spark: SparkSession, destination: str) -> tuple[Any, Any]:
+    """The file system that a destination is on, and its whole path there."""
+    with translated(f"{destination} cannot be used"):
+        root = java(spark).org.apache.hadoop.fs.Path(destination)
+        files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        return files, files.makeQualified(root)
+
+
 class Layout:
     """One destination, on whatever file system Spark writes to."""
 
     def __init__(self, spark: SparkSession, destination: str) -> None:
         self._jvm: Any = java(spark)
-        with translated(f"{destination} cannot be used"):
-            root = self._jvm.org.apache.hadoop.fs.Path(destination)
-            self._files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-            self._root = self._files.makeQualified(root)
+        self._files, self._root = reached(spark, destination)
 
     def __str__(self) -> str:
         return str(self._root.toString())
+
+    def check_there(self) -> None:
+        """Raise an error where there is no such folder."""
+        with translated(f"{self} cannot be read"):
+            if not self._files.isDirectory(self._root):
+                raise NotFoundError(f"there is no folder {self}")
 
     def snapshots(self) -> list[str]:
         """The names of the snapshots that are there, oldest first."""
@@ -89,11 +106,15 @@ class Layout:
 
     def newest(self) -> str | None:
         """The name of the newest, if there is one."""
-        return next((name for name in reversed(self._names()) if self.has(name)), None)
+        return next(self.newest_first(), None)
+
+    def newest_first(self) -> Iterator[str]:
+        """The names of the snapshots, as far as somebody wants to know them."""
+        return (name for name in reversed(self._names()) if self.has(name))
 
     def has(self, name: str) -> bool:
         """Whether that snapshot is there."""
-        if not re.fullmatch(_NAME, name):
+        if not re.fullmatch(NAME, name):
             return False
         with translated(f"{self} cannot be read"):
             return bool(self._files.exists(self._path(*_place(Table.OFFSETS, name), MARK)))
@@ -106,6 +127,39 @@ class Layout:
     def table(self, table: Table, name: str) -> str:
         """Where a table of a snapshot is."""
         return str(self._path(*_place(table, name)).toString())
+
+    def summary(self, name: str) -> Summary | None:
+        """What a snapshot says of itself; None where it is of an earlier version, and says nothing."""
+        path = self._path(*_place(Table.OFFSETS, name), SUMMARY)
+        with translated(f"{path.toString()} cannot be read"):
+            if not self._files.exists(path):
+                return None
+            stream = self._files.open(path)
+            try:
+                text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            finally:
+                stream.close()
+        try:
+            return Summary.from_json(text)
+        except ValueError as error:
+            raise SparkJobError(f"{path.toString()} cannot be read: {error}") from error
+
+    def files(self, table: Table, name: str) -> dict[str, int]:
+        """The files of a table with their lengths; none where it is not there."""
+        with translated(f"{self} cannot be read"):
+            return _data_files(self._files, self._path(*_place(table, name)))
+
+    def begun(self) -> list[str]:
+        """The names that have something in place, whether or not it is a snapshot by now; oldest first."""
+        with translated(f"{self} cannot be read"):
+            found = [_IN_PLACE.fullmatch(each) for table in IN_ORDER for each in self._list(f"table={table}")]
+            return sorted({match[1] for match in found if match})
+
+    def unfinished(self) -> list[str]:
+        """The names of those that are being written, or were when somebody died; oldest first."""
+        with translated(f"{self} cannot be read"):
+            found = map(_IN_UNFINISHED.fullmatch, self._list(UNFINISHED))
+            return sorted({match[1] for match in found if match})
 
     def begin(self, at: datetime) -> Unfinished:
         """Make room for a new snapshot of this time, and throw away what was left lying long ago.
@@ -144,10 +198,7 @@ class Layout:
         return [each.getPath().getName() for each in found]
 
     def _path(self, *names: str) -> Any:
-        path = self._root
-        for name in names:
-            path = self._jvm.org.apache.hadoop.fs.Path(path, name)
-        return path
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, "/".join(names))
 
 
 class Unfinished:
@@ -163,6 +214,21 @@ class Unfinished:
     def table(self, table: Table) -> str:
         """Where to write a table."""
         return str(self._here(table).toString())
+
+    def files(self, table: Table) -> dict[str, int]:
+        """The files that were written of a table, with their lengths."""
+        with translated(f"{self._here(table).toString()} cannot be read"):
+            return _data_files(self._files, self._here(table))
+
+    def summarize(self, summary: Summary) -> None:
+        """Write down what is in it, to be moved with the offsets."""
+        path = self._layout._path(UNFINISHED, self._folder, f"table={Table.OFFSETS}", SUMMARY)
+        with translated(f"{path.toString()} could not be written"):
+            stream = self._files.create(path, False)
+            try:
+                stream.write(bytearray(summary.to_json(), "utf-8"))
+            finally:
+                stream.close()
 
     def finish(self) -> None:
         """Move everything into place; the last step makes it a snapshot."""
@@ -204,3 +270,10 @@ class Unfinished:
 
 def _place(table: Table, name: str) -> tuple[str, str]:
     return f"table={table}", f"snapshot={name}"
+
+
+def _data_files(files: Any, folder: Any) -> dict[str, int]:
+    """Those that Spark reads."""
+    found = files.listStatus(folder) if files.exists(folder) else ()
+    lengths = {str(each.getPath().getName()): int(each.getLen()) for each in found if each.isFile()}
+    return {name: length for name, length in lengths.items() if not name.startswith(("_", "."))}

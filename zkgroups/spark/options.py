@@ -1,11 +1,16 @@
 """What to read, and how to reach it: the options of the data source, as a value that is checked and holds no secret.
 
     table          offsets (the default), owners or members
-    zookeeper      host:port,host:port/chroot; needed
-    cluster        what the column `cluster` says; the hosts string with its chroot by default
+    zookeeper      host:port,host:port/chroot; needed, unless there is a dataDir
+    dataDir        the data directory of a server, which need not be there any more: see `zkgroups.datadir`
+    dataLogDir, chroot   of that: where its logs are, if not there, too; and the chroot of the groups
+    zxid           of that: after which transaction; the last by default, and hexadecimal with 0x before it
+    cluster        what the column `cluster` says; the hosts string with its chroot by default, or the directory
     groups         a regular expression that the whole name of a group must match
     topics         the same for topics; of a group whose topics may not be listed, the row that says so is kept
-    parallelism    how many tasks read, each in a session of its own; 4 by default
+    parallelism    how many tasks read, each in a session of its own; 4 by default, and 1 from a directory
+    startingZxid   of a stream: after which transaction it begins: a number, latest, or earliest, which is the default
+    beginAnew      of a stream, true: go on where ZooKeeper is another, or was wiped; see `stream.py`
     timeout, sessionTimeout                   seconds, as for `Registry.connect`
     readOnly                                  true: a server that has lost its quorum will do, and may be behind
     digestUser or saslUser, passwordFile      who we are; without a file the environment's ZKGROUPS_PASSWORD
@@ -22,9 +27,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
 
+from ..datadir.data_dir import DataDir
 from ..exceptions import InvalidOptionError
 from ..zookeeper.connection import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
 from ..zookeeper.deadline import Deadline
@@ -33,6 +40,15 @@ from .tables import Table
 
 DEFAULT_PARALLELISM: Final = 4
 MAX_PARALLELISM: Final = 1024
+
+_NO_ZXID: Final = "it must be earliest, latest, or the number of a transaction, with 0x before it if it is hexadecimal"
+
+
+class Starting(StrEnum):
+    """Where a stream may begin, beside at a number: with all that stands, or with what comes from now on."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +59,18 @@ class SourceOptions:
     {'zookeeper': 'zk1:2181/kafka', 'digestUser': 'ops', 'passwordFile': '/run/secrets/zk'}
     """
 
-    zookeeper: str
+    zookeeper: str = ""
+    data_dir: str | None = None
+    data_log_dir: str | None = None
+    chroot: str | None = None
+    zxid: int | None = None
     table: Table = Table.OFFSETS
     cluster: str | None = None
     groups: str | None = None
     topics: str | None = None
     parallelism: int | None = None
+    starting_zxid: int | Starting = Starting.EARLIEST
+    begin_anew: bool = False
     timeout: float = 15.0
     session_timeout: float = 30.0
     read_only: bool = False
@@ -63,11 +85,13 @@ class SourceOptions:
     tls_hostname_check: bool = True
 
     def __post_init__(self) -> None:
-        check_hosts(self.zookeeper)
+        self._check_address()
         for option, expression in (("groups", self.groups), ("topics", self.topics)):
             check_expression(option, expression)
         if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
             raise InvalidOptionError("parallelism", self.parallelism, f"it must be from 1 to {MAX_PARALLELISM}")
+        if isinstance(self.starting_zxid, int) and not 0 <= self.starting_zxid < 2**63:
+            raise InvalidOptionError("startingZxid", self.starting_zxid, _NO_ZXID)
         Deadline.after("timeout", self.timeout)
         if not 0 < self.session_timeout <= MAX_SESSION_TIMEOUT:
             reason = f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} seconds"
@@ -79,6 +103,23 @@ class SourceOptions:
         for name in ("tls_ca", "tls_cert", "tls_key", "tls_key_password_file"):
             if getattr(self, name) is not None and not self.tls:
                 raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs tls")
+
+    def _check_address(self) -> None:
+        if self.data_dir is None:
+            if not self.zookeeper:
+                raise InvalidOptionError(
+                    "zookeeper", None, "it must say where ZooKeeper is: host:port,host:port/chroot"
+                )
+            check_hosts(self.zookeeper)
+            for name in ("data_log_dir", "chroot", "zxid"):
+                if getattr(self, name) is not None:
+                    raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs a dataDir")
+        elif self.zookeeper:
+            raise InvalidOptionError("dataDir", self.data_dir, "there is a zookeeper, too; give one of them")
+        if self.chroot is not None and not re.fullmatch("(/[^/]+)*/?", self.chroot):
+            raise InvalidOptionError("chroot", self.chroot, "it must be a path, as /kafka")
+        if self.zxid is not None and not 0 <= self.zxid < 2**63:
+            raise InvalidOptionError("zxid", self.zxid, _NO_ZXID)
 
     # As Spark's options
 
@@ -92,8 +133,6 @@ class SourceOptions:
             if name is None:
                 raise InvalidOptionError("option", option, _unknown(option))
             values[name] = _PARSERS.get(name, _text)(_in_spark(name), text)
-        if "zookeeper" not in values:
-            raise InvalidOptionError("zookeeper", None, "it must say where ZooKeeper is: host:port,host:port/chroot")
         return cls(**values)
 
     def as_text(self) -> dict[str, str]:
@@ -110,10 +149,19 @@ class SourceOptions:
     @property
     def shown_cluster(self) -> str:
         """What the column `cluster` says."""
-        return self.cluster or check_hosts(self.zookeeper)
+        return self.cluster or (check_hosts(self.zookeeper) if self.files is None else str(self.files))
+
+    @property
+    def files(self) -> DataDir | None:
+        """The directory that is read instead of a server."""
+        if self.data_dir is None:
+            return None
+        return DataDir(self.data_dir, log_folder=self.data_log_dir, chroot=(self.chroot or "").rstrip("/"))
 
     def connect(self) -> Registry:
         """A session of its own, opened where the reading is done."""
+        if self.data_dir is not None:
+            raise InvalidOptionError("dataDir", self.data_dir, "there is no server, and this needs one")
         return Registry.connect(
             self.zookeeper,
             session_timeout=self.session_timeout,
@@ -195,6 +243,16 @@ def _whole(option: str, text: str) -> int:
     return int(text)
 
 
+def _starting(option: str, text: str) -> int | Starting:
+    return Starting(text.lower()) if text.lower() in set(Starting) else _zxid(option, text)
+
+
+def _zxid(option: str, text: str) -> int:
+    if not re.fullmatch("0x[0-9a-f]{1,16}|[0-9]{1,19}", text.lower()):
+        raise InvalidOptionError(option, text, _NO_ZXID)
+    return int(text, 16 if "x" in text.lower() else 10)
+
+
 def _seconds(option: str, text: str) -> float:
     try:
         return float(text)
@@ -211,6 +269,9 @@ def _flag(option: str, text: str) -> bool:
 _PARSERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "table": _table,
     "parallelism": _whole,
+    "starting_zxid": _starting,
+    "zxid": _zxid,
+    "begin_anew": _flag,
     "timeout": _seconds,
     "session_timeout": _seconds,
     "read_only": _flag,

@@ -20,6 +20,7 @@ from ..zookeeper import view, walk
 from ..zookeeper.bulk import Block, Siblings
 from ..zookeeper.handle import Handle
 from ..zookeeper.node import Node
+from ..zookeeper.registry import Registry
 from ..zookeeper.walk import Place
 from .columns import from_array, offset_columns
 from .options import SourceOptions
@@ -40,17 +41,31 @@ def read_batches(options: SourceOptions, selection: Selection) -> Iterator[Any]:
     """The rows of the table that are selected, by a session of its own."""
     with options.connect() as registry:
         registry.sync()
-        groups = [group for group in registry.groups() if selection.has_group(group)]
-        read = {Table.OFFSETS: _offsets, Table.OWNERS: _owners, Table.MEMBERS: _members}[options.table]
-        yield from read(registry.handle, groups, selection, options.shown_cluster)
+        yield from batches_of(registry, options, selection)
+
+
+def batches_of(registry: Registry, options: SourceOptions, selection: Selection) -> Iterator[Any]:
+    """The same, by a session that is there and knows all that it should."""
+    groups = [group for group in registry.groups() if selection.has_group(group)]
+    read = {Table.OFFSETS: _offsets, Table.OWNERS: _owners, Table.MEMBERS: _members}[options.table]
+    yield from read(registry.handle, groups, selection, options.shown_cluster)
 
 
 # Offsets
 
 
+OwnersOf: TypeAlias = Callable[[str, str], Mapping[str, str]]
+"""Who owns the partitions of a topic of a group, by their names."""
+
+
 def _offsets(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
     owners = _Owners(_owner_rows(walk.leaves(handle, groups, Part.OWNERS, selection.has_topic)), groups)
     blocks = walk.leaves(handle, groups, Part.OFFSETS, selection.has_topic)
+    yield from offset_batches(blocks, owners.of, cluster)
+
+
+def offset_batches(blocks: Iterator[Block[Place]], owners: OwnersOf, cluster: str) -> Iterator[Any]:
+    """The rows of these offsets; owners are asked for in the same order."""
     while together := _some(blocks):
         plain = _plain_columns(together)
         if plain is not None:
@@ -93,7 +108,7 @@ def _numbers(names: tuple[str, ...]) -> array[int] | None:
     return None if None in numbers else array("i", numbers)  # type: ignore[arg-type]
 
 
-def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: _Owners, cluster: str) -> Any:
+def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: OwnersOf, cluster: str) -> Any:
     parts = [siblings for block in blocks for siblings in block.parts]
     ends = pa.array(accumulate(len(siblings.names) for siblings in parts), pa.int32())
     names = [pa.array([of(siblings.key) for siblings in parts], pa.string()) for of in (_GROUP, _TOPIC)]
@@ -111,19 +126,19 @@ def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: _Owne
 _GROUP, _TOPIC = attrgetter("group"), attrgetter("topic")
 
 
-def _owner_column(parts: Sequence[Siblings[Place]], owners: _Owners, rows: int) -> Any:
-    held = [owners.of(siblings.key.group, siblings.key.topic) for siblings in parts]
+def _owner_column(parts: Sequence[Siblings[Place]], owners: OwnersOf, rows: int) -> Any:
+    held = [owners(siblings.key.group, siblings.key.topic) for siblings in parts]
     if not any(held):
         return pa.nulls(rows, pa.string())
     names = zip(parts, held, strict=True)
     return pa.array([topic.get(name) for siblings, topic in names for name in siblings.names], pa.string())
 
 
-def _offset_rows(blocks: Iterable[Block[Place]], owners: _Owners) -> Iterator[Row]:
+def _offset_rows(blocks: Iterable[Block[Place]], owners: OwnersOf) -> Iterator[Row]:
     for place, name, node in walk.nodes(blocks):
         row = _row_at(place, place.topic, parse_partition(name), node)
         if name:
-            row["owner"] = owners.of(place.group, place.topic).get(name)
+            row["owner"] = owners(place.group, place.topic).get(name)
         if isinstance(node, Node):
             found = view.offset_named(place.group, place.topic, name, node)
             row |= {"commit_count": node.version, "zxid": node.mzxid}
@@ -163,7 +178,11 @@ def _first_owners(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def _owners(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
-    blocks = walk.leaves(handle, groups, Part.OWNERS, selection.has_topic)
+    return owner_batches(walk.leaves(handle, groups, Part.OWNERS, selection.has_topic), cluster)
+
+
+def owner_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
+    """The rows of these owners."""
     return _batches(Table.OWNERS, _owner_rows, blocks, cluster)
 
 
@@ -180,7 +199,12 @@ def _owner_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
 
 def _members(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
     mine = [group for group in groups if selection.has_topic(group, "")]
-    return _batches(Table.MEMBERS, _member_rows, walk.registrations(handle, mine), cluster)
+    return member_batches(walk.registrations(handle, mine), cluster)
+
+
+def member_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
+    """The rows of these instances."""
+    return _batches(Table.MEMBERS, _member_rows, blocks, cluster)
 
 
 def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:

@@ -45,4 +45,4 @@ class Selection:
         """Whether a topic of such a group is to be read here; empty is what has no topic."""
         if topic and self._topic_expression.fullmatch(topic) is None:
             return False
-        return crc32(f"{group}/{topic}".encode()) % self.shares == self.share
+        return self.shares == 1 or crc32(f"{group}/{topic}".encode()) % self.shares == self.share

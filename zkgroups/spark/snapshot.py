@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
@@ -21,18 +21,25 @@ from pyspark.sql import functions as f
 from ..core.paths import Part
 from ..exceptions import InvalidOptionError, NotFoundError, SparkJobError
 from ..zookeeper import walk
+from . import from_files
 from .errors import translated
 from .layout import IN_ORDER, Layout, Unfinished
 from .options import MAX_PARALLELISM, SourceOptions
 from .selection import Selection
 from .source import NAME, active, register
+from .summary import Contents, Summary, columns_of, digest
 from .tables import Table
+from .versions import as_it_is, as_today
 from .work import at_once, interruptible
 
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is deprecated, and takes twice as long
     "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt in writing down what comes
 }
+
+
+Counts = Mapping[str, Any]
+"""What was counted while a table was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +90,18 @@ def snapshot(
     """
     if spark.sparkContext._jsc is None:
         raise SparkJobError("no snapshot can be taken: this Spark was stopped")
-    source = _whole(source)
-    with source.connect() as registry:  # an error of ours, and at once, not one out of a job
-        groups = len(_chosen(registry.groups(), source))
+    source, groups = _seen(_whole(source))  # an error of ours, and at once, not one out of a job
     return interruptible(spark, lambda step: _take(spark, destination, source, groups, step), told)
+
+
+def _seen(source: SourceOptions) -> tuple[SourceOptions, int]:
+    """How many groups there are; of files all tables are of one state, which has been looked through."""
+    if source.files is None:
+        with source.connect() as registry:
+            return source, len(_chosen(registry.groups(), source))
+    state = from_files.found(source.files, source.zxid)
+    seen = from_files.count(source, state)
+    return replace(source, zxid=state.zxid, parallelism=source.parallelism or 1), seen.groups
 
 
 def _take(
@@ -101,6 +116,7 @@ def _take(
     try:
         told("writing")
         written = _write_all(own, source, unfinished)
+        unfinished.summarize(_summary(source, groups, written, unfinished))
         told("moving into place")
         unfinished.finish()
     except BaseException:
@@ -130,13 +146,13 @@ def session_beside(spark: SparkSession) -> SparkSession:
     return own
 
 
-def _write_all(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -> dict[Table, dict[str, int]]:
+def _write_all(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -> dict[Table, Counts]:
     """All at once: most of the time that a small table takes is no work, and passes while others have some to do."""
     calls = [partial(_write, spark, replace(source, table=table), unfinished) for table in IN_ORDER]
     return dict(zip(IN_ORDER, at_once(spark, calls), strict=True))
 
 
-def _write(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -> dict[str, int]:
+def _write(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -> Counts:
     """Write one table, and count its rows on the way."""
     counts = Observation()
     with active(spark), translated(f"the table {source.table} could not be written"):
@@ -147,11 +163,26 @@ def _write(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -
             f.count(f.lit(1)).alias("rows"),
             f.count("problem").alias("problems"),
             f.count_if(problem & f.col("raw").isNull()).alias("denied"),
+            digest(rows.schema).alias("digest"),
         )
         # Which file makes it whole is ours to say.
         unmarked = observed.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         unmarked.parquet(unfinished.table(source.table))
-        return {name: int(count) for name, count in counts.get.items()}
+        return {**counts.get, "columns": columns_of(rows)}
+
+
+def _summary(source: SourceOptions, groups: int, written: Mapping[Table, Counts], unfinished: Unfinished) -> Summary:
+    tables = {
+        table: Contents(
+            rows=counts["rows"],
+            problems=counts["problems"],
+            digest=counts["digest"],
+            files=unfinished.files(table),
+            columns=counts["columns"],
+        )
+        for table, counts in written.items()
+    }
+    return Summary(source.shown_cluster, groups, tables, shares=source.parallelism or 0, zxid=source.zxid)
 
 
 def snapshots(spark: SparkSession, destination: str) -> list[str]:
@@ -162,21 +193,22 @@ def snapshots(spark: SparkSession, destination: str) -> list[str]:
 def read_snapshot(
     spark: SparkSession, destination: str, name: str | None = None, *, table: Table | str = Table.OFFSETS
 ) -> DataFrame:
-    """A table of a snapshot: of the one named, or of the newest."""
+    """A table of a snapshot, in the columns of this version: of the one named, or of the newest."""
     if table not in set(Table):
         raise InvalidOptionError("table", table, f"it must be one of {', '.join(Table)}")
     layout = Layout(spark, destination)
     found = layout.newest() if name is None else name if layout.has(name) else None
     if found is None:
         raise NotFoundError(f"there is no snapshot{f' {name}' if name else ''} in {layout}")
-    with translated(f"snapshot {found} cannot be read"):
-        as_it_is = spark.read.option("__globPaths__", "false")  # a folder may be called [1]
-        return as_it_is.parquet(layout.table(Table(table), found))
+    return as_today(as_it_is(spark, layout, Table(table), found), Table(table))
 
 
 def survey(source: SourceOptions | str) -> Survey:
-    """What a snapshot of this source would read. Only names are read for it, and nothing is written."""
+    """What a snapshot of this source would read. Of a server only names are read for it, and nothing is written."""
     source = _whole(source)
+    if source.files is not None:
+        counts = from_files.count(source, from_files.found(source.files, source.zxid))
+        return Survey(**asdict(counts), denied=0)
     selection = Selection(source.groups, source.topics)
     with source.connect() as registry:
         groups, handle = _chosen(registry.groups(), source), registry.handle

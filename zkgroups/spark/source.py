@@ -4,7 +4,7 @@
     spark.read.format("zkgroups").option("zookeeper", "zk1:2181/kafka").load()
 
 The driver plans shares, workers read them: each opens a session of its own, lists the groups, and reads what is in its
-share. See `options.py` for the options and `tables.py` for the columns.
+share. See `options.py` for the options and `tables.py` for the columns. `stream.py` is the same as a stream.
 
 Conditions of a query are left to Spark, also where it would hand them to us (`filterPushdown`). Up to 4.3 it keeps what
 was planned for one query and uses it for the next one on the same DataFrame, which then misses rows: tried, and the
@@ -23,13 +23,16 @@ from typing import Any, Final, cast
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ..datadir.data_dir import State
 from ..exceptions import InvalidOptionError
-from .options import DEFAULT_PARALLELISM, SourceOptions
+from . import from_files
+from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from .reading import read_batches
 from .selection import Selection
+from .stream import StreamReader
 from .tables import SCHEMAS
 
 NAME: Final = "zkgroups"
@@ -53,10 +56,20 @@ class ZkgroupsSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads the table; the columns are the table's own."""
+        self._check_columns(schema)
+        if self._options.starting_zxid is not Starting.EARLIEST or self._options.begin_anew:
+            raise InvalidOptionError("startingZxid", self._options.starting_zxid, "only a stream begins somewhere")
+        return Reader(self._options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """What reads offsets as they are committed; the columns are those of the table."""
+        self._check_columns(schema)
+        return StreamReader(self._options)
+
+    def _check_columns(self, schema: StructType) -> None:
         if _columns(schema) != _columns(self.schema()):
             reason = "each table has columns of its own: leave the schema out"
             raise InvalidOptionError("schema", schema.simpleString(), reason)
-        return Reader(self._options)
 
 
 def _columns(schema: StructType) -> list[tuple[object, ...]]:
@@ -65,9 +78,10 @@ def _columns(schema: StructType) -> list[tuple[object, ...]]:
 
 @dataclass(frozen=True)
 class Share(InputPartition):
-    """What one task reads."""
+    """What one task reads: of a server as it is then, or of a data directory as it was found by the driver."""
 
     selection: Selection
+    state: State | None = None
 
 
 class Reader(DataSourceReader):
@@ -78,14 +92,19 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """On the driver: one share for each task. That ZooKeeper can be reached is found out here, once."""
-        options = self._options
-        options.connect().close()
-        shares = options.parallelism or DEFAULT_PARALLELISM
-        return [Share(Selection(options.groups, options.topics, number, shares)) for number in range(shares)]
+        options, state = self._options, None
+        if options.files is None:
+            options.connect().close()
+        else:
+            state = from_files.found(options.files, options.zxid)
+        shares = options.parallelism or (DEFAULT_PARALLELISM if state is None else 1)
+        return [Share(Selection(options.groups, options.topics, number, shares), state) for number in range(shares)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """On a worker: the rows of one share, as Arrow batches."""
         assert isinstance(partition, Share)
+        if partition.state is not None:
+            return from_files.read_batches(self._options, partition.selection, partition.state)
         return read_batches(self._options, partition.selection)
 
 

@@ -24,6 +24,8 @@ from typing import Any, Final, TypeAlias
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.serialization import Exists
 
+from ..core.codec import is_plain_offset
+
 
 class Kind(IntEnum):
     """What is read of a node."""
@@ -156,6 +158,28 @@ def records(answer: bytes, count: int) -> Iterator[Record | int]:
             length = max(number, 0)  # data that is null is -1 bytes long
             yield _record(length).unpack_from(answer, position)
             position += length + STAT_BYTES
+
+
+def plain_offsets(answer: bytes, count: int) -> tuple[list[int], list[int]] | None:
+    """The mzxids and the offsets of nodes that are all there and hold plain numbers; None where one does not."""
+    zxids: list[int] = []
+    offsets: list[int] = []
+    position = 0
+    for _ in range(count):
+        start = position + DATA_AT
+        if not answer.startswith(GOOD_HEAD, position):
+            return None
+        end = start + answer[start - 1]
+        data = answer[start:end]
+        if not is_plain_offset(data):
+            return None
+        offsets.append(int(data))
+        zxids += _MZXID.unpack_from(answer, end)
+        position = end + STAT_BYTES
+    return zxids, offsets
+
+
+_MZXID: Final = Struct(">8xq")
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,38 @@
+"""The command, run in this process with the one Spark of these tests: a start of another takes longer than they do."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ..cli.migrating import one_run
+from ..cli.running import Argument, Ended
+
+Command = Callable[..., Ended]
+
+
+@contextmanager
+def command_on(spark: SparkSession, hosts: str | None) -> Iterator[Command]:
+    """Runs `zkgroups`, with ZooKeeper named in the environment."""
+    from zkgroups_cli.spark import SparkOptions
+
+    @contextmanager
+    def kept(_self: object, _options: object) -> Iterator[SparkSession]:
+        yield spark
+
+    def run(*arguments: Argument, **env: str) -> Ended:
+        where = {} if hosts is None else {"ZKGROUPS_ZOOKEEPER": hosts}
+        return Ended(**one_run(list(map(str, arguments)), {"ZKGROUPS_CONFIG": os.devnull} | where | env, False))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparkOptions, "session", kept)
+        # What a command sets for its own process.
+        patch.setattr(warnings, "showwarning", warnings.showwarning)
+        patch.setattr(threading, "excepthook", threading.excepthook)
+        yield run

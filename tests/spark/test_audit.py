@@ -1,0 +1,423 @@
+"""An audit of commits: nothing that stands is missed and nothing is there twice, whatever breaks meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.retry import KazooRetry
+from pyspark.sql import SparkSession
+
+from zkgroups.exceptions import (
+    ConflictError,
+    InvalidOptionError,
+    NotConnectedError,
+    NotFoundError,
+    RefusedError,
+    SparkJobError,
+)
+from zkgroups.spark import Audited, AuditStep, SourceOptions, audit, read_audit, standing_at
+from zkgroups.spark.audit import locked
+from zkgroups.spark.journal import TOGETHER, Journal
+from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
+
+from ..cli.running import environment
+from ..lasting import through_restarts
+from .conftest import client_of, plant
+from .processes import PATIENCE, family, sigkill, wait_until_gone
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+SECONDS = float(os.environ.get("ZKGROUPS_SOAK_SECONDS", "120"))
+"""How long `make soak` commits."""
+RATE = 1_000
+"""Commits a second."""
+
+Found = list[dict[str, Any]]
+
+
+def rows(spark: SparkSession, destination: Path) -> Found:
+    return [row.asDict() for row in read_audit(spark, str(destination)).orderBy("batch", "zxid").collect()]
+
+
+def commit(client: Any, path: str, offset: int) -> Any:
+    return client.set(f"/consumers/{path}", str(offset).encode())
+
+
+# What is in it
+
+
+@pytest.fixture
+def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
+    with TcpProxy(zookeeper.address) as proxy:
+        yield proxy
+
+
+def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again(
+    spark: SparkSession, proxy: TcpProxy, zookeeper_hosts: str, raw: Any, tmp_path: Path
+) -> None:
+    """And each offset is read once for each batch."""
+    plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"6", "h/offsets/t/0": b"7", "h/offsets/t/odd": b"7"})
+    told: list[AuditStep] = []
+
+    def look() -> Audited:
+        hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        return audit(spark, str(tmp_path), hosts, once=True, told=told.append)
+
+    destination = f"file:{tmp_path}"
+    assert look() == Audited(destination, batches=1, commits=3, problems=0, denied=0)
+    first = raw.get("/consumers/g/offsets/t/0")[1]
+    for offset in (8, 9):
+        stat = commit(raw, "g/offsets/t/0", offset)
+    raw.set("/consumers/h/offsets/t/0", b"x")
+    assert look() == Audited(destination, batches=1, commits=2, problems=1, denied=0)
+    assert look() == Audited(destination, batches=1, commits=0, problems=0, denied=0)
+    assert told == [AuditStep(0, 3), AuditStep(1, 2, 1), AuditStep(2, 0)]
+    assert proxy.requests_by_type[Op.GET_DATA] == 3 * 4
+
+    found = rows(spark, tmp_path)
+    assert [(row["group"], row["partition"], row["before"], row["offset"], row["batch"]) for row in found] == [
+        ("g", 0, None, 5, 0),
+        ("g", 1, None, 6, 0),
+        ("h", 0, None, 7, 0),
+        ("g", 0, 5, 9, 1),
+        ("h", 0, 7, None, 1),
+    ]
+    again = found[3]
+    assert (again["topic"], again["commit_count"], again["zxid"], again["problem"]) == ("t", 2, stat.mzxid, None)
+    assert round(again["committed_at"].timestamp() * 1000) == stat.mtime
+    assert found[4]["problem"].startswith("/consumers/h/offsets/t/0: ")
+
+    looked = Journal(spark, str(tmp_path)).looked_ms()
+    assert looked is not None
+
+    def standing(ms: int, group: str | None = None) -> list[tuple[Any, ...]]:
+        at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+        read = standing_at(spark, str(tmp_path), at, group).orderBy("group", "partition")
+        assert read.columns == ["group", "topic", "partition", "offset", "committed_at"]
+        return [tuple(row)[:4] for row in read.collect()]
+
+    assert standing(looked) == [("g", "t", 0, 9), ("g", "t", 1, 6)]
+    assert standing(looked, "h") == []
+    assert ("g", "t", 0, 5) in standing(stat.mtime - 1, "g")
+    assert standing(first.mtime - 1) == []
+    with pytest.raises(InvalidOptionError, match="a datetime that has a zone"):
+        standing_at(spark, str(tmp_path), datetime(2026, 1, 1))
+    with pytest.raises(RefusedError, match="what was committed after that is not in it"):
+        standing(looked + 1)
+    with pytest.raises(NotFoundError, match="there is no audit in"):
+        read_audit(spark, str(tmp_path / "nowhere"))
+
+
+def test_a_place_is_of_one_audit(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -> None:
+    plant(raw, {"g/offsets/t/0": b"5", "h/offsets/t/0": b"7"})
+    some = SourceOptions(zookeeper=zookeeper_hosts, groups="g")
+    assert audit(spark, str(tmp_path), some, once=True).commits == 1
+    with pytest.raises(RefusedError, match=r"is of groups g, topics \.\*, not of groups \.\*, topics \.\*"):
+        audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+    with locked(Journal(spark, str(tmp_path))), pytest.raises(ConflictError, match="another audit writes to"):
+        audit(spark, str(tmp_path), some, once=True)
+    shutil.rmtree(tmp_path / "_checkpoint")
+    with pytest.raises(RefusedError, match="has lost its _checkpoint"):
+        audit(spark, str(tmp_path), some, once=True)
+    with pytest.raises(NotConnectedError):
+        audit(spark, str(tmp_path / "b"), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5), once=True)
+
+
+def test_an_audit_goes_on_with_no_other_zookeeper_also_where_its_groups_are_younger(
+    spark: SparkSession, zookeeper: Any, zookeeper_hosts: str, raw: Any, tmp_path: Path
+) -> None:
+    """By what a stream knows, such a one may be the one that it has followed, with its groups made anew."""
+    plant(raw, {"g/offsets/t/0": b"5"})
+    assert audit(spark, str(tmp_path), zookeeper_hosts, once=True).commits == 1
+    raw.delete("/consumers", recursive=True)
+    plant(raw, {"g/offsets/t/0": b"6"})
+    assert audit(spark, str(tmp_path), zookeeper_hosts, once=True).commits == 1, "the same, with its groups made anew"
+    with fresh_chroot(zookeeper) as other, client_of(other) as client:
+        plant(client, {"g/offsets/t/0": b"7"})
+        with pytest.raises(RefusedError, match=f"is of {zookeeper_hosts}, and {other} is another ZooKeeper"):
+            audit(spark, str(tmp_path), other, once=True)
+    assert [row["offset"] for row in rows(spark, tmp_path)] == [5, 6]
+
+
+def test_what_was_in_another_zookeeper_before_it_was_begun_anew_stands_no_more(
+    spark: SparkSession, zookeeper: Any, zookeeper_hosts: str, raw: Any, tmp_path: Path
+) -> None:
+    """Nor is it what the other one's offsets were before."""
+    plant(raw, {"g/offsets/t/0": b"900", "g/offsets/t/1": b"901"})
+    audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+    with fresh_chroot(zookeeper) as other, client_of(other) as client:
+        plant(client, {"g/offsets/t/0": b"5"})
+        before = datetime.now(UTC)
+        audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
+        assert [(row["before"], row["offset"]) for row in rows(spark, tmp_path) if row["batch"]] == [(None, 5)]
+        standing = standing_at(spark, str(tmp_path), before).collect()
+        assert [(row["partition"], row["offset"]) for row in standing] == [(0, 5)]
+        commit(client, "g/offsets/t/0", 6)
+        audit(spark, str(tmp_path), other, once=True)
+    assert rows(spark, tmp_path)[-1]["before"] == 5
+
+
+def test_a_batch_that_could_not_be_written_comes_again_and_nothing_is_twice(
+    spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path
+) -> None:
+    """What was committed since it was planned comes with it, and then with the next one again."""
+    plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"5"})
+    (tmp_path / "commits").touch()
+    with pytest.raises(SparkJobError, match="could not be written"):
+        audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+    (tmp_path / "commits").unlink()
+    commit(raw, "g/offsets/t/0", 6)
+    assert audit(spark, str(tmp_path), zookeeper_hosts, once=True).batches == 2
+    assert [(row["partition"], row["before"], row["offset"]) for row in rows(spark, tmp_path)] == [
+        (1, None, 5),
+        (0, None, 6),
+    ]
+
+
+# While it is committed all the time
+
+
+class Committer:
+    """Commits as fast as it is told to, on many partitions, and remembers what the server has taken."""
+
+    def __init__(self, hosts: str, *, partitions: int = 400) -> None:
+        # A client that comes while a server starts is not left waiting: see ZooKeeperServer.
+        patient = KazooRetry(max_tries=-1, delay=0.05, backoff=1, max_delay=0.2)
+        self._client = KazooClient(through_restarts(hosts), timeout=40.0, connection_retry=patient)
+        self._client.start()
+        self._paths = [f"g{n % 10}/offsets/t{n % 4}/{n}" for n in range(partitions)]
+        plant(self._client, dict.fromkeys(self._paths, b"0"))
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.commits = 0
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._over.is_set():
+            due = int((time.monotonic() - began) * RATE) - self.commits
+            asked = []
+            for number in range(self.commits, self.commits + min(due, RATE)):
+                # One of them is hot: it is committed again before it can be read.
+                path = self._paths[0 if number % 10 == 0 else number % len(self._paths)]
+                asked.append(self._client.set_async(f"/consumers/{path}", str(number + 1).encode()))
+            self.commits += len(asked)
+            for each in asked:
+                with_suppressed(each)
+            self._over.wait(0.02)
+
+    def __enter__(self) -> Committer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def standing(self) -> dict[tuple[str, str, int], tuple[int, int]]:
+        """Offset and zxid of all that stands."""
+        found = {}
+        for path in self._paths:
+            data, stat = self._client.get(f"/consumers/{path}")
+            group, _, topic, partition = path.split("/")
+            found[group, topic, int(partition)] = (int(data), stat.mzxid)
+        return found
+
+    def close(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+def with_suppressed(answer: Any) -> None:
+    try:
+        answer.get(timeout=60)
+    except KazooException:
+        return  # the server was away, and may have taken it
+
+
+def assert_whole(spark: SparkSession, destination: Path, committer: Committer) -> Found:
+    """All that stands is there, nothing is twice, and each commit knows the one that was found before it."""
+    found = rows(spark, destination)
+    chains: dict[tuple[str, str, int], Found] = defaultdict(list)
+    for row in found:
+        chains[row["group"], row["topic"], row["partition"]].append(row)
+    last = {key: (chain[-1]["offset"], chain[-1]["zxid"]) for key, chain in chains.items()}
+    assert last == committer.standing()
+    for chain in chains.values():
+        assert [row["before"] for row in chain] == [None, *(row["offset"] for row in chain[:-1])]
+        assert all(one["zxid"] < other["zxid"] for one, other in itertools.pairwise(chain))
+    return found
+
+
+class Steps:
+    """Hears of the batches of an audit that goes on."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._batches = 0
+
+    def __call__(self, step: AuditStep) -> None:
+        with self._changed:
+            self._batches += not step.trouble
+            self._changed.notify_all()
+
+    def wait_for(self, batches: int) -> None:
+        """So many more than there are now."""
+        with self._changed:
+            wanted = self._batches + batches
+            assert self._changed.wait_for(lambda: self._batches >= wanted, PATIENCE)
+
+
+@contextmanager
+def auditing(spark: SparkSession, destination: Path, hosts: str) -> Iterator[Steps]:
+    """An audit that goes on meanwhile, with little time between two batches."""
+    steps, stop = Steps(), threading.Event()
+    source = SourceOptions(zookeeper=hosts, timeout=5.0, parallelism=2)
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            audit(spark, str(destination), source, every=0.1, told=steps, stop=stop)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield steps
+    finally:
+        stop.set()
+        thread.join()
+    assert not failed
+
+
+@pytest.fixture
+def server() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(tick_time=2.0) as server:
+        yield server
+
+
+@pytest.fixture
+def committer(server: ZooKeeperServer) -> Iterator[Committer]:
+    committer = Committer(server.address)
+    yield committer
+    committer.close()
+
+
+DRIVER = """
+import os, signal, sys
+from zkgroups.spark import SourceOptions, audit, journal, ledger
+from zkgroups.spark.session import own_session
+
+class Fatal:
+    def __init__(self, files):
+        self.files, self.left = files, int(sys.argv[1])
+
+    def __getattr__(self, name):
+        self.left -= armed
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return getattr(self.files, name)
+
+def begin(self, *args, usual=journal.Journal.__init__):
+    usual(self, *args)
+    self._files = Fatal(self._files)
+
+armed = 0
+ledger.TOGETHER = int(sys.argv[4])
+with own_session(master="local[2,4]") as spark:
+    audit(spark, sys.argv[2], sys.argv[3], once=True)
+    armed = 1
+    journal.Journal.__init__ = begin
+    source = SourceOptions(zookeeper=sys.argv[3], timeout=5.0)
+    audit(spark, sys.argv[2], source, every=0.1)
+"""
+
+
+def audited_until_killed(calls: int, destination: Path, hosts: str) -> None:
+    """An audit in a process that is killed, with its Java and all, before so many calls to the file system."""
+    command = [sys.executable, "-c", DRIVER, str(calls), str(destination), hosts, "4"]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE) as process:
+        others: dict[int, str] = {}
+        try:
+            others = family(process)
+        finally:
+            process.kill()
+            for pid in others:
+                sigkill(pid)
+            wait_until_gone(others)
+        assert process.returncode == -9, process.stderr.read() if process.stderr else ""
+
+
+@pytest.mark.timeout(300)
+def test_under_a_thousand_commits_a_second_nothing_is_missed_across_a_restart_of_the_server_and_a_kill(
+    spark: SparkSession, server: ZooKeeperServer, committer: Committer, tmp_path: Path
+) -> None:
+    with committer:
+        audited_until_killed(11, tmp_path, server.address)
+        with auditing(spark, tmp_path, server.address) as steps:
+            steps.wait_for(1)
+            server.restart()
+            steps.wait_for(2)
+    # What was planned, and not done when it was stopped, comes first.
+    assert audit(spark, str(tmp_path), server.address, once=True).batches in {1, 2}
+    found = assert_whole(spark, tmp_path, committer)
+    hot = [row for row in found if (row["group"], row["topic"], row["partition"]) == ("g0", "t0", 0)]
+    assert len(hot) > 2, "what is committed all the time is found all the time"
+
+
+@pytest.mark.soak
+def test_many_batches_are_put_together_and_read_as_before(
+    spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zkgroups.spark.ledger.TOGETHER", 2)
+    plant(raw, {"g/offsets/t/0": b"0", "g/offsets/t/1": b"7"})
+    for offset in range(1, 6):
+        audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+        commit(raw, "g/offsets/t/0", offset)
+    assert [(row["partition"], row["before"], row["offset"]) for row in rows(spark, tmp_path)] == [
+        (0, None, 0),
+        (1, None, 7),
+        *((0, offset - 1, offset) for offset in range(1, 5)),
+    ]
+    journal = Journal(spark, str(tmp_path))
+    assert [piece.name for piece in journal.pieces()] == ["2-000000000000-000000000003", "0-000000000004-000000000004"]
+    assert journal.standing() == 3
+    assert len(list((tmp_path / "commits").iterdir())) < 5 + TOGETHER
+    about = json.loads((tmp_path / "_audit.json").read_text())
+    assert (about["groups"], about["topics"], about["cluster"]) == (None, None, zookeeper_hosts)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_soak(spark: SparkSession, server: ZooKeeperServer, committer: Committer, tmp_path: Path) -> None:
+    """The same for long, with kills at every step of writing, and the server killed in between."""
+    end = time.monotonic() + SECONDS
+    with committer:
+        for kill in range(1000):
+            if time.monotonic() > end:
+                break
+            audited_until_killed(7 * kill % 97, tmp_path, server.address)
+            print(f"{kill + 1} kills, {committer.commits} commits", flush=True)
+            with auditing(spark, tmp_path, server.address) as steps:
+                steps.wait_for(1)
+                server.kill()
+                server.start()
+                steps.wait_for(2)
+    audit(spark, str(tmp_path), server.address, once=True)
+    assert_whole(spark, tmp_path, committer)

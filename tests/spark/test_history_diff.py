@@ -1,0 +1,361 @@
+"""`diff`: every state, as real snapshots show it, and the same as a plain program finds in their files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from kazoo.security import OPEN_ACL_UNSAFE
+from pyspark.sql import DataFrame, SparkSession
+from zkgroups_cli.snapshots_diff import diff as command
+
+from zkgroups.core.fate import LOOKED_FOR, STALLED_HELD, By, State, field
+from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
+from zkgroups.spark import SourceOptions, Table, diff_snapshots, snapshot
+from zkgroups.spark.history import diff as history
+from zkgroups.spark.history.sides import Side, parts
+from zkgroups.spark.layout import snapshot_time
+from zkgroups.testing import Server, fresh_chroot
+
+from ..cli.test_help import examples
+from .commands import command_on
+from .conftest import client_of, plant
+from .model import ALICE, files, parquet
+
+pytestmark = pytest.mark.zookeeper
+
+Found = dict[str, dict[str, Any]]
+Take = Callable[..., str]
+
+HIDDEN = "hidden-before", "hidden-after", "t-hidden-before", "t-hidden-after"
+
+
+@pytest.fixture
+def take(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> Take:
+    def take(**options: Any) -> str:
+        source = SourceOptions(**{"zookeeper": zookeeper_hosts, "parallelism": 2} | options)
+        return snapshot(spark, str(tmp_path), source).name
+
+    return take
+
+
+@dataclass(frozen=True)
+class Change:
+    """Two snapshots in one folder, and in another the same two with one more of the second state, in three shares."""
+
+    folder: Path
+    more: Path
+    before: str
+    after: str
+    in_three: str
+
+
+@pytest.fixture(scope="module")
+def change(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.TempPathFactory) -> Change:
+    """All that can have happened to an offset; most stand where they stood. No test changes it."""
+    folder, more = tmp_path_factory.mktemp("change"), tmp_path_factory.mktemp("more")
+    with fresh_chroot(zookeeper) as hosts, client_of(hosts) as raw:
+
+        def take(destination: Path, shares: int = 2) -> str:
+            return snapshot(spark, str(destination), SourceOptions(zookeeper=hosts, parallelism=shares)).name
+
+        before, after = _changed(raw, lambda: take(folder))
+        copytree(folder, more, dirs_exist_ok=True)
+        return Change(folder, more, before, after, take(more, 3))
+
+
+@pytest.fixture
+def changed(change: Change, tmp_path: Path) -> tuple[str, str]:
+    """A copy of both."""
+    copytree(change.folder, tmp_path, dirs_exist_ok=True)
+    return change.before, change.after
+
+
+def _changed(raw: Any, take: Callable[[], str]) -> tuple[str, str]:
+    plant(raw, {f"g{group}/offsets/t{topic}/{n}": b"10" for group in range(3) for topic in range(3) for n in range(10)})
+    plant(raw, {f"{group}/offsets/t/{n}": b"1" for group in HIDDEN for n in range(2)})
+    plant(raw, {"g0/offsets/t0/10": b"x", "g0/offsets/t0/11": b"x", "g0/offsets/t0/a": b"1"})
+    plant(raw, {"g0/owners/t0/1": b"anna-1"}, ephemeral=True)
+    _hide(raw, "hidden-before/offsets", "t-hidden-before/offsets/t")
+    before = take()
+    _show(raw, "hidden-before/offsets", "t-hidden-before/offsets/t")
+    _hide(raw, "hidden-after/offsets", "t-hidden-after/offsets/t")
+    t0 = "/consumers/g0/offsets/t0"
+    for partition, data in {0: b"25", 2: b"3", 4: b"x", 10: b"7", 6: b"9223372036854775807"}.items():
+        raw.set(f"{t0}/{partition}", data)
+    raw.delete(f"{t0}/3")
+    raw.delete(f"{t0}/5")
+    plant(raw, {"g0/offsets/t0/5": b"12", "g0/offsets/t0/20": b"1", "g0/offsets/t0/21": b"y", "late/offsets/t/0": b"5"})
+    raw.delete("/consumers/g2/offsets/t2", recursive=True)
+    return before, take()
+
+
+def _hide(client: Any, *paths: str) -> None:
+    for path in paths:
+        client.set_acls(f"/consumers/{path}", [ALICE, *_but_reading()])
+
+
+def _show(client: Any, *paths: str) -> None:
+    for path in paths:
+        client.set_acls(f"/consumers/{path}", OPEN_ACL_UNSAFE)
+
+
+def _but_reading() -> list[Any]:
+    [everybody] = OPEN_ACL_UNSAFE
+    return [everybody._replace(perms=everybody.perms & ~1)]
+
+
+def found(rows: DataFrame) -> Found:
+    each = [row.asDict() for row in rows.collect()]
+    named = {"/".join(str(row[name]) for name in history.KEY if name in row): row for row in each}
+    assert len(named) == len(each)
+    return named
+
+
+def modelled(destination: Path, before: str, after: str) -> dict[str, tuple[str, int | None]]:
+    """Each offset's state and delta, by a plain program."""
+    sides = [list(parquet(destination, Table.OFFSETS, name)) for name in (before, after)]
+    at = [{_name(row): row for row in side if row["partition"] is not None} for side in sides]
+    unseen = [{_name(row) for row in side if row["partition"] is None and row["raw"] is None} for side in sides]
+
+    def became(name: str) -> tuple[str, int | None]:
+        group, topic, _ = name.split("/")
+        rows = [side.get(name) for side in at]
+        for row, hidden in zip(rows, unseen, strict=True):
+            if row["offset"] is None if row else {f"{group}/{topic}/None", f"{group}/None/None"} & hidden:
+                return "unreadable", None
+        if rows[0] is None or rows[1] is None:
+            return ("new" if rows[0] is None else "gone"), None
+        delta = rows[1]["offset"] - rows[0]["offset"]
+        return "moved" if delta > 0 else "went-back" if delta else "stalled", delta
+
+    return {name: became(name) for name in chain(*at)}
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['group']}/{row['topic']}/{row['partition']}"
+
+
+def test_every_offset_is_in_the_state_in_which_a_plain_program_finds_it(
+    spark: SparkSession, change: Change, changed: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a shuffle and without, and also where different names have the same number."""
+    rows = found(diff_snapshots(spark, str(tmp_path), by="partition"))
+    assert {name: (row["state"], row["delta"]) for name, row in rows.items()} == modelled(tmp_path, *changed)
+    assert {row["state"] for row in rows.values()} == set(State)
+
+    shuffled = found(diff_snapshots(spark, str(change.more), changed[0], change.in_three, by=By.PARTITION))
+    assert shuffled == rows
+
+    monkeypatch.setattr(history, "_HASH", "cast(partition % 2 as bigint)")
+    back = found(diff_snapshots(spark, str(tmp_path), changed[1], changed[0], by="partition"))
+    assert {name: (row["state"], row["delta"]) for name, row in back.items()} == modelled(tmp_path, *changed[::-1])
+
+
+def test_what_became_of_it_is_told_and_what_cannot_be_known_is_null(
+    spark: SparkSession, changed: tuple[str, str], tmp_path: Path
+) -> None:
+    rows = found(diff_snapshots(spark, str(tmp_path), by="partition"))
+    names = ("state", "before", "after", "delta", "commits", "anew", "held")
+    told = {n: tuple(rows[f"g0/t0/{n}"][name] for name in names) for n in (0, 1, 2, 3, 4, 5, 10, 11, 20, 21)}
+    assert told == {
+        0: ("moved", 10, 25, 15, 1, False, False),
+        1: ("stalled", 10, 10, 0, 0, False, True),
+        2: ("went-back", 10, 3, -7, 1, False, False),
+        3: ("gone", 10, None, None, None, False, False),
+        4: ("unreadable", 10, None, None, 1, False, False),
+        5: ("moved", 10, 12, 2, None, True, False),
+        10: ("unreadable", None, 7, None, 1, False, False),
+        11: ("unreadable", None, None, None, 0, False, False),
+        20: ("new", None, 1, None, None, False, False),
+        21: ("unreadable", None, None, None, None, False, False),
+    }
+    assert {rows[f"{group}/t/0"]["state"] for group in HIDDEN} == {"unreadable"}
+    moved, other = rows["g0/t0/0"], rows["g0/t0/7"]
+    assert moved["rate"] > 0
+    assert moved["committed_at"] > other["committed_at"]
+    assert [rows[f"g0/t0/{n}"]["rate"] for n in (1, 2, 3, 4, 20)] == [0.0, None, None, None, None]
+
+
+def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
+    spark: SparkSession, changed: tuple[str, str], tmp_path: Path
+) -> None:
+    each = found(diff_snapshots(spark, str(tmp_path), by="partition"))
+    for by, length in ((By.GROUP, 1), (By.TOPIC, 2)):
+        rows = diff_snapshots(spark, str(tmp_path), by=by)
+        together = found(rows)
+        assert together.keys() == {"/".join(name.split("/")[:length]) for name in each}
+        for name, row in together.items():
+            its = [one for other, one in each.items() if f"{other}/".startswith(f"{name}/")]
+            states = [one["state"] for one in its]
+            assert {state: row[field(state)] for state in State} == {state: states.count(state) for state in State}
+            assert (row["partitions"], row["anew"]) == (len(its), sum(one["anew"] for one in its))
+            assert row["stalled_held"] == sum(one["held"] for one in its if one["state"] == "stalled")
+            assert row["committed_at"] == max(one["committed_at"] for one in its)
+            deltas = [one["delta"] for one in its if one["delta"] is not None]
+            assert row["delta"] == (sum(deltas) if deltas else None)
+        assert dict(history.totals(rows)) == {
+            name: sum(row[field(name)] for row in together.values()) for name in LOOKED_FOR
+        }
+    some = history.having(diff_snapshots(spark, str(tmp_path)), [State.NEW, State.WENT_BACK])
+    assert found(some).keys() == {"g0", "late"}
+    assert history.totals(diff_snapshots(spark, str(tmp_path), by="partition")) == history.totals(rows)
+    held = [
+        history.having(diff_snapshots(spark, str(tmp_path), by=by), [STALLED_HELD]) for by in (By.GROUP, By.PARTITION)
+    ]
+    assert [found(rows).keys() for rows in held] == [{"g0"}, {"g0/t0/1"}]
+
+
+def test_only_those_are_compared_whose_whole_names_match(
+    spark: SparkSession, changed: tuple[str, str], tmp_path: Path
+) -> None:
+    rows = found(diff_snapshots(spark, str(tmp_path), by="topic", groups="g[02]|hidden-after", topics="t0|t2?"))
+    assert rows.keys() == {"g0/t0", "g0/t2", "g2/t0", "g2/t2", "hidden-after/t"}
+    assert (rows["g2/t2"]["gone"], rows["hidden-after/t"]["unreadable"]) == (10, 2)
+    with pytest.raises(InvalidOptionError):
+        diff_snapshots(spark, str(tmp_path), by="owner")
+    with pytest.raises(NotFoundError):
+        diff_snapshots(spark, str(tmp_path), "2001-01-01")
+
+
+def test_files_are_brought_together_only_where_both_snapshots_say_how_they_were_shared(
+    spark: SparkSession, take: Take, raw: Any, tmp_path: Path
+) -> None:
+    """Else a diff would be wrong without a word; an older one, which lacks columns, too, is compared all the same."""
+    plant(raw, {f"g{group}/offsets/t/{n}": b"1" for group in range(8) for n in range(4)})
+    before, after, in_three = take(), take(), take(parallelism=3)
+    sides = {name: _side(spark, tmp_path, name) for name in (before, after, in_three)}
+    assert len(parts(spark, sides[before], sides[after])) == 2
+    assert len(parts(spark, sides[before], sides[in_three])) == 1
+    plan = _plan(diff_snapshots(spark, str(tmp_path), by="partition", before=before, after=after))
+    assert "Exchange" not in plan
+    _as_it_was(tmp_path, before)
+    assert len(parts(spark, _side(spark, tmp_path, before), sides[after])) == 1
+    rows = found(diff_snapshots(spark, str(tmp_path), before, after, by="partition"))
+    assert {(row["state"], row["held"], row["anew"]) for row in rows.values()} == {("stalled", False, False)}
+    assert (len(rows), {row["commits"] for row in rows.values()}) == (32, {None})
+
+
+def _side(spark: SparkSession, destination: Path, name: str) -> Side:
+    return Side.of(spark, history.Choice(str(destination), name, None))
+
+
+def _plan(rows: DataFrame) -> str:
+    return str(rows._jdf.queryExecution().executedPlan().toString())
+
+
+def _as_it_was(destination: Path, name: str) -> None:
+    """As an earlier version left it: no summary, and not all columns. The files of both shares are exchanged."""
+    its: list[Path] = sorted(files(destination, Table.OFFSETS, name))
+    tables: Iterable[pa.Table] = [pq.ParquetFile(file).read() for file in reversed(its)]
+    for file, table in zip(its, tables, strict=True):
+        pq.write_table(table.drop_columns(["owner", "commit_count", "created_at"]), file)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    (its[0].parent / "_SUMMARY.json").unlink()
+
+
+@pytest.mark.parametrize("said", [None, 3], ids=["nothing", "another"])
+def test_a_summary_that_does_not_say_the_same_of_shares_is_trusted_with_nothing(
+    spark: SparkSession, take: Take, raw: Any, tmp_path: Path, said: int | None
+) -> None:
+    """Of three shares, one may be empty, and then there are as many files as of two."""
+    plant(raw, {f"g{number}/offsets/t/0": b"1" for number in range(8)})
+    name, other = take(), _side(spark, tmp_path, take())
+    file = tmp_path / f"table=offsets/snapshot={name}" / "_SUMMARY.json"
+    text = json.loads(file.read_text())
+    assert text.pop("shares") == 2
+    file.write_text(json.dumps(text | ({"shares": said} if said else {})))
+    file.with_name(f".{file.name}.crc").unlink()
+    assert [len(parts(spark, side, other)) for side in (_side(spark, tmp_path, name), other)] == [1, 2]
+
+
+def test_of_several_clusters_those_of_one_are_compared(
+    spark: SparkSession, take: Take, raw: Any, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    plant(raw, {"g/offsets/t/0": b"1"})
+    take(cluster="blue")
+    take()
+    raw.set("/consumers/g/offsets/t/0", b"2")
+    take(cluster="blue")
+    take()
+    for cluster in ("blue", zookeeper_hosts):
+        [row] = found(diff_snapshots(spark, str(tmp_path), cluster=cluster)).values()
+        assert (row["cluster"], row["delta"]) == (cluster, 1)
+    with pytest.raises(InvalidOptionError, match="say which"):
+        diff_snapshots(spark, str(tmp_path))
+    with pytest.raises(NotFoundError, match="of red"):
+        diff_snapshots(spark, str(tmp_path), cluster="red")
+
+
+def test_a_snapshot_that_lost_a_file_is_an_error_and_no_diff(
+    spark: SparkSession, changed: tuple[str, str], tmp_path: Path
+) -> None:
+    next(iter(files(tmp_path, Table.OFFSETS, changed[0]))).unlink()
+    with pytest.raises(DamagedFileError, match=re.escape(f"snapshot {changed[0]}") + ".* is not whole"):
+        diff_snapshots(spark, str(tmp_path))
+
+
+def test_a_snapshot_of_which_a_byte_was_changed_is_an_error_that_says_so(
+    spark: SparkSession, changed: tuple[str, str], tmp_path: Path
+) -> None:
+    file = next(iter(files(tmp_path, Table.OFFSETS, changed[1])))
+    data = bytearray(file.read_bytes())
+    data[data.index(b"hidden")] ^= 1
+    file.write_bytes(data)
+    with command_on(spark, None) as zkgroups:
+        ended = zkgroups("snapshots", "diff", tmp_path)
+    assert (ended.code, ended.out) == (10, "")
+    assert "the snapshots cannot be compared, because a file is damaged: " in ended.err
+    assert str(file) in ended.err
+
+
+def test_the_command_shows_it_says_what_is_compared_and_fails_on_what_it_is_told(
+    spark: SparkSession, changed: tuple[str, str], tmp_path: Path
+) -> None:
+    with command_on(spark, None) as zkgroups:
+        ended = zkgroups("snapshots", "diff", tmp_path, "--groups", "g0|late", "--fail-on", "gone,went-back")
+        assert ended.code == 10
+        assert f"From snapshot {changed[0]} to {changed[1]} of " in ended.err
+        assert "Offsets: 3 moved, 24 stalled, 1 went-back, 2 new, 1 gone, 4 unreadable, 1 stalled-held." in ended.err
+        lines = [line.split() for line in ended.lines]
+        assert lines[0][:5] == ["GROUP", "PARTITIONS", "MOVED", "STALLED", "STALLED-HELD"]
+        assert [line[:9] for line in lines[1:]] == [
+            ["g0", "34", "3", "24", "1", "1", "1", "1", "4"],
+            ["late", "1", "0", "0", "0", "0", "1", "0", "0"],
+        ]
+        some = ("--by", "partition", "--only", "went-back,new", "--fail-on", "moved", "-o", "csv")
+        ended = zkgroups("snapshots", "diff", tmp_path, *changed, *some, "-q")
+        assert (ended.code, ended.err) == (10, "")
+        columns = [line.split(",") for line in ended.lines]
+        where = columns[0].index("state")
+        assert [[*line[1:4], line[where]] for line in columns[1:]] == [
+            ["g0", "t0", "2", "went-back"],
+            ["g0", "t0", "20", "new"],
+            ["late", "t", "0", "new"],
+        ]
+        ended = zkgroups("snapshots", "diff", tmp_path, "latest", "latest", "--fail-on", "moved,gone,new", "-o", "json")
+        assert (ended.code, {row["moved"] for row in ended.json["groups"]}) == (0, {0})
+        for moment, code in (("2001-01-01", 3), ("20010101T000000.000Z", 3), ("yesterday", 2)):
+            assert zkgroups("snapshots", "diff", tmp_path, moment).code == code
+
+
+@pytest.mark.soak
+def test_the_examples_of_its_help_work(spark: SparkSession, changed: tuple[str, str], tmp_path: Path) -> None:
+    [(_, lines)] = examples(command, everything=True)
+    at = snapshot_time(changed[0]).isoformat()
+    codes = []
+    with command_on(spark, None) as zkgroups:
+        for line in lines:
+            words = shlex.split(line.replace("/data/groups", str(tmp_path)).replace("2026-01-31T22:00:00", at))
+            codes.append(zkgroups(*words[1:]).code)
+    assert codes == [0, 0, 0]

@@ -1,0 +1,117 @@
+"""The list of snapshots: what is in each, as they say, and counted where they say nothing."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, astuple, replace
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from zkgroups_cli.snapshots_list import list_ as command
+
+from zkgroups.exceptions import NotFoundError
+from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, snapshot
+from zkgroups.spark.history.listing import Listed, listing
+from zkgroups.spark.layout import snapshot_time
+
+from ..cli.test_help import examples
+from .commands import command_on
+from .model import files, plant, spoil
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+
+@pytest.fixture
+def taken(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -> list[Snapshot]:
+    """Three, the oldest of nothing, and the newest of a cluster with a name."""
+    empty = snapshot(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, parallelism=1))
+    spoil(plant(raw, ["billing", "shipping"]), raw)
+    raw.create("/consumers/idle")
+    sources = [SourceOptions(zookeeper=zookeeper_hosts, cluster=name, parallelism=1) for name in (None, "blue")]
+    return [empty, *(snapshot(spark, str(tmp_path), source) for source in sources)]
+
+
+def expected(taken: Snapshot, cluster: str, destination: Path) -> Listed:
+    size = sum(file.stat().st_size for table in Table for file in files(destination, table, taken.name))
+    counts = (taken.groups, taken.offsets, taken.owners, taken.members, taken.problems)
+    return Listed(taken.name, snapshot_time(taken.name), cluster, *counts, size)
+
+
+def jobs(spark: SparkSession, group: str) -> int:
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def test_each_is_listed_with_what_is_in_it_and_no_job_is_run(
+    spark: SparkSession, taken: list[Snapshot], zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    spark.sparkContext.setJobGroup("of the list", "none")
+    try:
+        found = listing(spark, str(tmp_path))
+        assert jobs(spark, "of the list") == 0
+    finally:
+        spark.sparkContext._jsc.clearJobGroup()
+    clusters = (zookeeper_hosts, zookeeper_hosts, "blue")
+    assert found == [expected(each, of, tmp_path) for each, of in zip(taken, clusters, strict=True)]
+    assert [each.groups for each in found] == [0, 4, 4]
+
+    rows = list_snapshots(spark, str(tmp_path)).orderBy("time").collect()
+    assert [row.asDict() | {"time": None} for row in rows] == [asdict(each) | {"time": None} for each in found]
+    assert [row.time.timestamp() for row in rows] == [each.time.timestamp() for each in found]
+
+
+def test_those_that_say_nothing_are_counted_and_how_many_groups_there_were_is_not_known(
+    spark: SparkSession, taken: list[Snapshot], zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    empty, newest = taken[0], taken[2]
+    for each, said in ((empty, None), (newest, "{")):  # of an earlier version, and damaged
+        folder = tmp_path / f"table=offsets/snapshot={each.name}"
+        (folder / "._SUMMARY.json.crc").unlink()
+        (folder / "_SUMMARY.json").unlink()
+        if said is not None:
+            (folder / "_SUMMARY.json").write_text(said)
+    found = listing(spark, str(tmp_path))
+    clusters = (None, zookeeper_hosts, "blue")
+    whole = [expected(each, str(of), tmp_path) for each, of in zip(taken, clusters, strict=True)]
+    assert found == [replace(whole[0], cluster=None, groups=None), whole[1], replace(whole[2], groups=None)]
+
+    rmtree(tmp_path / f"table=owners/snapshot={newest.name}")
+    [*_, last] = listing(spark, str(tmp_path))
+    assert (last.offsets, last.owners, last.problems) == (newest.offsets, None, None), "what is not there is not 0"
+    for file in files(tmp_path, Table.OFFSETS, newest.name):
+        file.write_text("cut")
+    [first, second, last] = listing(spark, str(tmp_path))
+    assert (first.offsets, second.offsets, last.offsets) == (None, newest.offsets, None), "there is a list all the same"
+
+
+def test_the_command_prints_them(
+    spark: SparkSession, taken: list[Snapshot], zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    with command_on(spark, None) as zkgroups:
+        for _, lines in examples(command):
+            for line in lines:
+                [_, *words] = shlex.split(line.replace("/data/groups", str(tmp_path)))
+                ended = zkgroups(*words)
+                assert ended.code == 0
+        assert [(each["name"], each["offsets"]) for each in ended.json["snapshots"]] == [
+            (each.name, each.offsets) for each in taken
+        ]
+        header, *lines = (line.split() for line in zkgroups("snapshots", "list", tmp_path).lines)
+        assert " ".join(header) == "SNAPSHOT TIME CLUSTER GROUPS OFFSETS OWNERS MEMBERS PROBLEMS BYTES ZXID"
+        time = f"{snapshot_time(taken[2].name):%Y-%m-%dT%H:%M:%SZ}"
+        numbers = [str(number) for number in astuple(expected(taken[2], "blue", tmp_path))[3:-1]]
+        assert lines[2] == [taken[2].name, time, "blue", *numbers, "-"]
+
+
+def test_of_nothing_the_list_is_empty_and_where_there_is_no_folder_that_is_an_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert list_snapshots(spark, str(tmp_path)).count() == 0
+    with pytest.raises(NotFoundError, match=f"there is no folder file:{tmp_path}/nowhere$"):
+        listing(spark, str(tmp_path / "nowhere"))
+    with command_on(spark, None) as zkgroups:
+        ended = zkgroups("snapshots", "list", tmp_path)
+        assert (ended.code, ended.out) == (0, "")
+        assert zkgroups("snapshots", "list", tmp_path / "nowhere").code == 3

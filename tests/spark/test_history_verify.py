@@ -1,0 +1,304 @@
+"""Whether snapshots are whole: all damage is found, what another version wrote is read, and nothing else is said."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copy, copytree, rmtree
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from zkgroups_cli.snapshots_verify import verify as command
+
+from zkgroups.exceptions import NotFoundError
+from zkgroups.spark import SourceOptions, Table, read_snapshot, snapshot, verify_snapshots
+from zkgroups.spark.history.verify import verify
+from zkgroups.spark.layout import Layout, snapshot_time
+from zkgroups.spark.summary import Contents, Summary, columns_of, digest
+from zkgroups.testing import Server
+from zkgroups.testing.choose import fresh_chroot
+
+from ..cli.test_help import examples
+from .commands import command_on
+from .conftest import client_of
+from .model import files, plant, spoil
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+OLDER = "20200101T000000.000Z"
+
+
+@pytest.fixture(scope="module")
+def taken(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One snapshot, which no test changes; some of its rows have a problem, and some no partition."""
+    destination = tmp_path_factory.mktemp("taken")
+    with fresh_chroot(zookeeper) as hosts, client_of(hosts) as client:
+        spoil(plant(client, ["billing", "shipping"], partitions=50), client)
+        source = SourceOptions(zookeeper=hosts, cluster="blue", parallelism=2)
+        snapshot(spark, str(destination), source)
+    return destination
+
+
+@pytest.fixture
+def destination(taken: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(copytree(taken, tmp_path / "data"))
+
+
+def found(spark: SparkSession, destination: Path, at: str | None = None) -> list[tuple[str | None, str]]:
+    """The findings, each with its table."""
+    checks = list(verify(spark, str(destination), at))
+    assert all(each.detail and each.snapshot == check.name for check in checks for each in check.findings)
+    return [(each.table, each.finding.value) for check in checks for each in check.findings]
+
+
+def name_of(destination: Path) -> str:
+    [folder] = destination.glob("table=offsets/*")
+    return folder.name.removeprefix("snapshot=")
+
+
+def summary_of(destination: Path) -> Path:
+    return destination / f"table=offsets/snapshot={name_of(destination)}/_SUMMARY.json"
+
+
+def file_of(destination: Path, table: Table = Table.OFFSETS) -> Path:
+    """The largest file of a table."""
+    return max(files(destination, table, name_of(destination)), key=lambda file: file.stat().st_size)
+
+
+def without_sums(file: Path) -> Path:
+    """As it is where files have no sums of their own beside them, or come back from a backup."""
+    (file.parent / f".{file.name}.crc").unlink()
+    return file
+
+
+def test_all_is_well_and_nothing_is_said(spark: SparkSession, taken: Path) -> None:
+    assert found(spark, taken) == []
+    assert verify_snapshots(spark, str(taken)).count() == 0
+
+
+# Damage
+
+
+def flip(file: Path, at: int | None = None) -> None:
+    """A bit of some byte, or of one in the midst of the offsets."""
+    data = bytearray(file.read_bytes())
+    data[_in_offsets(file) if at is None else at] ^= 0x10
+    file.write_bytes(data)
+
+
+def _in_offsets(file: Path) -> int:
+    """The last bytes of a column are those of a page, and no header."""
+    with pq.ParquetFile(file) as opened:
+        columns = opened.metadata.row_group(0)
+        [column] = [
+            columns.column(n) for n in range(columns.num_columns) if columns.column(n).path_in_schema == "offset"
+        ]
+    first = column.dictionary_page_offset or column.data_page_offset
+    return int(first + column.total_compressed_size - 2)
+
+
+def rewrite(file: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    table = change(pq.ParquetFile(file).read())
+    without_sums(file)
+    pq.write_table(table.replace_schema_metadata(None), file, coerce_timestamps="us")  # which has Spark's columns
+
+
+def one_further(table: pa.Table) -> pa.Table:
+    """The same rows, but for one offset."""
+    offsets = table["offset"].to_pylist()
+    at = offsets.index(49 * 7)
+    return with_column(table, "offset", pa.array([*offsets[:at], 1, *offsets[at + 1 :]], pa.int64()))
+
+
+def with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def in_summary(destination: Path, change: Callable[[Any], object]) -> None:
+    file = without_sums(summary_of(destination))
+    fields = json.loads(file.read_text())
+    change(fields)
+    file.write_text(json.dumps(fields))
+
+
+def cut(destination: Path) -> None:
+    file = file_of(destination)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def added(destination: Path) -> None:
+    copy(file_of(destination), file_of(destination).with_name("part-9.parquet"))
+
+
+def without_dialect(destination: Path) -> None:
+    for file in files(destination, Table.MEMBERS, name_of(destination)):
+        rewrite(file, lambda table: table.drop_columns(["dialect"]))
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], set[tuple[str | None, str]]]] = {
+    "a file is cut": (cut, {("offsets", "wrong-length"), ("offsets", "unreadable")}),
+    "a file is missing": (
+        lambda d: file_of(d, Table.OWNERS).unlink(),
+        {("owners", "missing-file"), ("owners", "wrong-rows")},
+    ),
+    "a file is added": (added, {("offsets", "other-file"), ("offsets", "wrong-rows"), ("offsets", "duplicate")}),
+    "a bit is flipped": (lambda d: flip(file_of(d)), {("offsets", "unreadable")}),
+    "a bit is flipped where there are no sums": (
+        lambda d: flip(without_sums(file_of(d))),
+        {("offsets", "unreadable")},
+    ),
+    "an offset is another": (
+        lambda d: rewrite(file_of(d), one_further),
+        {("offsets", "wrong-length"), ("offsets", "wrong-digest")},
+    ),
+    "a table is missing": (
+        lambda d: rmtree(d / f"table=members/snapshot={name_of(d)}"),
+        {("members", "missing-table")},
+    ),
+    "the mark is missing": (lambda d: summary_of(d).with_name("_SUCCESS").unlink(), {(None, "unmarked")}),
+    "the summary is cut": (lambda d: without_sums(summary_of(d)).write_text("{"), {(None, "bad-summary")}),
+    "the summary has no columns": (
+        lambda d: in_summary(d, lambda fields: fields["tables"]["owners"].update(columns="{}")),
+        {("owners", "unreadable")},
+    ),
+    "the summary counts otherwise": (
+        lambda d: in_summary(d, lambda fields: fields["tables"]["offsets"].update(problems=0)),
+        {("offsets", "wrong-rows")},
+    ),
+    "the summary is of another cluster": (
+        lambda d: in_summary(d, lambda fields: fields.update(cluster="red")),
+        {("offsets", "wrong-cluster"), ("owners", "wrong-cluster"), ("members", "wrong-cluster")},
+    ),
+    "a column is missing": (
+        without_dialect,
+        {("members", "wrong-length"), ("members", "wrong-columns"), ("members", "other-columns")},
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "expected"), DAMAGE.values(), ids=list(DAMAGE))
+def test_damage_is_found(
+    spark: SparkSession, destination: Path, damage: Callable[[Path], object], expected: set[tuple[str | None, str]]
+) -> None:
+    damage(destination)
+    assert set(found(spark, destination)) == expected
+
+
+@pytest.mark.soak
+def test_wherever_a_bit_is_flipped_it_is_found_or_the_rows_are_the_same(
+    spark: SparkSession, taken: Path, tmp_path: Path
+) -> None:
+    """Without the sums of the file system. What Parquet keeps beside its pages has none either."""
+
+    def rows(destination: Path) -> list[Any]:
+        return sorted(read_snapshot(spark, str(destination)).collect(), key=repr)
+
+    places = random.Random(8)
+    for number in range(25):
+        destination = Path(copytree(taken, tmp_path / str(number)))
+        file = without_sums(file_of(destination))
+        flip(file, places.randrange(file.stat().st_size))
+        if not found(spark, destination):
+            assert rows(destination) == rows(taken)
+
+
+def test_what_was_begun_and_not_finished_is_told_and_nothing_is_wrong(
+    spark: SparkSession, taken: Path, destination: Path
+) -> None:
+    unfinished = Layout(spark, str(destination)).begin(snapshot_time(OLDER))
+    (destination / f"table=owners/snapshot={OLDER}").mkdir()  # it is in the midst of moving
+    try:
+        assert found(spark, destination) == [(None, "unfinished")]
+        assert [check.is_wrong for check in verify(spark, str(destination))] == [False, False]
+        assert found(spark, destination, "latest") == []
+    finally:
+        unfinished.discard()
+    assert found(spark, destination) == [(None, "unmarked")], "nobody finishes it any more"
+
+
+# Other versions
+
+
+def of_another_version(spark: SparkSession, destination: Path) -> None:
+    """A snapshot of a version that knew no owner of an offset, counted in longs, and had a colour."""
+    unfinished = Layout(spark, str(destination)).begin(snapshot_time(OLDER))
+    tables = {}
+    for table in Table:
+        rows = read_snapshot(spark, str(destination), name_of(destination), table=table)
+        if table is Table.OFFSETS:
+            rows = rows.drop("owner").withColumn("colour", f.lit("red"))
+            rows = rows.withColumn("commit_count", f.col("commit_count").cast("long"))
+        rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(unfinished.table(table))
+        count = rows.agg(f.count("*"), f.count("problem"), digest(rows.schema)).collect()[0]
+        tables[table] = Contents(*count, unfinished.files(table), columns_of(rows))
+    unfinished.summarize(Summary("blue", 3, tables))
+    unfinished.finish()
+
+
+def test_what_another_version_wrote_is_whole_and_read_in_the_columns_of_this_one(
+    spark: SparkSession, destination: Path
+) -> None:
+    of_another_version(spark, destination)
+    assert found(spark, destination, OLDER) == [("offsets", "other-columns")]
+    [row] = verify_snapshots(spark, str(destination)).collect()
+    assert (row.severity, row.snapshot) == ("info", OLDER)
+    assert row.detail == "when it is read, commit_count: of another type; owner: null; colour: left out"
+    old, new = (read_snapshot(spark, str(destination), name) for name in (OLDER, None))
+    assert old.columns == new.columns
+    assert old.where("owner is not null").count() == 0 < new.where("owner is not null").count()
+    assert sorted(map(repr, old.drop("owner").collect())) == sorted(map(repr, new.drop("owner").collect()))
+
+
+def test_of_one_without_a_summary_it_is_known_that_it_can_be_read(spark: SparkSession, destination: Path) -> None:
+    summary_of(destination).unlink()
+    assert found(spark, destination) == [(None, "no-summary")]
+    added(destination)
+    assert found(spark, destination) == [(None, "no-summary"), ("offsets", "duplicate")]
+    rewrite(file_of(destination, Table.OWNERS), lambda t: with_column(t, "zxid", t["zxid"].cast(pa.string())))
+    assert ("owners", "unreadable") in found(spark, destination)
+
+
+# The command
+
+
+@pytest.fixture
+def zkgroups(spark: SparkSession) -> Iterator[Any]:
+    with command_on(spark, None) as run:
+        yield run
+
+
+def test_the_command_says_what_is_wrong_and_how_many_are_whole(zkgroups: Any, destination: Path) -> None:
+    for [*_], lines in examples(command):
+        for line in lines:
+            [_, *words] = shlex.split(line.replace("/data/groups", str(destination)))
+            ended = zkgroups(*words)
+            assert (ended.code, ended.err.splitlines()[1:]) == (0, ["1 snapshot looked through: whole."])
+    assert ended.json == {"schema": 1, "findings": []}
+
+    summary_of(destination).unlink()
+    added(destination)
+    ended = zkgroups("snapshots", "verify", destination)
+    assert (ended.code, ended.err.splitlines()[1:]) == (10, ["1 snapshot looked through: 1 not whole."])
+    header, *lines = (line.split(maxsplit=4) for line in ended.lines)
+    assert header == ["SEVERITY", "SNAPSHOT", "TABLE", "FINDING", "DETAIL"]
+    name = name_of(destination)
+    assert [line[:4] for line in lines] == [["info", name, "-", "no-summary"], ["error", name, "offsets", "duplicate"]]
+
+
+def test_where_there_is_no_snapshot_it_is_not_said_that_all_is_whole(
+    spark: SparkSession, zkgroups: Any, taken: Path, tmp_path: Path
+) -> None:
+    assert zkgroups("snapshots", "verify", tmp_path).code == 3
+    assert zkgroups("snapshots", "verify", tmp_path / "nowhere").code == 3
+    assert zkgroups("snapshots", "verify", taken, "--at", "previous").code == 3
+    (tmp_path / f"_unfinished/{OLDER}-01234567").mkdir(parents=True)
+    with pytest.raises(NotFoundError, match="there is no snapshot in"):
+        found(spark, tmp_path)

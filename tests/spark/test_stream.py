@@ -1,0 +1,222 @@
+"""`spark.readStream.format("zkgroups")`: what comes in each batch, where it begins, and what it asks of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.security import make_digest_acl
+from pyspark.sql import DataFrame, SparkSession
+
+from zkgroups import Registry
+from zkgroups.exceptions import InvalidOptionError, NotConnectedError, RefusedError, ZkgroupsException
+from zkgroups.spark.errors import translated
+from zkgroups.spark.options import SourceOptions
+from zkgroups.spark.stream import StreamReader
+from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
+from zkgroups.zookeeper.position import position
+
+from .conftest import Read, client_of, plant
+
+pytestmark = pytest.mark.zookeeper
+
+Commits = dict[str, int]
+"""What was committed, by group, topic and partition."""
+
+TREE = {f"{group}/offsets/{topic}/{number}": b"7" for group in ("g", "h") for topic in "ab" for number in range(10)}
+
+
+class Follower:
+    """A stream with a checkpoint, which is begun again for each look."""
+
+    def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self.batches: list[int] = []
+
+    def look(self, zookeeper: str, *, fail: bool = False, **options: Any) -> Commits:
+        """All that was committed since the last look, which may fail when all is read."""
+        given = {"zookeeper": zookeeper, "parallelism": "2", "timeout": "5"} | options
+        stream = self._spark.readStream.format("zkgroups").options(**given).load()
+        found: Commits = {}
+
+        def take(rows: DataFrame, batch: int) -> None:
+            self.batches.append(batch)
+            read = rows.select("group", "topic", "partition", "offset").collect()
+            batch_of_them = {f"{row.group}/{row.topic}/{row.partition}": row.offset for row in read}
+            assert len(batch_of_them) == len(read)
+            found.update(batch_of_them)
+            assert not fail, "as asked"
+
+        writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(self._checkpoint))
+        with translated("it failed"):
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+        return found
+
+
+@pytest.fixture
+def follower(spark: SparkSession, tmp_path: Path) -> Follower:
+    return Follower(spark, tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
+    with TcpProxy(zookeeper.address) as proxy:
+        yield proxy
+
+
+def commit(client: Any, *paths: str, offset: int) -> None:
+    for path in paths:
+        client.set(f"/consumers/{path.replace('/', '/offsets/', 1)}", str(offset).encode())
+
+
+def test_at_first_all_that_stands_comes_and_then_what_was_committed_since_at_one_read_a_batch(
+    follower: Follower, proxy: TcpProxy, zookeeper_hosts: str, raw: Any, read: Read
+) -> None:
+    hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+    plant(raw, TREE | {"g/offsets/a/lost": b"7", "g/offsets/b/3": b"nonsense"})
+
+    def reads() -> int:
+        kinds = proxy.requests_by_type
+        return kinds[Op.MULTI_READ] + kinds[Op.GET_DATA]
+
+    read(zookeeper=hosts, parallelism=2).collect()
+    once = reads()
+    found = follower.look(hosts)
+    assert len(found) == 41
+    assert (found["h/b/9"], found["g/b/3"], found["g/a/None"]) == (7, None, None)
+    assert reads() == 2 * once
+
+    commit(raw, "g/a/1", "h/b/2", offset=8)
+    assert follower.look(hosts) == {"g/a/1": 8, "h/b/2": 8}
+    assert reads() == 3 * once
+    raw.delete("/consumers/g/offsets/a/2")
+    assert follower.look(hosts) == {}
+    assert follower.batches == [0, 1, 2]
+
+
+def test_a_batch_that_failed_comes_again_with_what_stands_then(
+    follower: Follower, zookeeper_hosts: str, raw: Any
+) -> None:
+    plant(raw, TREE)
+    follower.look(zookeeper_hosts)
+    commit(raw, "g/a/1", "h/b/2", offset=8)
+    with pytest.raises(ZkgroupsException, match="as asked"):
+        follower.look(zookeeper_hosts, fail=True)
+    commit(raw, "h/b/2", "h/b/3", offset=9)
+    found = follower.look(zookeeper_hosts)
+    assert found == {"g/a/1": 8, "h/b/2": 9, "h/b/3": 9}
+    assert follower.batches[:3] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("starting", [pytest.param("latest", marks=pytest.mark.soak), "a number"])
+def test_it_begins_where_it_is_told(follower: Follower, zookeeper_hosts: str, raw: Any, starting: str) -> None:
+    plant(raw, TREE)
+    stat = raw.set("/consumers/g/offsets/a/4", b"8")
+    start = starting if starting == "latest" else hex(stat.mzxid - 1)
+    found = follower.look(zookeeper_hosts, startingZxid=start)
+    assert found == ({} if starting == "latest" else {"g/a/4": 8})
+    commit(raw, "g/a/5", offset=9)
+    assert follower.look(zookeeper_hosts, startingZxid=start) == {"g/a/5": 9}
+
+
+@pytest.mark.parametrize("wiped", [pytest.param(True, marks=pytest.mark.soak, id="wiped"), False])
+def test_another_zookeeper_is_refused_and_with_begin_anew_all_of_it_comes(
+    follower: Follower, zookeeper: Any, zookeeper_hosts: str, raw: Any, wiped: bool
+) -> None:
+    """Whether it has done fewer transactions than we have seen, or as many more as one likes."""
+    with fresh_chroot(zookeeper) as other, ZooKeeperServer() as empty:
+        hosts = empty.address if wiped else other
+        with client_of(hosts) as client:
+            plant(client, {"g/offsets/a/0": b"5"})
+            plant(raw, TREE)
+            follower.look(zookeeper_hosts)
+            with pytest.raises(RefusedError, match="is not the ZooKeeper that this stream has followed up to zxid 0x"):
+                follower.look(hosts)
+            assert follower.look(hosts, beginAnew="true") == {"g/a/0": 5}
+            commit(client, "g/a/0", offset=6)
+            assert follower.look(hosts) == {"g/a/0": 6}
+
+
+def test_a_batch_of_a_zookeeper_that_is_no_more_is_left_out_when_it_begins_anew(
+    follower: Follower, zookeeper_hosts: str, raw: Any
+) -> None:
+    plant(raw, TREE)
+    with pytest.raises(ZkgroupsException, match="as asked"):
+        follower.look(zookeeper_hosts, fail=True)
+    with ZooKeeperServer() as server, client_of(server.address) as client:
+        plant(client, {"g/offsets/a/0": b"5"})
+        with pytest.raises(RefusedError):
+            follower.look(server.address)
+        assert follower.look(server.address, beginAnew="true") == {"g/a/0": 5}
+
+
+def test_a_server_that_is_behind_is_not_read(zookeeper_hosts: str, registry: Registry) -> None:
+    reader = StreamReader(SourceOptions(zookeeper=zookeeper_hosts, parallelism=1))
+    try:
+        begin = reader.initialOffset()
+        ahead = begin | {"zxid": position(registry).zxid + 1000}
+        with pytest.raises(RefusedError):
+            reader.partitions(begin, ahead)
+        [share] = reader.partitions(begin, reader.latestOffset(begin))
+        object.__setattr__(share, "until", type(share.until)(**ahead))  # type: ignore[attr-defined]
+        with pytest.raises(NotConnectedError, match="the server is at zxid 0x"):
+            list(reader.read(share))
+    finally:
+        reader.stop()
+
+
+def test_what_may_not_be_read_comes_with_each_batch_as_a_row_without_a_zxid(zookeeper_hosts: str, raw: Any) -> None:
+    plant(raw, {"g/offsets/a/0": b"5", "g/offsets/a/1": b"5"})
+    raw.set_acls("/consumers/g/offsets/a/0", [make_digest_acl("ops", "secret", all=True)])
+    reader = StreamReader(SourceOptions(zookeeper=zookeeper_hosts, parallelism=1))
+    try:
+        begin = reader.latestOffset()
+        raw.create("/something")
+        [share] = reader.partitions(begin, reader.latestOffset(begin))
+        found = [row for batch in reader.read(share) for row in batch.to_pylist()]
+    finally:
+        reader.stop()
+    assert [(row["partition"], row["zxid"], row["raw"]) for row in found] == [(0, None, None)]
+    assert found[0]["problem"].startswith("/consumers/g/offsets/a/0: ")
+
+
+def test_where_nothing_was_done_there_is_nothing_to_read() -> None:
+    with ZooKeeperServer() as server:
+        reader = StreamReader(SourceOptions(zookeeper=server.address))
+        try:
+            begin = reader.latestOffset(reader.initialOffset())
+            assert reader.latestOffset(begin) == begin
+            assert reader.partitions(begin, begin) == []
+        finally:
+            reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"table": "owners"}, "only offsets can be read as a stream"),
+        ({"startingZxid": "yesterday"}, "it must be earliest, latest, or the number of a transaction"),
+        ({"startingZxid": hex(2**63)}, "it must be earliest, latest, or the number of a transaction"),
+        ({"beginAnew": "perhaps"}, "it must be true or false"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_a_stream_is_said(options: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidOptionError, match=words):
+        StreamReader(SourceOptions.parse({"zookeeper": "127.0.0.1:1"} | options))
+
+
+def test_a_data_directory_cannot_be_followed(tmp_path: Path, follower: Follower) -> None:
+    with pytest.raises(InvalidOptionError, match="nothing happens there"):
+        StreamReader(SourceOptions(data_dir=str(tmp_path)))
+    with pytest.raises(InvalidOptionError, match="only offsets can be read as a stream"):
+        follower.look("127.0.0.1:1", table="members")
+
+
+def test_a_table_does_not_begin_somewhere(read: Read) -> None:
+    with pytest.raises(InvalidOptionError), translated("it failed"):
+        read(startingZxid="latest").collect()

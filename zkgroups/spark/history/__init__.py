@@ -1,0 +1,1 @@
+"""What many snapshots tell together: which there are, what moved between two of them, and whether each is whole."""
