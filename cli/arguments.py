@@ -23,7 +23,8 @@ def _checked_group(_ctx: click.Context, _param: click.Parameter, name: str) -> s
     return check_group(name)
 
 
-def _checked_groups(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+def checked_groups(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The callback of what names groups: each once, and only what can be one."""
     return tuple(dict.fromkeys(map(check_group, names)))
 
 
@@ -74,12 +75,12 @@ group_argument = click.argument("group", metavar="GROUP", callback=_checked_grou
 """One group, as `group`."""
 
 groups_argument = click.argument(
-    "names", metavar="GROUP...", nargs=-1, required=True, callback=_checked_groups, shell_complete=complete_groups
+    "names", metavar="GROUP...", nargs=-1, required=True, callback=checked_groups, shell_complete=complete_groups
 )
 """One group or several, as `names`."""
 
 maybe_groups_argument = click.argument(
-    "names", metavar="[GROUP...]", nargs=-1, callback=_checked_groups, shell_complete=complete_groups
+    "names", metavar="[GROUP...]", nargs=-1, callback=checked_groups, shell_complete=complete_groups
 )
 """Any number of groups, as `names`; see `chosen_groups`."""
 

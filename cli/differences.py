@@ -20,7 +20,6 @@ from .codes import ExitCode
 from .committed import read_committed
 from .completion import complete_groups
 from .connect import connected
-from .exchange import group_of_file_option
 from .files import read_text, source_name
 from .options import Command, Options
 from .output import Column, Output, Row, Table
@@ -55,6 +54,10 @@ def _source(_ctx: click.Context, _param: click.Parameter, text: str) -> _Source:
     return _Source(group=check_group(text.removeprefix("@")))
 
 
+def _group(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
+    return None if name is None else check_group(name)
+
+
 _Side = Mapping[TopicPartition, int | MalformedNode | None]
 """The offsets of one side."""
 
@@ -63,7 +66,13 @@ _Side = Mapping[TopicPartition, int | MalformedNode | None]
 @click.argument("a", metavar="A", callback=_source, shell_complete=complete_groups)
 @click.argument("b", metavar="B", callback=_source, shell_complete=complete_groups)
 @topics_option
-@group_of_file_option("The group to take from a file that has several, or that a file without groups is of.")
+@click.option(
+    "--group",
+    metavar="NAME",
+    callback=_group,
+    shell_complete=complete_groups,
+    help="The group to take from a file that has several, or that a file without groups is of.",
+)
 @click.pass_obj
 def diff(options: Options, /, a: _Source, b: _Source, topics: Partitions | None, group: str | None) -> None:
     """Show where the offsets of A and B differ. Each is a group, or @FILE, as `offsets export` has written it.

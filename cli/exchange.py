@@ -11,16 +11,16 @@ import click
 
 from zkgroups import CommittedOffset, DeniedNode, Registry, TopicPartition
 from zkgroups.core.exchange import Form, Record, read, record, write
-from zkgroups.core.paths import check_group
 from zkgroups.core.reset import Found, ToEach, only_forward, plan
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
 
-from .arguments import Partitions, chosen_groups, matching_option, maybe_groups_argument, topics_option
+from .arguments import Partitions, checked_groups, chosen_groups, matching_option, maybe_groups_argument, topics_option
 from .committed import place, read_chosen, read_committed
 from .completion import complete_groups
 from .connect import connected
 from .errors import Tally
 from .files import read_text, source_name, write_lines
+from .kept import FromAudit, FromSnapshot, Selection, from_snapshot, snapshot_options
 from .moves import Leave, Plan, carry_out, leave_options
 from .options import Command, Options
 from .talk import say
@@ -37,15 +37,6 @@ def _form(_ctx: click.Context, _param: click.Parameter, name: str | None) -> For
     return None if name is None else Form(name)
 
 
-def _group(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
-    return None if name is None else check_group(name)
-
-
-def group_of_file_option(help: str) -> Callable[[Decorated], Decorated]:
-    """`--group NAME`, as `group`."""
-    return click.option("--group", metavar="NAME", callback=_group, shell_complete=complete_groups, help=help)
-
-
 @click.command(cls=Command)
 @maybe_groups_argument
 @matching_option
@@ -53,6 +44,7 @@ def group_of_file_option(help: str) -> Callable[[Decorated], Decorated]:
 @click.option(
     "--format", "form", type=_FORMS, callback=_form, default=Form.JSON.value, show_default=True, help="See above."
 )
+@snapshot_options("Read a snapshot instead of ZooKeeper.")
 @click.pass_obj
 def export(
     options: Options,
@@ -61,6 +53,7 @@ def export(
     matching: re.Pattern[str] | None,
     topics: Partitions | None,
     form: Form,
+    **given: Any,
 ) -> None:
     """Write the offsets of groups to stdout, for `offsets import` and for other tools.
 
@@ -68,23 +61,51 @@ def export(
     --reset-offsets --from-file reads. path has lines like /consumers/billing/offsets/orders/0:5, as Kafka's
     ExportZkOffsets wrote. spark is the option startingOffsets of Spark's Kafka source, and has one group only.
 
-    What is no offset is left out and said; the exit code is then 9.
+    What is no offset is left out and said; the exit code is then 9. With --from-snapshot they are those of a snapshot,
+    without a connection to ZooKeeper: of the newest, or of --at a time.
 
     \b
     Example:
       zkgroups -z zk1:2181/kafka offsets export billing
       zkgroups -z zk1:2181/kafka offsets export --groups '.*' --format kafka-csv
       zkgroups -z zk1:2181/kafka offsets export billing --format spark
+      zkgroups offsets export billing --from-snapshot /data/groups --at 2026-01-31T12:00 --format spark
     """
-    if not names and matching is None:
+    selection, kept = Selection(names, matching, topics), from_snapshot(given)
+    if not selection.says_groups:
         raise _usage("say which groups: GROUP..., or --groups REGEX")
     tally = Tally()
-    with connected(options) as registry:
-        groups = chosen_groups(registry, names, matching)
-        if form is Form.SPARK and len(groups) != 1:
-            raise _usage(f"the format spark has the offsets of one group, and these are {len(groups)}")
-        write_lines(write(_records(options, registry, groups, topics, tally), form))
+    if kept is not None:
+        _export_kept(options, kept, selection, form, tally)
+    else:
+        with connected(options) as registry:
+            groups = chosen_groups(registry, names, matching)
+            _check_one_group(form, groups)
+            write_lines(write(_records(options, registry, groups, topics, tally), form))
     tally.finish()
+
+
+def _export_kept(options: Options, kept: FromSnapshot, selection: Selection, form: Form, tally: Tally) -> None:
+    with kept.records(options, selection, tally) as records:
+        if form is Form.SPARK:  # which is written when all are there
+            records = iter(found := list(records))
+            _check_one_group(form, {*selection.names, *(str(each.group) for each in found)})
+        write_lines(write(_written(records, tally), form))
+
+
+def _written(records: Iterable[Record], tally: Tally) -> Iterator[Record]:
+    """Some is done with the first of them."""
+    written = False
+    for each in records:
+        if not written:
+            with tally.attempt():
+                written = True
+        yield each
+
+
+def _check_one_group(form: Form, groups: Collection[str]) -> None:
+    if form is Form.SPARK and len(groups) != 1:
+        raise _usage(f"the format spark has the offsets of one group, and these are {len(groups)}")
 
 
 def _records(
@@ -115,36 +136,60 @@ def _usage(message: str) -> click.UsageError:
 
 
 @click.command("import", cls=Command)
-@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path), default=Path("-"))
+@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path), required=False)
 @click.option("--format", "form", type=_FORMS, callback=_form, help="As in `offsets export`; recognised by default.")
-@group_of_file_option("The group that the offsets are of, for a file that does not say it.")
+@click.option(
+    "--group",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    callback=checked_groups,
+    shell_complete=complete_groups,
+    help="Of a snapshot, only this group, as often as needed; of a file that does not say it, the group that it is of.",
+)
+@matching_option
+@topics_option
+@snapshot_options("Import the offsets of a snapshot.")
 @click.option("--backward", is_flag=True, help="Let offsets go back, too.")
 @leave_options
 @click.pass_obj
 def import_offsets(
     options: Options,
     /,
-    file: Path,
+    file: Path | None,
     form: Form | None,
-    group: str | None,
+    names: tuple[str, ...],
+    matching: re.Pattern[str] | None,
+    topics: Partitions | None,
     backward: bool,
     execute: bool,
     force: bool,
     undo_file: Path | None,
+    **given: Any,
 ) -> None:
     """Set offsets to those in FILE, or stdin, while the groups have no instances; groups that are missing are made.
 
     Only what would be done is shown, until --execute is given; and then only what is still as it was shown is written.
     An offset that would go back stays as it is, unless --backward is given. A file with a broken line is not imported.
 
+    --from-snapshot puts back what a snapshot has: of all groups, or of those chosen by --group, --groups and --topic.
+    What was no offset in it is left and said; the exit code is then 9. What it does not have stays as it is.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka offsets import -
       zkgroups -z zk1:2181/kafka offsets import - --format kafka-csv --group invoices --backward --execute
+      zkgroups -z zk1:2181/kafka offsets import --from-snapshot /data/groups --at 2026-01-31T12:00 --group invoices
     """
-    source = source_name(file)
-    wanted = by_group(read(read_text(file), form, source=source), group)
-    tally = Tally()
+    selection, kept, tally = Selection(names, matching, topics), from_snapshot(given), Tally()
+    if kept is None:
+        source = source_name(file or _STDIN)
+        wanted = _of_file(file or _STDIN, form, selection)
+    elif file is not None or form is not None:
+        raise _usage("--from-snapshot DEST takes the place of FILE and --format")
+    else:
+        source = "the snapshot"
+        wanted = offsets_kept(options, kept, selection, tally, writes=execute)
     with connected(options, writes=execute) as registry:
         committed = read_committed(options, registry, wanted)
         for each in committed.values():
@@ -155,6 +200,27 @@ def import_offsets(
         if not wanted:
             say(options, f"{source} has no offsets.")
         carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)
+
+
+_STDIN: Final = Path("-")
+
+
+def _of_file(file: Path, form: Form | None, selection: Selection) -> Offsets:
+    if selection.matching is not None or selection.topics is not None:
+        raise _usage("--groups and --topic choose of a snapshot; a file is imported as it is")
+    if len(selection.names) > 1:
+        raise _usage("a file that does not say of which group it is can be of one only")
+    return by_group(read(read_text(file), form, source=source_name(file)), next(iter(selection.names), None))
+
+
+def offsets_kept(
+    options: Options, kept: FromSnapshot | FromAudit, selection: Selection, tally: Tally, *, writes: bool
+) -> Offsets:
+    """The offsets of a snapshot or an audit, for each group, to be put back."""
+    with connected(options, writes=writes):
+        pass  # what is wrong there is known before Spark is started, which takes seconds
+    with kept.records(options, selection, tally) as records:
+        return by_group(records, None)
 
 
 def by_group(records: Iterable[Record], group: str | None) -> Offsets:

@@ -53,6 +53,8 @@ COMMANDS: Final = {
     "watch": Lazy(".watch", "watch", "Follow what happens in a group, as it happens."),
     "doctor": Lazy(".doctor", "doctor", "Look for what is wrong, and repair what can safely be repaired."),
     "snapshot": Lazy(".snapshot", "snapshot", "Write down every offset, owner and member, as Parquet."),
+    "snapshots": Lazy(".snapshots", "snapshots", "See what snapshots tell together."),
+    "audit": Lazy(".audit", "audit", "Write down every commit, as it is found, as Parquet."),
     "migrate": Lazy(".migrate", "migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
     "context": Lazy(".contexts", "context", "Save options under a name, and choose among them."),
     "completion": Lazy(".completion_script", "completion", "Print what makes a shell complete commands and names."),

@@ -83,7 +83,9 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
     registered or committed since it was planned, on either side; the exit code is then 4, or 9 where brokers did not
     take an offset, or where somebody came to ZooKeeper while it was written. Each group is marked in ZooKeeper before
     it is looked at: members that use zkgroups do not join it any more. Other members do not know of that: stop them
-    before. Killed anywhere and run again, it ends the same. What became of each offset is written down beside the plan.
+    before. Killed anywhere and run again, it ends the same; until then groups may stay marked, which only another run,
+    `migrate rollback` or `migrate unmark` ends. A group that was blocked when it was planned stays so: it needs a new
+    plan in another folder, or `migrate follow`. What became of each offset is written down beside the plan.
 
     \b
     Example:
@@ -137,7 +139,7 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
     """Read both sides anew, and show every offset that is not as the plan says.
 
     Where there is one the exit code is 10. DUAL-COMMIT says from which side a consumer that commits to both would go
-    on.
+    on. Offsets may also be equal while old members still work: `migrate status` tells which groups are closed to them.
 
     \b
     Example:
@@ -158,7 +160,11 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
 
 @click.command(cls=Command)
 @plan_argument
-@click.option("--force", is_flag=True, help="Also where somebody has committed on the brokers since.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also where somebody has committed on the brokers since, and where no mark says that the plan has moved it.",
+)
 @click.option(
     "--to-zookeeper", is_flag=True, help="First carry what was read on the brokers into ZooKeeper, forward only."
 )
@@ -197,6 +203,8 @@ def rollback(
                 to_zookeeper=to_zookeeper,
                 told=told,
             )
+        if done.left and not force:
+            say(options, "Some were left; where nobody takes part, --force puts them back, whatever was committed.")
         _finish(work, done)
 
 

@@ -57,5 +57,7 @@ def export(options: Options, /, destination: str, folder: Path, **given: Any) ->
     }
     Output(options).write(_EXPORTS, [row])
     if written.blocked:
-        say(options, f"{len(written.blocked)} groups are blocked and have no file: zkgroups migrate show {destination}")
+        say(
+            options, f"Blocked groups, without a file: {len(written.blocked)}. Why: zkgroups migrate show {destination}"
+        )
         raise click.exceptions.Exit(ExitCode.REFUSED)

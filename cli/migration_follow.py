@@ -3,7 +3,6 @@ stopping them here and starting them there."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +23,7 @@ from .options import Command, Options
 from .output import Column, Output, Table
 from .progress import status_line
 from .seconds import seconds_option
-from .signals import noted_signals, raise_noted
+from .signals import NotedStop, noted_signals, raise_noted
 from .spark import SparkOptions, spark_options
 from .talk import say
 
@@ -43,9 +42,6 @@ _FOLLOWED: Final = Table(
         Column("DETAIL", "detail"),
     ),
 )
-
-_SLICE: Final = 0.1
-"""In seconds: how long a signal may have to wait."""
 
 
 @click.command(cls=Command)
@@ -72,8 +68,9 @@ def follow(
     and only while nobody takes part in the group on the brokers. Stop the members when little is left: when two looks
     in a row have found nobody, or none has found anybody, the rest is written, both sides are compared, and the group
     is done. Start the new consumers then. A member that is only started anew may be away longer than that: --every
-    says how long. When all groups are done or left it ends. With Ctrl-C it ends at once, and can be begun again.
-    Without --execute it looks once.
+    says how long. When all groups are done or left it ends. With Ctrl-C it ends at once, and can be begun again;
+    what it has written stays on the brokers, `migrate status` says "not marked" of such a group, and `migrate rollback
+    --force` takes it back. Without --execute it looks once.
 
     After it `migrate status` says "moved on" where more was carried than was planned, and a plain rollback leaves the
     group, because the plan is older: `migrate rollback --to-zookeeper` takes it back.
@@ -104,7 +101,7 @@ def follow(
             rule=Rule(OutOfRange(on_out_of_range)),
             every=every,
             told=_Story(options, line, execute=execute),
-            stop=_Noted(noted),
+            stop=NotedStop(noted),
         )
     Output(options).write(_FOLLOWED, map(plain, groups))
     raise_noted(noted)
@@ -120,23 +117,6 @@ def _read(options: Options, destination: str, spark: SparkOptions) -> Sequence[P
         from zkgroups.spark.migration.rows import plan_rows
     with spark.session(options) as session:
         return list(plan_rows(session, destination))
-
-
-class _Noted(threading.Event):
-    """Set by a signal, and seen soon; a handler could not set one that somebody is just looking at."""
-
-    def __init__(self, noted: Sequence[int]) -> None:
-        super().__init__()
-        self._signals = noted
-
-    def is_set(self) -> bool:
-        return bool(self._signals) or super().is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        end = None if timeout is None else time.monotonic() + timeout
-        while not self.is_set() and (end is None or time.monotonic() < end):
-            super().wait(_SLICE if end is None else max(0.0, min(_SLICE, end - time.monotonic())))
-        return self.is_set()
 
 
 class _Story:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from zkgroups.core.migration import OutOfRange, Renaming, Rule
 from zkgroups.core.paths import check_group
@@ -31,6 +32,13 @@ def rule_options(command: Decorated) -> Decorated:
         "--backward", is_flag=True, help="Write an offset also where the target is further already."
     )
     return out_of_range_option(backward(command))
+
+
+def rule_is_said() -> bool:
+    """Whether the command line, or what stands for it, has any option of `rule_options`."""
+    context = click.get_current_context()
+    sources = {context.get_parameter_source(name) for name in ("on_out_of_range", "backward")}
+    return sources != {ParameterSource.DEFAULT}
 
 
 def rule_of(given: dict[str, Any], *, skip_stale: bool = False) -> Rule:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from zkgroups.core.migration import Action, Reason
-from zkgroups.core.model import utc
-from zkgroups.core.plan import GroupPlan, MatchRow, PlanRow, ReportRow
+from zkgroups.core.plan import MatchRow, ReportRow
 
 from .codes import ExitCode
 from .migration_options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
 from .migration_run import broker_options, installed, own_spark, plan_argument, source_options
-from .migration_tables import MATCHES, OFFSETS, PLANNED, REPORT, counted, days, key, plain, planned_row
+from .migration_tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_told, planned_row
 from .options import Command, Options
 from .output import Column, Output, Row, Table
-from .spark import spark_options, steps_shown
+from .spark import selection_options, spark_options, steps_shown
 from .talk import say
 
 if TYPE_CHECKING:
@@ -42,6 +40,7 @@ _PLANS: Final = Table(
         Column("SOURCE", "source", wide=True),
         Column("BROKERS", "brokers", wide=True),
         Column("KEPT-FOR", "retention_seconds", wide=True, right=True, show=days),
+        Column("RULE", "rule", wide=True),
         Column("DESTINATION", "destination"),
     ),
 )
@@ -49,8 +48,7 @@ _PLANS: Final = Table(
 
 @click.command(cls=Command)
 @click.argument("destination", metavar="DEST")
-@click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
-@click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
+@selection_options
 @click.option("--from-snapshot", "snapshot", metavar="DIR", help="Read a snapshot instead of ZooKeeper.")
 @click.option("--at", "name", metavar="SNAPSHOT", help="Which of the snapshots; the newest by default.")
 @rule_options
@@ -106,7 +104,7 @@ def plan(
         )
     Output(options).write(_PLANS, [_plan_row(made)])
     if made.blocked:
-        say(options, f"{made.blocked} of {made.groups} groups are blocked: zkgroups migrate show {destination}")
+        say(options, f"Blocked groups: {made.blocked} of {made.groups}. Why: zkgroups migrate show {destination}")
         raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
@@ -168,25 +166,10 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
             output.write(OFFSETS, map(plain, plan_rows(session, destination)))
         else:
             output.write(PLANNED, [planned_row(each, head.retention_seconds) for each in found])
-    say(options, _said(head, found))
+    say(options, plan_told(head, found))
 
 
 def _write_report(output: Output, rows: Iterator[ReportRow | MatchRow]) -> None:
     """All rows of one report, which are of one kind."""
     first = next(rows)
     output.write(MATCHES if isinstance(first, MatchRow) else REPORT, map(plain, chain([first], rows)))
-
-
-def _said(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
-    """What is true of the plan as a whole."""
-    blocked = sum(bool(group.obstacles) for group in groups)
-    counts = sum((Counter(group.counts) for group in groups), Counter[str]())
-    actions, reasons = (counted({name: counts[name] for name in names}) for names in (Action, Reason))
-    asked = f"with {head.brokers}" if head.brokers else "without brokers, to be shown and exported only"
-    lines = [
-        f"Plan {head.plan}, made at {utc(head.planned_ms)} of {head.source} {asked}.",
-        f"Groups: {len(groups) - blocked} ready, {blocked} blocked. Offsets: {actions} ({reasons}).",
-    ]
-    if head.retention_seconds is not None:
-        lines.append(f"The brokers keep offsets of a group that nobody uses for {days(head.retention_seconds)}.")
-    return "\n".join(lines)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from zkgroups.core.migration import Action, Reason
 from zkgroups.core.model import utc
-from zkgroups.core.plan import GroupPlan, Match, Outcome
+from zkgroups.core.plan import GroupPlan, Match, Outcome, PlanRow
 
 from .output import Column, Row, Table
 
@@ -50,7 +51,22 @@ def key(name: str) -> str:
     return name.replace(" ", "_")
 
 
+def _in_words(counts: Mapping[str, int]) -> str:
+    """The same, of the keys that JSON has."""
+    return counted({name.replace("_", " "): count for name, count in counts.items()})
+
+
 # What is planned
+
+_PLANNED_STATES: Final = ("ready", "nothing to do", "blocked")
+
+
+def _state(group: GroupPlan) -> str:
+    """Which of them a group of a plan is in."""
+    if group.obstacles:
+        return "blocked"
+    return "ready" if group.counts.get(Action.COMMIT) else "nothing to do"
+
 
 PLANNED: Final = Table(
     "groups",
@@ -62,7 +78,7 @@ PLANNED: Final = Table(
         Column("LAG-BEFORE", "lag_before", right=True),
         Column("LAG-AFTER", "lag_after", right=True),
         Column("KEPT-FOR", "retention_seconds", wide=True, right=True, show=days),
-        Column("REASONS", "reasons", wide=True, show=counted),
+        Column("REASONS", "reasons", wide=True, show=_in_words),
         Column("OBSTACLES", "obstacles"),
     ),
 )
@@ -71,11 +87,10 @@ PLANNED: Final = Table(
 def planned_row(group: GroupPlan, retention_seconds: float | None) -> Row:
     """A group of a plan."""
     actions = {action.value: group.counts.get(action, 0) for action in Action}
-    state = "blocked" if group.obstacles else "ready" if actions[Action.COMMIT] else "nothing to do"
     return {
         "group": group.group,
         "target": group.target,
-        "state": state,
+        "state": _state(group),
         "actions": actions,
         "reasons": {key(reason): group.counts[reason] for reason in Reason if group.counts.get(reason)},
         "lag_before": group.lag_before,
@@ -83,6 +98,28 @@ def planned_row(group: GroupPlan, retention_seconds: float | None) -> Row:
         "retention_seconds": retention_seconds,
         "obstacles": list(group.obstacles),
     }
+
+
+def plan_told(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
+    """What is true of the plan as a whole."""
+    states = Counter(_state(group) for group in groups)
+    counts = sum((Counter(group.counts) for group in groups), Counter[str]())
+    actions, reasons = (counted({name: counts[name] for name in names}) for names in (Action, Reason))
+    asked = f"with {head.brokers}" if head.brokers else "without brokers, to be shown and exported only"
+    lines = [
+        f"Plan {head.plan}, made at {utc(head.planned_ms)} of {head.source} {asked}.",
+        *([f"Decided with {head.rule}."] if head.rule else []),
+        f"Groups: {counted({name: states[name] for name in _PLANNED_STATES})}. Offsets: {actions} ({reasons}).",
+    ]
+    if counts[Action.REFUSE] and any(counts[reason] for reason in (Reason.BEFORE_START, Reason.PAST_END)):
+        lines.append(
+            "--offsets shows which are not in the log; --on-out-of-range of a new plan says what becomes of them."
+        )
+    if states["blocked"]:
+        lines.append("That is what was found then: only a new plan, in another folder, looks again.")
+    if head.retention_seconds is not None:
+        lines.append(f"The brokers keep offsets of a group that nobody uses for {days(head.retention_seconds)}.")
+    return "\n".join(lines)
 
 
 OFFSETS: Final = Table(
@@ -146,7 +183,9 @@ def _result(outcomes: Mapping[str, int]) -> str:
     for outcome in (Outcome.LEFT, Outcome.FAILED, Outcome.OVERTAKEN):
         if outcomes[key(outcome)]:
             return outcome
-    return "ready" if outcomes[key(Outcome.WOULD_WRITE)] else "done"
+    if outcomes[key(Outcome.WOULD_WRITE)]:
+        return "ready"
+    return "done" if outcomes[key(Outcome.WRITTEN)] or outcomes[key(Outcome.THERE)] else "nothing to do"
 
 
 REPORT: Final = Table(
@@ -183,12 +222,13 @@ MATCHES: Final = Table(
 
 # How far it is
 
+_STAGES: Final = {"done": "green", "blocked": "red", **dict.fromkeys(("partly", "moved on", "not marked"), "yellow")}
 STATES: Final = Table(
     "groups",
     key="group",
     columns=(
         *_GROUP,
-        Column("STAGE", "stage", styles={"done": "green", "partly": "yellow", "moved on": "yellow", "blocked": "red"}),
+        Column("STAGE", "stage", styles=_STAGES),
         Column("AS-PLANNED", "as_planned", right=True),
         Column("AS-BEFORE", "as_before", right=True),
         Column("OTHERWISE", "otherwise", right=True),

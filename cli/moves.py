@@ -108,7 +108,8 @@ def _say_what_was_done(
     elif leave.execute:
         return
     elif any(move.changes for plan in allowed for move in plan.moves):
-        say(options, "Nothing was changed: --execute does it.")
+        stays = len(allowed) < len(plans) or any(move.held for plan in allowed for move in plan.moves)
+        say(options, f"Nothing was changed: --execute does it{', but for what is said above' if stays else ''}.")
     elif any(move.changes for plan in plans for move in plan.moves):
         say(options, "Nothing was changed, and --execute would be refused: see above.")
 

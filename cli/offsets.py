@@ -1,4 +1,4 @@
-"""`zkgroups offsets`: get and set here, the others in `reset.py`, `exchange.py` and `differences.py`."""
+"""`zkgroups offsets`: get and set here, the others in `reset.py`, `forgetting.py`, `exchange.py`, `differences.py`."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ from .connect import connected
 from .differences import diff
 from .errors import Tally
 from .exchange import export, import_offsets
+from .forgetting import delete
 from .options import Group, Options
 from .output import Column, Output, Row, Table
-from .reset import delete, reset
+from .reset import reset
 from .talk import say
 
 _OFFSETS: Final = Table(

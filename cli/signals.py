@@ -7,9 +7,15 @@ So a command that waits for hours notes its signals meanwhile, and raises them w
 from __future__ import annotations
 
 import signal
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
+
+_SLICE: Final = 0.1
+"""In seconds: how long a signal may have to wait."""
 
 
 class Terminated(BaseException):
@@ -49,3 +55,20 @@ def raise_noted(noted: Sequence[int]) -> None:
     """Raise what the first of the signals would have raised, if there was one."""
     if noted:
         raise KeyboardInterrupt if noted[0] == signal.SIGINT else Terminated
+
+
+class NotedStop(threading.Event):
+    """Set by a signal, and seen soon; a handler could not set one that somebody is just looking at."""
+
+    def __init__(self, noted: Sequence[int]) -> None:
+        super().__init__()
+        self._signals = noted
+
+    def is_set(self) -> bool:
+        return bool(self._signals) or super().is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.is_set() and (end is None or time.monotonic() < end):
+            super().wait(_SLICE if end is None else max(0.0, min(_SLICE, end - time.monotonic())))
+        return self.is_set()

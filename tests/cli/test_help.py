@@ -27,9 +27,18 @@ ROOT = Path(__file__).parent.parent.parent
 ADDRESS = re.compile(r"zk1:2181(,zk2:2181)?/kafka")
 BROKERS = "kafka1:9092"
 
-ELSEWHERE = {("snapshot",), ("zookeeper",), ("demo",), ("migrate",)} | {
-    ("migrate", name) for name in migrate.commands if name != "unmark"
-}
+ELSEWHERE = {
+    ("snapshot",),
+    ("snapshots",),
+    ("snapshots", "diff"),
+    ("snapshots", "list"),
+    ("snapshots", "plot"),
+    ("snapshots", "verify"),
+    ("audit",),
+    ("zookeeper",),
+    ("demo",),
+    ("migrate",),
+} | {("migrate", name) for name in migrate.commands if name != "unmark"}
 """Commands whose examples are run by tests of their own: with Spark, on a cluster, or for as long as one likes."""
 
 GOES_ON = re.compile(r"zkgroups (-\S+ \S+ )*(watch |claim (?!.* -- )|groups describe .*--watch)")
@@ -39,21 +48,26 @@ FINE = {0, 10}
 """Done, and done with findings."""
 
 
-def examples(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+def examples(
+    command: click.Command, path: tuple[str, ...] = (), *, everything: bool = False
+) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     """Each command that has an example, with its lines."""
     _, _, text = (command.help or "").partition("Example:\n")
     lines = [line.strip() for line in text.split("\n\n")[0].splitlines() if line.strip()]
-    if path not in ELSEWHERE:
+    if everything or path not in ELSEWHERE:
         yield path, lines
     if isinstance(command, click.Group):
         with click.Context(command) as ctx:
             for name in command.list_commands(ctx):
                 below = command.get_command(ctx, name)
                 assert below is not None
-                yield from examples(below, (*path, name))
+                yield from examples(below, (*path, name), everything=everything)
 
 
-EXAMPLES = list(examples(root))
+OF_SNAPSHOTS = re.compile("--(from|to)-snapshot|--from-audit")
+"""Such a line starts Spark: they are run in test_offsets_snapshot.py."""
+
+EXAMPLES = [(path, [line for line in lines if not OF_SNAPSHOTS.search(line)]) for path, lines in examples(root)]
 WITH_BROKERS = [example for example in EXAMPLES if any(BROKERS in line for line in example[1])]
 WITHOUT_BROKERS = [example for example in EXAMPLES if example not in WITH_BROKERS]
 

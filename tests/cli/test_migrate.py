@@ -111,54 +111,13 @@ def test_groups_are_planned_applied_compared_and_rolled_back(
     with registry.group(busy).instance("anna") as anna:
         anna.register([topic])
         anna.claim(TopicPartition(topic, 0)).commit(3)
-
         planned = migrate("plan", folder, "-o", "json")
         assert planned.code == 4
-        assert planned.err.splitlines()[-1] == f"1 of 2 groups are blocked: zkgroups migrate show {folder}"
+        assert planned.err.splitlines()[-1] == f"Blocked groups: 1 of 2. Why: zkgroups migrate show {folder}"
         [row] = planned.json["plans"]
         assert (row["groups"], row["blocked"], row["actions"]) == (2, 1, {"commit": 3, "skip": 0, "refuse": 0})
-
-        printed = migrate("show", folder, "-o", "json")
-        shown = {row["group"]: row for row in printed.json["groups"]}
-        assert shown[group] == {
-            "group": group,
-            "target": group,
-            "state": "ready",
-            "actions": {"commit": 2, "skip": 0, "refuse": 0},
-            "reasons": {"as_it_is": 2},
-            "lag_before": MESSAGES - 5,
-            "lag_after": MESSAGES - 5,
-            "retention_seconds": 604800.0,
-            "obstacles": [],
-        }
-        assert shown[busy]["obstacles"] == ["legacy instances are registered: anna"]
-        assert "Groups: 1 ready, 1 blocked. Offsets: 3 commit (3 as it is)." in printed.err
-        assert "that nobody uses for 7d" in printed.err
-        offsets = list(csv.DictReader(migrate("show", folder, "--offsets", "-o", "csv").lines))
-        assert [(row["group"], row["offset"], row["log_end"], row["planned"]) for row in offsets] == [
-            (group, "5", str(MESSAGES), "5"),
-            (group, str(MESSAGES), str(MESSAGES), str(MESSAGES)),
-            (busy, "3", str(MESSAGES), "3"),
-        ]
-
-        dry = migrate("apply", folder, "-o", "json")
-        results = {row["group"]: row["result"] for row in dry.json["groups"]}
-        assert (dry.code, results) == (4, {group: "ready", busy: "left"})
-        assert dry.err.splitlines()[-1] == "Nothing was changed: --execute does it."
-        assert native(brokers, group) == {}
-
-        done = migrate("apply", folder, "--execute", "-o", "json")
-        results = {row["group"]: (row["result"], row["details"]) for row in done.json["groups"]}
-        assert done.code == 4
-        assert results == {group: ("done", []), busy: ("left", ["legacy instances are registered: anna"])}
-        assert native(brokers, group) == MOVED
-        assert native(brokers, busy) == {}
-        assert "offsets: 2 written, 1 left.\nThe report is file:" in done.err
-
-        compared = migrate("verify", folder, "-o", "jsonl")
-        [row] = map(json.loads, compared.lines)
-        assert compared.code == 10
-        assert (row["group"], row["match"], row["dual_commit"]) == (busy, "not written", "zookeeper")
+        expect_what_is_shown(migrate, folder, group, busy)
+        expect_what_is_applied(migrate, folder, brokers, group, busy)
 
     claim = zkgroups("claim", group, topic, "0", "--", "true")
     assert claim.code == 4
@@ -170,6 +129,52 @@ def test_groups_are_planned_applied_compared_and_rolled_back(
     assert back.code == 0, back.err
     assert native(brokers, group) == {}
     assert zkgroups("claim", group, topic, "0", "--", "true").code == 0
+
+
+def expect_what_is_shown(migrate: Migrate, folder: Path, group: str, busy: str) -> None:
+    printed = migrate("show", folder, "-o", "json")
+    shown = {row["group"]: row for row in printed.json["groups"]}
+    assert shown[group] == {
+        "group": group,
+        "target": group,
+        "state": "ready",
+        "actions": {"commit": 2, "skip": 0, "refuse": 0},
+        "reasons": {"as_it_is": 2},
+        "lag_before": MESSAGES - 5,
+        "lag_after": MESSAGES - 5,
+        "retention_seconds": 604800.0,
+        "obstacles": [],
+    }
+    assert shown[busy]["obstacles"] == ["legacy instances are registered: anna"]
+    assert "Groups: 1 ready, 1 blocked. Offsets: 3 commit (3 as it is)." in printed.err
+    assert "that nobody uses for 7d" in printed.err
+    offsets = list(csv.DictReader(migrate("show", folder, "--offsets", "-o", "csv").lines))
+    assert [(row["group"], row["offset"], row["log_end"], row["planned"]) for row in offsets] == [
+        (group, "5", str(MESSAGES), "5"),
+        (group, str(MESSAGES), str(MESSAGES), str(MESSAGES)),
+        (busy, "3", str(MESSAGES), "3"),
+    ]
+
+
+def expect_what_is_applied(migrate: Migrate, folder: Path, brokers: Brokers, group: str, busy: str) -> None:
+    dry = migrate("apply", folder, "-o", "json")
+    results = {row["group"]: row["result"] for row in dry.json["groups"]}
+    assert (dry.code, results) == (4, {group: "ready", busy: "left"})
+    assert dry.err.splitlines()[-1] == "Nothing was changed: --execute does it."
+    assert native(brokers, group) == {}
+
+    done = migrate("apply", folder, "--execute", "-o", "json")
+    results = {row["group"]: (row["result"], row["details"]) for row in done.json["groups"]}
+    assert done.code == 4
+    assert results == {group: ("done", []), busy: ("left", ["legacy instances are registered: anna"])}
+    assert native(brokers, group) == MOVED
+    assert native(brokers, busy) == {}
+    assert "offsets: 2 written, 1 left.\nThe report is file:" in done.err
+
+    compared = migrate("verify", folder, "-o", "jsonl")
+    [row] = map(json.loads, compared.lines)
+    assert compared.code == 10
+    assert (row["group"], row["match"], row["dual_commit"]) == (busy, "not written", "zookeeper")
 
 
 def test_one_group_is_moved_under_another_name_and_may_be_unmarked(
@@ -196,6 +201,46 @@ def test_one_group_is_moved_under_another_name_and_may_be_unmarked(
     assert zkgroups("migrate", "unmark", group).err == f"{group} has no mark\n"
     assert zkgroups("migrate", "unmark", "nobody").code == 3
     assert zkgroups("claim", group, topic, "0", "--", "true").code == 0
+
+
+def test_one_group_that_nothing_could_be_done_with_is_planned_anew_when_it_is_run_again(
+    migrate: Migrate, registry: Registry, brokers: Brokers, group: str, topic: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "one"
+    with registry.group(group).instance("anna") as anna:
+        anna.register([topic])
+        blocked = migrate("group", group, folder, "--execute")
+        assert (blocked.code, native(brokers, group)) == (4, {}), blocked.err
+    first = plan_of(folder)
+
+    registry.group(group).offsets.commit(TopicPartition(topic, 0), MESSAGES + 7)
+    ready = migrate("group", group, folder, "--on-out-of-range", "latest", "-o", "json")
+    assert (ready.code, ready.json["groups"][0]["result"]) == (0, "ready")
+    assert "nothing can be moved, nor was: it is made anew" in ready.err
+    last = plan_of(folder)
+    assert last != first
+
+    other = migrate("group", group, folder, "--on-out-of-range", "earliest", "--execute")
+    assert (other.code, other.out) == (4, "")
+    assert "was made with on-out-of-range=latest: with other options it needs a folder of its own" in other.err
+    done = migrate("group", group, folder, "--on-out-of-range", "latest", "--execute")
+    assert (done.code, native(brokers, group)) == (0, {0: MESSAGES, 1: MESSAGES}), done.err
+    assert plan_of(folder) == last
+
+
+def test_the_plan_of_one_group_stays_where_something_was_written_since(
+    migrate: Migrate, registry: Registry, brokers: Brokers, group: str, topic: str, tmp_path: Path
+) -> None:
+    """It alone knows what was there before, also when it was blocked: a group may be followed with it."""
+    folder = tmp_path / "one"
+    with registry.group(group).instance("anna") as anna:
+        anna.register([topic])
+        assert migrate("group", group, folder).code == 4
+    first = plan_of(folder)
+    brokers.commit({group: {TopicPartition(topic, 0): 5}})
+    again = migrate("group", group, folder)
+    assert (again.code, plan_of(folder)) == (4, first)
+    assert "Going on with the plan" in again.err
 
 
 def plan_of(folder: Path) -> str:
@@ -397,6 +442,7 @@ def test_every_option_in_an_example_is_there(name: str) -> None:
         (("plan", "x", "-b", NOWHERE, "--rename-regex", "(", "b"), "it is no regular expression"),
         (("plan", "x", "-b", NOWHERE, "--skip-stale"), "--skip-stale needs --stale-after"),
         (("plan", "x", "--without-brokers", "--at", "y"), "--at needs --from-snapshot"),
+        (("plan", "x", "-b", NOWHERE, "--groups", "("), "groups is '(', but it is no regular expression"),
         (("plan", "x", "--without-brokers", "--groups", "("), "groups is '(', but it is no regular expression"),
         (("apply", "x"), "migrate apply needs Kafka's brokers"),
         (("group", "a/b", "x", "-b", NOWHERE), "contains a slash"),

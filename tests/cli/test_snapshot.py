@@ -20,8 +20,8 @@ from kazoo.client import KazooClient
 from zkgroups.spark import Table
 from zkgroups.testing import Sasl, TcpProxy, ZooKeeperServer
 
-from ..spark.model import Model, appeared, assert_complete, assert_is, parquet, plant, spoil
-from ..spark.processes import descendants, program, wait_until_gone
+from ..spark.model import Model, appeared, assert_complete, parquet, plant, spoil
+from ..spark.processes import descendants, family, wait_until_gone
 from .conftest import Zkgroups
 from .running import COMMAND, Ended, Terminal, environment, run
 
@@ -53,21 +53,12 @@ def watched(*arguments: Any, hosts: str, **env: str) -> tuple[Ended, str]:
         text=True,
     ) as process:
         try:
-            found, programs = _follow(process)
+            programs = family(process, TIMEOUT)
             out, err = process.communicate(timeout=TIMEOUT)
         finally:
             process.kill()
-    wait_until_gone(found, timeout=5.0)
-    return Ended(process.returncode, out, err), programs
-
-
-def _follow(process: subprocess.Popen[str]) -> tuple[set[int], str]:
-    programs: dict[int, str] = {process.pid: program(process.pid)}
-    deadline = time.monotonic() + TIMEOUT
-    while process.poll() is None and time.monotonic() < deadline:
-        programs |= {pid: text for pid in descendants(process.pid) if (text := program(pid))}
-        time.sleep(0.05)
-    return set(programs), "\n".join(programs.values())
+    wait_until_gone(programs, timeout=5.0)
+    return Ended(process.returncode, out, err), "\n".join(programs.values())
 
 
 # Without Spark
@@ -194,23 +185,6 @@ def test_all_of_it_as_json_with_a_password_that_nobody_sees(
     assert "sesame" not in ended.err + ended.out + programs
 
 
-@with_spark
-def test_what_may_not_be_read_is_said_and_is_exit_code_9(zookeeper_hosts: str, spoiled: Model, tmp_path: Path) -> None:
-    """And nothing else is said on stderr: no word of Java's."""
-    ended, _ = watched(tmp_path, *SPARK, hosts=zookeeper_hosts)
-    assert ended.code == 9
-    assert ended.err.splitlines() == [
-        f"Starting Spark to write a snapshot of {zookeeper_hosts} to {tmp_path}.",
-        "3 nodes may not be read; the rows that say so have a problem and no raw.",
-    ]
-    header, line = (line.split() for line in ended.lines)
-    assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS DENIED SECONDS DESTINATION"
-    taken = dict(zip(header, line, strict=True))
-    assert {name.lower(): int(taken[name]) for name in header[1:7]} == spoiled.counts()
-    assert taken["DESTINATION"] == f"file:{tmp_path}"
-    assert_is(spoiled, tmp_path, taken["SNAPSHOT"])
-
-
 @pytest.mark.soak
 @with_spark
 def test_quietly_there_is_nothing_on_a_terminal_but_the_data(
@@ -244,6 +218,7 @@ def wait_for_the_job(process: subprocess.Popen[Any], destination: Path) -> list[
     return descendants(process.pid)
 
 
+@pytest.mark.soak  # as the next one
 @with_spark
 def test_ctrl_c_on_a_terminal_with_its_bar_leaves_nothing(slow: str, model: Model, tmp_path: Path) -> None:
     arguments = ("snapshot", tmp_path, *SPARK, "-z", slow)
@@ -261,8 +236,9 @@ def test_ctrl_c_on_a_terminal_with_its_bar_leaves_nothing(slow: str, model: Mode
     assert list(tmp_path.glob("*/*")) == []
 
 
+@pytest.mark.soak  # in tests/spark/test_snapshot.py a signal comes to a Spark that is there already
 @with_spark
-@pytest.mark.parametrize("everybody", [pytest.param(False, marks=pytest.mark.soak), True])
+@pytest.mark.parametrize("everybody", [False, True])
 def test_sigterm_leaves_nothing(slow: str, model: Model, tmp_path: Path, everybody: bool) -> None:
     """Sent to all processes at once it is the end of Java, too, which then throws away nothing.
 

@@ -1,0 +1,56 @@
+"""`zkgroups offsets delete`: offsets forgotten; shown first, then done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zkgroups.core.reset import forgetting
+
+from .arguments import Partitions, group_argument, topics_option
+from .committed import leave_out_missing, read_committed
+from .connect import connected
+from .errors import Tally
+from .moves import Leave, Plan, carry_out, leave_options
+from .options import Command, Options
+from .reset import say_that_there_are_none, tell_others
+from .reset_request import all_topics_option, check_choice
+
+
+@click.command(cls=Command)
+@group_argument
+@topics_option
+@all_topics_option
+@leave_options
+@click.pass_obj
+def delete(
+    options: Options,
+    /,
+    group: str,
+    topics: Partitions | None,
+    all_topics: bool,
+    execute: bool,
+    force: bool,
+    undo_file: Path | None,
+) -> None:
+    """Forget offsets of a group, so that consumers begin where their own policy says, while it has no instances.
+
+    Only what would be done is shown, until --execute is given. The group itself stays.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka offsets delete invoices --topic orders:2
+      zkgroups -z zk1:2181/kafka offsets delete invoices --all-topics --undo-file invoices.json
+    """
+    check_choice(topics, all_topics)
+    tally = Tally()
+    with connected(options, writes=execute) as registry:
+        committed = read_committed(options, registry, [group], topics)
+        plans = []
+        for each in leave_out_missing(registry, committed.values(), tally):
+            tell_others(options, each, tally)
+            plans.append(Plan(each.group, forgetting(each.offsets)))
+        if plans and not plans[0].moves:
+            say_that_there_are_none(options, topics, "delete")
+        carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)
