@@ -6,6 +6,8 @@
   it once. A tenth of the groups, and then as many others as are asked for
 - loop: for one partition after the other `KazooClient.get` and `AdminClient.alter_consumer_group_offsets`, between and
   after these. It looks at nothing else, neither before nor after
+- bare: the requests of a plan, an apply and a verify by themselves, all under way at once: no Spark, no mark, nobody
+  who looks at an answer or writes anything down. Nothing that asks by this client can take less time
 
 Memory: what Spark's Java, its workers and this process hold together at most, sampled, in megabytes.
 """
@@ -20,7 +22,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,17 +33,20 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from benchmarks import Stopwatch, Times, result, table
+from benchmarks._trees import commit_all
+from zkgroups import Registry
+from zkgroups.core.paths import Part
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.migration.carrying import apply, verify
 from zkgroups.spark.migration.planning import plan
 from zkgroups.spark.session import own_session
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
+from zkgroups.zookeeper.walk import leaves
 
 TOPICS = 5
 MESSAGES = 100
 WARM = 100
-UNDER_WAY = 20
 SETTINGS = {"spark.driver.memory": "1g"}
 """As much as Spark has by itself, so that what Java holds does not follow from the size of the machine."""
 
@@ -68,13 +72,7 @@ class Bench:
 
     def plant(self, prefix: str, groups: int) -> None:
         """So many groups, each with an offset of every partition."""
-        waiting: deque[Any] = deque()
-        for number in range(groups):
-            waiting.append(self._group(f"{prefix}-{number:05d}", number).commit_async())
-            while len(waiting) > UNDER_WAY:
-                waiting.popleft().get()
-        for answer in waiting:
-            answer.get()
+        commit_all(self._group(f"{prefix}-{number:05d}", number) for number in range(groups))
 
     def _group(self, name: str, number: int) -> Any:
         made = self.client.transaction()
@@ -116,6 +114,30 @@ class Bench:
                 [answer] = admin.alter_consumer_group_offsets(request)[group].result().topic_partitions
                 assert answer.error is None
         return (time.perf_counter() - began) / (groups * len(ats))
+
+    def bare(self, groups: int, prefix: str) -> float:
+        """Seconds for each offset: both sides read for a plan, before all is written, and to verify it."""
+        self.plant(prefix, groups)
+        admin = AdminClient({"bootstrap.servers": self.broker.address})
+        names = [f"{prefix}-{number:05d}" for number in range(groups)]
+        offsets = [Partition(topic, number, 1) for topic, count in self.topics.items() for number in range(count)]
+
+        def look(registry: Registry) -> None:
+            assert sum(block.count for block in leaves(registry.handle, names, Part.OFFSETS)) == groups * len(offsets)
+            admin.list_consumer_groups().result()
+            asked = [admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name] for name in names]
+            for answer in asked:
+                answer.result()
+
+        with Registry.connect(self.zookeeper) as registry:
+            began = time.perf_counter()
+            look(registry)
+            look(registry)
+            requests = [ConsumerGroupTopicPartitions(name, offsets) for name in names]
+            for answer in [admin.alter_consumer_group_offsets([each])[each.group_id] for each in requests]:
+                answer.result()
+            look(registry)
+            return (time.perf_counter() - began) / (groups * len(offsets))
 
 
 class Peak:
@@ -165,7 +187,7 @@ def main() -> None:
     given = parser.parse_args()
     small, large = given.groups // 10, given.groups
     logging.getLogger("kazoo").setLevel(logging.ERROR)
-    loops, moved, held = [], {}, {}
+    loops, bare, moved, held = [], [], {}, {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         bench = Bench(stack, given.partitions)
@@ -177,9 +199,10 @@ def main() -> None:
                 moved[f"{groups} groups"] = bench.move(spark, folder, prefix)
             held[prefix] = peak.megabytes
             loops.append(bench.loop(given.loop, f"loop-{prefix}"))
+            bare.append(bench.bare(groups, f"bare-{prefix}"))
     table(f"{given.partitions} partitions each", moved)
     each = statistics.median(loops)
-    print(f"loop: {1 / each:.0f} offsets/s; peak MB: {held}", file=sys.stderr)
+    print(f"offsets/s: loop {1 / each:.0f}, bare {1 / bare[-1]:.0f}; peak MB: {held}", file=sys.stderr)
     times = moved[f"{large} groups"]
     offsets = large * given.partitions
     result(
@@ -188,6 +211,7 @@ def main() -> None:
         loop_offsets_per_second=round(1 / each),
         vs_loop=round(each * offsets / times["all"], 1),
         apply_vs_loop=round(each * offsets / times["apply"], 1),
+        bare_vs_loop=round(each / bare[-1], 1),
         time_of_10_times_the_groups=round(times["all"] / moved[f"{small} groups"]["all"], 2),
         peak_megabytes=round(held["large"]),
         memory_of_10_times_the_groups=round(held["large"] / held["small"], 2),

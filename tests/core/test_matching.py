@@ -136,19 +136,26 @@ PLANNED_SECOND = NativeOffset(TARGET, OTHER, 5)
     ],
 )
 def test_how_far_a_group_is_is_seen_on_its_target(now: list[NativeOffset], stage: Stage) -> None:
-    found = status([COMMIT, SECOND], TargetSeen((), {each.at: each for each in now}), "was moved")
+    found = status([COMMIT, SECOND], TargetSeen((), {each.at: each for each in now}), "was moved", moved=True)
     assert (found.stage, found.group, found.target, found.mark) == (stage, "legacy", TARGET, "was moved")
+
+
+def test_a_group_that_has_everything_and_is_open_to_old_members_is_not_done() -> None:
+    now = TargetSeen((), {each.at: each for each in (PLANNED, PLANNED_SECOND)})
+    found = status([COMMIT, SECOND], now, "", moved=False)
+    assert found.stage is Stage.NOT_MARKED
+    assert found.detail == "nothing in ZooKeeper says that this plan has moved it: old members may come"
 
 
 def test_a_group_with_obstacles_is_blocked_until_something_of_it_is_there() -> None:
     rows = [replace(COMMIT, obstacles=("1 refused: past the end",))]
-    found = status(rows, TargetSeen((), {AT: BEFORE}), "")
+    found = status(rows, TargetSeen((), {AT: BEFORE}), "", moved=True)
     assert (found.stage, found.detail) == (Stage.BLOCKED, "1 refused: past the end")
-    assert status(rows, TargetSeen((), {AT: PLANNED}), "").stage is Stage.DONE
+    assert status(rows, TargetSeen((), {AT: PLANNED}), "", moved=True).stage is Stage.DONE
 
 
 def test_a_target_that_cannot_be_read_is_unknown_and_where_nothing_is_written_there_is_nothing_to_do() -> None:
-    found = status([COMMIT], TargetSeen(unreadable="no answer"), "")
+    found = status([COMMIT], TargetSeen(unreadable="no answer"), "", moved=False)
     assert (found.stage, found.detail) == (Stage.UNKNOWN, "no answer")
-    assert status([ONLY], TargetSeen((), {AT: BEFORE}), "").stage is Stage.NOTHING
-    assert status([ONLY], TargetSeen((), {AT: PLANNED}), "").stage is Stage.MOVED_ON
+    assert status([ONLY], TargetSeen((), {AT: BEFORE}), "", moved=False).stage is Stage.NOTHING
+    assert status([ONLY], TargetSeen((), {AT: PLANNED}), "", moved=False).stage is Stage.MOVED_ON

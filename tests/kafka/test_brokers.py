@@ -73,7 +73,7 @@ def test_what_is_not_known_has_neither_range_nor_offset_and_stops_nothing(
     assert brokers.ranges([gone, known, beyond]) == {gone: None, known: OffsetRange(0, 0), beyond: None}
     assert brokers.ranges([gone]) == {gone: None}
     assert brokers.offsets_at({gone: NOON, known: NOON, beyond: NOON}) == {gone: None, known: 0, beyond: None}
-    assert time.monotonic() - started < 5  # it is not waited for
+    assert time.monotonic() - started < 15  # it is not waited for
 
 
 def test_reading_makes_no_topic(brokers: Brokers) -> None:
@@ -223,7 +223,7 @@ def test_every_leader_is_asked_and_a_partition_without_one_is_not_known(legacy_k
         assert brokers.partitions(["spread"]) == {"spread": (0, 1)}
         assert brokers.ranges([first, second]) == {first: OffsetRange(0, 0), second: None}
         assert brokers.offsets_at(ends) == {first: 0, second: None}
-        assert time.monotonic() - started < 5  # it is not waited for
+        assert time.monotonic() - started < 15  # it is not waited for
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800", None, b"billing"])

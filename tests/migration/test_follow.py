@@ -634,7 +634,7 @@ def test_servers_that_are_away_for_a_moment_are_waited_for_and_said(
         mark_as_moved(registry, name)
     with (
         TcpProxy(zookeeper.address) as proxy,
-        Registry.connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=1.0) as far,
+        Registry.connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=3.0) as far,
     ):
         proxy.refuse()
         proxy.cut()

@@ -12,6 +12,7 @@ from zkgroups import Registry
 from zkgroups.core.migration import Action, OutOfRange, Reason, Rule
 from zkgroups.core.model import NativeGroup, NativeOffset, TopicPartition
 from zkgroups.core.plan import PlanRow
+from zkgroups.core.rows import Rows, Slice
 from zkgroups.kafka import Brokers
 from zkgroups.migration.logs import topics_made
 from zkgroups.migration.plan import Found, Planner, Planning
@@ -168,6 +169,7 @@ def test_a_row_has_both_sides_as_they_are(brokers: Brokers, writer: Writer, topi
         reason=Reason.AS_IT_IS,
         planned=6,
         obstacles=(),
+        rule="on-out-of-range=refuse",
     )
     assert first.prior == NativeOffset(group, TopicPartition(topic, 1), 5, "before\0")
     assert (second.at, second.offset, second.zxid, second.before) == (TopicPartition(topic, 2), None, None, 7)
@@ -307,3 +309,43 @@ def test_a_target_that_may_not_be_looked_at_is_refused_and_stops_no_other() -> N
     first, second = theirs.obstacles
     assert first.startswith("cannot be looked at: ")
     assert second == "1 refused: target unknown"
+
+
+@pytest.mark.parametrize("rule", [Rule(), Rule(OutOfRange.LATEST, skip_stale=True)], ids=["refusing", "clamping"])
+def test_what_is_planned_of_whole_columns_is_what_is_planned_row_by_row(
+    brokers: Brokers, writer: Writer, topic: str, rule: Rule
+) -> None:
+    """Of groups of which all is plain, and of those of which one thing is not."""
+    writer.commit(f"{topic}-there", {(topic, 0): 1})
+    both = {"target": f"{topic}-two"}
+    rows = [
+        *(found(f"{topic}-all", topic, partition, 9) for partition in range(10)),
+        *(found(f"{topic}-all-again", topic, partition, 4) for partition in range(10)),
+        found(f"{topic}-alive", topic, 0, 4),
+        member(f"{topic}-alive", "anna"),
+        found(f"{topic}-before", topic, 1, 3),
+        found(f"{topic}-past", topic, 0, 5),
+        found(f"{topic}-past", topic, 1, 11),
+        found(f"{topic}-problem", topic, 0, "negative"),
+        found(f"{topic}-stale", topic, 0, 4, committed_ms=PLANNED_MS - 61_000),
+        found(f"{topic}-there", topic, 0, 4),
+        found(f"{topic}-two-a", topic, 0, 4, **both),
+        found(f"{topic}-two-b", topic, 0, 4, **both),
+        found(f"{topic}-unknown", "no-such-topic", 0, 4),
+        found(f"{topic}-younger", topic, 0, 4, zxid=49),
+        found("", topic, 0, 4),
+    ]
+    rows.sort(key=lambda each: each.target)
+    columns, targets = Rows.of(Found, rows).columns, [each.target for each in rows]
+    slices = {
+        target: Slice(Found, columns, targets.index(target), targets.index(target) + targets.count(target))
+        for target in targets
+    }
+    planner = Planner(replace(PLANNING, rule=rule, stale_after=60, brokers="b", topics_made={topic: 50}), brokers)
+
+    planned = list(planner.plan_targets(slices))
+
+    def place(row: PlanRow) -> tuple[str, int]:
+        return row.group, row.partition or 0
+
+    assert sorted(planned, key=place) == sorted(planner.plan(rows), key=place)

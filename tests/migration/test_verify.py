@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from zkgroups import Registry, TopicPartition
@@ -29,6 +31,10 @@ def test_every_row_that_differs_is_told_with_what_both_sides_have(
     assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [Stage.NOT_BEGUN]
     apply_groups(rows, brokers, registry, execute=True)
     assert {row.match for row in verify_groups(rows, brokers, registry)} == {Match.EQUAL}
+    assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [Stage.DONE]
+    another = [replace(row, plan="another") for row in rows]  # nothing says that it has moved the group
+    assert [it.stage for it in status_of_groups(another, brokers, registry)] == [Stage.NOT_MARKED]
+    assert [it.stage for it in status_of_groups(another, brokers, None)] == [Stage.DONE]
 
     registry.group("verified").offsets.commit(ats[1], 8)
     registry.group("verified").offsets.delete([ats[2]])

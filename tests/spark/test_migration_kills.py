@@ -38,7 +38,7 @@ from zkgroups.zookeeper import mark as marks
 
 from ..cli.running import environment
 from .fatal import Fate
-from .processes import descendants, wait_until_gone
+from .processes import family, wait_until_gone
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark]
 
@@ -193,12 +193,9 @@ class Scene:
         """In a Spark of its own, until none of its processes is left."""
         command = [sys.executable, "-c", DRIVER, kill.command, self.destination, self.address, self.hosts]
         env = environment(fate.environment() | {"PYTHONPATH": str(ROOT)})
-        seen: set[int] = set()
         with subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
             try:
-                while process.poll() is None:
-                    seen |= set(descendants(process.pid))
-                    time.sleep(0.1)
+                seen = family(process)
             finally:
                 process.kill()
         wait_until_gone(seen)

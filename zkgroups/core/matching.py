@@ -19,16 +19,40 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Final
 
 from .carrying import Place, Rows, SourceSeen, TargetSeen, is_as_before, is_to_commit, new_offsets, not_moved, of_source
 from .migration import Action
 from .model import NativeOffset, TopicPartition
+from .plain import Group, Natives, Znodes
 from .plan import Match, MatchRow, PlanRow
 
 
 def matches(rows: Rows, source: SourceSeen | None, target: TargetSeen) -> list[MatchRow]:
     """The rows of a group against both sides, and what either has that is not in the plan; source None: not asked."""
     return list(_Sides(rows, source, target).matches())
+
+
+def all_equal(group: Group, source: SourceSeen | None, target: TargetSeen) -> dict[str, Any] | None:
+    """The same rows as columns, where all are equal; None where they are not, or have to be looked at one by one."""
+    plain, native = group.plain, target.committed
+    if (
+        plain is None
+        or source is None
+        or not isinstance(native, Natives)
+        or not isinstance(source.offsets, Znodes)
+        or source.unreadable
+        or target.unreadable
+        or not plain.shape == native.shape == source.offsets.shape
+        or native.offsets != plain.planned
+        or source.offsets.zxids != plain.zxids
+    ):
+        return None
+    offsets = source.offsets.offsets
+    like = {name: group.column(name) for name in ("plan", "group", "topic", "partition", "target")}
+    both = ["either"] * len(group) if offsets == plain.planned else list(map(dual_commit, offsets, plain.planned))
+    numbers = {"offset": offsets, "native": plain.planned, "expected": plain.planned}
+    return {**like, **numbers, "match": Match.EQUAL, "dual_commit": both, "detail": ""}
 
 
 class _Sides:
@@ -129,6 +153,8 @@ class Stage(StrEnum):
     PARTLY = "partly"
     """Some offsets are as planned and some as before, or are gone: apply or rollback was killed, or rows failed."""
     DONE = "done"
+    NOT_MARKED = "not marked"
+    """As planned, and yet old members may come, and go on where they were: it is followed, or its mark is gone."""
     NOTHING = "nothing to do"
     """As before, and the plan writes no offset of it."""
     ROLLED_BACK = "rolled back"
@@ -160,20 +186,28 @@ class GroupStatus:
     detail: str
 
 
-def status(rows: Rows, target: TargetSeen, mark: str) -> GroupStatus:
-    """How far a group is, as far as it can be seen: who has put it back is told by reports."""
+def status(rows: Rows, target: TargetSeen, mark: str, *, moved: bool) -> GroupStatus:
+    """How far a group is, as far as it can be seen: who has put it back is told by reports.
+
+    `moved` is whether its mark says that this plan has moved it, or nobody can be asked.
+    """
     counts = _Counts.of(rows, target.committed)
+    stage = Stage.UNKNOWN if target.unreadable else _stage(rows, counts)
+    stage = Stage.NOT_MARKED if stage is Stage.DONE and not moved else stage
     return GroupStatus(
         plan=rows[0].plan,
         group=rows[0].group,
         target=rows[0].target,
-        stage=Stage.UNKNOWN if target.unreadable else _stage(rows, counts),
+        stage=stage,
         as_planned=counts.as_planned,
         as_before=counts.as_before,
         otherwise=counts.otherwise,
         mark=mark,
-        detail="; ".join(filter(None, [target.unreadable, *rows[0].obstacles])),
+        detail="; ".join(filter(None, [target.unreadable, _NOT_CLOSED.get(stage), *rows[0].obstacles])),
     )
+
+
+_NOT_CLOSED: Final = {Stage.NOT_MARKED: "nothing in ZooKeeper says that this plan has moved it: old members may come"}
 
 
 @dataclass(frozen=True, slots=True)

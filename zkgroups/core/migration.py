@@ -105,6 +105,15 @@ class Rule:
     backward: bool = False
     skip_stale: bool = False
 
+    def __str__(self) -> str:
+        """As plans have it.
+
+        >>> str(Rule()), str(Rule(OutOfRange.LATEST, backward=True))
+        ('on-out-of-range=refuse', 'on-out-of-range=latest, backward')
+        """
+        flags = {"backward": self.backward, "skip-stale": self.skip_stale}
+        return ", ".join([f"on-out-of-range={self.on_out_of_range}", *(name for name in flags if flags[name])])
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

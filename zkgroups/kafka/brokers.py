@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition as _Partition
 from confluent_kafka.admin import OffsetSpec
 
 from ..core.model import NativeGroup, NativeOffset, OffsetRange, TopicPartition, check_at
+from ..core.plain import Shape
 from ..exceptions import (
     InvalidOptionError,
     NotConnectedError,
@@ -20,7 +21,7 @@ from ..exceptions import (
 from ..zookeeper.deadline import Deadline
 from .asker import Asker
 from .client import Client
-from .commits import Offsets, Outcomes, checked, commit
+from .commits import Call, Offsets, Outcomes, checked, commit, is_sendable
 from .committed import check_native_group, committed
 from .errors import error_of, is_retriable, translate, words
 from .groups import delete, described
@@ -74,7 +75,7 @@ class Brokers:
         found = self._offsets(specs)
         return {at: end if found[at] == -1 else found[at] for at, end in ends.items()}
 
-    def committed(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, NativeOffset]]:
+    def committed(self, groups: Iterable[str]) -> dict[str, Mapping[TopicPartition, NativeOffset]]:
         """What each of these groups of Kafka's own has committed: nothing, for one that is not known."""
         found = {}
         for group, answer in self.committed_or_error(groups).items():
@@ -85,7 +86,7 @@ class Brokers:
 
     def committed_or_error(
         self, groups: Iterable[str]
-    ) -> dict[str, dict[TopicPartition, NativeOffset] | ZkgroupsException]:
+    ) -> dict[str, Mapping[TopicPartition, NativeOffset] | ZkgroupsException]:
         """The same where one group that cannot be read must not hide the others: an error in its place."""
         wanted = _checked_groups(groups)
         return committed(self._reached(), wanted, self._timeout) if wanted else {}
@@ -101,15 +102,20 @@ class Brokers:
         A group that somebody takes part in is refused. A number alone goes without metadata. Everything
         is checked before anything is sent, but for the offset's being in the log: that no broker asks.
         """
-        wanted = checked(offsets)
-        if not wanted:
+        plain = {check_native_group(group): those for group, those in offsets.items() if is_sendable(those)}
+        wanted = checked({group: those for group, those in offsets.items() if group not in plain})
+        if not wanted and not plain:
             return {group: {} for group in offsets}
         asker, known = self._reached(), self._partitions(self._deadline())
         # A broker of old keeps offsets of partitions that are not there.
-        there = [each for each in wanted if each.at.partition in known.get(each.at.topic, ())]
-        found = commit(asker, there, self._timeout)
+        there = {group: those for group, those in plain.items() if _are_there(those.shape, known)}
+        wanted += [each for group in plain.keys() - there.keys() for each in Call(group, plain[group]).each()]
+        wanted = [each for each in wanted if each.at.partition in known.get(each.at.topic, ())]
+        found = commit(asker, wanted, there, self._timeout)
         return {
-            group: {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
+            group: found[group]
+            if group in there
+            else {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
             for group, those in offsets.items()
         }
 
@@ -220,6 +226,10 @@ class _Failed:
             raise NotConnectedError(
                 f"no leader of {at} answered within {deadline.seconds:g} s: {words(error_of(error))}"
             ) from error
+
+
+def _are_there(shape: Shape, known: Mapping[str, Mapping[int, int]]) -> bool:
+    return all(partition in known.get(topic, ()) for topic, partition in shape.places)
 
 
 def _checked_groups(names: Iterable[str]) -> list[str]:

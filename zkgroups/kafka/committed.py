@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
+from typing import Final
 
 from ..core.model import NativeOffset, TopicPartition
+from ..core.plain import Natives, shape_of
 from ..exceptions import InvalidNameError, ZkgroupsException
 from .apart import ask_each
 from .asker import Asker
@@ -13,7 +16,7 @@ from .asker import Asker
 # Thousands of groups have offsets of the same partitions.
 _at = lru_cache(maxsize=1 << 16)(TopicPartition)
 
-Committed = dict[TopicPartition, NativeOffset]
+Committed = Mapping[TopicPartition, NativeOffset]
 
 # As a Java short: with a longer one librdkafka sends what no broker can read, and then nothing else for a while.
 MAX_TEXT_BYTES = 32_767
@@ -40,7 +43,13 @@ def committed(asker: Asker, groups: Sequence[str], timeout: float) -> dict[str, 
 
 def _offsets(group: str, rows: Sequence[tuple[str, int, int, str | None, int | None]]) -> Committed:
     """By partition, in order."""
-    return {
-        (at := _at(topic, number)): NativeOffset(group, at, offset, metadata, epoch)
-        for topic, number, offset, metadata, epoch in sorted(rows, key=lambda row: row[:2])
-    }
+    if not rows:
+        return {}
+    topics, numbers, offsets, notes, epochs = zip(*sorted(rows, key=_PLACE), strict=True)
+    if any(notes) or any(epoch is not None for epoch in epochs):
+        each = zip(map(_at, topics, numbers), offsets, notes, epochs, strict=True)
+        return {at: NativeOffset(group, at, offset, note, epoch) for at, offset, note, epoch in each}
+    return Natives(group, shape_of(topics, numbers), list(offsets))
+
+
+_PLACE: Final = itemgetter(0, 1)

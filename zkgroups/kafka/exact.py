@@ -9,17 +9,21 @@ same as empty metadata.
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
-from typing import Any, Final
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from typing import Any, Final, Literal
 
 from confluent_kafka import KafkaError, cimpl
 
-Row = Sequence[Any]
-"""Topic, partition, offset, metadata, leader epoch."""
-Answer = tuple[int, "list[list[Any]] | KafkaError"]
-"""The number of a question, and what is known of each partition, or why nothing is."""
-_Read = Callable[[list[Any]], "list[list[Any]] | KafkaError"]
+Call = Sequence[Any]
+"""A group, and columns: topics, partitions, offsets; metadata and leader epochs, either None where there is none."""
+Answer = tuple[int, "list[Any] | KafkaError | bool"]
+"""The number of a question, and what is known of each partition, or why nothing is; True where all is well."""
+
+_Read = Callable[[int, "_Columns"], "list[Any] | KafkaError | bool"]
+"""What is to be known of the partitions of an answer, which is to the question of that number."""
 
 _PRODUCER: Final = 0
 _ANY_OPERATION: Final = 0
@@ -44,6 +48,41 @@ class _Partitions(ctypes.Structure):
     _fields_ = (("cnt", c_int), ("size", c_int), ("elems", POINTER(_Partition)))
 
 
+class _Columns:
+    """The memory of a list of partitions, seen as columns: thousands are read, or written, in one step."""
+
+    def __init__(self, partitions: _Partitions) -> None:
+        width = ctypes.sizeof(_Partition)
+        self.at = ctypes.addressof(partitions.elems.contents) if partitions.cnt else 0
+        bytes_ = (
+            memoryview((c_char * (partitions.cnt * width)).from_address(self.at)).cast("B")
+            if self.at
+            else memoryview(b"")
+        )
+        self.places = range(self.at, self.at + partitions.cnt * width, width)
+        """Where each of them is."""
+
+        def column(field: Any, code: Literal["i", "q", "Q"]) -> Any:
+            whole = bytes_.cast(code)
+            return whole[field.offset // whole.itemsize :: width // whole.itemsize]
+
+        self.partitions, self.errors = column(_Partition.partition, "i"), column(_Partition.err, "i")
+        self.offsets = column(_Partition.offset, "q")
+        self._topics, self._notes = column(_Partition.topic, "Q"), column(_Partition.metadata, "Q")
+        self._sizes = column(_Partition.metadata_size, "Q")
+
+    @property
+    def topics(self) -> list[str]:
+        return [ctypes.string_at(topic).decode() for topic in self._topics]
+
+    @property
+    def notes(self) -> list[str | None]:
+        return [
+            ctypes.string_at(note, size).decode(errors="replace") if size else None
+            for note, size in zip(self._notes, self._sizes, strict=True)
+        ]
+
+
 _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     # The type of what comes back, then those of what is passed.
     "conf_new": (c_void_p,),
@@ -63,7 +102,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "topic_partition_list_add": (POINTER(_Partition), POINTER(_Partitions), c_char_p, c_int32),
     "topic_partition_list_destroy": (None, POINTER(_Partitions)),
     "topic_partition_set_leader_epoch": (None, POINTER(_Partition), c_int32),
-    "topic_partition_get_leader_epoch": (c_int32, POINTER(_Partition)),
+    "topic_partition_get_leader_epoch": (c_int32, c_void_p),
     "group_result_error": (c_void_p, c_void_p),
     "group_result_partitions": (POINTER(_Partitions), c_void_p),
     "error_code": (c_int, c_void_p),
@@ -109,22 +148,27 @@ class ExactOffsets:
         if not self._client:
             raise ValueError("librdkafka does not take the settings")
         self._queue = self._call("queue_new")(self._client)
+        self._last: tuple[tuple[str, ...], tuple[int, ...]] | None = None
+        self._list: Any = None
+        """The partitions of the last commit, as librdkafka has them."""
 
     def committed(self, groups: Sequence[str], patience: float) -> Iterator[Answer]:
         """What each of these groups has committed."""
         for number, group in enumerate(groups):
-            self._ask("List", number, group, None, patience)
-        yield from self._answers("List", len(groups), self._offsets)
+            self._ask("List", group, None, number, patience)
+        yield from self._answers("List", len(groups), lambda _, found: self._offsets(found))
 
-    def commit(self, calls: Sequence[tuple[str, Sequence[Row]]], patience: float) -> Iterator[Answer]:
-        """Commit offsets, each call's for one group; of every partition the answer is its error, or None."""
-        for number, (group, rows) in enumerate(calls):
-            self._ask("Alter", number, group, rows, patience)
-        yield from self._answers("Alter", len(calls), _outcomes)
+    def commit(self, calls: Sequence[Call], patience: float) -> Iterator[Answer]:
+        """Commit offsets, each call's for one group: True where all are there, else each partition's error, or None."""
+        for number, (group, *columns) in enumerate(calls):
+            with self._listed(*columns) as partitions:
+                self._ask("Alter", group, partitions, number, patience)
+        yield from self._answers("Alter", len(calls), lambda number, found: _outcomes(calls[number], found))
 
-    def _ask(self, operation: str, number: int, group: str, rows: Sequence[Row] | None, patience: float) -> None:
+    def _ask(self, operation: str, group: str, partitions: Any, number: int, patience: float) -> None:
+        """Both, names and metadata too, are copied by librdkafka."""
         name = f"{operation}ConsumerGroupOffsets"
-        question = c_void_p(self._question(name, group, rows))
+        question = c_void_p(self._call(f"{name}_new")(group.encode(), partitions))
         options = self._call("AdminOptions_new")(self._client, _ANY_OPERATION)
         text = ctypes.create_string_buffer(_TEXT)
         self._call("AdminOptions_set_request_timeout")(options, max(1, int(patience * 1000)), text, _TEXT)
@@ -133,32 +177,49 @@ class ExactOffsets:
         self._call("AdminOptions_destroy")(options)
         self._call(f"{name}_destroy")(question)
 
-    def _question(self, name: str, group: str, rows: Sequence[Row] | None) -> int:
-        """Both are copied by librdkafka, names and metadata too."""
-        if rows is None:
-            return int(self._call(f"{name}_new")(group.encode(), None))
-        partitions = self._call("topic_partition_list_new")(len(rows))
-        notes = [self._add(partitions, *row) for row in rows]
+    @contextmanager
+    def _listed(
+        self,
+        topics: list[str],
+        partitions: list[int],
+        offsets: list[int],
+        notes: list[str | None] | None,
+        epochs: list[int | None] | None,
+    ) -> Iterator[Any]:
+        """These as librdkafka wants them. Thousands of groups have the same partitions, which are listed once."""
+        key = (tuple(topics), tuple(partitions))
+        if key != self._last:
+            self._unlist()
+            self._last, self._list = key, self._call("topic_partition_list_new")(len(topics))
+            for topic, partition in zip(*key, strict=True):
+                self._call("topic_partition_list_add")(self._list, topic.encode(), partition)
+        _Columns(self._list.contents).offsets[:] = memoryview(array("q", offsets))
+        if notes is None and epochs is None:
+            yield self._list
+            return
+        kept = [self._add(n, *each) for n, each in enumerate(zip(notes or (), epochs or (), strict=True))]
         try:
-            return int(self._call(f"{name}_new")(group.encode(), partitions))
+            yield self._list
         finally:
-            for n in range(len(notes)):  # which librdkafka would free, and which are not its own
-                partitions.contents.elems[n].metadata = None
-            self._call("topic_partition_list_destroy")(partitions)
+            for n in range(len(kept)):  # which librdkafka would free, and which are not its own
+                self._list.contents.elems[n].metadata = None
+            self._unlist()
 
-    def _add(
-        self, partitions: Any, topic: str, number: int, offset: int, metadata: str | None, epoch: int | None
-    ) -> object:
+    def _unlist(self) -> None:
+        if self._list is not None:
+            self._call("topic_partition_list_destroy")(self._list)
+        self._last = self._list = None
+
+    def _add(self, n: int, metadata: str | None, epoch: int | None) -> object:
         """Returns what must stay in memory as long as the list."""
-        added = self._call("topic_partition_list_add")(partitions, topic.encode(), number)
-        added.contents.offset = offset
+        added = self._list.contents.elems[n]
         if epoch is not None:
-            self._call("topic_partition_set_leader_epoch")(added, epoch)
+            self._call("topic_partition_set_leader_epoch")(byref(added), epoch)
         if not metadata:
             return None
         note = metadata.encode()
         kept = ctypes.create_string_buffer(note, len(note))
-        added.contents.metadata, added.contents.metadata_size = ctypes.addressof(kept), len(note)
+        added.metadata, added.metadata_size = ctypes.addressof(kept), len(note)
         return kept
 
     def _answers(self, operation: str, count: int, read: _Read) -> Iterator[Answer]:
@@ -169,35 +230,38 @@ class ExactOffsets:
                 continue
             number = self._call("event_opaque")(event) or 0  # a null pointer is None
             try:
-                yield number, self._answer(f"{operation}ConsumerGroupOffsets", event, read)
+                yield number, self._answer(f"{operation}ConsumerGroupOffsets", event, number, read)
             finally:
                 self._call("event_destroy")(event)
             count -= 1
 
-    def _answer(self, name: str, event: int, read: _Read) -> list[list[Any]] | KafkaError:
+    def _answer(self, name: str, event: int, number: int, read: _Read) -> list[Any] | KafkaError | bool:
         if code := self._call("event_error")(event):
             return KafkaError(code, _text(self._call("event_error_string")(event)))
         result = self._call(f"event_{name}_result")(event)
         (group, *_) = self._call(f"{name}_result_groups")(result, byref(c_size_t()))[:1]
         if error := self._call("group_result_error")(group):
             return KafkaError(self._call("error_code")(error), _text(self._call("error_string")(error)))
-        partitions = self._call("group_result_partitions")(group).contents
-        return read([partitions.elems[n] for n in range(partitions.cnt)])
+        return read(number, _Columns(self._call("group_result_partitions")(group).contents))
 
-    def _offsets(self, partitions: list[Any]) -> list[list[Any]] | KafkaError:
-        if code := next((each.err for each in partitions if each.err), 0):
+    def _offsets(self, found: _Columns) -> list[Any] | KafkaError:
+        if code := next(filter(None, found.errors), 0):
             return KafkaError(code)
-        return [self._offset(each) for each in partitions if each.offset >= 0]  # below are signs for none
+        epochs = map(self._call("topic_partition_get_leader_epoch"), found.places)
+        rows = zip(found.topics, found.partitions, found.offsets, found.notes, epochs, strict=True)
+        return [
+            (topic, partition, offset, note, None if epoch < 0 else epoch)
+            for topic, partition, offset, note, epoch in rows
+            if offset >= 0  # below are signs for none
+        ]
 
-    def _offset(self, partition: Any) -> list[Any]:
-        size = partition.metadata_size
-        note = ctypes.string_at(partition.metadata, size).decode(errors="replace") if size else None
-        epoch = self._call("topic_partition_get_leader_epoch")(byref(partition))
-        return [partition.topic.decode(), partition.partition, partition.offset, note, None if epoch < 0 else epoch]
 
-
-def _outcomes(partitions: list[Any]) -> list[list[Any]]:
-    return [[each.topic.decode(), each.partition, _error(each.err)] for each in partitions]
+def _outcomes(call: Call, found: _Columns) -> list[Any] | bool:
+    _group, topics, partitions, *_ = call
+    rows = list(zip(found.topics, found.partitions, found.errors, strict=True))
+    if not any(found.errors) and {row[:2] for row in rows} >= set(zip(topics, partitions, strict=True)):
+        return True
+    return [(topic, partition, _error(code)) for topic, partition, code in rows]
 
 
 def _error(code: int) -> list[Any] | None:

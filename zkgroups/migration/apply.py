@@ -22,14 +22,17 @@ from ..core.carrying import (
 )
 from ..core.mark import Mark, MarkState
 from ..core.model import TopicPartition
+from ..core.plain import Group, Numbers, of_all, plain_of, source_is_as_planned, target_is_untouched
 from ..core.plan import Outcome, PlanRow, ReportRow, Step
+from ..core.rows import Rows
 from ..exceptions import OutcomeUnknownError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper import mark as marks
 from ..zookeeper.registry import Registry
+from .carrier import Carrier
 from .guards import look_at_sources, look_at_targets, marked_by_another
 from .logs import Logs, topics_made
-from .report import Answers, Report, check_asked, number
+from .report import Answers, check_asked, number
 
 
 def apply_groups(
@@ -41,31 +44,23 @@ def apply_groups(
     done: members of ours do not join them any more.
     """
     check_asked(rows)
-    if not rows:
-        return []
-    return _Apply(rows[0].plan, by_target(rows), brokers, registry, execute=execute).run()
+    return list(apply_plans(by_target(rows), brokers, registry, execute=execute))
 
 
-class _Apply:
+def apply_plans(
+    plans: Mapping[str, Sequence[PlanRow]], brokers: Brokers, registry: Registry | None, *, execute: bool
+) -> Rows[ReportRow]:
+    """The same for rows that are together by their targets."""
+    return _Apply(plans, brokers, registry, execute=execute).run() if plans else Rows(ReportRow)
+
+
+class _Apply(Carrier):
     """One call."""
 
     def __init__(
-        self,
-        plan: str,
-        plans: Mapping[str, Sequence[PlanRow]],
-        brokers: Brokers,
-        registry: Registry | None,
-        *,
-        execute: bool,
+        self, plans: Mapping[str, Sequence[PlanRow]], brokers: Brokers, registry: Registry | None, *, execute: bool
     ) -> None:
-        self._plan = plan
-        self._plans = plans
-        self._brokers = brokers
-        self._registry = registry
-        self._execute = execute
-        self._report = Report()
-        self._left: dict[str, list[str]] = {}
-        """Why the targets are left that are."""
+        super().__init__(plans, brokers, registry, execute=execute)
         self._marked: set[str] = set()
         """Targets whose groups this call has marked."""
         self._marked_before: set[str] = set()
@@ -73,11 +68,12 @@ class _Apply:
         self._mark_trouble: dict[str, str] = {}
         """Why the mark of a target's group is not what it is to be."""
 
-    def run(self) -> list[ReportRow]:
-        self._left = {target: list(rows[0].obstacles) for target, rows in self._plans.items() if rows[0].obstacles}
+    def run(self) -> Rows[ReportRow]:
+        blocked = {target: of_all(rows, "obstacles") for target, rows in self._plans.items()}
+        self._left = {target: list(obstacles) for target, obstacles in blocked.items() if obstacles}
         self._mark()
         seen = self._look()
-        offsets = {target: to_commit(self._plans[target], seen[target].committed) for target in self._going}
+        offsets = {target: self._to_commit(target, seen[target]) for target in self._going}
         answers = self._brokers.commit(offsets) if self._execute else {}
         came = self._who_came()
         self._mark_again(seen, came, answers)
@@ -86,7 +82,7 @@ class _Apply:
                 self._leave(target)
             else:
                 self._written(rows, seen[target], offsets[target], answers.get(target, {}), came.get(target, ""))
-        return self._report.rows
+        return self._report.columns
 
     @property
     def _going(self) -> list[str]:
@@ -94,7 +90,7 @@ class _Apply:
 
     def _groups(self, targets: Iterable[str]) -> dict[str, str]:
         """The targets by their groups: one each, for several groups of one target are an obstacle."""
-        return {self._plans[target][0].group: target for target in targets}
+        return {of_all(self._plans[target], "group"): target for target in targets}
 
     # Before
 
@@ -102,7 +98,7 @@ class _Apply:
         """Before anything is looked at, so that no member of ours comes after."""
         if self._registry is None:
             return
-        groups = self._groups(target for target in self._going if is_worth_a_mark(self._plans[target]))
+        groups = self._groups(target for target in self._going if _is_worth_a_mark(self._plans[target]))
         found = marks.read(self._registry.handle, groups)
         for group, it in found.items():
             if reasons := marked_by_another(it, self._plan):
@@ -125,21 +121,50 @@ class _Apply:
         seen = look_at_targets(self._brokers, going)
         sources = self._sources(going)
         for target in going:
-            rows = self._plans[target]
-            reasons = source_obstacles(rows, sources[target]) if target in sources else []
-            reasons += target_obstacles(rows, seen[target])
-            if reasons:
+            if reasons := self._source_obstacles(target, sources) + self._target_obstacles(target, seen[target]):
                 self._left[target] = reasons
         self._look_at_logs()
         return seen
 
+    def _source_obstacles(self, target: str, sources: Mapping[str, SourceSeen]) -> list[str]:
+        if target not in sources:
+            return []
+        plain = plain_of(self._plans[target])
+        if plain is not None and source_is_as_planned(plain, sources[target]):
+            return []
+        return source_obstacles(self._plans[target], sources[target])
+
+    def _target_obstacles(self, target: str, seen: TargetSeen) -> list[str]:
+        if plain_of(self._plans[target]) is not None and target_is_untouched(seen):
+            return []
+        return target_obstacles(self._plans[target], seen)
+
+    def _to_commit(self, target: str, seen: TargetSeen) -> Mapping[TopicPartition, int]:
+        """What is still to be written of a group that nothing is in the way of."""
+        plain = plain_of(self._plans[target])
+        if plain is not None and target_is_untouched(seen):
+            return Numbers(plain.shape, plain.planned)
+        return to_commit(self._plans[target], seen.committed)
+
     def _look_at_logs(self) -> None:
         """A topic may have been made anew since the plan, or a log been cut: its offsets are of other messages then."""
-        rows = {target: [row for row in self._plans[target] if is_to_commit(row)] for target in self._going}
-        partitions = dict.fromkeys(row.at for its in rows.values() for row in its if row.at is not None)
+        plains = {target: plain for target in self._going if (plain := plain_of(self._plans[target])) is not None}
+        rows = {
+            target: [row for row in self._plans[target] if is_to_commit(row)]
+            for target in self._going
+            if target not in plains
+        }
+        partitions = {row.at for its in rows.values() for row in its if row.at is not None}
+        shapes = {plain.shape for plain in plains.values()}
+        partitions.update(at for shape in shapes for at in shape.ats)
         topics = {at.topic for at in partitions}
         logs = Logs(self._brokers, {} if self._registry is None else topics_made(self._registry, topics))
-        logs.ask(partitions)
+        logs.ask(sorted(partitions))
+        bounds = {shape: logs.bounds(shape) for shape in shapes}
+        for target, plain in plains.items():
+            known = bounds[plain.shape]
+            if known is None or not known.have(plain):
+                rows[target] = list(self._plans[target])
         for target, its in rows.items():
             if reasons := log_obstacles(its, logs.log):
                 self._left[target] = reasons
@@ -157,8 +182,9 @@ class _Apply:
         if not self._execute:
             return {}
         found = {}
-        for target, source in self._sources(self._going).items():
-            if reasons := source_obstacles(self._plans[target], source):
+        sources = self._sources(self._going)
+        for target in sources:
+            if reasons := self._source_obstacles(target, sources):
                 found[target] = f"while this was written: {'; '.join(reasons)}"
         return found
 
@@ -176,6 +202,9 @@ class _Apply:
         came: str,
     ) -> None:
         """What became of the rows of a group that was not left."""
+        if isinstance(rows, Group) and isinstance(offsets, Numbers) and not came and not any(answers.values()):
+            self._all_written(rows, offsets)
+            return
         detail = came or self._mark_trouble.get(rows[0].target, "")
         for row in rows:
             at = row.at
@@ -193,6 +222,13 @@ class _Apply:
                 outcome = Outcome.OVERTAKEN if came else Outcome.WRITTEN
                 self._report.add(Step.APPLY, row, outcome, found=found, written=row.planned, detail=detail)
 
+    def _all_written(self, rows: Group, offsets: Numbers) -> None:
+        if self._execute:
+            detail = self._mark_trouble.get(of_all(rows, "target"), "")
+            self._report.add_group(Step.APPLY, rows, Outcome.WRITTEN, written=offsets.offsets, detail=detail)
+        else:
+            self._report.add_group(Step.APPLY, rows, Outcome.WOULD_WRITE)
+
     def _mark_again(
         self, seen: Mapping[str, TargetSeen], came: Mapping[str, str], answers: Mapping[str, Answers]
     ) -> None:
@@ -201,7 +237,7 @@ class _Apply:
             return
         failed = {target for target, those in answers.items() if any(those.values())}
         done = (target for target in self._going if target not in failed and target not in came)
-        moved = self._groups(target for target in done if is_worth_a_mark(self._plans[target]))
+        moved = self._groups(target for target in done if _is_worth_a_mark(self._plans[target]))
         errors = marks.put(self._registry.handle, moved, plan=self._plan, state=MarkState.MOVED)
         nothing = {target for target in failed if all(map(_was_not_written, answers[target].values()))}
         bare = [target for target in self._marked if target in self._left]
@@ -216,6 +252,10 @@ class _Apply:
         self._mark_trouble = {
             targets[group]: f"its mark is still there as it was: {e}" for group, e in errors.items() if e
         }
+
+
+def _is_worth_a_mark(rows: Sequence[PlanRow]) -> bool:
+    return plain_of(rows) is not None or is_worth_a_mark(rows)
 
 
 def _was_not_written(error: ZkgroupsException | None) -> bool:

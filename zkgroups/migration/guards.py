@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import accumulate, chain
+from typing import NamedTuple
 
 from ..core.carrying import Place, SourceSeen, TargetSeen, Znode
 from ..core.codec import decode_offset, is_plain_offset
 from ..core.mark import Mark
 from ..core.model import DeniedNode, MalformedNode, NativeGroup, NativeOffset, TopicPartition
 from ..core.paths import Part, parse_partition
+from ..core.plain import Shape, Znodes, shape_of
 from ..exceptions import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
 from ..kafka.committed import check_native_group
 from ..zookeeper import walk
+from ..zookeeper.bulk import Block
+from ..zookeeper.multiread import plain_offsets
 from ..zookeeper.node import Node
 from ..zookeeper.registry import Registry
 
@@ -24,9 +30,57 @@ def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, Sour
     found = {group: _Source() for group in names}
     for siblings in walk.instances(registry.handle, names):
         found[siblings.key.group].registered(siblings.names, siblings.key.hidden)
-    for place, name, node in walk.nodes(walk.leaves(registry.handle, names, Part.OFFSETS)):
-        found[place.group].offset(place.topic, name, node)
+    for block in walk.leaves(registry.handle, names, Part.OFFSETS):
+        parts = _plain_parts(block)
+        for part in parts or ():
+            found[part.group].parts.append(part)
+        for place, name, node in walk.nodes([block] if parts is None else ()):
+            found[place.group].offset(place.topic, name, node)
     return {group: it.seen() for group, it in found.items()}
+
+
+class _Part(NamedTuple):
+    """Offsets of some partitions of one topic, which are in order."""
+
+    group: str
+    topic: str
+    partitions: tuple[int, ...]
+    zxids: list[int]
+    offsets: list[int]
+
+
+def _plain_parts(block: Block[walk.Place]) -> list[_Part] | None:
+    """What a block has; None where anything in it is no plain offset of a partition."""
+    if any(siblings.key.hidden is not None for siblings in block.parts):
+        return None
+    partitions = [_partitions(tuple(siblings.names)) for siblings in block.parts]
+    if None in partitions or (columns := plain_offsets(block.answer, block.count)) is None:
+        return None
+    zxids, offsets = columns
+    ends = list(accumulate(len(siblings.names) for siblings in block.parts))
+    return [
+        _Part(
+            siblings.key.group,
+            siblings.key.topic,
+            numbers,
+            zxids[end - len(numbers) : end],
+            offsets[end - len(numbers) : end],
+        )
+        for siblings, numbers, end in zip(block.parts, partitions, ends, strict=True)
+        if numbers is not None
+    ]
+
+
+@lru_cache(maxsize=256)  # most topics have the partitions that another had, too
+def _partitions(names: tuple[str, ...]) -> tuple[int, ...] | None:
+    numbers = tuple(number for name in names if (number := parse_partition(name)) is not None)
+    return numbers if len(numbers) == len(names) else None
+
+
+@lru_cache(maxsize=256)
+def _shape(parts: tuple[tuple[str, tuple[int, ...]], ...]) -> Shape:
+    topics = tuple(topic for topic, numbers in parts for _ in numbers)
+    return shape_of(topics, tuple(chain.from_iterable(numbers for _, numbers in parts)))
 
 
 class _Source:
@@ -36,6 +90,7 @@ class _Source:
         self._instances: tuple[str, ...] = ()
         self._offsets: dict[Place, Znode] = {}
         self._unreadable = ""
+        self.parts: list[_Part] = []
 
     def registered(self, names: Iterable[str], hidden: DeniedNode | None) -> None:
         self._instances = tuple(names)
@@ -49,7 +104,13 @@ class _Source:
             self._offsets[topic, partition] = Znode(node.mzxid, _number(node))
 
     def seen(self) -> SourceSeen:
-        return SourceSeen(self._instances, self._offsets, self._unreadable)
+        return SourceSeen(self._instances, self._all() if self.parts else self._offsets, self._unreadable)
+
+    def _all(self) -> Mapping[Place, Znode]:
+        zxids = list(chain.from_iterable(part.zxids for part in self.parts))
+        offsets = list(chain.from_iterable(part.offsets for part in self.parts))
+        plain = Znodes(_shape(tuple((part.topic, part.partitions) for part in self.parts)), zxids, offsets)
+        return {**plain, **self._offsets} if self._offsets else plain
 
 
 def _number(node: Node) -> int | None:
@@ -66,25 +127,32 @@ def marked_by_another(found: Mark | MalformedNode, plan: str) -> list[str]:
     return [] if found.plan == plan else [f"it is marked: it {found.shown}"]
 
 
-def look_at_targets(brokers: Brokers, targets: Iterable[str]) -> dict[str, TargetSeen]:
-    """What the brokers have of these groups of their own now."""
+def look_at_targets(brokers: Brokers, targets: Iterable[str], *, members: bool = True) -> dict[str, TargetSeen]:
+    """What the brokers have of these groups of their own now; who takes part takes as long again to find out."""
+    names, found = _askable(targets)
+    groups = brokers.groups(names) if members else {}
+    committed = brokers.committed_or_error(names)
+    return found | {name: _target(groups.get(name), committed[name]) for name in names}
+
+
+def _askable(targets: Iterable[str]) -> tuple[list[str], dict[str, TargetSeen]]:
+    """Those that brokers can be asked for, and what is to be said of the others."""
     names, found = [], {}
     for target in dict.fromkeys(targets):
         try:
             names.append(check_native_group(target))
         except InvalidNameError as error:
             found[target] = TargetSeen(unreadable=str(error))
-    groups, committed = brokers.groups(names), brokers.committed_or_error(names)
-    return found | {name: _target(groups[name], committed[name]) for name in names}
+    return names, found
 
 
 def _target(
-    group: NativeGroup | ZkgroupsException, committed: dict[TopicPartition, NativeOffset] | ZkgroupsException
+    group: NativeGroup | ZkgroupsException | None, committed: Mapping[TopicPartition, NativeOffset] | ZkgroupsException
 ) -> TargetSeen:
     unreadable = "; ".join(str(each) for each in (group, committed) if isinstance(each, ZkgroupsException))
     if isinstance(group, ZkgroupsException) or isinstance(committed, ZkgroupsException):
         return TargetSeen(unreadable=unreadable)
-    return TargetSeen(taking_part(group), committed)
+    return TargetSeen(() if group is None else taking_part(group), committed)
 
 
 def taking_part(group: NativeGroup) -> tuple[str, ...]:

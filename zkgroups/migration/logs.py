@@ -8,6 +8,7 @@ from contextlib import suppress
 from ..core.migration import Log
 from ..core.model import OffsetRange, TopicPartition
 from ..core.paths import broker_topic
+from ..core.plain import Bounds, Shape
 from ..exceptions import NotConnectedError
 from ..kafka import Brokers
 from ..zookeeper import bulk
@@ -48,6 +49,14 @@ class Logs:
         """Where a log starts and ends."""
         found = None if at is None else self._found.get(at)
         return found if isinstance(found, OffsetRange) else None
+
+    def bounds(self, shape: Shape) -> Bounds | None:
+        """Of all these partitions; None where any of them is not known."""
+        known = [found for at in shape.ats if isinstance(found := self._found.get(at), OffsetRange)]
+        if len(known) < len(shape):
+            return None
+        made = [self._made.get(topic, 0) for topic in shape.topics]
+        return Bounds([found.start for found in known], [found.end for found in known], made)
 
     def log(self, at: TopicPartition | None, zxid: int | None) -> OffsetRange | Log:
         """What the rule is to know of the log, for an offset that was written with that zxid."""

@@ -6,14 +6,28 @@ partition, however many groups read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
-from ..core.migration import Decision, GroupFacts, Rule, Unknown, bad_target, conflicts, decide, obstacles
+from ..core.migration import (
+    Action,
+    Decision,
+    GroupFacts,
+    Reason,
+    Rule,
+    Unknown,
+    bad_target,
+    conflicts,
+    decide,
+    obstacles,
+)
 from ..core.model import MalformedNode, NativeGroup, NativeOffset, TopicPartition
-from ..core.plan import PlanRow
+from ..core.plain import Plain, Shape, shape_of
+from ..core.plan import OF_THE_PLAN, PlanRow
+from ..core.rows import Rows, Slice
 from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
 from .logs import Logs
@@ -63,11 +77,19 @@ class Planning:
     topics_made: Mapping[str, int] = field(default_factory=dict)
     """The zxid that made each topic: an offset that is older is of another one, which had the same name."""
 
+    def in_all_rows(self) -> dict[str, Any]:
+        """The fields that are the same in all rows of the plan."""
+        return {name: getattr(self, name) for name in OF_THE_PLAN} | {"rule": str(self.rule)}
+
     def stale(self, found: Found) -> bool:
         """Whether an offset was last written too long ago."""
-        if self.stale_after is None or found.committed_ms is None:
+        return self.is_stale(found.committed_ms)
+
+    def is_stale(self, committed_ms: int | None) -> bool:
+        """The same of one that was last written then."""
+        if self.stale_after is None or committed_ms is None:
             return False
-        return self.planned_ms - found.committed_ms > self.stale_after * 1000
+        return self.planned_ms - committed_ms > self.stale_after * 1000
 
 
 class Planner:
@@ -75,15 +97,53 @@ class Planner:
 
     def __init__(self, planning: Planning, brokers: Brokers | None) -> None:
         self._planning = planning
+        self._same = planning.in_all_rows()
         self._brokers = brokers
         self._logs = Logs(brokers, planning.topics_made)
 
     def plan(self, found: Sequence[Found]) -> list[PlanRow]:
         """The rows of these groups, which are all that are to have their targets' names."""
+        return self._plan(found, self._ask(dict.fromkeys(row.target for row in found)))
+
+    def plan_targets(self, targets: Mapping[str, Slice[Found]]) -> Rows[PlanRow]:
+        """The same for rows that are together by their targets, and in order."""
+        answers = self._ask(targets)
+        shapes = {target: shape for target, found in targets.items() if (shape := _plain_shape(found)) is not None}
+        self._logs.ask(at for shape in dict.fromkeys(shapes.values()) for at in shape.ats)
+        planned, others = Rows(PlanRow), list[Found]()
+        for target, found in targets.items():
+            free = target in shapes and answers.nothing_at(target)
+            columns = self._as_it_is(found, shapes[target]) if free else None
+            if columns is None:
+                others += found
+            else:
+                planned.extend(len(found), columns)
+        for row in self._plan(others, answers):
+            planned.add(row)
+        return planned
+
+    def _ask(self, targets: Iterable[str]) -> _Answers:
+        return _Answers.of(self._brokers, [target for target in targets if bad_target(target) is None])
+
+    def _as_it_is(self, found: Slice[Found], shape: Shape) -> dict[str, Any] | None:
+        """The columns of a plan in which all offsets are committed as they are; None where the rule says otherwise."""
+        offsets, zxids, written = (found.column(name) for name in ("offset", "zxid", "committed_ms"))
+        stale = [self._planning.is_stale(ms) for ms in written]
+        bounds = self._logs.bounds(shape)
+        if bounds is None or not bounds.have(Plain(shape, zxids, offsets)):
+            return None
+        if self._planning.rule.skip_stale and any(stale):
+            return None
+        of_source = {name: found.column(name) for name in ("group", "target", "topic", "partition")}
+        numbers = {"offset": offsets, "zxid": zxids, "committed_ms": written, "stale": stale, "planned": offsets}
+        logs = {"log_start": bounds.starts, "log_end": bounds.ends}
+        decided = {"action": Action.COMMIT, "reason": Reason.AS_IT_IS, "obstacles": ()}
+        nothing = dict.fromkeys(("problem", "before", "before_metadata", "before_epoch"))
+        return {**self._same, **of_source, **numbers, **logs, **decided, **nothing}
+
+    def _plan(self, found: Sequence[Found], answers: _Answers) -> list[PlanRow]:
         groups = list(self._groups(found))
         targets = {group.name: group.target for group in groups}
-        usable = [target for target in dict.fromkeys(targets.values()) if bad_target(target) is None]
-        answers = _Answers.of(self._brokers, usable)
         for group in groups:
             group.native = answers.committed.get(group.target, {})
         self._logs.ask(at for group in groups for at in group.partitions())
@@ -121,20 +181,15 @@ class Planner:
         known = self._logs.range(at)
         before = group.before(at)
         there = before if isinstance(before, NativeOffset) else None
-        planning = self._planning
         return PlanRow(
-            plan=planning.plan,
-            planned_ms=planning.planned_ms,
-            source=planning.source,
-            brokers=planning.brokers,
-            retention_seconds=planning.retention_seconds,
+            **self._same,
             group=group.name,
             topic=found.topic,
             partition=found.partition,
             offset=found.offset,
             zxid=found.zxid,
             committed_ms=found.committed_ms,
-            stale=planning.stale(found),
+            stale=self._planning.stale(found),
             problem=found.problem,
             target=group.target,
             log_start=None if known is None else known.start,
@@ -146,9 +201,19 @@ class Planner:
             reason=decision.reason,
             planned=decision.offset,
             obstacles=blocked,
-            topics=planning.topics,
-            cluster=planning.cluster,
         )
+
+
+def _plain_shape(found: Slice[Found]) -> Shape | None:
+    """The partitions of one group, where all that was found of it are offsets."""
+    if (
+        any(found.column("member"))
+        or found.column("group").count(found.first("group")) < len(found)
+        or found.column("problem").count(None) < len(found)
+        or any(None in found.column(name) for name in ("topic", "partition", "offset", "zxid"))
+    ):
+        return None
+    return shape_of(tuple(found.column("topic")), tuple(found.column("partition")))
 
 
 class _Group:
@@ -201,6 +266,13 @@ class _Answers:
         if brokers is None:
             return cls({}, {})
         return cls(brokers.committed_or_error(targets), brokers.groups(targets))
+
+    def nothing_at(self, target: str) -> bool:
+        """Whether it is certain that a target has no offsets and nobody takes part in it."""
+        committed, native = self.committed.get(target), self.groups.get(target)
+        if not isinstance(committed, Mapping) or not isinstance(native, NativeGroup):
+            return False
+        return not committed and not native.in_use
 
     def facts(self, group: _Group, rivals: Sequence[str]) -> GroupFacts:
         """What may stand in a group's way."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from ..core.model import NativeOffset, TopicPartition
+from ..core.plain import Group
 from ..core.plan import Outcome, PlanRow, ReportRow, Step
+from ..core.rows import Rows
 from ..exceptions import GuardFailedError, ZkgroupsException
 from ..kafka import Brokers
 
@@ -18,8 +21,13 @@ class Report:
     """The rows of one call."""
 
     def __init__(self) -> None:
-        self.rows: list[ReportRow] = []
+        self.columns = Rows(ReportRow)
         self._now_ms = time.time_ns() // 1_000_000
+
+    @property
+    def rows(self) -> list[ReportRow]:
+        """Each by itself."""
+        return list(self.columns)
 
     def add(
         self,
@@ -32,21 +40,20 @@ class Report:
         detail: str = "",
     ) -> None:
         """What became of one row."""
-        self.rows.append(
-            ReportRow(
-                plan=row.plan,
-                step=step,
-                reported_ms=self._now_ms,
-                group=row.group,
-                topic=row.topic,
-                partition=row.partition,
-                target=row.target,
-                found=found,
-                written=written,
-                outcome=outcome,
-                detail=detail,
-            )
-        )
+        like = {name: getattr(row, name) for name in _LIKE_THE_PLAN}
+        what = {"step": step, "outcome": outcome, "found": found, "written": written, "detail": detail}
+        self.columns.extend(1, {**like, **what, "reported_ms": self._now_ms})
+
+    def add_group(
+        self, step: Step, group: Group, outcome: Outcome, *, written: list[int] | None = None, detail: str = ""
+    ) -> None:
+        """The same has become of all rows of a group, of which nothing was found."""
+        like = {name: group.column(name) for name in _LIKE_THE_PLAN}
+        what = {"step": step, "outcome": outcome, "found": None, "written": written, "detail": detail}
+        self.columns.extend(len(group), {**like, **what, "reported_ms": self._now_ms})
+
+
+_LIKE_THE_PLAN: Final = ("plan", "group", "topic", "partition", "target")
 
 
 def number(found: NativeOffset | None) -> int | None:

@@ -18,8 +18,9 @@ from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionErro
 from ..kafka import Brokers
 from ..zookeeper import mark as marks
 from ..zookeeper.registry import Registry
+from .carrier import Carrier
 from .guards import look_at_targets, marked_by_another
-from .report import Answers, Report, check_asked, number
+from .report import Answers, check_asked, number
 from .returning import Returning
 
 
@@ -44,32 +45,18 @@ def rollback_groups(
         raise InvalidOptionError("to_zookeeper", True, "there is no ZooKeeper to carry anything to")
     if not rows:
         return []
-    rollback = _Rollback(rows[0].plan, by_target(rows), brokers, registry, execute=execute, force=force)
+    rollback = _Rollback(by_target(rows), brokers, registry, execute=execute, force=force)
     return rollback.run(to_zookeeper=to_zookeeper)
 
 
-class _Rollback:
+class _Rollback(Carrier):
     """One call."""
 
     def __init__(
-        self,
-        plan: str,
-        plans: Mapping[str, Rows],
-        brokers: Brokers,
-        registry: Registry | None,
-        *,
-        execute: bool,
-        force: bool,
+        self, plans: Mapping[str, Rows], brokers: Brokers, registry: Registry | None, *, execute: bool, force: bool
     ) -> None:
-        self._plan = plan
-        self._plans = plans
-        self._brokers = brokers
-        self._registry = registry
-        self._execute = execute
+        super().__init__(plans, brokers, registry, execute=execute)
         self._force = force
-        self._report = Report()
-        self._left: dict[str, list[str]] = {}
-        """Why the targets are left that are."""
         self._marks: dict[str, Mark | MalformedNode] = {}
         """What is found, by target."""
 

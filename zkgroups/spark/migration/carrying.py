@@ -19,13 +19,15 @@ from typing import Any, Final, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.plan import MatchRow, PlanRow, ReportRow, Step
+from ...core.plain import Group
+from ...core.plan import OF_THE_PLAN, MatchRow, PlanRow, ReportRow, Step
+from ...core.rows import Rows
 from ...exceptions import GuardFailedError, InvalidOptionError
 from ...kafka import BrokerOptions, Brokers
-from ...migration.apply import apply_groups
+from ...migration.apply import apply_plans
 from ...migration.report import check_cluster
 from ...migration.rollback import rollback_groups
-from ...migration.verify import verify_groups
+from ...migration.verify import verify_plans
 from ...zookeeper.registry import Registry
 from ..errors import translated
 from ..options import SourceOptions
@@ -33,10 +35,10 @@ from ..snapshot import session_beside
 from ..source import active
 from ..work import interruptible
 from .chunks import in_chunks
-from .columns import batches
-from .folder import Folder, write
+from .columns import split, table
+from .folder import Folder
 from .jobs import by_target, mapped, tasks
-from .reports import counted
+from .tally import tallied, write_and_count
 
 STEPS: Final = 2
 """The work, and the report's being moved into place."""
@@ -44,7 +46,11 @@ STEPS: Final = 2
 ROWS_OF_A_TASK: Final = 5_000
 """A task of fewer takes longer to connect than to do its work."""
 
+ROWS_WORTH_A_TASK: Final = 50_000
+"""With so many for each there may be more tasks than cores, by which it is seen how far a job is."""
+
 Told = Callable[[str], None]
+Groups = Mapping[str, Group]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +77,7 @@ class Chunk(Protocol):
     kind: type[Any]
     """What rows come of it."""
 
-    def __call__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry | None, /) -> list[Any]:
+    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[Any]:
         """Do it."""
 
 
@@ -83,8 +89,8 @@ class Applying:
 
     kind = ReportRow
 
-    def __call__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry | None, /) -> list[ReportRow]:
-        return apply_groups(rows, brokers, registry, execute=self.execute)
+    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
+        return apply_plans(groups, brokers, registry, execute=self.execute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +103,10 @@ class RollingBack:
 
     kind = ReportRow
 
-    def __call__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry | None, /) -> list[ReportRow]:
-        return rollback_groups(
-            rows, brokers, registry, execute=self.execute, force=self.force, to_zookeeper=self.to_zookeeper
-        )
+    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
+        rows = [row for group in groups.values() for row in group]
+        options = {"execute": self.execute, "force": self.force, "to_zookeeper": self.to_zookeeper}
+        return Rows.of(ReportRow, rollback_groups(rows, brokers, registry, **options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +115,8 @@ class Verifying:
 
     kind = MatchRow
 
-    def __call__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry | None, /) -> list[MatchRow]:
-        return verify_groups(rows, brokers, registry)
+    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[MatchRow]:
+        return verify_plans(groups, brokers, registry)
 
 
 def apply(
@@ -188,13 +194,17 @@ class Work:
 
     sides: Sides
     chunk: Chunk
+    same: Mapping[str, Any]
+    """What all rows of the plan have."""
 
     def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
         with ExitStack() as stack:
             opened: tuple[Brokers, Registry | None] | None = None
-            for rows in in_chunks(PlanRow, found):
+            for chunk in in_chunks(PlanRow, found, self.same):
                 opened = opened or self.sides.open(stack)  # a task may have nothing to do
-                yield from batches(self.chunk.kind, self.chunk(rows, *opened))
+                groups = {target: Group(PlanRow, *slots) for target, slots in chunk.slices()}
+                made = table(self.chunk.kind, self.chunk(groups, *opened))
+                yield from split(tallied(self.chunk.kind, made))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,20 +212,29 @@ class Planned:
     """The rows of a plan that can be carried out, for as many tasks as they are worth."""
 
     rows: DataFrame
-    cluster: str | None
+    same: Mapping[str, Any]
+    """What all of them have: it need not travel with each."""
 
     @classmethod
     def of(cls, spark: SparkSession, folder: Folder) -> Planned:
         """Those of the plan in this folder."""
         rows = folder.plan()
-        counts = rows.agg(f.count(f.lit(1)), f.count("brokers"), f.first("cluster")).first()
-        assert counts is not None
-        total, asked, cluster = counts
+        counts = [f.count(f.lit(1)).alias("total"), f.count("brokers").alias("asked")]
+        # By one task, for there is less to read than to bring together.
+        found = rows.coalesce(1).agg(*counts, *(f.first(name).alias(name) for name in OF_THE_PLAN)).first()
+        assert found is not None
+        total, asked, *same = found
         if asked < total:
             raise GuardFailedError(
                 f"the plan in {folder} was made without brokers: it can be shown and exported, and nothing else"
             )
-        return cls(by_target(rows, min(tasks(spark), 1 + total // ROWS_OF_A_TASK)), cluster)
+        some = by_target(rows.drop(*OF_THE_PLAN), _tasks(spark, total))
+        return cls(some, dict(zip(OF_THE_PLAN, same, strict=True)))
+
+
+def _tasks(spark: SparkSession, rows: int) -> int:
+    cores = spark.sparkContext.defaultParallelism
+    return min(tasks(spark), 1 + rows // ROWS_OF_A_TASK, max(cores, rows // ROWS_WORTH_A_TASK))
 
 
 def _carry(
@@ -230,13 +249,12 @@ def _carry(
         folder, at = Folder(own, destination), datetime.now(UTC)
         with active(own), translated(f"the plan in {folder} cannot be read"):
             planned = Planned.of(own, folder)
-        sides.check(planned.cluster)
+        sides.check(planned.same["cluster"])
         with folder.new_report(step, at) as report:
             told(_DOING[step])
             with active(own), translated(f"the plan in {folder} could not be gone through"):
-                made = mapped(planned.rows, Work(sides, chunk), chunk.kind)
-                write(made, report.path)
-                found = counted(own.read.option("__globPaths__", "false").parquet(report.path), chunk.kind)
+                made = mapped(planned.rows, Work(sides, chunk, planned.same), chunk.kind, tally=True)
+                found = write_and_count(made, chunk.kind, report.path)
             told("moving the report into place")
         return Carried(
             destination=str(folder),

@@ -2,40 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
-from operator import attrgetter
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from .columns import rows
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .columns import Lists
 
 GROUPS: Final = 200
 OFFSETS: Final = 20_000
 """A chunk has no more of either; but a group is never split, however many offsets it has."""
 
-
-class OfTarget(Protocol):
-    """A row of one group."""
-
-    @property
-    def target(self) -> str:
-        """What the group is called where it is moved to."""
+T = TypeVar("T")
 
 
-T = TypeVar("T", bound=OfTarget)
+Slots = tuple[Lists, int, int]
 
 
-def in_chunks(kind: type[T], batches: Iterable[Any]) -> Iterator[list[T]]:
-    """The rows of Arrow batches, some whole groups at a time; those that have one target are together."""
-    chunk: list[T] = []
-    groups = 0
-    stream = chain.from_iterable(rows(kind, batch) for batch in batches)
-    for _target, its in groupby(stream, attrgetter("target")):
-        group = list(its)
-        if chunk and (groups == GROUPS or len(chunk) + len(group) > OFFSETS):
-            yield chunk
-            chunk, groups = [], 0
+class Chunk(Generic[T]):
+    """Some whole groups: their rows, each made when somebody looks at it."""
+
+    def __init__(self, kind: type[T], table: Any, sizes: Mapping[str, int], same: Mapping[str, Any]) -> None:
+        self._columns = Lists(kind, table, same)
+        self._kind = kind
+        self._count = len(table)
+        self._sizes = sizes
+
+    def slices(self) -> Iterator[tuple[str, Slots]]:
+        """By targets the columns of all, and which rows are theirs."""
+        start = 0
+        for target, size in self._sizes.items():
+            yield target, (self._columns, start, start + size)
+            start += size
+
+    def __iter__(self) -> Iterator[T]:
+        return self._columns.rows(self._kind)
+
+    def __len__(self) -> int:
+        return self._count
+
+
+class _Run(NamedTuple):
+    """Rows of one target that stand together in a batch."""
+
+    target: str
+    batch: Any
+    start: int
+    stop: int
+
+
+def in_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] | None = None) -> Iterator[Chunk[T]]:
+    """The rows of Arrow batches, some whole groups at a time; those that have one target are together.
+
+    What is the `same` in all rows need not be in the batches.
+    """
+    chunk: list[_Run] = []
+    sizes: dict[str, int] = {}
+    for group in _groups(batches):
+        size = sum(run.stop - run.start for run in group)
+        if chunk and (len(sizes) == GROUPS or sum(sizes.values()) + size > OFFSETS):
+            yield Chunk(kind, _table(chunk), sizes, same or {})
+            chunk, sizes = [], {}
         chunk += group
-        groups += 1
+        sizes[group[0].target] = size
     if chunk:
-        yield chunk
+        yield Chunk(kind, _table(chunk), sizes, same or {})
+
+
+def _groups(batches: Iterable[Any]) -> Iterator[list[_Run]]:
+    group: list[_Run] = []
+    for run in _runs(batches):
+        if group and run.target != group[0].target:
+            yield group
+            group = []
+        group.append(run)
+    if group:
+        yield group
+
+
+def _runs(batches: Iterable[Any]) -> Iterator[_Run]:
+    for batch in batches:
+        runs, start = pc.run_end_encode(batch.column("target")), 0
+        for target, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            yield _Run(target, batch, start, stop)
+            start = stop
+
+
+def _table(runs: Iterable[_Run]) -> Any:
+    """Of runs that follow each other in a batch one slice is made."""
+    slices: list[_Run] = []
+    for run in runs:
+        if slices and slices[-1].batch is run.batch:
+            slices[-1] = slices[-1]._replace(stop=run.stop)
+        else:
+            slices.append(run)
+    return pa.Table.from_batches([each.batch.slice(each.start, each.stop - each.start) for each in slices])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from enum import StrEnum
-from itertools import islice
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
@@ -21,6 +21,8 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
+
+from ...core.rows import Rows
 
 T = TypeVar("T")
 
@@ -65,23 +67,61 @@ def arrow_schema(kind: type[Any]) -> Any:
 
 def batches(kind: type[T], rows: Iterable[T]) -> Iterator[Any]:
     """These rows as Arrow batches; none of no rows."""
-    waiting, columns = iter(rows), arrow_schema(kind)
-    while some := list(islice(waiting, ROWS)):
-        arrays = [pa.array([getattr(row, each.name) for row in some], each.type) for each in columns]
-        yield pa.RecordBatch.from_arrays(arrays, schema=columns)
+    return split(table(kind, rows if isinstance(rows, Rows) else Rows.of(kind, rows)))
+
+
+def table(kind: type[T], rows: Rows[T]) -> Any:
+    """These rows as an Arrow table."""
+    columns = arrow_schema(kind)
+    return pa.Table.from_arrays([pa.array(rows.columns[each.name], each.type) for each in columns], schema=columns)
+
+
+def split(rows: Any) -> Iterator[Any]:
+    """A table as batches."""
+    return iter(rows.to_batches(max_chunksize=ROWS))
 
 
 def rows(kind: type[T], batch: Any) -> Iterator[T]:
     """The rows of an Arrow batch, or of a table; columns that such rows do not have are passed over."""
-    made = _columns(kind)
-    columns = [_values(plain, batch.column(name).to_pylist()) for name, plain, _ in made]
-    names = [name for name, _, _ in made]
-    return (kind(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True))
+    return Lists(kind, batch, {}).rows(kind)
 
 
-def _values(plain: Any, values: list[Any]) -> Iterable[Any]:
-    made: Callable[[Any], Any] | None = {tuple: tuple}.get(plain) or (plain if issubclass(plain, StrEnum) else None)
-    return values if made is None else (None if each is None else made(each) for each in values)
+class Lists(dict[str, list[Any]]):
+    """The columns of an Arrow batch, or of a table; each becomes a list when somebody looks at it.
+
+    Those that are the `same` in all rows are not in the batch.
+    """
+
+    def __init__(self, kind: type[Any], batch: Any, same: Mapping[str, Any]) -> None:
+        super().__init__((name, [value] * len(batch)) for name, value in same.items())
+        self._kinds = {name: plain for name, plain, _ in _columns(kind)}
+        self._batch = batch
+
+    def rows(self, kind: type[T]) -> Iterator[T]:
+        """The rows one after the other."""
+        lists = [self[name] for name in self._kinds]
+        return (kind(**dict(zip(self._kinds, values, strict=True))) for values in zip(*lists, strict=True))
+
+    def __missing__(self, name: str) -> list[Any]:
+        column = self._batch.column(name)
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        self[name] = values = _values(self._kinds[name], whole)
+        return values
+
+
+def _values(plain: Any, column: Any) -> list[Any]:
+    if plain is tuple:
+        lengths = pc.list_value_length(column)
+        if not column.null_count and not pc.max(lengths).as_py():
+            return [()] * len(column)
+        return [None if each is None else tuple(each) for each in column.to_pylist()]
+    if plain is int and len(column) and not column.null_count:
+        return memoryview(column.buffers()[1]).cast("q")[column.offset : column.offset + len(column)].tolist()
+    if not issubclass(plain, str):
+        return list(column.to_pylist())
+    encoded = column.dictionary_encode()
+    words = [plain(each) for each in encoded.dictionary.to_pylist()]
+    return [None if n is None else words[n] for n in encoded.indices.to_pylist()]
 
 
 def collected(kind: type[T], table: DataFrame) -> list[T]:

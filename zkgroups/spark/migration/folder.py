@@ -8,7 +8,8 @@
 
 A folder is moved into place, and `_SUCCESS` is made when that is done: what has none is not there for anybody. Where a
 run was killed between the two, the next plan takes that place. A plan that is there is never written over, because
-reports and fences are of that one. What was left in `_unfinished` is thrown away when it is a week old.
+reports and fences are of that one, but for one that is named: nothing was written by it. What was left in `_unfinished`
+is thrown away when it is a week old.
 
 Times are as in `layout.py`, UTC with milliseconds in a form that sorts.
 """
@@ -26,10 +27,11 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from ...core.plan import Step
+from ...core.plan import MatchRow, PlanRow, ReportRow, Step
 from ...exceptions import NotFoundError, RefusedError
 from ..errors import translated
-from ..layout import ABANDONED_AFTER, MARK, UNFINISHED, java, snapshot_name, snapshot_time
+from ..layout import ABANDONED_AFTER, MARK, UNFINISHED, java, reached, snapshot_name, snapshot_time
+from .columns import schema
 
 PLAN: Final = "plan"
 REPORTS: Final = "reports"
@@ -58,10 +60,7 @@ class Folder:
     def __init__(self, spark: SparkSession, destination: str) -> None:
         self._spark = spark
         self._jvm: Any = java(spark)
-        with translated(f"{destination} cannot be used"):
-            root = self._jvm.org.apache.hadoop.fs.Path(destination)
-            self._files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-            self._root = self._files.makeQualified(root)
+        self._files, self._root = reached(spark, destination)
 
     def __str__(self) -> str:
         return str(self._root.toString())
@@ -76,7 +75,7 @@ class Folder:
         """The plan's rows, as `core.plan.PlanRow` has them."""
         if not self.has_plan():
             raise NotFoundError(f"there is no plan in {self}")
-        return self._read(PLAN)
+        return self._read(PlanRow, PLAN)
 
     def reports(self) -> list[str]:
         """The names of the reports that are there, oldest first: each is a time, and what was done."""
@@ -84,15 +83,16 @@ class Folder:
         return [name for name in names if self._has(REPORTS, name)]
 
     def report(self, name: str) -> DataFrame:
-        """The rows of a report, as `core.plan.ReportRow` has them."""
+        """The rows of a report, as `core.plan.ReportRow` has them; of a comparison, as `MatchRow`."""
         if name not in self.reports():
             raise NotFoundError(f"there is no report {name} in {self}")
-        return self._read(REPORTS, name)
+        return self._read(MatchRow if name.endswith(f"-{Step.VERIFY}") else ReportRow, REPORTS, name)
 
-    def _read(self, *names: str) -> DataFrame:
+    def _read(self, kind: type[Any], *names: str) -> DataFrame:
         path = str(self._path(*names).toString())
         with translated(f"{path} cannot be read"):
-            return self._spark.read.option("__globPaths__", "false").parquet(path)  # a folder may be called [1]
+            known = self._spark.read.schema(schema(kind))  # Spark would look for it in the files, which is a job
+            return known.option("__globPaths__", "false").parquet(path)  # a folder may be called [1]
 
     def _has(self, *names: str) -> bool:
         with translated(f"{self} cannot be read"):
@@ -101,18 +101,24 @@ class Folder:
     # Writing
 
     @contextmanager
-    def new_plan(self, at: datetime) -> Iterator[str]:
-        """Where to write a plan; it is there when all that is done with it has gone well."""
-        self.refuse_another()
+    def new_plan(self, at: datetime, instead_of: str | None = None) -> Iterator[str]:
+        """Where to write a plan; it is there when all that is done with it has gone well, instead of the one named."""
+        self._refuse_another(instead_of)
         with self._unfinished(at) as path:
             yield path
-            self.refuse_another()  # somebody may have been quicker
+            self._refuse_another(instead_of)  # somebody may have been quicker
             self._finish(path, PLAN)
 
-    def refuse_another(self) -> None:
-        """Raise an error where a plan is there."""
-        if self.has_plan():
+    def _refuse_another(self, but: str | None = None) -> None:
+        """Raise an error where a plan is there, but for the one named."""
+        if self.has_plan() and (but is None or but != self._plan_there()):
             raise RefusedError(f"there is a plan in {self} already: a new one needs a folder of its own")
+
+    def _plan_there(self) -> str:
+        with translated(f"the plan in {self} cannot be read"):
+            row = self.plan().select("plan").first()
+        assert row is not None, "a plan has rows"
+        return str(row["plan"])
 
     @contextmanager
     def new_report(self, step: Step, at: datetime) -> Iterator[NewReport]:
@@ -148,7 +154,8 @@ class Folder:
     def _finish(self, path: str, *names: str) -> None:
         here, there = self._jvm.org.apache.hadoop.fs.Path(path), self._path(*names)
         with translated(f"what was written could not be moved to {there.toString()}"):
-            self._files.delete(there, True)  # without a mark: of a run that was killed
+            self._files.delete(self._path(*names, MARK), False)  # first, for the rest may go in any order
+            self._files.delete(there, True)
             self._files.mkdirs(there.getParent())
             if not self._files.rename(here, there):
                 raise OSError("it was not renamed")

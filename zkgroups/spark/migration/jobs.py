@@ -11,6 +11,7 @@ from pyspark.util import PythonEvalType
 
 from ..source import active, our_interpreter
 from .columns import schema
+from .tally import with_tally
 
 Work: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
 """From Arrow batches to Arrow batches: called once for each task, on a worker, where it opens what it needs."""
@@ -29,14 +30,16 @@ def by_target(rows: DataFrame, count: int) -> DataFrame:
     return rows.repartition(count, "target").sortWithinPartitions("target", "group", "topic", "partition")
 
 
-def mapped(rows: DataFrame, work: Work, kind: type[Any]) -> DataFrame:
-    """What `work` makes of them: rows of that dataclass, by `columns.batches`.
+def mapped(rows: DataFrame, work: Work, kind: type[Any], *, tally: bool = False) -> DataFrame:
+    """What `work` makes of them: rows of that dataclass, and what is to be counted where there is a tally.
 
     As `DataFrame.mapInArrow`, which up to 4.3 asks for pandas and does not use it; and by the interpreter that has
     zkgroups.
     """
     spark = rows.sparkSession
     with our_interpreter(spark.sparkContext), active(spark):
-        made = UserDefinedFunction(work, schema(kind), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        made = UserDefinedFunction(
+            work, with_tally(kind) if tally else schema(kind), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+        )
         column: Any = made(*[rows[name] for name in rows.columns])
         return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), spark)

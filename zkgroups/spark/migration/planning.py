@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ...core.migration import Action, Reason, Renaming, Rule
 from ...core.plan import GroupPlan, PlanRow
+from ...core.rows import Slice
 from ...exceptions import InvalidOptionError, NotFoundError
 from ...kafka import BrokerOptions
 from ...migration.logs import topics_made
@@ -34,10 +35,11 @@ from ..snapshot import session_beside
 from ..source import active
 from ..work import interruptible
 from .chunks import in_chunks
-from .columns import batches
-from .folder import Folder, write
+from .columns import split, table
+from .folder import Folder
 from .jobs import by_target, mapped, tasks
 from .sources import Naming, Source, read
+from .tally import Tally, tallied, write_and_count
 
 STEPS: Final = 2
 """Planning, and moving the plan into place."""
@@ -54,6 +56,7 @@ class PlanSummary:
     brokers: str | None
     cluster: str | None
     retention_seconds: float | None
+    rule: str | None
     groups: int
     blocked: int
     """Groups that something stands in the way of."""
@@ -70,17 +73,19 @@ def plan(
     rule: Rule | None = None,
     renaming: Renaming | None = None,
     stale_after: float | None = None,
+    instead_of: str | None = None,
     told: Callable[[str], None] = lambda _step: None,
 ) -> PlanSummary:
     """Plan the move of the groups that the source names, and write that down in a folder that has no plan yet.
 
     Without brokers nothing is known of logs and targets: such a plan is to be looked at, and to make files of.
-    `stale_after` is in seconds. `told` hears of each of the `STEPS` as it begins.
+    `stale_after` is in seconds. `instead_of` names the plan that may be there: one by which nothing was written, since
+    nobody could take that back any more. `told` hears of each of the `STEPS` as it begins.
     """
     if stale_after is not None and not 0 <= stale_after < float("inf"):
         raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
     job = _Job(source, brokers, _planning(source, brokers, rule or Rule(), stale_after), renaming or Renaming())
-    return interruptible(spark, lambda step: job.run(spark, destination, step), told)
+    return interruptible(spark, lambda step: job.run(spark, destination, instead_of, step), told)
 
 
 def _planning(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None) -> Planning:
@@ -119,26 +124,40 @@ class _Job:
     planning: Planning
     renaming: Renaming
 
-    def run(self, spark: SparkSession, destination: str, told: Callable[[str], None]) -> PlanSummary:
+    def run(
+        self, spark: SparkSession, destination: str, instead_of: str | None, told: Callable[[str], None]
+    ) -> PlanSummary:
         own = session_beside(spark)
-        with Folder(own, destination).new_plan(_utc(self.planning.planned_ms)) as path:
+        folder = Folder(own, destination)
+        with folder.new_plan(_utc(self.planning.planned_ms), instead_of) as path:
             told("planning")
             with active(own), translated("the plan could not be made"):
-                count = self._write(own, path)
-            if not count:
+                shown, tally = self._write(own, path)
+            if not tally.groups:
                 raise NotFoundError("none of the groups that are asked for has an offset")
             told("moving into place")
-        return summary(own, destination)
+        return PlanSummary(
+            plan=self.planning.plan,
+            destination=str(folder),
+            planned_ms=self.planning.planned_ms,
+            source=shown,
+            brokers=self.planning.brokers,
+            cluster=self.planning.cluster,
+            retention_seconds=self.planning.retention_seconds,
+            rule=str(self.planning.rule),
+            groups=tally.groups,
+            blocked=tally.left,
+            counts=tally.counts,
+        )
 
-    def _write(self, spark: SparkSession, path: str) -> int:
-        """How many rows there are."""
+    def _write(self, spark: SparkSession, path: str) -> tuple[str, Tally]:
+        """What was read, in words, and what was made of it."""
         shown, found = read(spark, self.source)
-        named = mapped(found, Naming(self.renaming, self.source.groups, self.source.topics), Found)
+        naming = Naming(self.renaming, self.source.groups, self.source.topics)
+        named = mapped(found, naming, Found)
         work = PlanningWork(self.brokers, replace(self.planning, source=shown))
-        rows = mapped(by_target(named, tasks(spark)), work, PlanRow)
-        count = Observation()
-        write(rows.observe(count, f.count(f.lit(1)).alias("rows")), path)
-        return int(count.get["rows"])
+        rows = mapped(by_target(named, tasks(spark)), work, PlanRow, tally=True)
+        return shown, write_and_count(rows, PlanRow, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +174,9 @@ class PlanningWork:
                 if planner is None:  # a task may have nothing to do
                     brokers = None if self.brokers is None else stack.enter_context(self.brokers.connect())
                     planner = Planner(self.planning, brokers)
-                yield from batches(PlanRow, planner.plan(chunk))
+                targets = {target: Slice(Found, *slots) for target, slots in chunk.slices()}
+                made = table(PlanRow, planner.plan_targets(targets))
+                yield from split(tallied(PlanRow, made))
 
 
 # Reading
@@ -181,7 +202,7 @@ def summary(spark: SparkSession, destination: str) -> PlanSummary:
     )
 
 
-_HEAD: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention_seconds")
+_HEAD: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention_seconds", "rule")
 
 
 def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:

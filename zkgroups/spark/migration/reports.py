@@ -1,29 +1,18 @@
-"""The reports beside a plan: read, counted, and told by groups."""
+"""The reports beside a plan: read, and told by groups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.plan import GroupPlan, Match, MatchRow, Outcome, ReportRow, Step
+from ...core.plan import GroupPlan, Match, MatchRow, Outcome, Step
 from ...exceptions import NotFoundError
 from ..snapshot import session_beside
 from .folder import Folder
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """How much there is of what in a report."""
-
-    groups: int
-    left: int
-    failed: int
-    counts: Mapping[str, int]
 
 
 def read_report(spark: SparkSession, destination: str, name: str | None = None) -> DataFrame:
@@ -61,30 +50,6 @@ def by_groups(spark: SparkSession, destination: str, name: str | None = None) ->
             lag_before=None,
             lag_after=None,
         )
-
-
-def counted(rows: DataFrame, kind: type[Any]) -> Counted:
-    """Count the rows of a report."""
-    column, words = _what(rows)
-    per_group = rows.groupBy("target").agg(*_counts(column, words))
-    sums = [f.sum(each.value).alias(each.value) for each in words]
-    of_groups = _of_groups() if kind is ReportRow else []
-    row = per_group.agg(f.count(f.lit(1)).alias("groups"), *of_groups, *sums).first()
-    assert row is not None
-    found = row.asDict()
-    return Counted(
-        groups=found["groups"],
-        left=found.get("groups left", 0),
-        failed=found.get("groups failed", 0),
-        counts={each.value: found[each.value] for each in words if found[each.value]},
-    )
-
-
-def _of_groups() -> list[Column]:
-    """Groups that were left, and those that are not done as they were to be."""
-    failed = (f.col(Outcome.FAILED.value) > 0) | (f.col(Outcome.OVERTAKEN.value) > 0)
-    left = f.col(Outcome.LEFT.value) > 0
-    return [f.count_if(left).alias("groups left"), f.count_if(failed).alias("groups failed")]
 
 
 def _what(rows: DataFrame) -> tuple[str, type[Outcome] | type[Match]]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from ...core.matching import GroupStatus, Stage
-from ...core.plan import PlanRow, Step
+from ...core.plan import Step
+from ...core.rows import Rows
 from ...kafka import BrokerOptions, Brokers
 from ...migration.verify import status_of_groups
 from ...zookeeper.registry import Registry
@@ -16,7 +17,7 @@ from ..options import SourceOptions
 from ..snapshot import session_beside
 from ..source import active
 from ..work import interruptible
-from .carrying import Planned, Sides, Told, Work
+from .carrying import Groups, Planned, Sides, Told, Work
 from .columns import collected
 from .folder import Folder
 from .jobs import mapped
@@ -29,8 +30,9 @@ class Looking:
 
     kind = GroupStatus
 
-    def __call__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry | None, /) -> list[GroupStatus]:
-        return status_of_groups(rows, brokers, registry)
+    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[GroupStatus]:
+        rows = [row for group in groups.values() for row in group]
+        return Rows.of(GroupStatus, status_of_groups(rows, brokers, registry))
 
 
 def status(
@@ -49,9 +51,11 @@ def status(
         folder = Folder(own, destination)
         with active(own), translated(f"the plan in {folder} could not be gone through"):
             planned = Planned.of(own, folder)
-            sides.check(planned.cluster)
+            sides.check(planned.same["cluster"])
             told("looking")
-            found = collected(GroupStatus, mapped(planned.rows, Work(sides, Looking()), GroupStatus))
+            found = collected(
+                GroupStatus, mapped(planned.rows, Work(sides, Looking(), planned.same), GroupStatus, tally=True)
+            )
             told("reading the reports")
             last = last_steps(folder)
         return [_with_reports(each, last.get(each.target)) for each in sorted(found, key=lambda each: each.target)]
