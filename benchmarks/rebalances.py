@@ -34,6 +34,8 @@ from zkgroups.testing import TcpProxy, ZooKeeperServer
 TOPIC = "orders"
 RETRY = 0.010
 PATIENCE = 60.0
+QUIET = 10
+"""So many requests in a second are the heartbeats of the sessions."""
 
 Shares = Mapping[str, int]
 
@@ -237,6 +239,14 @@ def unaffected(registry: Registry, hosts: str, members: int, partitions: int) ->
     }
 
 
+def wait_until_quiet(proxy: TcpProxy) -> None:
+    """Until next to nothing is asked any more: everything is owned a moment before everybody is done."""
+    seen = -1
+    while proxy.requests > seen + QUIET:
+        seen = proxy.requests
+        time.sleep(1.0)
+
+
 def requests(server: ZooKeeperServer, size: int, partitions: int) -> dict[str, float]:
     """For a group of that size: requests for each member while all join at once, and when one closes."""
     group = f"requests-{size}"
@@ -253,10 +263,12 @@ def requests(server: ZooKeeperServer, size: int, partitions: int) -> dict[str, f
         for one in members:
             one.start()
         wait_for(eye, group, size, partitions)
+        wait_until_quiet(proxy)
         joined, looks = proxy.requests - before, sum(one.member.stats.looks for one in members)
         before = proxy.requests
         members[size // 2].close()
         wait_for(eye, group, size - 1, partitions)
+        wait_until_quiet(proxy)
         closed = proxy.requests - before
         for place, one in enumerate(members):
             if place != size // 2:

@@ -15,7 +15,7 @@ from zkgroups.core.describe import InstanceState
 
 Work = Callable[[Generation], object]
 
-LONGEST = 20.0
+LONGEST = 40.0
 """In seconds: what is waited for comes long before, or never."""
 
 

@@ -33,7 +33,7 @@ class Crew:
         self.registries: dict[str, Registry] = {}
 
     def __enter__(self) -> Self:
-        registry = self._stack.enter_context(Registry.connect(self.hosts, session_timeout=4.0))
+        registry = self._stack.enter_context(Registry.connect(self.hosts))
         self.group: Consumergroup = registry.group("billing")
         plant_topics(self.hosts, self._topics)
         return self
@@ -52,7 +52,7 @@ class Crew:
             violations = [each for each in judge(self.history()) if each.rule not in self.excused]
             assert not violations, f"logs in {self.directory}:\n{shown(violations)}"
 
-    def join(self, id: str, *arguments: str, hosts: str = "", session_timeout: float = 4.0) -> Worker:
+    def join(self, id: str, *arguments: str, hosts: str = "", session_timeout: float = 10.0) -> Worker:
         """A member that begins to work."""
         if id not in self.registries:
             self.registries[id] = self.connect(hosts, session_timeout=session_timeout)
@@ -64,18 +64,18 @@ class Crew:
         thread.start()
         return worker
 
-    def connect(self, hosts: str = "", *, session_timeout: float = 4.0) -> Registry:
+    def connect(self, hosts: str = "", *, session_timeout: float = 10.0) -> Registry:
         """One more registry, which ends with the crew."""
         return self._stack.enter_context(Registry.connect(hosts or self.hosts, session_timeout=session_timeout))
 
-    def leave(self, id: str, *, timeout: float = 30.0) -> None:
+    def leave(self, id: str, *, timeout: float = 40.0) -> None:
         """Let a member go, and wait until it has."""
         self.workers.pop(id).member.stop()
         thread = self._threads.pop(id)
         thread.join(timeout)
         assert not thread.is_alive(), f"{id} hangs"
 
-    def settle(self, bound: float = 15.0) -> None:
+    def settle(self, bound: float = 40.0) -> None:
         """Wait until everything is worked on."""
         assert settle(self.group, self.partitions, bound), f"{self.group.describe()}"
 

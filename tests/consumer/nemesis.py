@@ -257,7 +257,7 @@ class Scene:
         with (self.directory / "nemesis.jsonl").open("a") as file:
             file.write(Event(kind, clock(), "nemesis", session=session, error=text).line() + "\n")
 
-    def settle(self, bound: float) -> bool:
+    def settle(self, bound: float = 40.0) -> bool:
         """Wait until the group is stable, and each partition has been worked on since now."""
         return settle(self.group, self.partitions, bound)
 

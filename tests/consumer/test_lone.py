@@ -210,7 +210,7 @@ def test_work_goes_on_without_a_connection_and_what_has_changed_is_seen_when_it_
     plant_topic(client, "orders", 1)
     with TcpProxy(zookeeper.address) as proxy:
         hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-        registry = connect(hosts, session_timeout=1.0, timeout=1.0)
+        registry = connect(hosts, session_timeout=2.0, timeout=3.0)
         a = alone(on=registry).until_holding(P0)
         [generation] = a.generations
         session, timeout = registry.session_id, registry.session_timeout
@@ -299,7 +299,7 @@ def test_it_stops_when_it_is_asked_to_and_waits_no_longer_than_it_is_told(regist
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"registry": None}, "registry is None, but it must be a Registry"),
+        ({"registry": None}, "registry is not given, but it must be a Registry"),
         ({"topics": ()}, "topics is {}, but a member needs at least one, or a pattern"),
         ({"pattern": "o.*"}, "pattern is 'o.*', but it is instead of topics"),
         ({"topics": (), "pattern": "("}, "topic pattern is"),

@@ -71,7 +71,7 @@ def test_an_option_out_of_bounds_is_refused_at_once_by_name_value_and_bound(
 
 
 def test_a_member_without_a_group_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="group is None"):
+    with pytest.raises(InvalidOptionError, match="group is not given"):
         Member(None, ["orders"])  # type: ignore[arg-type]
 
 

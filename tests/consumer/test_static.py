@@ -221,7 +221,7 @@ def test_a_member_that_leaves_is_gone_at_once(other: Callable[..., Member], star
     assert b.end(signal.SIGTERM) == 0
     left = time.monotonic()
     assert eventually(lambda: len(a.assignment) == PARTITIONS)
-    assert time.monotonic() - left < LONG / 4
+    assert time.monotonic() - left < LONG / 2
     assert file.read_bytes() == b""
     again = start(file).having(2)
     assert (again.resumed, again.session == first.session) == (False, False)
@@ -254,7 +254,7 @@ def test_without_a_file_a_member_of_the_same_id_waits_until_its_old_session_ends
     print(f"{waited:.2f} s")
     assert again.session != first.session
     assert again.starts.keys() == first.starts.keys()
-    assert waited < SHORT + 5
+    assert waited < SHORT + 15
     assert settled(a, 2).interruptions > 0
 
 

@@ -198,6 +198,40 @@ def test_a_living_instance_that_does_not_share_is_waited_for_and_named(
     a.until_holding(orders)
 
 
+def test_what_an_instance_that_is_no_member_lets_go_of_one_by_one_is_claimed_one_by_one(
+    run: Run, orders: Partitions, connect: Callable[..., Registry]
+) -> None:
+    with connect().group("billing").instance("cron") as cron:
+        cron.register(["payments"])
+        cron.claim_many([P2, P4, P5])
+        a = run(**OPTIONS)
+        until_working_on(a, orders - {P2, P4, P5})
+        cron.release(P2)
+        until_working_on(a, orders - {P4, P5})
+        cron.release(P5)
+        until_working_on(a, orders - {P4})
+    a.until_holding(orders)
+
+
+def test_what_another_member_lets_go_of_is_waited_for_with_one_request(
+    run: Run, connect: Callable[..., Registry], registry: Registry, zookeeper_hosts: str
+) -> None:
+    plant_topic(registry.client, "orders", 200)
+    everything = ats("orders", *range(200))
+    stays = threading.Event()
+    a = run(id="a", reconcile_every=3600.0, work=lambda _: stays.wait()).until_holding(everything)
+    address, _, chroot = zookeeper_hosts.partition("/")
+    with TcpProxy(address) as proxy:
+        b = run(id="b", reconcile_every=3600.0, on=connect(f"{proxy.address}/{chroot}").group("billing"))
+        b.until(lambda: told(b, EventKind.WAITING), "the word that it waits")
+        stays.set()
+        b.until_holding(ats("orders", *range(100, 200)))
+        assert b.member.stats.waits == 100
+        assert b.member.stats.conflicts == 0
+        assert proxy.requests < 50
+    a.until_holding(ats("orders", *range(100)))
+
+
 @pytest.mark.parametrize("living", [True, False])
 def test_an_owner_node_that_cannot_be_read_is_waited_for_as_any_other(
     run: Run, group: Consumergroup, orders: Partitions, raw: Any, living: bool
@@ -253,7 +287,7 @@ def test_a_member_that_waits_can_be_closed_at_once(run: Run, orders: Partitions,
     until_working_on(a, orders - {P2})
     closed = threading.Thread(target=a.close)
     closed.start()
-    closed.join(10)
+    closed.join(30)
     assert not closed.is_alive()
     assert told(a, EventKind.STUCK) == []
 

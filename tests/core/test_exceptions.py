@@ -18,6 +18,7 @@ from zkgroups.exceptions import (
     AlreadyRegisteredError,
     ClaimedByOtherError,
     ClaimTimeout,
+    DamagedDataError,
     GenerationEndedError,
     GroupExistsError,
     GroupInUseError,
@@ -117,6 +118,11 @@ BUILT = [
     (
         MalformedNodeError(BROKEN),
         "/consumers/billing/owners/orders/3 cannot be read: not UTF-8 (b'\\xff')",
+    ),
+    (DamagedDataError("/data", "it has no snapshot"), "/data: it has no snapshot"),
+    (
+        DamagedDataError("log.1", "a record in it is not what was written", last_zxid=0x1F),
+        "log.1: a record in it is not what was written; all is well up to zxid 0x1f, which can be asked for",
     ),
 ]
 

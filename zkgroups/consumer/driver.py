@@ -140,7 +140,7 @@ class Driver:
         self._failed_briefly = 0  # generations in a row
         self._left_behind = False  # what could not be given up when it left
         self._inbox: SimpleQueue[Event | WorkerEnded | None] = SimpleQueue()
-        self._heard_free: deque[TopicPartition] = deque()  # on kazoo's threads
+        self._heard_free: deque[Partitions] = deque()  # on kazoo's threads
         self._freed: Partitions = frozenset()
         self._freed_at = 0.0  # when the first of them was heard of
         self._to_receive: deque[Event] = deque()
@@ -171,12 +171,12 @@ class Driver:
         """Something has happened."""
         self._inbox.put(event)
 
-    def tell_changed(self, at: TopicPartition | None) -> None:
-        """Something in the group has changed: a partition was let go, or anything else. Called on kazoo's threads."""
-        if at is None:
+    def tell_changed(self, free: Partitions | None) -> None:
+        """Something in the group has changed: partitions were let go, or anything else. Called on kazoo's threads."""
+        if free is None:
             self._changed = True
         else:
-            self._heard_free.append(at)
+            self._heard_free.append(free)
         self._inbox.put(None)
 
     def hold_back(self, generation: Generation) -> None:
@@ -289,7 +289,7 @@ class Driver:
 
     def _gather(self) -> None:
         """Take note of what was let go."""
-        heard = frozenset(self._heard_free.popleft() for _ in range(len(self._heard_free)))
+        heard = frozenset[TopicPartition]().union(*(self._heard_free.popleft() for _ in range(len(self._heard_free))))
         if heard and not self._freed:
             self._freed_at = uptime()
         self._freed |= heard

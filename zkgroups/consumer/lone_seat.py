@@ -31,7 +31,7 @@ class LoneSeat:
         registration: Registration,
         *,
         partitions: Callable[[str], Iterable[int]] | None,
-        tell: Callable[[TopicPartition | None], object],
+        tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
         self.id = f"{socket.gethostname()}:{uuid.uuid4()}"
@@ -41,7 +41,7 @@ class LoneSeat:
         self._registration = registration
         self._stats = stats
         self._tell = tell
-        self._sight = TopicSight(handle, tell, partitions)
+        self._sight = TopicSight(handle, lambda _at: tell(None), partitions)
         self._lives = Lives()
         self._held: Partitions = frozenset()
         self._positions: dict[TopicPartition, tuple[int | None, int]] = {}  # in which life of the topic, and where

@@ -83,8 +83,8 @@ class BaseMember:
         if self._notify is not None:
             self._notify()
 
-    def _tell_changed(self, at: TopicPartition | None) -> None:
-        self._driver.tell_changed(at)
+    def _tell_changed(self, free: frozenset[TopicPartition] | None) -> None:
+        self._driver.tell_changed(free)
 
     # Life
 

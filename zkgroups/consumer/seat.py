@@ -4,13 +4,14 @@ no longer than its time limit allows."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..core.agreement import Plan, Roster, agreed_strategy, decode_plan, encode_plan
 from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignment, Assignor, Members, assigned_to, share_of
+from ..core.heralds import Heralds
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
 from ..core.paths import BROKER_TOPICS, broker_topic
 from ..core.subscription import subscribed_topics
@@ -94,7 +95,7 @@ class Seat:
         assignors: Mapping[str, Assignor],
         foreign: str,
         partitions: Callable[[str], Iterable[int]] | None,
-        tell: Callable[[TopicPartition | None], object],
+        tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
         self.group = _in_a_hurry(group)
@@ -105,7 +106,9 @@ class Seat:
         self._foreign = foreign
         self._stats = stats
         self._tell = tell
-        self._sight = Sight(self.group.paths, self.group.handle, tell, partitions)
+        self._sight = Sight(self.group.paths, self.group.handle, self._hear, partitions)
+        self._heralds = Heralds()
+        self._together: frozenset[str] = frozenset()  # the members that let go of everything at once
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
         self._lives = Lives()
@@ -195,11 +198,12 @@ class Seat:
         awaited, self._plan_awaited = self._plan_awaited, False
         roster = self._sight.look(anew=not awaited)
         self._ids = [instance.id for instance in roster.instances]
+        self._together = frozenset(id for id, registration in roster.taking_part.items() if registration.assignors)
         if not self._has_its_place(roster):
             return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))
         number, planned = self._plan(roster)
         self._plan_awaited = planned is None and not awaited  # a plan of something else: what was seen may be old
-        mine, others = self._instance.holding(planned or (), self._ids)
+        mine, others = self._holding(planned or ())
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # what is to come is not known yet
         if outlived := self._lives.outlived_by(mine, roster.made, roster.unreadable):
             wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
@@ -209,8 +213,18 @@ class Seat:
         # What is held stays with the stream for which it was claimed, whatever is planned since: others read that.
         self._streams = {**wanted, **{at: self._stream_of(claim) for at, claim in mine.items()}}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
+        self.await_free(self._heralds.left_alone(self.holders))
         notes = {**_missing(self._registration, roster), **_oddities(roster)}
         return Outlook(number, wanted, frozenset(mine), self.holders, notes)
+
+    def _holding(
+        self, planned: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Holder]]:
+        """What is its own, and who has the others; while a plan is being written, only what is known already: when it
+        is there, everything is looked at again."""
+        if self._plan_awaited:
+            return dict(self._instance.claims), {}
+        return self._instance.holding(planned, self._ids)
 
     def _has_its_place(self, roster: Roster) -> bool:
         """Whether the registration is there and its own; False where the id is another's by now.
@@ -303,12 +317,25 @@ class Seat:
 
     def release(self, partitions: Partitions) -> None:
         """Give these up."""
-        self._instance.release(*(partitions & self._instance.claims.keys()))
+        self._instance.release(*sorted(partitions & self._instance.claims.keys()))
 
     def await_free(self, partitions: Partitions) -> None:
-        """Hear of it when one of these is let go."""
-        paths = {at: getattr(self.holders.get(at), "path", "") or self.group.paths.owner(at) for at in partitions}
-        self._sight.await_free(paths)
+        """Hear of it when these are let go."""
+        heralds = self._heralds.choose({at: self._let_go_with(at) for at in partitions})
+        self._sight.await_free({at: self._owner_path(at) for at in heralds})
+
+    def _let_go_with(self, at: TopicPartition) -> Hashable:
+        """The same for all that their holder lets go of at once."""
+        holder = self.holders.get(at)
+        id = holder.instance(self._ids) if isinstance(holder, Owner) else None
+        return (id, holder.session) if isinstance(holder, Owner) and id in self._together else at
+
+    def _owner_path(self, at: TopicPartition) -> str:
+        return getattr(self.holders.get(at), "path", "") or self.group.paths.owner(at)
+
+    def _hear(self, at: TopicPartition | None) -> None:
+        """On kazoo's threads."""
+        self._tell(None if at is None else self._heralds.heard(at))
 
     # Offsets
 
