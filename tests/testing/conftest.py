@@ -14,16 +14,6 @@ from zkgroups.testing import ZooKeeperServer, missing
 Clients = Callable[..., KazooClient]
 
 
-def through_restarts(address: str) -> str:
-    """
-    Hosts for a client that is to outlive a restart of a standalone server.
-
-    ZooKeeper 3.9 forgets connections made in the first milliseconds of its start: it neither answers nor closes them.
-    kazoo waits on one for the session timeout divided by the number of hosts.
-    """
-    return ",".join([address] * 10)
-
-
 @pytest.fixture(scope="session")
 def server() -> Iterator[ZooKeeperServer]:
     """A server that stays whole; the plugin's `zookeeper` may be somebody else's."""

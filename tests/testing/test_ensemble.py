@@ -68,7 +68,7 @@ def test_a_suspended_leader_is_replaced(ensemble: ZooKeeperEnsemble) -> None:
 
     assert ensemble.leader() is not leader
     leader.resume()
-    assert eventually(lambda: leader.mode() == "follower", timeout=20)
+    assert eventually(lambda: leader.mode() == "follower")
 
 
 def test_a_minority_serves_reads_to_clients_that_ask_for_it(connect: Clients) -> None:
@@ -77,7 +77,7 @@ def test_a_minority_serves_reads_to_clients_that_ask_for_it(connect: Clients) ->
         survivor, *others = ensemble.nodes
         for node in others:
             node.kill()
-        assert eventually(lambda: survivor.mode() == "read-only", timeout=20)
+        assert eventually(lambda: survivor.mode() == "read-only")
 
         client = connect(survivor.address, read_only=True)
 

@@ -11,7 +11,8 @@ from tests import conftest
 from zkgroups.exceptions import InvalidOptionError
 from zkgroups.testing import Sasl, Tls, ZooKeeperServer, maven, ports, probe
 
-from .conftest import Clients, through_restarts
+from ..lasting import through_restarts
+from .conftest import Clients
 from .test_plugin import PLUGIN
 from .waiting import eventually, is_alive
 
@@ -64,7 +65,7 @@ def test_it_does_not_know_the_newer_request_and_ends_the_connection_but_not_the_
 
     # The connection can be gone before the answer is read.
     with pytest.raises((UnimplementedError, ConnectionLoss)):
-        answer.get(timeout=10)
+        answer.get(timeout=30)
     assert client.retry(client.exists, "/mine").ephemeralOwner == session[0]
     assert client.client_id == session
 

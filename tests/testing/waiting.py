@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def eventually(condition: Callable[[], object], *, timeout: float = 10.0) -> bool:
+def eventually(condition: Callable[[], object], *, timeout: float = 30.0) -> bool:
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -32,7 +32,7 @@ from ..testing.test_secure_server import certificate
 from .conftest import Connect
 from .events import expire
 from .test_large import seed
-from .test_registry import in_time
+from .test_registry import AT_ONCE, in_time
 
 pytestmark = pytest.mark.zookeeper
 
@@ -284,14 +284,14 @@ def test_when_no_server_comes_back_it_is_said_in_time(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     plant_offsets(raw, 100, 2, 30)
-    registry = connect(f"{proxy.address}{raw.chroot}", timeout=1.0)
+    registry = connect(f"{proxy.address}{raw.chroot}", timeout=3.0)
     reading, describing = registry.offsets(), registry.describe()
     for some in (reading, describing):
         next(some)
     proxy.refuse()
     proxy.cut()
     for some in (reading, describing):
-        with in_time(1.9), pytest.raises(NotConnectedError):
+        with in_time(5.9), pytest.raises(NotConnectedError):
             list(some)
 
 
@@ -300,7 +300,7 @@ def test_however_much_is_under_way_nobody_stands_still_longer_than_the_time_limi
 ) -> None:
     """Whoever asks kazoo for much while there is no connection is stopped until there is one, Ctrl-C or not."""
     plant_offsets(raw, 12, 5, 200)
-    registry = connect(f"{proxy.address}{raw.chroot}", timeout=1.0)
+    registry = connect(f"{proxy.address}{raw.chroot}", timeout=3.0)
     reading = registry.offsets()
     for _ in range(3_000):
         next(reading)
@@ -312,7 +312,7 @@ def test_however_much_is_under_way_nobody_stands_still_longer_than_the_time_limi
     trouble: list[object] = []
     thread = threading.Thread(target=run_together, args=([lambda: list(reading)], trouble), daemon=True)
     thread.start()
-    thread.join(5.0)
+    thread.join(20.0)
     try:
         assert not thread.is_alive()
         assert [type(error) for error in trouble] == [NotConnectedError]
@@ -326,7 +326,7 @@ def test_after_the_registry_is_closed_reading_ends_at_once(connect: Connect, raw
     reading = registry.offsets()
     next(reading)
     registry.close()
-    with in_time(2.0), pytest.raises(NotConnectedError, match="closed"):
+    with in_time(AT_ONCE), pytest.raises(NotConnectedError, match="closed"):
         list(reading)
 
 
@@ -347,7 +347,7 @@ def test_what_is_withheld_reaches_no_server_and_says_so(proxied: Registry, proxy
     answer = client.handler.async_result()
     before = proxy.requests_by_type
     client._call(request, answer)
-    answer.get(timeout=5)
+    answer.get(timeout=30)
     assert request.withheld
     assert proxy.requests_by_type - before == {Op.EXISTS: 1}
     assert states == []
@@ -363,7 +363,7 @@ def test_what_is_withheld_is_asked_one_by_one_also_where_the_root_may_not_be_see
                 client.set_acls("/", [make_digest_acl("alice", "secret", all=True)])
         asked = bulk._Together(registry.handle.session, operations(Kind.NODE, b"", ["t"]))
         with pytest.raises(UnimplementedError):
-            asked.get(timeout=5)
+            asked.get(timeout=30)
 
 
 def unlike_clocks(found: Iterable[object]) -> list[object]:
@@ -552,10 +552,10 @@ def test_where_there_is_no_second_connection_all_is_read_and_only_once_is_it_wai
         hole.listen()
         with client_of(server.address) as client:
             expected = plant_offsets(client, 12, 2, 20)
-        with TcpProxy(server.address) as proxy, Registry.connect(proxy.address, timeout=1.0) as registry:
+        with TcpProxy(server.address) as proxy, Registry.connect(proxy.address, timeout=3.0) as registry:
             if silent:
                 proxy._target = hole.getsockname()
-            with in_time(3.0):
+            with in_time(10.0):
                 assert shown(registry.offsets()) == expected
             assert proxy.requests_by_type[Op.MULTI_READ] == 0
             connections = proxy.connections

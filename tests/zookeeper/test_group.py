@@ -371,11 +371,11 @@ def in_background(call: Callable[[], object]) -> Iterator[list[object]]:
     thread = threading.Thread(target=lambda: outcome.append(attempt(call)))
     thread.start()
     yield outcome
-    thread.join(20)
+    thread.join(30)
     assert not thread.is_alive()
 
 
-def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
+def until(condition: Callable[[], object], timeout: float = 30.0) -> None:
     deadline = time.monotonic() + timeout
     tick = threading.Event()
     while not condition():
@@ -409,7 +409,7 @@ def test_waiting_goes_on_when_another_takes_it_at_once_and_ends_in_time_naming_w
         transaction.delete(f"{OWNERS}/orders/0")
         transaction.create(f"{OWNERS}/orders/0", b"a third", ephemeral=True)
         transaction.commit()
-    assert 1.0 <= time.monotonic() - start < 3
+    assert 1.0 <= time.monotonic() - start < 10
     [error] = outcome
     assert isinstance(error, ClaimTimeout)
     assert isinstance(error.owner, Owner)

@@ -163,7 +163,7 @@ def test_rule_3_a_request_that_never_arrived_is_sent_again_once(proxied: Registr
 def test_rule_3_an_unknown_outcome_is_said_when_no_server_comes_back(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     claim = me.claim(P0)
@@ -179,7 +179,7 @@ def test_rule_3_an_unknown_outcome_is_said_when_no_server_comes_back(
 def test_rule_3_what_was_given_up_before_it_was_sent_is_not_sent_later(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     claim = me.claim(P0)
@@ -196,7 +196,7 @@ def test_rule_3_what_was_given_up_before_it_was_sent_is_not_sent_later(
 def test_a_claim_whose_outcome_nobody_learned_can_be_taken_again_and_is_not_left_behind(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     me.claim(P0).release()

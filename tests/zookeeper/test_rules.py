@@ -184,7 +184,7 @@ def test_rule_4_a_commit_that_waits_while_its_session_ends_is_not_sent_in_the_ne
     raw.create(ME, b"{}", ephemeral=True)
     raw.create(OWNER, b"me", ephemeral=True)
     proxy.heal()
-    late.join(20)
+    late.join(30)
     assert [type(found) for found in outcome] == [SessionLostError]
     assert raw.get(OFFSET)[0] == b"5" if committed else raw.exists(OFFSET) is None
 
@@ -414,7 +414,7 @@ def test_rule_4_a_commit_that_is_sent_again_while_another_thread_releases_does_n
 def test_rule_4_after_a_release_whose_outcome_nobody_learned_the_claim_is_not_held_and_commits_nothing(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     me = member(registry)
     claim = me.claim(P0)
     claim.commit(5)
@@ -460,7 +460,7 @@ def test_rule_3_part_of_what_a_lost_commit_would_have_written_is_not_taken_for_a
     expire_session(proxied.client, client_id=session_of(proxied), address=zookeeper.address)
     raw.set("/consumers/billing/offsets/orders/1", b"100")
     proxy.heal()
-    late.join(20)
+    late.join(30)
     assert isinstance(outcome[0], SessionLostError | OutcomeUnknownError)
     assert raw.get(OFFSET)[0] == b"1"
 
@@ -468,7 +468,7 @@ def test_rule_3_part_of_what_a_lost_commit_would_have_written_is_not_taken_for_a
 def test_rule_2_a_claim_that_was_taken_after_an_unknown_outcome_is_not_swept_away(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     me = member(registry)
     me.claim(P0).release()
     proxy.drop(direction="requests")
@@ -523,7 +523,7 @@ def test_rule_4_an_administrative_release_makes_everybody_look_again(registry: R
 def test_rule_3_registering_again_after_two_unknown_outcomes_takes_away_what_either_left(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     me = registry.group("billing").instance("me")
     for topics in (["a"], ["b"]):
         while isinstance(attempt(registry.group("billing").create), NotConnectedError):

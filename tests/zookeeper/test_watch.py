@@ -49,7 +49,7 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ROOT = "/consumers/billing"
 IDS, OWNERS, OFFSETS = f"{ROOT}/ids", f"{ROOT}/owners", f"{ROOT}/offsets"
 
-ENOUGH = 20.0
+ENOUGH = 40.0
 """Seconds after which a change is not late but missed."""
 
 
@@ -472,14 +472,14 @@ def test_an_answer_may_be_lost_before_it_is_told_that_the_connection_is(
 def test_topics_are_read_many_at_a_time(proxied: Registry, proxy: TcpProxy, group: Consumergroup) -> None:
     topics = 60
     group.offsets.commit_many({TopicPartition(f"t{n}", 0): 1 for n in range(topics)})
-    proxy.delay(0.05)
+    proxy.delay(0.2)
     began = time.monotonic()
     with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
         told_many(offsets, 1 + topics)
         for n in range(topics):
             group.offsets.commit(TopicPartition(f"t{n}", 0), 2)
         told_many(offsets, topics)
-        assert time.monotonic() - began < topics * 0.05
+        assert time.monotonic() - began < topics * 0.2
         before = proxy.requests
         group.offsets.commit(TopicPartition("another", 0), 1)
         assert seen(told(offsets)) == ("appeared", f"{OFFSETS}/another/0")
@@ -505,7 +505,7 @@ class Blocked:
             self.heard.release()
 
     def ended(self) -> bool:
-        self._thread.join(5)  # far less than the 15 s of a call
+        self._thread.join(10)  # less than the 15 s of a call
         return not self._thread.is_alive()
 
 
@@ -560,7 +560,7 @@ def test_next_returns_in_time(far: Watch, proxy: TcpProxy, raw: Any, trouble: Tr
         for timeout in (0.0, 0.3):
             began = time.monotonic()
             assert far.next(timeout=timeout) is None
-            assert timeout <= time.monotonic() - began < timeout + 3
+            assert timeout <= time.monotonic() - began < timeout + 10
             if trouble is not nothing:
                 raw.set(f"{OFFSETS}/orders/0", b"2")
 
@@ -611,7 +611,7 @@ def test_a_watch_over_a_closed_registry_says_so(connect: Connect) -> None:
         thread = threading.Thread(target=iterate)
         thread.start()
         registry.close()
-        thread.join(10)
+        thread.join(30)
         assert [str(error) for error in outcome] == ["the connection is closed"]
 
 
@@ -695,7 +695,7 @@ def test_a_callback_over_a_closed_registry_ends_and_that_is_logged(
         assert begun.wait(ENOUGH)
         registry.close()
         assert members._thread is not None
-        members._thread.join(10)
+        members._thread.join(30)
         assert not members._thread.is_alive()
     assert "nobody watches members of group billing any more: the connection is closed" in caplog.text
 

@@ -137,9 +137,13 @@ class TcpProxy:
         self._port: int = server.sockets[0].getsockname()[1]
         started.set_result(None)
         await self._closing.wait()
-        server.close()
+        # `server.close` forgets, and leaves open, what it has accepted a moment before: so it comes last, when nobody
+        # is let in any more and nothing runs but this.
+        self._loop.remove_reader(server.sockets[0].fileno())
         self._cut_all()
-        await asyncio.gather(*self._links.values(), return_exceptions=True)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.gather(*others, return_exceptions=True)
+        server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1

@@ -35,7 +35,7 @@ def expire_session(
 
 def _ended(client: KazooClient, victim: ClientId, hosts: str, deadline: float) -> bool:
     """Take the session over and close it; False when the victim took it back in between."""
-    from kazoo.exceptions import ConnectionLoss, SessionExpiredError
+    from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError
 
     second = _second_client(client, victim, hosts)
     remaining = max(deadline - time.monotonic(), 0.1)
@@ -44,8 +44,9 @@ def _ended(client: KazooClient, victim: ClientId, hosts: str, deadline: float) -
         if second.client_id is not None and second.client_id[0] != victim[0]:
             return True  # the server does not know it any more, and kazoo quietly opened another
         return _close_session(second, remaining)
-    except (ConnectionLoss, second.handler.timeout_exception):
+    except (AuthFailedError, ConnectionLoss, second.handler.timeout_exception):
         # Also from start, and long before its timeout: kazoo says so, too, when it was connected and is no more.
+        # And a connection that the victim took from it in the middle of a login, kazoo calls a login that failed.
         return False
     except SessionExpiredError:
         return True
