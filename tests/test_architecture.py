@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # Each may import itself and what stands before it.
-ORDER = ("exceptions", "core", "zookeeper", "consumer", "aio", "kafka", "migration", "spark", "cli")
+ORDER = ("exceptions", "core", "zookeeper", "datadir", "consumer", "aio", "kafka", "migration", "spark", "cli")
 # A face of its own, for whoever has an event loop: nothing here does.
 FOR_USERS_ONLY = {"aio"}
 # Stands beside: it uses the library's public face, and only these use it.
@@ -24,7 +24,9 @@ HOMES = {
     "kazoo": {"zookeeper", "testing"},
     "pyspark": {"spark"},
     "py4j": {"spark"},
-    "pyarrow": {"spark"},
+    # `datadir` needs it for what is packed by snappy.
+    "pyarrow": {"spark", "datadir"},
+    "matplotlib": {"spark"},
     "click": {"cli"},
     "rich": {"cli"},
     "docker": {"testing"},

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,8 @@ def shown(block: str) -> str:
 
 CONSOLE = [block for block in blocks("console") if not all(map(NOT_RUN.fullmatch, commands(block)))]
 MIGRATION = [block for block in CONSOLE if "zkgroups migrate" in block]  # run in tests/cli/test_migrate.py
-SHELL = [block for block in CONSOLE if FOREGROUND not in commands(block) and block not in MIGRATION]
+SNAPSHOT = [block for block in CONSOLE if "zkgroups snapshot /data" in block]  # run in tests/spark/test_readme.py
+SHELL = [block for block in CONSOLE if FOREGROUND not in commands(block) and block not in MIGRATION + SNAPSHOT]
 CONSUMERS = [block for block in blocks("python") if "confluent_kafka" in block]
 WITH_SPARK = [block for block in blocks("python") if "pyspark" in block]  # run in tests/spark/test_readme.py
 ELSEWHERE = [*CONSUMERS, *WITH_SPARK]
@@ -67,6 +69,7 @@ def _environment() -> dict[str, str]:
 
 def test_the_readme_has_something_of_everything() -> None:
     assert SHELL
+    assert SNAPSHOT
     assert PROGRAMS
     assert WITH_SPARK
     assert TESTS
@@ -81,8 +84,14 @@ def test_every_command_is_run_or_known_not_to_be() -> None:
 
 @pytest.fixture
 def hosts_with_a_group(zookeeper_hosts: str, registry: Registry) -> Iterator[str]:
+    with groups_shown(zookeeper_hosts, registry):
+        yield zookeeper_hosts
+
+
+@contextmanager
+def groups_shown(hosts: str, registry: Registry) -> Iterator[None]:
     """The groups that the examples show: of one nobody owns the last partition, the other has an offset only."""
-    client = KazooClient(zookeeper_hosts)
+    client = KazooClient(hosts)
     client.start()
     client.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0]}}', makepath=True)
     client.stop()
@@ -95,7 +104,7 @@ def hosts_with_a_group(zookeeper_hosts: str, registry: Registry) -> Iterator[str
         ben.register(["orders"])
         for partition, offset in enumerate((1200, 900)):
             anna.claim(TopicPartition("orders", partition)).commit(offset)
-        yield zookeeper_hosts
+        yield
 
 
 @pytest.mark.zookeeper

@@ -36,7 +36,9 @@ ZkgroupsException
 ├── MemberClosedError                   the member has left, and has no more generations
 ├── ClaimTimeout                        waited for a partition in vain; carries the owner
 ├── MalformedNodeError                  a znode that cannot be read as what it should be
+├── DamagedDataError                    files of ZooKeeper that do not add up to a state
 ├── SparkJobError                       a Spark job failed; of a snapshot, nothing is seen
+│   └── DamagedFileError                what it was to read is not as it was written
 ├── TooLargeError                       would break the server's limit on one request
 ├── MissingDependencyError              an extra or a program that is not installed
 └── ServerStartError                    a throw-away server did not come up; carries the tail of its log
@@ -98,7 +100,7 @@ class InvalidOptionError(InvalidInputError):
     """An option whose value is outside its bounds."""
 
     def __init__(self, option: str, value: object, reason: str) -> None:
-        super().__init__(f"{option} is {_shown(value)}, but {reason}")
+        super().__init__(f"{option} is {'not given' if value is None else _shown(value)}, but {reason}")
         self.option = option
         self.value = value
 
@@ -352,8 +354,23 @@ class MalformedNodeError(ZkgroupsException):
         self.data = node.data
 
 
+class DamagedDataError(ZkgroupsException):
+    """Files of ZooKeeper are damaged, or some are missing; `last_zxid` is up to where all is well, if that is known."""
+
+    def __init__(self, path: str, reason: str, *, last_zxid: int | None = None) -> None:
+        well = "" if last_zxid is None else f"; all is well up to zxid 0x{last_zxid:x}, which can be asked for"
+        super().__init__(f"{path}: {reason}{well}")
+        self.path = path
+        self.reason = reason
+        self.last_zxid = last_zxid
+
+
 class SparkJobError(ZkgroupsException):
     """A Spark job failed for a reason that is not ours; what it was to write is not seen by anybody."""
+
+
+class DamagedFileError(SparkJobError):
+    """A file that Spark was to read, of a snapshot or an audit, is not as it was written."""
 
 
 class TooLargeError(ZkgroupsException):
