@@ -19,6 +19,7 @@ from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
 
 from .conftest import Connect
+from .test_group import until
 from .tree import Tree, dump
 
 pytestmark = pytest.mark.zookeeper
@@ -191,6 +192,20 @@ def test_rule_3_what_was_given_up_before_it_was_sent_is_not_sent_later(
     proxy.heal()
     claim.commit(3)  # kazoo sends in the order of the calls: the one before would have moved the version
     assert raw.get("/consumers/billing/offsets/orders/0")[1].version == 1
+
+
+def test_nobody_is_kept_who_asks_while_there_is_no_connection_and_all_are_answered_when_it_is_back(
+    proxied: Registry, proxy: TcpProxy
+) -> None:
+    """kazoo by itself keeps the one after the 278th until then, however little time it has."""
+    client = proxied.client
+    proxy.refuse()
+    proxy.cut()
+    until(lambda: not client.connected)
+    asked = [client.exists_async("/") for _ in range(1000)]
+    assert not client.connected
+    proxy.heal()
+    assert all(each.get(timeout=60) for each in asked)
 
 
 def test_a_claim_whose_outcome_nobody_learned_can_be_taken_again_and_is_not_left_behind(

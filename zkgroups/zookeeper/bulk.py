@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import groupby, islice
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -33,6 +32,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ..core.model import DeniedNode
+from .corrections import hand_over
 from .deadline import Deadline
 from .errors import LOSSES, translate
 from .handle import Handle
@@ -233,18 +233,14 @@ class _Reading(Generic[K]):
 def _sent(session: Session, requests: Sequence[Any], noted: _Noted | None = None) -> Any:
     """Hand requests to kazoo's connection; what is returned will have the answer to the last, `noted` the others.
 
-    kazoo keeps requests while there is no connection, and is woken for each by a byte through a pair of sockets: it
-    stops its callers when that is full. So not many are added then, and the bytes are sent together.
+    kazoo keeps requests while there is no connection: so not many are added then.
     """
     client = session.client
     last = client.handler.async_result()
     if len(client._queue) >= PIPELINE and not client.connected:
         last.set_exception(ConnectionLoss())
         return last
-    client._queue.extend((request, noted) for request in requests[:-1])
-    client._call(requests[-1], last)
-    with suppress(OSError, AttributeError):  # closed, and then the last has been told so
-        client._connection._write_sock.send(bytes(len(requests) - 1))
+    hand_over(client, [*((request, noted) for request in requests[:-1]), (requests[-1], last)])
     return last
 
 

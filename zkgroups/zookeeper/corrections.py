@@ -1,8 +1,8 @@
 """What kazoo does by itself that nobody who waits for an answer can live with, corrected on one client at a time.
 
 It waits for one silent host as long as a session lasts, and for its own end even longer; it cannot end without ending
-its session, nor tell a fork that it has none; its thread dies with a traceback when a login is refused; and the reason
-why it cannot connect goes to its log only, passwords included.
+its session, nor tell a fork that it has none; its thread dies with a traceback when a login is refused; it takes a
+Ctrl-C for a connection that was closed; and the reason why it cannot connect goes to its log only, passwords included.
 """
 
 from __future__ import annotations
@@ -12,10 +12,17 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakSet
 
-from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionClosedRequireSaslError
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionDropped,
+    SessionClosedRequireSaslError,
+    SessionExpiredError,
+)
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance
 from kazoo.protocol.states import KazooState, KeeperState
 
@@ -79,6 +86,64 @@ def log_in_cleanly(client: Any) -> None:
         return submit(request, timeout, xid)
 
     connection._authenticate_with_sasl, connection._submit = authenticate_with_sasl, submit_for_a_while
+
+
+_REFUSALS: Final = {
+    KeeperState.AUTH_FAILED: AuthFailedError,
+    KeeperState.CLOSED: ConnectionClosedError,
+    KeeperState.EXPIRED_SESSION: SessionExpiredError,
+}
+
+
+def hand_over_safely(client: Any) -> None:
+    """Let requests reach kazoo's connection whatever comes between, and nobody be kept who hands one over.
+
+    kazoo's connection is woken by bytes through a pair of sockets, and takes one for each request that it sends: after
+    one too few the last request waits until another is made. A bare `except` around that takes a Ctrl-C for the end of
+    the connection. And the pair holds 278 bytes: who sends more while there is no connection is kept until there is
+    one, whatever time there is left.
+    """
+    connection = client._connection
+    send = connection._send_request
+
+    def send_request(read_timeout: float, connect_timeout: float) -> None:
+        send(read_timeout, connect_timeout)
+        if client._queue and not _has_byte(connection._read_sock):
+            _wake(connection, 1)
+
+    connection._send_request = send_request
+    client._call = lambda request, answer: hand_over(client, [(request, answer)])
+
+
+def hand_over(client: Any, requests: Sequence[tuple[Any, Any]]) -> bool:
+    """Give a corrected client requests, each with whom to answer; False, and the last is told, where it is closed."""
+    *_, (_, last) = requests
+    if (refusal := _REFUSALS.get(client._state)) is not None:
+        last.set_exception(refusal())
+        return False
+    try:
+        client._queue.extend(requests)
+    finally:
+        if not _wake(client._connection, len(requests)):  # closed in this moment, by another thread
+            last.set_exception(ConnectionClosedError("Connection has been closed"))
+    return True
+
+
+def _wake(connection: Any, times: int) -> bool:
+    """False if there is nothing to be woken any more; one that has many wake-ups before it is awake without ours."""
+    try:
+        connection._write_sock.send(bytes(times), socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _has_byte(sock: socket.socket) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        return bool(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    return False
 
 
 CLOSE_TIMEOUT: Final = 5.0

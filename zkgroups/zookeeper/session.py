@@ -33,6 +33,7 @@ from ..exceptions import (
     ReadOnlyError,
     SessionLostError,
 )
+from .corrections import hand_over_safely
 from .deadline import Deadline, uptime
 from .errors import LOSSES, translate, translated
 from .node import Node
@@ -49,8 +50,7 @@ from .transaction import (
 )
 
 PIPELINE: Final = 64
-"""Requests under way together, where each is one of its own. kazoo's connection is woken for each by a byte through a
-pair of sockets that holds 278; who asks for more while there is no connection is stopped until there is one."""
+"""Requests under way together, where each is one of its own."""
 
 Peer: TypeAlias = tuple[Any, ...]
 """The address of a server, as a socket has it."""
@@ -72,6 +72,7 @@ class Session:
         self.reads_many: dict[Peer, bool] = {}
         """Which servers answer many reads in one request, as far as that is known (`probe.py`)."""
         self.probing = threading.Lock()  # held while that is found out, which needs to be done once
+        hand_over_safely(client)
         client.add_listener(self._on_state)
 
     @classmethod
@@ -259,9 +260,9 @@ class Session:
     def _send(self, request: PinnedRequest, operations: Sequence[Operation], deadline: Deadline) -> list[Any] | None:
         """The server's answer, or None when it was lost or the session is another by now."""
         answer = self._client.handler.async_result()
-        self._client._call(request, answer)
         path = telling(operations).path
         try:
+            self._client._call(request, answer)
             results: list[Any] = answer.get(timeout=deadline.remaining)
         except KazooTimeoutError as error:
             if request.withdraw():
@@ -269,7 +270,7 @@ class Session:
                     f"no connection within {deadline.seconds:g} s, {path} was not changed"
                 ) from error
             raise OutcomeUnknownError(f"no answer within {deadline.seconds:g} s about {path}") from error
-        except ConnectionClosedError as error:  # kazoo says so, too, where Ctrl-C comes as it wakes its connection
+        except ConnectionClosedError as error:
             if not request.withdraw():
                 raise OutcomeUnknownError(f"the connection was closed before the answer about {path}") from error
             raise self._closed() from error
