@@ -1,0 +1,213 @@
+"""Ctrl-C, whenever it comes: it is heard, and nothing is left behind of what its instance does not know."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import kazoo
+import pytest
+
+from zkgroups import Instance, Registry, zookeeper
+from zkgroups.exceptions import NotClaimedError
+from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper import transaction
+
+from .conftest import Connect
+from .leaving import OWNERS, claim_one, claim_three, left_behind, prepare, register
+from .test_group import until
+from .test_rules import ME, OFFSET, OWNER, P0, member
+
+pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def ctrl_c_when(condition: Callable[[], object]) -> Iterator[None]:
+    """Press Ctrl-C once in the block, as soon as the condition holds."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def press() -> None:
+        until(condition)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    finger = threading.Thread(target=press)
+    finger.start()
+    try:
+        yield
+        finger.join()
+    except KeyboardInterrupt:
+        finger.join()
+        return
+    pytest.fail("nobody heard it")
+
+
+@pytest.mark.parametrize(
+    ("act", "made"),
+    [
+        pytest.param(register, ME, id="register"),
+        pytest.param(claim_one, OWNER, id="claim"),
+        pytest.param(claim_three, OWNER, id="claim_many"),
+    ],
+)
+def test_ctrl_c_while_the_answer_is_awaited_leaves_nothing_behind(
+    act: Callable[[Instance], object], made: str, proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    prepare(proxied)
+    with proxied.group("billing").instance("me") as me:
+        if act is not register:
+            register(me)
+        proxy.drop(direction="replies")
+        with ctrl_c_when(lambda: raw.exists(made)):
+            act(me)
+        proxy.heal()
+        assert left_behind(raw) != []
+    assert left_behind(raw) == []
+
+
+def test_ctrl_c_in_the_midst_of_several_transactions_leaves_nothing_behind(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is known, the second is not, the third never began."""
+    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 1)
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    prepare(registry)
+    with registry.group("billing").instance("me") as me:
+        register(me)
+        fault = proxy.cut_before_reply(2)
+        proxy.refuse()
+        with ctrl_c_when(lambda: fault.fired and not registry.client.connected):
+            claim_three(me)
+        proxy.heal()
+        assert set(left_behind(raw)) == {ME, OWNER, f"{OWNERS}/1"}
+        until(lambda: registry.client.connected)
+    assert left_behind(raw) == []
+
+
+class CtrlC:
+    """Press Ctrl-C at the n-th moment at which Python looks for one in some code: when a function begins or returns."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self.passed = 0
+
+    def __enter__(self) -> CtrlC:
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _profile(self, frame: FrameType, event: str, _arg: object) -> None:
+        code = frame.f_code
+        if event == "c_call" or not code.co_filename.startswith(CODE) or code.co_flags & inspect.CO_GENERATOR:
+            return  # what is raised while a generator is thrown away is not heard of
+        self.passed += 1
+        if self.passed == self._n:
+            raise KeyboardInterrupt(f"{event} in {code.co_qualname}, line {frame.f_lineno}")
+
+
+CODE = (zookeeper.__path__[0], kazoo.__path__[0])
+SAMPLE = 120
+
+
+@pytest.mark.parametrize("act", [register, claim_one, claim_three])
+def test_ctrl_c_at_whatever_moment_leaves_nothing_behind(
+    act: Callable[[Instance], object], registry: Registry, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 2)
+    prepare(registry)
+    moments, _ = interrupt(act, registry, 0)
+    assert moments > 90
+    trouble = []
+    every = range(1, moments + 1)
+    for n in every if moments < SAMPLE else sorted(random.Random(moments).sample(every, SAMPLE)):
+        passed, where = interrupt(act, registry, n)
+        assert passed == n
+        if found := left_behind(raw):
+            trouble.append((where, found))
+            for path in found:
+                raw.delete(path)
+    assert trouble == []
+
+
+def interrupt(act: Callable[[Instance], object], registry: Registry, n: int) -> tuple[int, str]:
+    """Act, with Ctrl-C at the n-th moment, and leave; how many moments there were, and where it came."""
+    where = ""
+    with registry.group("billing").instance("me") as me:
+        if act is not register:
+            register(me)
+        ctrl_c = CtrlC(n)
+        try:
+            with ctrl_c:
+                act(me)
+        except KeyboardInterrupt as pressed:
+            where = str(pressed)
+    return ctrl_c.passed, where
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_ctrl_c_is_heard_whenever_it_comes_and_leaves_nothing_behind(
+    seed: int, registry: Registry, raw: Any
+) -> None:
+    """kazoo by itself loses one of six, and says that the connection is closed."""
+    rng = random.Random(seed)
+    for _ in range(60):
+        with registry.group("billing").instance("me") as me:
+            until_interrupted(partial(come_and_go, me), after=rng.uniform(0.0001, 0.02))
+        assert left_behind(raw) == []
+
+
+def come_and_go(me: Instance) -> None:
+    if not me.registered:
+        register(me)
+    claim_three(me)
+    for claim in list(me.claims.values()):
+        claim.release()
+
+
+def until_interrupted(act: Callable[[], object], *, after: float) -> None:
+    """Act again and again, with one Ctrl-C after so many seconds; what else is raised is raised."""
+    finger = threading.Timer(after, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    try:
+        finger.start()
+        while True:
+            act()
+    except KeyboardInterrupt:
+        return
+    finally:
+        finger.cancel()
+        finger.join()
+
+
+def test_rule_2_ctrl_c_in_a_release_does_not_make_the_next_one_take_from_a_successor(
+    proxied: Registry, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    successor = member(connect(), "successor")
+    with member(proxied) as me:
+        claim = me.claim(P0)
+        proxy.drop(direction="replies")
+        with ctrl_c_when(lambda: not raw.exists(OWNER)):
+            claim.release()
+        proxy.heal()
+        theirs = successor.claim(P0)
+        assert not claim.held
+        with pytest.raises(NotClaimedError):
+            claim.commit(5)
+    assert theirs.verify()
+    assert raw.exists(OFFSET) is None

@@ -1,0 +1,174 @@
+"""Nodes that may be written and not read: what became of a lost request cannot be seen there, and is told and not
+forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from zkgroups import Acl, AclPolicy, Instance, Registry
+from zkgroups.exceptions import NoPermissionError, NotClaimedError, OutcomeUnknownError
+from zkgroups.testing import TcpProxy
+
+from .conftest import Connect
+from .leaving import OWNERS, left_behind, prepare, register
+from .test_rules import ME, OFFSET, OWNER, P0, P1, member
+
+pytestmark = pytest.mark.zookeeper
+
+UNREADABLE = [Acl("world", "anyone", "wa")]
+
+
+@pytest.fixture
+def blind(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, registry: Registry) -> Registry:
+    """A registry, through the proxy, that may not read what it makes but the directories."""
+    prepare(registry)
+    hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+    return connect(hosts, acl=AclPolicy(ephemerals=UNREADABLE, offsets=UNREADABLE))
+
+
+def blind_member(blind: Registry, raw: Any) -> Instance:
+    """Its own registration it may read: without that nothing can be claimed."""
+    me = member(blind)
+    raw.set_acls(ME, OPEN_ACL_UNSAFE)
+    return me
+
+
+def test_a_registration_that_may_not_be_read_and_whose_answer_was_lost_is_not_left_behind_in_silence(
+    blind: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    me = blind.group("billing").instance("me")
+    fault = proxy.cut_before_reply(1)
+    with pytest.raises(OutcomeUnknownError, match="may not be read"):
+        register(me)
+    assert fault.fired
+    assert not me.registered
+    told_of_and_taken_away(me, ME, raw)
+
+
+def test_a_claim_that_may_not_be_read_and_whose_answer_was_lost_is_not_left_behind_in_silence(
+    blind: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    me = blind_member(blind, raw)
+    fault = proxy.cut_before_reply(1)
+    with pytest.raises(OutcomeUnknownError, match="may not be read"):
+        me.claim(P0)
+    assert fault.fired
+    assert me.claims == {}
+    with pytest.raises(NoPermissionError):
+        me.claim(P0)
+    told_of_and_taken_away(me, OWNER, raw)
+
+
+def told_of_and_taken_away(me: Instance, path: str, raw: Any) -> None:
+    """Who leaves is told of what cannot be taken away, and takes it away as soon as it can be."""
+    with pytest.raises(NoPermissionError) as caught:
+        me.deregister()
+    assert caught.value.path == path
+    assert left_behind(raw) == [path]
+    raw.set_acls(path, OPEN_ACL_UNSAFE)
+    me.deregister()
+    assert left_behind(raw) == []
+
+
+def test_rule_3_a_claim_that_may_not_be_read_is_sent_again_when_it_is_seen_that_it_never_arrived(
+    blind: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    me = blind_member(blind, raw)
+    fault = proxy.cut_before_request(1)
+    claim = me.claim(P0)
+    assert fault.fired
+    assert claim.held
+    assert left_behind(raw) == [ME, OWNER]
+    me.deregister()
+    assert left_behind(raw) == []
+
+
+def test_rule_3_a_release_of_what_may_not_be_read_is_seen_when_it_was_carried_out(
+    blind: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    me = blind_member(blind, raw)
+    claim = me.claim(P0)
+    fault = proxy.cut_before_reply(1)
+    claim.release()
+    assert fault.fired
+    assert left_behind(raw) == [ME]
+    assert me.claims == {}
+
+
+def test_rule_3_a_release_of_what_may_not_be_read_that_never_arrived_is_unknown_and_not_forgotten(
+    blind: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    me = blind_member(blind, raw)
+    claim = me.claim(P0)
+    fault = proxy.cut_before_request(1)
+    with pytest.raises(OutcomeUnknownError, match="may not be read"):
+        claim.release()
+    assert fault.fired
+    assert not claim.held
+    assert left_behind(raw) == [ME, OWNER]
+    raw.set_acls(OWNER, OPEN_ACL_UNSAFE)
+    me.deregister()
+    assert left_behind(raw) == []
+
+
+@pytest.mark.parametrize(
+    ("arm", "committed"),
+    [
+        pytest.param(lambda proxy: proxy.cut_before_reply(1), b"6", id="answer lost"),
+        pytest.param(lambda proxy: proxy.cut_before_request(1), b"5", id="request lost"),
+    ],
+)
+def test_rule_3_a_lost_commit_of_an_offset_that_may_not_be_read_is_unknown(
+    arm: Callable[[TcpProxy], Any], committed: bytes, blind: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    me = blind_member(blind, raw)
+    claim = me.claim(P0)
+    raw.set_acls(OWNER, OPEN_ACL_UNSAFE)
+    claim.commit(5)
+    fault = arm(proxy)
+    with pytest.raises(OutcomeUnknownError, match="may not be read"):
+        claim.commit(6)
+    assert fault.fired
+    with pytest.raises(NoPermissionError):
+        claim.commit(7)
+    raw.set_acls(OFFSET, OPEN_ACL_UNSAFE)
+    assert raw.get(OFFSET)[0] == committed
+    claim.commit(8)
+    assert raw.get(OFFSET)[0] == b"8"
+
+
+def test_a_claim_that_may_not_be_read_is_not_forgotten_when_a_release_is_tried_again(
+    blind: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    me = blind_member(blind, raw)
+    claim = me.claim(P0)
+    proxy.cut_before_request(1)
+    with pytest.raises(OutcomeUnknownError):
+        claim.release()
+    for leave in (claim.release, me.deregister):
+        with pytest.raises(NoPermissionError) as caught:
+            leave()
+        assert caught.value.path == OWNER
+    raw.set_acls(OWNER, OPEN_ACL_UNSAFE)
+    me.deregister()
+    assert left_behind(raw) == []
+
+
+def test_a_claim_that_may_not_be_read_is_not_forgotten_when_an_administrator_takes_another(
+    blind: Registry, registry: Registry, raw: Any
+) -> None:
+    me = blind_member(blind, raw)
+    claims = me.claim_many([P0, P1])
+    raw.set_acls(OWNER, OPEN_ACL_UNSAFE)
+    registry.group("billing").release(P0, expected_owner="me")
+    with pytest.raises(NotClaimedError):
+        claims[P0].commit(5)
+    with pytest.raises(NoPermissionError):
+        me.deregister()
+    raw.set_acls(f"{OWNERS}/1", OPEN_ACL_UNSAFE)
+    me.deregister()
+    assert left_behind(raw) == []
