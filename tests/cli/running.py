@@ -20,7 +20,7 @@ from typing import Any
 from . import warm
 
 COMMAND = str(Path(sys.executable).with_name("zkgroups"))
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 
 Argument = str | bytes | Path
 

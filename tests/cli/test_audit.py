@@ -16,7 +16,7 @@ from ..spark.processes import descendants, wait_until_gone
 from .running import Terminal, run
 
 SPARK = ("--master", "local[1,4]")
-TIMEOUT = 150.0
+TIMEOUT = 240.0
 
 pytestmark = pytest.mark.zookeeper
 

@@ -26,7 +26,7 @@ from .conftest import Zkgroups
 from .running import COMMAND, Ended, Terminal, environment, run
 
 WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"}
-TIMEOUT = 150.0
+TIMEOUT = 240.0
 SPARK = ("--master", "local[2,4]", "--conf", "spark.ui.enabled=false")
 ALICE = ("--digest-user", "alice")
 

@@ -136,7 +136,6 @@ def test_failure_1_what_is_lost_while_it_is_being_given_up_is_told_to_be_lost_an
 # 4: a server restarts
 
 
-@pytest.mark.timeout(180)
 def test_failure_4_through_the_loss_of_each_server_in_turn_sessions_and_claims_stay_and_nothing_is_rebalanced(
     tmp_path: Path,
 ) -> None:
@@ -164,7 +163,6 @@ def test_failure_4_through_the_loss_of_each_server_in_turn_sessions_and_claims_s
 # 5: one's own past
 
 
-@pytest.mark.timeout(120)
 def test_failure_5_a_member_that_was_killed_and_started_again_has_its_partitions_when_its_session_has_ended(
     tmp_path: Path,
 ) -> None:
@@ -205,7 +203,6 @@ def test_failure_5_a_registration_of_the_same_id_that_is_somebody_elses_is_waite
 # 6: a pause
 
 
-@pytest.mark.timeout(120)
 def test_failure_6_what_a_member_had_not_committed_before_a_pause_of_three_time_outs_is_refused_afterwards(
     tmp_path: Path,
 ) -> None:
@@ -313,7 +310,6 @@ STEPS: dict[Callable[[Crew, Victim, int], bool], range] = {
 """About as many requests as each of them takes; which of them is which depends on what is committed meanwhile."""
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scene", STEPS, ids=lambda scene: scene.__name__.strip("_"))
 def test_failure_8_a_member_killed_at_any_step_of_a_rebalance_leaves_all_to_those_who_are_left(
     tmp_path: Path, zookeeper: Any, scene: Callable[[Crew, Victim, int], bool]
@@ -339,7 +335,6 @@ def test_failure_8_a_member_killed_at_any_step_of_a_rebalance_leaves_all_to_thos
 STORM = 200
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("assignor", ["range", pytest.param("sticky", marks=pytest.mark.soak)])
 def test_failure_9_when_two_hundred_members_join_at_once_each_does_little_and_all_settle_soon(assignor: str) -> None:
     with ExitStack() as stack:

@@ -38,13 +38,11 @@ def assert_all_is_well(
     assert verdict.history.writes, "nothing was committed"
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_nobody_works_on_what_another_has_and_no_offset_falls(tmp_path: Path, seed: int) -> None:
     assert_all_is_well(tmp_path, seed, plan(seed, duration=4.0, members=4))
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("assignors", [pytest.param("range", marks=pytest.mark.soak), "sticky"])
 def test_where_members_only_come_and_go_no_message_is_processed_twice(tmp_path: Path, assignors: str) -> None:
     strikes = plan(SEEDS[0], duration=2.0, members=4, kinds=["leave"])

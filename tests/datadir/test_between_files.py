@@ -17,7 +17,7 @@ from ..lasting import lasting_client
 from .left import left
 from .small import Small, make, named, records, server_of
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.zookeeper
 
 GOES = "/consumers/g/offsets/t/1"
 

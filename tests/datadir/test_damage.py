@@ -16,7 +16,7 @@ from zkgroups.exceptions import DamagedDataError, NotFoundError
 from .left import left, tree_of
 from .small import Small, make, named, records, written
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.zookeeper
 
 GZIP, SNAPPY = (f"-Dzookeeper.snapshot.compression.method={method}" for method in ("gz", "snappy"))
 KINDS = {"3.4": ("3.4.14",), "3.9": (None,), "gzip": (None, GZIP), "snappy": (None, SNAPPY)}

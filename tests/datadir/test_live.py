@@ -14,7 +14,7 @@ from ..testing.waiting import eventually
 from .left import left, walked
 from .load import under_load
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.zookeeper
 
 OFTEN = ("-Dzookeeper.snapCount=400", "-Dzookeeper.preAllocSize=512")
 GZIP, SNAPPY = (f"-Dzookeeper.snapshot.compression.method={method}" for method in ("gz", "snappy"))

@@ -364,7 +364,6 @@ def audited_until_killed(calls: int, destination: Path, hosts: str) -> None:
         assert process.returncode == -9, process.stderr.read() if process.stderr else ""
 
 
-@pytest.mark.timeout(300)
 def test_under_a_thousand_commits_a_second_nothing_is_missed_across_a_restart_of_the_server_and_a_kill(
     spark: SparkSession, server: ZooKeeperServer, committer: Committer, tmp_path: Path
 ) -> None:

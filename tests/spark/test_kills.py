@@ -233,7 +233,6 @@ def duration(scene: Scene, tmp_path_factory: Any) -> float:
     return min(scene.take(tmp_path_factory.mktemp("warm")) for _ in range(2))
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kill", kills(SEED, A_DOZEN), ids=str)
 def test_whoever_is_killed_no_half_snapshot_is_seen_and_the_next_run_succeeds(
     scene: Scene, duration: float, tmp_path: Path, kill: Kill

@@ -33,7 +33,6 @@ for settings in ({}, {"spark.task.cpus": "x"}, {"spark.app.name": "again"}):
 
 @pytest.mark.soak  # three Sparks of its own
 @pytest.mark.spark
-@pytest.mark.timeout(240)
 def test_it_can_be_started_again_in_one_process_also_after_it_did_not_start() -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-c", TWICE], capture_output=True, text=True, timeout=230)
     first, wrong, second = done.stdout.splitlines()
