@@ -8,9 +8,11 @@ Ctrl-C for a connection that was closed; and the reason why it cannot connect go
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import socket
+import termios
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
@@ -141,9 +143,8 @@ def _wake(connection: Any, times: int) -> bool:
 
 
 def _has_byte(sock: socket.socket) -> bool:
-    with contextlib.suppress(BlockingIOError):
-        return bool(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-    return False
+    """Asked of the system: gevent's sockets would wait for one."""
+    return any(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)))
 
 
 CLOSE_TIMEOUT: Final = 5.0
