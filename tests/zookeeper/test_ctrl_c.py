@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -159,6 +160,29 @@ def interrupt(act: Callable[[Instance], object], registry: Registry, n: int) -> 
         except KeyboardInterrupt as pressed:
             where = str(pressed)
     return ctrl_c.passed, where
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_connection_whose_closing_was_interrupted_at_whatever_moment_does_not_live_on(
+    leave: bool, connect: Connect, tmp_path: Path
+) -> None:
+    """Its heartbeats would keep the session as long as the process lives; nobody can close it again."""
+
+    def closed(n: int) -> int:
+        registry = connect(session_file=tmp_path / "session")
+        ctrl_c = CtrlC(n)
+        try:
+            with ctrl_c:
+                registry.close(leave=leave)
+        except KeyboardInterrupt:
+            registry.close(leave=leave)
+        until(registry.client._connection.connection_stopped.is_set)
+        return ctrl_c.passed
+
+    moments = closed(0)
+    assert moments > 10
+    for n in range(1, moments + 1):
+        closed(n)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -22,7 +22,6 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from kazoo.exceptions import (
     EXCEPTIONS,
     ConnectionClosedError,
-    ConnectionLoss,
     KazooException,
     NoAuthError,
     NoNodeError,
@@ -231,15 +230,9 @@ class _Reading(Generic[K]):
 
 
 def _sent(session: Session, requests: Sequence[Any], noted: _Noted | None = None) -> Any:
-    """Hand requests to kazoo's connection; what is returned will have the answer to the last, `noted` the others.
-
-    kazoo keeps requests while there is no connection: so not many are added then.
-    """
+    """Hand requests to kazoo's connection; what is returned will have the answer to the last, `noted` the others."""
     client = session.client
     last = client.handler.async_result()
-    if len(client._queue) >= PIPELINE and not client.connected:
-        last.set_exception(ConnectionLoss())
-        return last
     hand_over(client, [*((request, noted) for request in requests[:-1]), (requests[-1], last)])
     return last
 

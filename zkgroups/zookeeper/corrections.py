@@ -14,7 +14,8 @@ import os
 import socket
 import termios
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -22,6 +23,7 @@ from kazoo.exceptions import (
     AuthFailedError,
     ConnectionClosedError,
     ConnectionDropped,
+    ConnectionLoss,
     SessionClosedRequireSaslError,
     SessionExpiredError,
 )
@@ -92,59 +94,70 @@ def log_in_cleanly(client: Any) -> None:
 
 _REFUSALS: Final = {
     KeeperState.AUTH_FAILED: AuthFailedError,
-    KeeperState.CLOSED: ConnectionClosedError,
+    KeeperState.CLOSED: partial(ConnectionClosedError, "Connection has been closed"),
     KeeperState.EXPIRED_SESSION: SessionExpiredError,
 }
+
+
+LONGEST_QUEUE: Final = 256
+"""Requests that are kept while there is no connection: those who asked may have given up long before there is one."""
 
 
 def hand_over_safely(client: Any) -> None:
     """Let requests reach kazoo's connection whatever comes between, and nobody be kept who hands one over.
 
-    kazoo's connection is woken by bytes through a pair of sockets, and takes one for each request that it sends: after
-    one too few the last request waits until another is made. A bare `except` around that takes a Ctrl-C for the end of
-    the connection. And the pair holds 278 bytes: who sends more while there is no connection is kept until there is
-    one, whatever time there is left.
+    kazoo's connection is woken by a byte for each request, through a pair of sockets: after one too few the last
+    request waits until another is made. A bare `except` around that takes a Ctrl-C for the end of the connection. And
+    the pair holds 278: who hands over more while there is no connection, or closes it, is kept, whatever time is left.
+
+    Here one byte means that there is something to send. Whoever hands something over sees to it that there is one, and
+    so does the connection after each byte that it has taken, if there is more.
     """
     connection = client._connection
     send = connection._send_request
 
     def send_request(read_timeout: float, connect_timeout: float) -> None:
         send(read_timeout, connect_timeout)
-        if client._queue and not _has_byte(connection._read_sock):
-            _wake(connection, 1)
+        if client._queue:
+            _wake(connection)
 
     connection._send_request = send_request
     client._call = lambda request, answer: hand_over(client, [(request, answer)])
 
 
 def hand_over(client: Any, requests: Sequence[tuple[Any, Any]]) -> bool:
-    """Give a corrected client requests, each with whom to answer; False, and the last is told, where it is closed."""
+    """Give a corrected client requests, each with whom to answer; False where it is closed.
+
+    What is not possible the last is told: that it is closed, or that the connection is lost and many wait already.
+    """
     *_, (_, last) = requests
     if (refusal := _REFUSALS.get(client._state)) is not None:
         last.set_exception(refusal())
         return False
+    if len(client._queue) >= LONGEST_QUEUE and not client.connected:
+        last.set_exception(ConnectionLoss())
+        return True
     try:
         client._queue.extend(requests)
     finally:
-        if not _wake(client._connection, len(requests)):  # closed in this moment, by another thread
-            last.set_exception(ConnectionClosedError("Connection has been closed"))
+        if not _wake(client._connection):  # closed in this moment, by another thread
+            last.set_exception(_REFUSALS[KeeperState.CLOSED]())
     return True
 
 
-def _wake(connection: Any, times: int) -> bool:
-    """False if there is nothing to be woken any more; one that has many wake-ups before it is awake without ours."""
+def _wake(connection: Any) -> bool:
+    """Let kazoo's connection look what there is to send; False if there is none any more."""
     try:
-        connection._write_sock.send(bytes(times), socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return True
-    except (OSError, AttributeError):
+        if not _is_woken(connection):
+            connection._write_sock.send(b"\0")
+    except (OSError, AttributeError, TypeError, ValueError):
         return False
     return True
 
 
-def _has_byte(sock: socket.socket) -> bool:
-    """Asked of the system: gevent's sockets would wait for one."""
-    return any(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)))
+def _is_woken(connection: Any) -> bool:
+    """Asked of the system, whatever sockets a handler of kazoo's has."""
+    return any(fcntl.ioctl(connection._read_sock, termios.FIONREAD, bytes(4)))
 
 
 CLOSE_TIMEOUT: Final = 5.0
@@ -162,17 +175,17 @@ def close(client: Any) -> bool:
         return False
     connected, states = client.connected, list[str]()
     client.add_listener(states.append)
-    client._stopped.set()
-    client._queue.append((CloseInstance, None))
     connection = client._connection
-    with contextlib.suppress(OSError, AttributeError):
-        connection._write_sock.send(b"\0")
-    answered = connection.connection_stopped.wait(CLOSE_TIMEOUT if connected else 0.0)
-    if not answered:
-        _hang_up(connection)
-        if not connection.connection_stopped.wait(HANG_UP_TIMEOUT):
-            _close_at_its_end(client)
-    _free(client)
+    with _hung_up_if_interrupted(client):
+        client._stopped.set()
+        client._queue.append((CloseInstance, None))
+        _wake(connection)
+        answered = connection.connection_stopped.wait(CLOSE_TIMEOUT if connected else 0.0)
+        if not answered:
+            _hang_up(connection)
+            if not connection.connection_stopped.wait(HANG_UP_TIMEOUT):
+                _close_at_its_end(client)
+        _free(client)
     return connected and answered and KazooState.SUSPENDED not in states
 
 
@@ -183,19 +196,32 @@ def drop(client: Any) -> None:
     """
     if client._stopped.is_set():
         return
-    client._stopped.set()
     if isinstance(client.logger, ConnectionLog):
         client.logger.disabled = True  # it would warn of a connection that is lost
     connection, deadline = client._connection, Deadline(HANG_UP_TIMEOUT)
-    while not connection.connection_stopped.is_set() and not deadline.passed:
-        client._reset_session()
-        _hang_up(connection)
-        connection.connection_stopped.wait(HANG_UP_EVERY)
-    if not connection.connection_stopped.is_set():
-        client._reset_session()
-        client._queue.append((CloseInstance, None))  # should it connect all the same: to a session of no use
+    with _hung_up_if_interrupted(client):
+        client._stopped.set()
+        while not connection.connection_stopped.is_set() and not deadline.passed:
+            client._reset_session()
+            _hang_up(connection)
+            connection.connection_stopped.wait(HANG_UP_EVERY)
+        if not connection.connection_stopped.is_set():
+            client._reset_session()
+            client._queue.append((CloseInstance, None))  # should it connect all the same: to a session of no use
+            _close_at_its_end(client)
+        _free(client)
+
+
+@contextlib.contextmanager
+def _hung_up_if_interrupted(client: Any) -> Iterator[None]:
+    """By Ctrl-C, say: nobody can close it again, and its heartbeats would keep the session as long as we live."""
+    try:
+        yield
+    except BaseException:
+        _hang_up(client._connection)
         _close_at_its_end(client)
-    _free(client)
+        client.handler.stop()
+        raise
 
 
 def _hang_up(connection: Any) -> None:
@@ -222,6 +248,8 @@ def _close_at_its_end(client: Any) -> None:
             client.close()
 
     client._session_callback = tell_and_close
+    if client._connection.connection_stopped.is_set():  # it has told that just before
+        client.close()
 
 
 _OPEN: Final[WeakSet[Any]] = WeakSet()

@@ -256,6 +256,8 @@ class Session:
                 return []
             if session_id is not None and self.id != session_id:
                 raise SessionLostError(f"session {session_hex(session_id)} has ended, nothing was changed")
+            if not self.wait_connected(deadline):
+                raise self._not_changed(operations, deadline)
 
     def _send(self, request: PinnedRequest, operations: Sequence[Operation], deadline: Deadline) -> list[Any] | None:
         """The server's answer, or None when it was lost or the session is another by now."""
@@ -266,9 +268,7 @@ class Session:
             results: list[Any] = answer.get(timeout=deadline.remaining)
         except KazooTimeoutError as error:
             if request.withdraw():
-                raise NotConnectedError(
-                    f"no connection within {deadline.seconds:g} s, {path} was not changed"
-                ) from error
+                raise self._not_changed(operations, deadline) from error
             raise OutcomeUnknownError(f"no answer within {deadline.seconds:g} s about {path}") from error
         except ConnectionClosedError as error:
             if not request.withdraw():
@@ -282,6 +282,10 @@ class Session:
             request.withdraw()
             raise
         return None if request.refused else results
+
+    def _not_changed(self, operations: Sequence[Operation], deadline: Deadline) -> NotConnectedError:
+        path = telling(operations).path
+        return NotConnectedError(f"no connection within {deadline.seconds:g} s, {path} was not changed")
 
     def _checked(self, operations: Sequence[Operation], results: list[Any]) -> list[Any]:
         failure = culprit(operations, results)

@@ -145,7 +145,7 @@ class SessionFile:
     def _save(self) -> None:
         with self._lock:
             found = None if self._client is None else self._client.client_id
-            if self._fd is not None and found is not None:
+            if self._fd is not None and found is not None and found[0]:  # who was interrupted as it left has none
                 self._write(SessionCredentials(*found))
 
     def _write(self, credentials: SessionCredentials | None) -> None:
@@ -162,10 +162,12 @@ class SessionFile:
             fd, self._fd = self._fd, None
             if fd is None:
                 return
-            with suppress(OSError):
-                if ended:
-                    os.ftruncate(fd, 0)
-            os.close(fd)
+            try:
+                with suppress(OSError):
+                    if ended:
+                        os.ftruncate(fd, 0)
+            finally:
+                os.close(fd)
 
     def _forget(self) -> None:
         """In a fork, which has a copy of the file: the lock would last as long as that is open."""
