@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -117,3 +118,26 @@ def test_brokers_that_are_away_are_exit_code_7_and_nothing_is_changed(zkgroups: 
     )
     assert (ended.code, ended.out) == (7, "")
     assert 9 not in {each.offset for each in invoices.offsets}
+
+
+@pytest.mark.parametrize("verbose", [(), ("-vv",)])
+def test_a_mistyped_secret_in_a_properties_file_is_not_shown(
+    zkgroups: Zkgroups, invoices: Any, tmp_path: Path, verbose: tuple[str, ...]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("debug=all\nsasl.pasword=s3cret\n")
+    ended = zkgroups(
+        *verbose,
+        "-b",
+        "127.0.0.1:1",
+        "--command-config",
+        file,
+        "offsets",
+        "reset",
+        "invoices",
+        "--all-topics",
+        "--to-latest",
+    )
+    assert ended.code == 2
+    assert "sasl.pasword is '(not shown)'" in ended.err
+    assert "s3cret" not in ended.err + ended.out

@@ -14,7 +14,7 @@ from ..zookeeper.deadline import Deadline
 from .asker import Asker
 from .errors import NOT_ACCEPTED, error_of, is_retriable, translate, words
 from .patience import attempts
-from .properties import for_librdkafka, shown, without_secrets
+from .properties import HIDDEN, check_sendable, for_librdkafka, shown, shown_name, without_secrets
 
 _log = logging.getLogger("zkgroups.kafka")
 # Without one, Python writes warnings to stderr where nobody has said what to do with them.
@@ -67,7 +67,8 @@ class Client:
         if reason.code() in NOT_ACCEPTED:
             raise translate(reason, f"brokers at {self.bootstrap}") from KafkaException(reason)
         if not is_retriable(failed):
-            raise translate(failed, f"brokers at {self.bootstrap}") from KafkaException(failed)
+            clean = KafkaError(failed.code(), without_secrets(failed.str(), self.config))
+            raise translate(clean, f"brokers at {self.bootstrap}") from KafkaException(clean)
 
     def _forget(self) -> None:
         """What one broker did before another answered says nothing about what goes wrong later."""
@@ -75,9 +76,10 @@ class Client:
         self._heard.worst = None
 
     def _reason(self, failed: KafkaError) -> KafkaError:
-        """Why it failed, as far as the threads of the client have told."""
+        """Why it failed, as far as the client's threads have reported, without secrets."""
         self.admin.poll(0)
-        return self._heard.worst or failed
+        found = self._heard.worst or failed
+        return KafkaError(found.code(), without_secrets(found.str(), self.config))
 
 
 class _Heard:
@@ -93,16 +95,32 @@ class _Heard:
             self.worst = error
 
 
+class _Log:
+    """Where librdkafka's messages go: to the logger of this package, without secrets."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._config = config
+
+    def log(self, level: int, message: str, *args: object) -> None:
+        """As `logging.Logger.log`, which is all that confluent_kafka calls."""
+        if _log.isEnabledFor(level):
+            _log.log(level, "%s", without_secrets(message % args, self._config))
+
+
 def _admin(config: Mapping[str, str], heard: _Heard) -> AdminClient:
+    check_sendable(config)
     settings: dict[str, Any] = {**config, "error_cb": heard}
     try:
-        return AdminClient(settings, logger=_log)
+        return AdminClient(settings, logger=_Log(config))
     except KafkaException as error:
         raise _not_accepted(config, words(error_of(error))) from None  # its words may have a secret
+    except (AttributeError, TypeError, ValueError) as error:  # settings that confluent_kafka only takes from programs
+        raise _not_accepted(config, str(error)) from None
 
 
 def _not_accepted(config: Mapping[str, str], text: str) -> InvalidOptionError:
     key = next((key for key in sorted(config, key=len, reverse=True) if key in text), None)
-    value = shown(key, config[key]) if key else ""
-    reason = without_secrets(text, config)
-    return InvalidOptionError(key or "properties", value, f"librdkafka does not accept it: {reason}")
+    reason = f"librdkafka does not accept it: {without_secrets(text, config)}"
+    if key is None:
+        return InvalidOptionError("properties", HIDDEN, reason)
+    return InvalidOptionError(shown_name(key), shown(key, config[key]), reason)
