@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
@@ -12,6 +12,7 @@ from confluent_kafka.admin import OffsetSpec
 from ..core.model import NativeGroup, NativeOffset, OffsetRange, TopicPartition, check_at
 from ..core.plain import Shape
 from ..exceptions import (
+    BrokersTooOldError,
     InvalidOptionError,
     NotConnectedError,
     UnavailableError,
@@ -68,12 +69,27 @@ class Brokers:
         return {at: _range(starts[at], ends[at]) for at in wanted}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time in milliseconds; the log's end where none is, None where unknown."""
+        """The first offset at or after a time in milliseconds; the log's end where none is, None where unknown.
+
+        Brokers before 0.10.1 keep no times, and take the question for another one.
+        """
         specs = {check_at(at): OffsetSpec.for_timestamp(_checked_time(ms)) for at, ms in times.items()}
         # The ends come first: a message that is written between the two answers is then not passed over.
         ends = self._offsets(dict.fromkeys(specs, _LATEST))
         found = self._offsets(specs)
+        self._check_times([at for at, offset in found.items() if offset is not None])
         return {at: end if found[at] == -1 else found[at] for at, end in ends.items()}
+
+    def _check_times(self, partitions: Sequence[TopicPartition]) -> None:
+        """Raise an error if the brokers know times of none of these logs, although some have messages."""
+        firsts = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(0)))
+        if any(offset != -1 for offset in firsts.values()):
+            return
+        if any(found is not None and found.start < found.end for found in self.ranges(partitions).values()):
+            raise BrokersTooOldError(
+                f"the brokers at {self._bootstrap} keep no times of messages, as before release 0.10.1: choose the "
+                "offsets in another way"
+            )
 
     def committed(self, groups: Iterable[str]) -> dict[str, Mapping[TopicPartition, NativeOffset]]:
         """What each of these groups of Kafka's own has committed: nothing, for one that is not known."""
@@ -150,6 +166,11 @@ class Brokers:
         """The process that asks; who cannot be reached, or does not let us in, is found out here."""
         client = self._open()
         client.metadata(self._deadline())
+        if not client.keeps_groups:
+            raise BrokersTooOldError(
+                f"the brokers at {self._bootstrap} are of a release before 0.9, where offsets of Kafka's own groups "
+                "cannot be read back: upgrade the brokers first"
+            )
         return client.asker
 
     def _deadline(self) -> Deadline:

@@ -13,6 +13,7 @@ from ..exceptions import InvalidOptionError, NotConnectedError
 from ..zookeeper.deadline import Deadline
 from .asker import Asker
 from .errors import NOT_ACCEPTED, error_of, is_retriable, translate, words
+from .old import keeps_groups, settings_for_old
 from .patience import attempts
 from .properties import HIDDEN, check_sendable, for_librdkafka, shown, shown_name, without_secrets
 
@@ -33,9 +34,17 @@ class Client:
     def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
         self.bootstrap = bootstrap
         self.config = _DEFAULTS | for_librdkafka(properties) | {"bootstrap.servers": bootstrap}
+        self._begin()
+
+    def _begin(self) -> None:
         self._heard = _Heard()
         self.admin = _admin(self.config, self._heard)
         self.asker = Asker(self.config)
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether the brokers can be asked about Kafka's own groups; known once they have answered."""
+        return keeps_groups(self.config)
 
     def close(self) -> None:
         """End the process that asks for us."""
@@ -53,6 +62,7 @@ class Client:
             except KafkaException as error:
                 failed = error_of(error)
                 self._give_up_if_hopeless(failed)
+                self._adapt(deadline)
             else:
                 self._forget()
                 return found
@@ -69,6 +79,15 @@ class Client:
         if not is_retriable(failed):
             clean = KafkaError(failed.code(), without_secrets(failed.str(), self.config))
             raise translate(clean, f"brokers at {self.bootstrap}") from KafkaException(clean)
+
+    def _adapt(self, deadline: Deadline) -> None:
+        """Begin again with other settings where the brokers are so old that they do not answer to these."""
+        if settings := settings_for_old(self.bootstrap, self.config, deadline):
+            release = settings["broker.version.fallback"]
+            _log.info("brokers at %s do not report their versions: taken for release %s", self.bootstrap, release)
+            self.close()
+            self.config |= settings
+            self._begin()
 
     def _forget(self) -> None:
         """What one broker did before another answered says nothing about what goes wrong later."""
