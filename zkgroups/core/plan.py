@@ -60,6 +60,8 @@ class PlanRow:
     """What the brokers call their cluster, by whichever address it is reached."""
     rule: str | None = None
     """What the operator has said about all offsets, as `core.migration.Rule` writes it."""
+    topic_id: str | None = None
+    """Kafka's id of the topic; a topic that is deleted and made anew has another one. None: brokers before 2.8."""
 
     @property
     def at(self) -> TopicPartition | None:
@@ -141,6 +143,8 @@ class Match(StrEnum):
     SOURCE_MOVED = "source moved"
     """The znode was written after it was planned."""
     SOURCE_GONE = "source gone"
+    MADE_ANEW = "topic made anew"
+    """The brokers have another topic of that name now: what was planned is of messages that are gone."""
     UNKNOWN = "unknown"
     """One side could not be read."""
 

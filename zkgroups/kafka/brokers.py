@@ -28,6 +28,7 @@ from .errors import error_of, is_retriable, translate, words
 from .groups import delete, described
 from .patience import attempts
 from .settings import retention_minutes
+from .topics import topic_ids
 
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
@@ -150,6 +151,11 @@ class Brokers:
         ids = self._open().metadata(deadline).brokers
         found = [minutes for minutes in retention_minutes(self._open().admin, ids, deadline) if minutes is not None]
         return min(found) * 60.0 if found else None
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id of each of these topics, which the brokers must know; brokers before 2.8 have none."""
+        wanted = list(dict.fromkeys(topics))
+        return topic_ids(self._open().admin, wanted, self._deadline()) if wanted else {}
 
     def close(self) -> None:
         """Let the connections go."""

@@ -45,6 +45,7 @@ class Followed:
         self.hidden = ""
         """What of ZooKeeper's offsets cannot be seen at this moment."""
         self.carried = Carried() if to_zookeeper else Carried(_further(rows), _planned(rows))
+        self.topic_ids = {row.topic: row.topic_id for row in rows}
         self._chosen = None if rows[0].topics is None else re.compile(rows[0].topics, re.DOTALL)
         self._before = {row.at: row.before for row in rows if row.action is not Action.COMMIT}
         self._stale = {row.at: row.zxid for row in rows if row.reason is Reason.STALE}
