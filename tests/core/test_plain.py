@@ -17,6 +17,7 @@ from zkgroups.core.carrying import (
     Znode,
     is_worth_a_mark,
     log_obstacles,
+    overwritten,
     source_obstacles,
     target_obstacles,
     to_commit,
@@ -30,6 +31,7 @@ from zkgroups.core.plain import (
     Natives,
     Numbers,
     Znodes,
+    has_all,
     is_plain,
     plain_of,
     shape_of,
@@ -150,6 +152,16 @@ def test_an_untouched_target_has_no_obstacles_and_all_is_to_be_written(data: st.
         event("untouched")
         assert target_obstacles(rows, seen) == []
         assert to_commit(rows, seen.committed) == Numbers(plain.shape, plain.planned)
+
+
+@settings(max_examples=500)
+@given(st.data())
+def test_a_target_that_has_all_that_was_written_was_not_overwritten(data: st.DataObject) -> None:
+    rows = data.draw(groups())
+    plain, seen = group_of(rows).plain, data.draw(seen_on_target(rows))
+    if plain is not None and has_all(seen, written := Numbers(plain.shape, plain.planned)):
+        event("all")
+        assert overwritten(rows, written, seen) == []
 
 
 @settings(max_examples=500)

@@ -162,6 +162,18 @@ def anew_obstacles(rows: Iterable[PlanRow], ids: TopicIds) -> list[str]:
     return changes.told()
 
 
+def overwritten(rows: Rows, written: Mapping[TopicPartition, int], seen: TargetSeen) -> list[str]:
+    """Why a target does not have what was written just now: another program writes to it, too."""
+    changes = _Changes()
+    for at, offset in written.items():
+        now = seen.committed.get(at)
+        if now is None or now.offset != offset:
+            changes.note("offsets of the target were overwritten by others", _place(at))
+    for at in seen.committed.keys() - {row.at for row in rows}:
+        changes.note("offsets of the target were added by others", _place(at))
+    return changes.told()
+
+
 def registered(seen: SourceSeen) -> list[str]:
     """Why nobody may write to a group in ZooKeeper, whatever it has."""
     return obstacles(GroupFacts(legacy=seen.instances, unreadable=seen.unreadable), ())

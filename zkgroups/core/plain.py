@@ -184,6 +184,18 @@ def target_is_untouched(seen: TargetSeen) -> bool:
     return not seen.members and not seen.unreadable and not seen.committed
 
 
+def has_all(seen: TargetSeen, offsets: Mapping[TopicPartition, int]) -> bool:
+    """Whether `overwritten` has nothing to tell of a plain group to which these were written."""
+    there = seen.committed
+    return (
+        not seen.unreadable
+        and isinstance(there, Natives)
+        and isinstance(offsets, Numbers)
+        and there.shape == offsets.shape
+        and there.offsets == offsets.offsets
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Of each partition of a shape where its log starts and ends, the zxid that made its topic, and the topic's id."""

@@ -104,7 +104,7 @@ class Outcome(StrEnum):
     LEFT = "left"
     """Its group was refused; the detail says why."""
     OVERTAKEN = "overtaken"
-    """It is on the target, but somebody has registered or committed in ZooKeeper meanwhile: the detail says what."""
+    """It was written, but others have registered or committed meanwhile, on either side: the detail says what."""
     FAILED = "failed"
     """The brokers' own answer for this partition is the detail."""
 

@@ -75,33 +75,33 @@ class _Rollback(Carrier):
         """Partitions of topics that were made anew since the plan: what was there before means nothing now."""
 
     def run(self, *, to_zookeeper: bool) -> list[ReportRow]:
+        with self.locked(self._plans):
+            return self._run(to_zookeeper=to_zookeeper)
+
+    def _run(self, *, to_zookeeper: bool) -> list[ReportRow]:
         seen = look_at_targets(self._brokers, self._plans)
         self._look_at_marks()
         ids = topic_ids(self._brokers, self._plans)
         self._anew = {row.at for rows in self._plans.values() for row in made_anew(rows, ids) if row.at}
         todo = {target: restoring(self._plans[target], it.committed).without(self._anew) for target, it in seen.items()}
         for target, it in seen.items():
-            self._leave(target, not_moved(self._plans[target]))
+            self.leave(target, not_moved(self._plans[target]))
             if it.unreadable or todo[target].touched or self._may_be_ours(target):
-                self._leave(target, living(it))
+                self.leave(target, living(it))
             if todo[target].touched and (to_zookeeper or not self._force):
-                self._leave(target, self._not_marked(target))
+                self.leave(target, self._not_marked(target))
         if to_zookeeper:
             for target, rows in self._plans.items():
-                self._leave(target, anew_obstacles(rows, ids))
+                self.leave(target, anew_obstacles(rows, ids))
             self._return(seen, [target for target, it in todo.items() if it.touched])
         elif not self._force:
             for target, its in todo.items():
-                self._leave(target, moved_obstacles(its))
+                self.leave(target, moved_obstacles(its))
         answers = self._write({target: it for target, it in todo.items() if target not in self._left})
         for target, rows in self._plans.items():
             self._tell(rows, seen[target], todo[target], answers.get(target, {}))
         still = self._unmark(answers)
         return [_still_marked(row, still.get(row.target)) for row in self._report.rows]
-
-    def _leave(self, target: str, reasons: Sequence[str]) -> None:
-        if reasons:
-            self._left.setdefault(target, []).extend(reasons)
 
     def _look_at_marks(self) -> None:
         if self._registry is None:
@@ -130,12 +130,12 @@ class _Rollback(Carrier):
         going = {target: self._plans[target] for target in targets if target not in self._left}
         returning = Returning(self._registry, self._report, execute=self._execute)
         for target, reasons in returning.carry(going, seen).items():
-            self._leave(target, reasons)
+            self.leave(target, reasons)
         if not self._execute:
             return
         for target, now in look_at_targets(self._brokers, going.keys() - self._left.keys()).items():
             if now != seen[target]:
-                self._leave(target, ["somebody has come to the target while offsets were carried to ZooKeeper"])
+                self.leave(target, ["somebody has come to the target while offsets were carried to ZooKeeper"])
 
     def _write(self, todo: Mapping[str, Restoring]) -> dict[str, Answers]:
         """For each target the answers of all that is touched; what stays because its group does has the reason."""
