@@ -39,6 +39,7 @@ class ToKafka(Way):
     def one_pass(self, limit: int) -> None:
         """Look at all, write what has changed, and cut over where nobody is registered."""
         self.read_marks()
+        self.lock()
         if self.number % LOOK_AT_NATIVE == 1:
             self._leave_living()
         alone = self._look()
