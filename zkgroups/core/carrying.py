@@ -58,7 +58,7 @@ TopicIds = Mapping[str, str]
 """Kafka's ids of topics, by name; brokers before 2.8 have none."""
 
 LogOf = Callable[[TopicPartition | None, int | None, str | None], OffsetRange | Log]
-"""What the brokers have of a partition, for an offset with that zxid, of the topic that had that id for the plan."""
+"""The log of a partition, for an offset with that zxid, of the topic that had that id when it was planned."""
 
 _ANEW: Final = "topics were made anew since the plan"
 
@@ -163,7 +163,7 @@ def anew_obstacles(rows: Iterable[PlanRow], ids: TopicIds) -> list[str]:
 
 
 def overwritten(rows: Rows, written: Mapping[TopicPartition, int], seen: TargetSeen) -> list[str]:
-    """Why a target does not have what was written just now: another program writes to it, too."""
+    """Why a target does not have the offsets written just now: another program writes to it, too."""
     changes = _Changes()
     for at, offset in written.items():
         now = seen.committed.get(at)

@@ -144,7 +144,7 @@ class Match(StrEnum):
     """The znode was written after it was planned."""
     SOURCE_GONE = "source gone"
     MADE_ANEW = "topic made anew"
-    """The brokers have another topic of that name now: what was planned is of messages that are gone."""
+    """The brokers have another topic of that name now: the messages of the planned offset are gone."""
     UNKNOWN = "unknown"
     """One side could not be read."""
 

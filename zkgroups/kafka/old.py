@@ -1,4 +1,4 @@
-"""Detects brokers of releases before 0.10, which a client of today cannot talk to unless it is told.
+"""Detects brokers of releases before 0.10, which a client of today cannot talk to without extra settings.
 
 Every client begins with a request for the versions that a broker understands (ApiVersions). A broker of 0.8 closes the
 connection, and a broker of 0.9 never answers: librdkafka then tries again until time is up. Two of its settings let it

@@ -50,7 +50,7 @@ _SHOWN: Final = frozenset(
         "ssl.truststore.type",
     }
 )
-"""Settings whose values are no secret. The value of any other setting is never shown."""
+"""Settings without secret values. The value of any other setting is never shown."""
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")
 """A name that looks like a setting. Anything else may be a piece of a secret, or of a file in another format."""
@@ -152,7 +152,7 @@ def shown_name(key: str) -> str:
 
 
 def without_secrets(text: str, properties: Mapping[str, str]) -> str:
-    """A message of librdkafka without the values that are never shown, their parts, and names that are no names.
+    """A message of librdkafka without values that are never shown, their parts, and names that look like a secret.
 
     >>> without_secrets("begins at: s3cret", {"sasl.oauthbearer.config": "principal=anna s3cret=7"})
     'begins at: (not shown)'

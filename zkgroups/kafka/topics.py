@@ -34,7 +34,7 @@ def topic_ids(admin: AdminClient, topics: Sequence[str], deadline: Deadline) -> 
         if len(found) == len(topics):
             return {topic: its for topic, its in found.items() if its is not None}
     raise NotConnectedError(
-        f"no broker told the ids of topics within {deadline.seconds:g} s: {words(failed)}"
+        f"no broker answered about the ids of topics within {deadline.seconds:g} s: {words(failed)}"
     ) from KafkaException(failed)
 
 

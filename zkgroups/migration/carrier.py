@@ -36,7 +36,7 @@ class Carrier:
 
     @contextmanager
     def locked(self, targets: Iterable[str]) -> Iterator[None]:
-        """Keep other plans away from these targets; those that another plan is writing to are left."""
+        """Keep other plans away from these targets. A target is left if another plan is writing to it."""
         if self._registry is None or not self._execute:
             yield
             return

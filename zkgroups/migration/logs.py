@@ -67,7 +67,7 @@ class Logs:
         return None if topic is None else self._ids.get(topic)
 
     def log(self, at: TopicPartition | None, zxid: int | None, topic_id: str | None = None) -> OffsetRange | Log:
-        """What the rule is to know of the log, for an offset with that zxid, of the topic with that id."""
+        """The log as the rule takes it, for an offset with that zxid, of the topic with that id."""
         if at is None:
             return Log.NO_PARTITION
         found, made = self._found.get(at, Log.NOT_ASKED), self._made.get(at.topic)

@@ -23,7 +23,7 @@ from ..core.carrying import (
     restoring,
 )
 from ..core.mark import Mark
-from ..core.migration import Reason
+from ..core.migration import Reason, bad_target
 from ..core.model import MalformedNode, TopicPartition
 from ..core.plan import Outcome, PlanRow, ReportRow, Step
 from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionError, ZkgroupsException
@@ -72,10 +72,10 @@ class _Rollback(Carrier):
         self._marks: dict[str, Mark | MalformedNode] = {}
         """What is found, by target."""
         self._anew: Set[TopicPartition] = frozenset()
-        """Partitions of topics that were made anew since the plan: what was there before means nothing now."""
+        """Partitions of topics that were made anew since the plan: their earlier offsets mean nothing now."""
 
     def run(self, *, to_zookeeper: bool) -> list[ReportRow]:
-        with self.locked(self._plans):
+        with self.locked(target for target in self._plans if bad_target(target) is None):
             return self._run(to_zookeeper=to_zookeeper)
 
     def _run(self, *, to_zookeeper: bool) -> list[ReportRow]:

@@ -28,7 +28,7 @@ Outcomes = dict[str, ZkgroupsException | None]
 """For each group None where it is now as it was to be, or why it is not."""
 
 Decide = Callable[[str, Node | None], Operation | None]
-"""What is to be done with the node of a group, None where nothing is; or raises why it is left as it is."""
+"""Decides on the operation for the node of a group, or None; raises an error to leave the node as it is."""
 
 
 def read(handle: Handle, groups: Iterable[str]) -> dict[str, Found]:
