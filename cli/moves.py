@@ -14,7 +14,7 @@ import click
 
 from zkgroups import MalformedNode, Registry, TopicPartition
 from zkgroups.core.exchange import Form, Record, write
-from zkgroups.core.reset import WOULD_GO_BACK, Move
+from zkgroups.core.reset import Move, Refused
 from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedError, UnavailableError, ZkgroupsException
 
 from .arguments import execute_option
@@ -201,18 +201,23 @@ def _left_alone(because: ZkgroupsException) -> str:
     return f"left alone: {sentence(because)}"
 
 
-_HINTS: Final = {WOULD_GO_BACK: "; --backward lets it"}
-"""What there is to do about a note."""
+_ALLOWS: Final = {Refused.BACK: "--backward lets it", Refused.FORWARD: "--forward lets it skip messages"}
+"""The option for an offset that stays as it is."""
 
 
 def _count_held(plan: Plan, tally: Tally) -> None:
     held = [move for move in plan.moves if move.held]
     if held:
-        reasons = Counter(f"{move.note}{_HINTS.get(str(move.note), '')}" for move in held)
+        reasons = Counter(_why_held(move) for move in held)
         counted = [f"{reason} ({number})" for reason, number in sorted(reasons.items())]
         why = next(iter(reasons)) if len(reasons) == 1 else ", ".join(counted)
         number = "1 offset stays" if len(held) == 1 else f"{len(held)} offsets stay"
         tally.failed(RefusedError(f"group {plan.group!r}: {number} as before: {why}"))
+
+
+def _why_held(move: Move) -> str:
+    hint = None if move.refused is None else _ALLOWS.get(move.refused)
+    return str(move.note) if hint is None else f"{move.note}; {hint}"
 
 
 # For an undo

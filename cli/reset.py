@@ -12,7 +12,7 @@ import click
 
 from zkgroups import DeniedNode, Registry, TopicPartition
 from zkgroups.core.exchange import read
-from zkgroups.core.reset import Found, ShiftBy, Target, ToEach, ToOffset, plan
+from zkgroups.core.reset import Found, ShiftBy, Target, ToEach, ToOffset, only_back, plan
 from zkgroups.exceptions import NoPermissionError, NotFoundError
 
 from .arguments import Partitions, chosen_groups, is_chosen, matching_option, maybe_groups_argument, topics_option
@@ -25,7 +25,16 @@ from .files import read_text, source_name
 from .kept import Selection
 from .moves import Leave, Plan, carry_out, leave_options
 from .options import Command, Options
-from .reset_request import FLAGS, Request, all_topics_option, request_of, spelled, target_options, usage
+from .reset_request import (
+    FLAGS,
+    Request,
+    all_topics_option,
+    forward_option,
+    request_of,
+    spelled,
+    target_options,
+    usage,
+)
 from .talk import say
 
 if TYPE_CHECKING:
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
 @topics_option
 @all_topics_option
 @target_options
+@forward_option
 @leave_options
 @click.pass_obj
 def reset(
@@ -47,6 +57,7 @@ def reset(
     matching: re.Pattern[str] | None,
     topics: Partitions | None,
     all_topics: bool,
+    forward: bool,
     execute: bool,
     force: bool,
     undo_file: Path | None,
@@ -62,6 +73,9 @@ def reset(
     offset that is not in there stays as it is, which is said. Of several commits between two looks an audit has the
     last, so an offset may be older than it was at that time, and one that was deleted by then comes back. A time after
     its last look is refused.
+
+    With a time, an offset that would go forward stays as it is, because messages would be skipped: --forward lets it.
+    The other options say which way they go.
 
     \b
     Example:
@@ -84,7 +98,7 @@ def reset(
         there = leave_out_missing(registry, committed.values(), tally)
         for each in there:
             tell_others(options, each, tally)
-        plans = _plans(there, request, found, wanted)
+        plans = _plans(there, request, found, wanted, forward=forward or request.may_go_forward)
         if plans and not any(each.moves for each in plans):
             say_that_there_are_none(options, topics, "reset")
         carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)
@@ -140,17 +154,20 @@ def _of_file(request: Request) -> Offsets:
 # The plan
 
 
-def _plans(there: Iterable[Committed], request: Request, found: Brokers | None, wanted: Offsets | None) -> list[Plan]:
+def _plans(
+    there: Iterable[Committed], request: Request, found: Brokers | None, wanted: Offsets | None, *, forward: bool
+) -> list[Plan]:
     """The log's ends are read after the offsets, so that nothing seems to be beyond them."""
     known = _known_partitions(found, request.selection.topics) if found is not None and wanted is None else []
     currents = {each.group: _current(each, request, known, wanted) for each in there}
     everything = list(dict.fromkeys(at for current in currents.values() for at in current))
     target = _target(request, found, everything)
     ranges = None if found is None else found.ranges(everything)
-    return [
-        Plan(group, plan(current, ranges, target if wanted is None else ToEach(wanted[group])))
-        for group, current in currents.items()
-    ]
+    plans = []
+    for group, current in currents.items():
+        moves = plan(current, ranges, target if wanted is None else ToEach(wanted[group]))
+        plans.append(Plan(group, moves if forward else only_back(moves, ranges)))
+    return plans
 
 
 def _current(

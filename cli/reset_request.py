@@ -25,6 +25,14 @@ FLAGS: Final[Mapping[str, Target]] = {
 """What is the same for all partitions."""
 
 _OF_A_TIME: Final = {"to_datetime", "by_duration"}
+"""A time does not say whether an offset goes forward or back. All other options do, or name the very offset."""
+
+forward_option = click.option(
+    "--forward",
+    is_flag=True,
+    help="With a time: let offsets go forward, too, past messages that may be unread.",
+)
+"""As `forward`; see `Request.may_go_forward`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,11 @@ class Request:
     def needs_brokers(self) -> bool:
         """Whether only they know where that is."""
         return self.kept is None and (self.option in {"to_earliest", "to_latest"} or self.option in _OF_A_TIME)
+
+    @property
+    def may_go_forward(self) -> bool:
+        """Whether the option by itself allows an offset to skip messages."""
+        return self.option not in _OF_A_TIME
 
     def check(self, *, all_topics: bool) -> None:
         """What is changed must be said; a file says it."""

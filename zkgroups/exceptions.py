@@ -16,6 +16,7 @@ ZkgroupsException
 │   ├── GroupExistsError
 │   ├── OffsetWouldGoBackError          rule 5: only when told
 │   ├── OffsetOutOfRangeError
+│   ├── BrokersTooOldError              brokers of that release cannot do it
 │   ├── GuardFailedError                what an administrative act expected is not what is there
 │   ├── GroupMigratedError              the group is being moved to Kafka's own offsets, or was
 │   └── InterruptedDeleteError          a group that was too large for one transaction is partly deleted
@@ -200,6 +201,10 @@ class OffsetOutOfRangeError(RefusedError):
         self.offset = offset
         self.start = start
         self.end = end
+
+
+class BrokersTooOldError(RefusedError):
+    """Brokers of that release cannot do it, or would answer something else than was asked; nothing was changed."""
 
 
 class GuardFailedError(RefusedError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -65,8 +66,8 @@ def reset(zkgroups: Zkgroups, kafka: str, invoices: Any) -> Any:
         (("--to-datetime", "2026-01-31T12:03:00.000"), 3, 3),
         (("--to-datetime", "2026-01-31T13:03:00.001+01:00"), 4, 4),
         (("--to-datetime", "2020-01-01T00:00:00.000"), 2, 0),
-        (("--to-datetime", "2030-01-01T00:00:00.000"), 10, 5),
-        (("--by-duration", "PT0S"), 10, 5),
+        (("--to-datetime", "2030-01-01T00:00:00.000", "--forward"), 10, 5),
+        (("--by-duration", "PT0S", "--forward"), 10, 5),
         (("--to-current",), 5, 100),
     ],
 )
@@ -80,6 +81,38 @@ def test_offsets_go_where_the_brokers_say(
         0: zero,
         1: one,
     }
+
+
+def test_a_time_moves_offsets_forward_past_unread_messages_only_with_forward(
+    reset: Any, zkgroups: Zkgroups, kafka: str, invoices: Any, topic: str
+) -> None:
+    def there() -> set[int]:
+        return {each.offset for each in invoices.offsets}
+
+    invoices.offsets.reset({TopicPartition(topic, 1): 3})
+    expected = {0: (5, 7, "would go forward"), 1: (3, 5, "would go forward")}
+    to = ("--all-topics", "--to-datetime", "2026-01-31T12:07:00.000")
+    assert reset(*to, code=4) == expected
+    assert reset(*to, "--execute", code=4) == expected
+    assert there() == {5, 3}
+    ended = zkgroups("-b", kafka, "offsets", "reset", "invoices", *to)
+    assert "group 'invoices': 2 offsets stay as before: would go forward; --forward lets it skip messages" in ended.err
+
+    to = ("--all-topics", "--to-datetime", "2026-01-31T12:03:30.000", "--execute")
+    assert reset(*to, code=9) == {0: (5, 4, None), 1: (3, 4, "would go forward")}
+    assert there() == {4, 3}
+
+    to = ("--all-topics", "--by-duration", "P1D")
+    assert reset(*to, code=4) == {0: (4, 10, "would go forward"), 1: (3, 5, "would go forward")}
+    assert reset(*to, "--forward", "--execute") == {0: (4, 10, None), 1: (3, 5, None)}
+    assert there() == {10, 5}
+
+
+def test_messages_that_the_log_has_lost_are_not_skipped_by_going_to_its_start(
+    reset: Any, invoices: Any, topic: str
+) -> None:
+    invoices.offsets.reset({TopicPartition(topic, 0): 1})
+    assert reset("--topic", f"{topic}:0", "--to-datetime", "2020-01-01T00:00:00.000") == {0: (1, 2, None)}
 
 
 def test_a_chosen_topic_has_all_its_partitions_also_where_nothing_was_committed(reset: Any, topic: str) -> None:
@@ -117,3 +150,26 @@ def test_brokers_that_are_away_are_exit_code_7_and_nothing_is_changed(zkgroups: 
     )
     assert (ended.code, ended.out) == (7, "")
     assert 9 not in {each.offset for each in invoices.offsets}
+
+
+@pytest.mark.parametrize("verbose", [(), ("-vv",)])
+def test_a_mistyped_secret_in_a_properties_file_is_not_shown(
+    zkgroups: Zkgroups, invoices: Any, tmp_path: Path, verbose: tuple[str, ...]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("debug=all\nsasl.pasword=s3cret\n")
+    ended = zkgroups(
+        *verbose,
+        "-b",
+        "127.0.0.1:1",
+        "--command-config",
+        file,
+        "offsets",
+        "reset",
+        "invoices",
+        "--all-topics",
+        "--to-latest",
+    )
+    assert ended.code == 2
+    assert "sasl.pasword is '(not shown)'" in ended.err
+    assert "s3cret" not in ended.err + ended.out

@@ -64,6 +64,7 @@ def test_an_offset_of_messages_that_went_with_an_earlier_topic_of_that_name_is_s
     source: int, target: int | Unknown | None, rule: Rule
 ) -> None:
     assert decide(source, Log.YOUNGER, target, rule) == Decision(Action.SKIP, Reason.OLDER)
+    assert decide(source, Log.MADE_ANEW, target, rule) == Decision(Action.REFUSE, Reason.MADE_ANEW)
 
 
 @given(OFFSETS, TARGETS, RULES)

@@ -17,6 +17,7 @@ from zkgroups.core.carrying import (
     Znode,
     is_worth_a_mark,
     log_obstacles,
+    overwritten,
     source_obstacles,
     target_obstacles,
     to_commit,
@@ -30,6 +31,7 @@ from zkgroups.core.plain import (
     Natives,
     Numbers,
     Znodes,
+    has_all,
     is_plain,
     plain_of,
     shape_of,
@@ -40,6 +42,8 @@ from zkgroups.core.plan import MatchRow, PlanRow
 from zkgroups.core.rows import Rows
 
 FEW = st.integers(0, 3)
+IDS = st.sampled_from(["a", "a", "a", "b", None])
+"""Of topics."""
 PLACES = st.lists(st.tuples(st.sampled_from(["orders", "paid"]), FEW), min_size=1, max_size=4, unique=True).map(sorted)
 ODD: dict[str, st.SearchStrategy[Any]] = {
     "action": st.sampled_from(Action),
@@ -64,7 +68,8 @@ def groups(draw: st.DrawFn) -> list[PlanRow]:
         reason = Reason.AS_IT_IS if offset == number else Reason.CLAMPED
         decision = Decision(Action.COMMIT, reason, number)
         at = TopicPartition(*place)
-        rows.append(row("g", "t", at, decision, offset=offset, zxid=draw(FEW), log_start=0, log_end=3))
+        known = {"zxid": draw(FEW), "log_start": 0, "log_end": 3, "topic_id": draw(IDS)}
+        rows.append(row("g", "t", at, decision, offset=offset, **known))
     if draw(st.booleans()):
         name = draw(st.sampled_from(sorted(ODD)))
         rows[-1] = replace(rows[-1], **{name: draw(ODD[name])})
@@ -151,6 +156,16 @@ def test_an_untouched_target_has_no_obstacles_and_all_is_to_be_written(data: st.
 
 @settings(max_examples=500)
 @given(st.data())
+def test_a_target_that_has_all_that_was_written_was_not_overwritten(data: st.DataObject) -> None:
+    rows = data.draw(groups())
+    plain, seen = group_of(rows).plain, data.draw(seen_on_target(rows))
+    if plain is not None and has_all(seen, written := Numbers(plain.shape, plain.planned)):
+        event("all")
+        assert overwritten(rows, written, seen) == []
+
+
+@settings(max_examples=500)
+@given(st.data())
 def test_within_the_bounds_of_its_logs_a_group_has_no_obstacles(data: st.DataObject) -> None:
     rows = data.draw(groups())
     plain = group_of(rows).plain
@@ -159,11 +174,16 @@ def test_within_the_bounds_of_its_logs_a_group_has_no_obstacles(data: st.DataObj
     ranges = {at: OffsetRange(data.draw(FEW), 3) for at in plain.shape.ats}
     made = {topic: data.draw(FEW) for topic in plain.shape.topics}
     starts, ends = zip(*((ranges[at].start, ranges[at].end) for at in plain.shape.ats), strict=True)
-    within = Bounds(list(starts), list(ends), [made[topic] for topic in plain.shape.topics]).have(plain)
+    ids = {topic: data.draw(IDS) for topic in plain.shape.topics}
+    topics = plain.shape.topics
+    bounds = Bounds(list(starts), list(ends), [made[topic] for topic in topics], [ids[topic] for topic in topics])
+    within = bounds.have(plain)
 
-    def log(at: TopicPartition | None, zxid: int | None) -> OffsetRange | Log:
+    def log(at: TopicPartition | None, zxid: int | None, topic_id: str | None) -> OffsetRange | Log:
         assert at is not None
         assert zxid is not None
+        if topic_id is not None and topic_id != ids[at.topic]:
+            return Log.MADE_ANEW
         return Log.YOUNGER if zxid < made[at.topic] else ranges[at]
 
     event(f"within: {within}")
@@ -175,12 +195,13 @@ def test_within_the_bounds_of_its_logs_a_group_has_no_obstacles(data: st.DataObj
 def test_where_all_is_equal_the_rows_are_those_that_are_found_one_by_one(data: st.DataObject) -> None:
     rows = data.draw(groups())
     source, target = data.draw(seen_in_zookeeper(rows)), data.draw(seen_on_target(rows))
-    found = all_equal(group_of(rows), source, target)
+    ids = {topic: its for topic in ("orders", "paid") if (its := data.draw(IDS)) is not None}
+    found = all_equal(group_of(rows), source, target, ids)
     if found is not None:
         event("equal")
         made = Rows(MatchRow)
         made.extend(len(rows), found)
-        assert list(made) == matches(rows, source, target)
+        assert list(made) == matches(rows, source, target, ids)
 
 
 @given(st.lists(FEW, min_size=1, max_size=4))

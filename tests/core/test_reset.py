@@ -21,6 +21,7 @@ from zkgroups.core.reset import (
     ToLatest,
     ToOffset,
     forgetting,
+    only_back,
     only_forward,
     parse_duration,
     parse_time,
@@ -183,6 +184,20 @@ def test_a_reset_that_was_done_has_nothing_more_to_do(found: Found, log: OffsetR
 def test_one_message_back_is_back(offset: int, held: bool) -> None:
     [move] = only_forward([alone(committed(50), ToOffset(offset))])
     assert (move.new, move.held, move.changes) == (offset, held, offset == 51)
+
+
+@given(FOUND, LOGS, TARGETS)
+def test_only_back_never_skips_a_message_of_the_log_and_changes_nothing_else(
+    found: Found, log: OffsetRange | None, target: Target
+) -> None:
+    moves = plan({AT: found}, {AT: log}, target)
+    [before], [after] = moves, only_back(moves, {AT: log})
+    skips = before.changes and before.delta is not None and before.delta > 0
+    if log is not None and before.new is not None:
+        skips = skips and before.new > log.start
+    assert (after == before) is not skips
+    assert not skips or (after.held and not after.changes and after.note == "would go forward")
+    assert (after.at, after.found, after.new) == (before.at, before.found, before.new)
 
 
 @given(FOUND, LOGS, TARGETS)

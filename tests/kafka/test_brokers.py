@@ -44,6 +44,22 @@ def test_without_names_all_topics_are_told_in_order_and_internal_ones_too(
     assert list(found) == sorted(found)
 
 
+def test_a_topic_that_is_made_anew_has_another_id_where_brokers_have_ids(
+    brokers: Brokers, broker: KafkaBroker, writer: Writer, make_topic: MakeTopic
+) -> None:
+    first, second = make_topic(), make_topic()
+    before = brokers.topic_ids([first, second])
+    if broker.release == "1.1.1":
+        assert before == {}
+        return
+    assert len({before[first], before[second]}) == 2
+    writer.admin.delete_topics([first])[first].result()
+    assert eventually(lambda: first not in brokers.partitions())
+    assert brokers.topic_ids([first, second]) == {second: before[second]}
+    broker.create_topic(first)
+    assert brokers.topic_ids([first])[first] not in before.values()
+
+
 def test_an_empty_partition_starts_and_ends_at_zero(brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
 
@@ -154,7 +170,7 @@ def test_more_than_a_thousand_partitions_are_asked_for_together(
     assert brokers.ranges(wanted) == dict.fromkeys(wanted, OffsetRange(0, 0))
     assert calls == [WIDE, WIDE]
     assert brokers.offsets_at(dict.fromkeys(wanted, NOON)) == dict.fromkeys(wanted, 0)
-    assert calls == [WIDE] * 4
+    assert calls == [WIDE] * 7  # also whether any message has a time, and which logs have messages
 
 
 def test_a_topic_that_was_just_made_is_waited_for(brokers: Brokers, writer: Writer) -> None:

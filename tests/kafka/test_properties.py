@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+import traceback
 from pathlib import Path
 
 import pytest
 
-from zkgroups.exceptions import InvalidOptionError
-from zkgroups.kafka import Brokers, read_properties
+from zkgroups.exceptions import AuthenticationError, InvalidOptionError
+from zkgroups.kafka import BrokerOptions, Brokers, read_properties
 from zkgroups.kafka.properties import for_librdkafka, parse, without_secrets
 
 PASSWORD = "the-s3cret;\\ \"of' anna"
@@ -155,3 +157,57 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) ->
         read_properties(tmp_path / "none.properties")
     with pytest.raises(InvalidOptionError, match="Is a directory"):
         read_properties(tmp_path)
+
+
+PLANTED = [
+    {"sasl.pasword": "s3cret"},
+    {"sasl.pasword": "s3", "no.such.setting": "x"},
+    {"ssl.key.passwrod": "s3cret", "security.protocol": "SASL_SLS"},
+    {"s3cret": ""},
+    {"S3cret,\x01\x83": "s3cret"},
+    {"sasl.jaas.confg": 'PlainLoginModule required username="anna" password="s3cret";'},
+    {"stats_cb": "s3cret"},
+    {"default.topic.config": "s3cret"},
+    {"sasl.password": "s3cret\ud800"},
+    {"sasl.password": "s3cret\0"},
+    {"plugin.library.paths": "/no/s3cret/library"},
+]
+
+
+@pytest.mark.parametrize("properties", PLANTED)
+def test_the_value_of_a_setting_that_is_not_known_to_be_harmless_is_never_shown(
+    properties: dict[str, str], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    with pytest.raises(InvalidOptionError) as caught:
+        Brokers.connect("127.0.0.1:1", properties={**properties, "debug": "all"})
+
+    everything = "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value)) + caplog.text
+    assert "s3" not in everything.lower()
+    assert b"s3" not in pickle.dumps(caught.value).lower()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_file_in_another_format_shows_none_of_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "store.jks").write_bytes(b"\xfe\xeds3cret\xff s3cret\ns3cret\n\xe9s3cret=s3cret")
+
+    with pytest.raises(InvalidOptionError) as caught:
+        BrokerOptions("127.0.0.1:1", str(tmp_path / "store.jks")).connect()
+
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
+
+
+def test_what_a_broker_is_told_shows_no_part_of_a_secret_in_errors_or_logs(caplog: pytest.LogCaptureFixture) -> None:
+    """librdkafka quotes what it does not understand of a setting."""
+    caplog.set_level(logging.DEBUG)
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "debug": "all"}
+    login |= {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=anna s3cret=7"}
+
+    with Brokers.connect("127.0.0.1:1", properties=login) as brokers, pytest.raises(AuthenticationError) as caught:
+        brokers.partitions()
+
+    assert "Unrecognized sasl.oauthbearer.config" in str(caught.value)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+    assert "OAUTHBEARER" in caplog.text
+    assert "s3cret" not in caplog.text

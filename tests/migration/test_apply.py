@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -11,12 +12,14 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.mark import Mark, MarkState
 from zkgroups.core.migration import Action, Reason
 from zkgroups.core.model import NativeOffset
-from zkgroups.core.plan import Outcome
+from zkgroups.core.plan import Outcome, ReportRow
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commits import Offsets, Outcomes
 from zkgroups.migration.apply import apply_groups
+from zkgroups.migration.rollback import rollback_groups
 from zkgroups.testing import KafkaBroker
+from zkgroups.zookeeper import locks
 from zkgroups.zookeeper import mark as marks
 
 from .conftest import Join, MakeTopic
@@ -160,6 +163,115 @@ def test_who_comes_while_it_is_written_is_told_and_the_group_does_not_count_as_m
     assert outcomes(report) == {"overtaken"}
     assert details(report, target["raced"]) == {"while this was written: legacy instances are registered: scala-1"}
     assert states(registry, target) == {"raced": MarkState.MOVING}
+
+
+def test_of_two_plans_that_are_applied_to_one_target_at_once_one_wins_and_the_other_writes_nothing(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
+) -> None:
+    """Two groups are given one name: each has a mark of its own, and neither sees the other's."""
+    at = TopicPartition(make_topic(), 0)
+    target = f"same-{at.topic}"
+    registry.group("first").offsets.commit(at, 7)
+    registry.group("second").offsets.commit(at, 9)
+    others: list[ReportRow] = []
+
+    class Raced(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            if not others:
+                others.extend(apply_groups(second, brokers, registry, execute=True))
+            return super().commit(offsets)
+
+    with Raced.connect(broker.address) as raced, Brokers.connect(broker.address) as brokers:
+        first = plan_of(registry, brokers, {"first": target}, plan="plan-1")
+        second = plan_of(registry, brokers, {"second": target}, plan="plan-2")
+
+        report = apply_groups(first, raced, registry, execute=True)
+
+        assert outcomes(report) == {"written"}
+        assert outcomes(others) == {"left"}
+        assert details(others, target) == {f"plan plan-1 is writing to {target!r}: try again later"}
+        assert numbers(brokers, target) == {at: 7}
+        again = apply_groups(second, brokers, registry, execute=True)
+        assert details(again, target) == {f"offsets of the target are not as planned: {at}"}
+    assert states(registry, ["first", "second"]) == {"first": MarkState.MOVED}
+
+
+def test_of_two_plans_for_one_group_that_are_applied_at_once_one_wins_and_the_other_writes_nothing(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("once").offsets.commit(at, 7)
+    targets = [f"{number}-{at.topic}" for number in range(2)]
+    reports: list[list[ReportRow]] = []
+    begin = threading.Barrier(2)
+
+    def run(number: int) -> None:
+        with Registry.connect(hosts_of(registry)) as own, Brokers.connect(broker.address) as brokers:
+            rows = plan_of(own, brokers, {"once": targets[number]}, plan=f"plan-{number}")
+            begin.wait(60)
+            reports.append(apply_groups(rows, brokers, own, execute=True))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+
+    found = {row.target: row for report in reports for row in report}
+    assert sorted(row.outcome.value for row in found.values()) == ["left", "written"]
+    with Brokers.connect(broker.address) as brokers:
+        there = {target: numbers(brokers, target) for target in targets}
+    assert there == {target: {at: 7} if row.outcome is Outcome.WRITTEN else {} for target, row in found.items()}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_others_write_over_is_not_done(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, lost: bool
+) -> None:
+    """Programs that obey no lock: another ZooKeeper's plan, or Kafka's own tool."""
+    topic = make_topic()
+    at, beside = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    registry.group("over").offsets.commit(at, 7)
+    target = {"over": f"over-{topic}"}
+
+    class Raced(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            found = super().commit(offsets)
+            super().commit({target["over"]: {at: 9} if lost else {beside: 9}})
+            return found
+
+    with Raced.connect(broker.address) as brokers:
+        rows = plan_of(registry, brokers, target)
+        report = apply_groups(rows, brokers, registry, execute=True)
+        what = f"overwritten by others: {at}" if lost else f"added by others: {beside}"
+        assert outcomes(report) == {"overtaken"}
+        assert details(report, target["over"]) == {f"while this was written: offsets of the target were {what}"}
+        assert states(registry, target) == {"over": MarkState.MOVING}
+        assert outcomes(apply_groups(rows, brokers, None, execute=True)) == {"left"}
+
+
+def test_a_plan_that_was_killed_takes_its_own_locks_again_and_lets_them_go(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("killed").offsets.commit(at, 7)
+    target = f"killed-{at.topic}"
+    with Brokers.connect(broker.address) as brokers, Registry.connect(hosts_of(registry)) as dead:
+        rows = plan_of(registry, brokers, {"killed": target})
+        assert locks.take(dead.handle, [target], cluster=None, plan=PLAN) == {target: None}
+
+        assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
+        assert registry.client.get_children("/zkgroups/targets") == [f":{target}"], "the other session's"
+        locks.release(dead.handle, [target], cluster=None, plan=PLAN)
+        back = rollback_groups(rows, brokers, registry, execute=True)
+        assert outcomes(back) == {"written"}
+    assert registry.client.get_children("/zkgroups/targets") == []
+
+
+def hosts_of(registry: Registry) -> str:
+    """Where a second session is to be opened."""
+    hosts = ",".join(f"{host}:{port}" for host, port in registry.client.hosts)
+    return f"{hosts}{registry.client.chroot}"
 
 
 def test_a_group_whose_messages_have_gone_since_the_plan_is_left(

@@ -33,6 +33,7 @@ from zkgroups.kafka.commits import Offsets, Outcomes
 from zkgroups.migration.follow import follow
 from zkgroups.migration.followed import JUST_LEFT
 from zkgroups.testing import KafkaBroker, TcpProxy
+from zkgroups.zookeeper import locks
 from zkgroups.zookeeper import mark as marks
 
 from .conftest import Join, MakeTopic
@@ -190,6 +191,24 @@ def test_what_a_member_commits_is_carried_until_it_leaves_and_then_both_sides_ar
 
 
 @BOTH
+def test_a_target_that_another_plan_writes_to_is_not_followed_and_locks_are_let_go_in_the_end(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at = topic[0]
+    targets = {name: f"{name}-{at.topic}" for name in ("taken", "free")}
+    for name in targets:
+        registry.group(name).offsets.commit(at, 7)
+    rows = plan_of(registry, brokers, targets)
+    assert locks.take(registry.handle, [targets["taken"]], cluster=None, plan="plan-2") == {targets["taken"]: None}
+
+    found = run(rows).end()
+
+    assert (found["taken"].state, found["free"].state) == (LEFT, DONE)
+    assert "plan plan-2 is writing to" in found["taken"].detail
+    assert (numbers(brokers, targets["taken"]), numbers(brokers, targets["free"])) == ({}, {at: 7})
+    assert registry.client.get_children("/zkgroups/targets") == [f":{targets['taken']}"]
+
+
 def test_a_group_that_a_native_member_works_in_is_left_and_the_others_are_followed(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_row_has_both_sides_as_they_are(brokers: Brokers, writer: Writer, topi
         planned=6,
         obstacles=(),
         rule="on-out-of-range=refuse",
+        topic_id=brokers.topic_ids([topic])[topic],
     )
     assert first.prior == NativeOffset(group, TopicPartition(topic, 1), 5, "before\0")
     assert (second.at, second.offset, second.zxid, second.before) == (TopicPartition(topic, 2), None, None, 7)

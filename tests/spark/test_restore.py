@@ -364,7 +364,9 @@ def test_a_group_goes_to_what_was_committed_at_a_time_without_brokers(
         "billing,refunds,0,7,7,0,",
     ]
     assert there(registry) == before | {"billing/orders/2": 3}
-    again = zkgroups(*to, "--to-datetime", later.isoformat(timespec="milliseconds"))
+    forward = (*to, "--to-datetime", later.isoformat(timespec="milliseconds"))
+    assert zkgroups(*forward).code == 9
+    again = zkgroups(*forward, "--forward")
     assert (again.code, [line.split(",")[4] for line in again.lines][1:]) == (0, ["65", "3", "7"])
     refused = zkgroups(*to, "--by-duration", "PT0S")
     assert (refused.code, refused.out) == (4, "")

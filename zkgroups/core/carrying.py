@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from .migration import LEGACY, Action, GroupFacts, Log, Reason, Standing, obstacles, standing
 from .model import NativeOffset, OffsetRange, TopicPartition
@@ -52,6 +52,15 @@ class TargetSeen:
     """Who takes part, or the state that says that somebody does."""
     committed: Mapping[TopicPartition, NativeOffset] = field(default_factory=dict)
     unreadable: str = ""
+
+
+TopicIds = Mapping[str, str]
+"""Kafka's ids of topics, by name; brokers before 2.8 have none."""
+
+LogOf = Callable[[TopicPartition | None, int | None, str | None], OffsetRange | Log]
+"""The log of a partition, for an offset with that zxid, of the topic that had that id when it was planned."""
+
+_ANEW: Final = "topics were made anew since the plan"
 
 
 def by_target(rows: Iterable[PlanRow]) -> dict[str, list[PlanRow]]:
@@ -118,15 +127,50 @@ def target_obstacles(rows: Rows, seen: TargetSeen) -> list[str]:
     return [*living(seen), *changes.told()]
 
 
-def log_obstacles(rows: Rows, log: Callable[[TopicPartition | None, int | None], OffsetRange | Log]) -> list[str]:
+def log_obstacles(rows: Rows, log: LogOf) -> list[str]:
     """Why numbers that are to be written mean nothing any more; what brokers do not know they say themselves."""
     changes = _Changes()
     for row in rows:
-        found = log(row.at, row.zxid)
-        if found is Log.YOUNGER:
-            changes.note("topics were made anew since the plan", (row.topic, row.partition))
+        found = log(row.at, row.zxid, row.topic_id)
+        if found in (Log.YOUNGER, Log.MADE_ANEW):
+            changes.note(_ANEW, (row.topic, row.partition))
         elif isinstance(found, OffsetRange) and row.log_end is not None and (row.planned or 0) not in found:
             changes.note("offsets are not in the log any more", (row.topic, row.partition))
+    return changes.told()
+
+
+def made_anew(rows: Iterable[PlanRow], ids: TopicIds) -> list[PlanRow]:
+    """The rows of topics that were deleted and made anew since the plan: the messages of their offsets are gone."""
+    return [row for row in rows if is_made_anew(row.topic, row.topic_id, ids)]
+
+
+def is_made_anew(topic: str | None, planned: str | None, ids: TopicIds) -> bool:
+    """Whether the brokers have another topic of that name than they had for the plan.
+
+    >>> is_made_anew("orders", "a", {"orders": "b"}), is_made_anew("orders", "a", {}), is_made_anew("orders", None, {})
+    (True, False, False)
+    """
+    now = None if topic is None else ids.get(topic)
+    return None not in (planned, now) and planned != now
+
+
+def anew_obstacles(rows: Iterable[PlanRow], ids: TopicIds) -> list[str]:
+    """Why nothing of a target can be carried any more: some of its topics are others."""
+    changes = _Changes()
+    for row in made_anew(rows, ids):
+        changes.note(_ANEW, (row.topic, row.partition))
+    return changes.told()
+
+
+def overwritten(rows: Rows, written: Mapping[TopicPartition, int], seen: TargetSeen) -> list[str]:
+    """Why a target does not have the offsets written just now: another program writes to it, too."""
+    changes = _Changes()
+    for at, offset in written.items():
+        now = seen.committed.get(at)
+        if now is None or now.offset != offset:
+            changes.note("offsets of the target were overwritten by others", _place(at))
+    for at in seen.committed.keys() - {row.at for row in rows}:
+        changes.note("offsets of the target were added by others", _place(at))
     return changes.told()
 
 
@@ -217,6 +261,11 @@ class Restoring:
     """Offsets that were not there before; the group has to be deleted for them."""
     moved: frozenset[TopicPartition]
     """What somebody else has committed there since."""
+
+    def without(self, partitions: Iterable[TopicPartition]) -> Restoring:
+        """The same, but nothing is committed for these."""
+        but = frozenset(partitions)
+        return replace(self, commits={at: there for at, there in self.commits.items() if at not in but})
 
     @property
     def delete(self) -> bool:

@@ -4,6 +4,7 @@ The target is compared first, because who reads on there does so whatever ZooKee
 
     | the target has              | ZooKeeper has                 | match         |
     |-----------------------------|-------------------------------|---------------|
+    | another topic of that name  |                               | topic made anew |
     | what it is to have          | what it was planned from      | equal         |
     | what it is to have          | another write of the node     | source moved  |
     | what it is to have          | nothing any more              | source gone   |
@@ -19,21 +20,40 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import repeat
+from types import MappingProxyType
 from typing import Any, Final
 
-from .carrying import Place, Rows, SourceSeen, TargetSeen, is_as_before, is_to_commit, new_offsets, not_moved, of_source
+from .carrying import (
+    Place,
+    Rows,
+    SourceSeen,
+    TargetSeen,
+    TopicIds,
+    is_as_before,
+    is_made_anew,
+    is_to_commit,
+    new_offsets,
+    not_moved,
+    of_source,
+)
 from .migration import Action
 from .model import NativeOffset, TopicPartition
 from .plain import Group, Natives, Znodes
 from .plan import Match, MatchRow, PlanRow
 
+NO_IDS: Final[TopicIds] = MappingProxyType({})
+"""Of brokers that have no ids of topics."""
 
-def matches(rows: Rows, source: SourceSeen | None, target: TargetSeen) -> list[MatchRow]:
+
+def matches(rows: Rows, source: SourceSeen | None, target: TargetSeen, ids: TopicIds = NO_IDS) -> list[MatchRow]:
     """The rows of a group against both sides, and what either has that is not in the plan; source None: not asked."""
-    return list(_Sides(rows, source, target).matches())
+    return list(_Sides(rows, source, target, ids).matches())
 
 
-def all_equal(group: Group, source: SourceSeen | None, target: TargetSeen) -> dict[str, Any] | None:
+def all_equal(
+    group: Group, source: SourceSeen | None, target: TargetSeen, ids: TopicIds = NO_IDS
+) -> dict[str, Any] | None:
     """The same rows as columns, where all are equal; None where they are not, or have to be looked at one by one."""
     plain, native = group.plain, target.committed
     if (
@@ -46,6 +66,7 @@ def all_equal(group: Group, source: SourceSeen | None, target: TargetSeen) -> di
         or not plain.shape == native.shape == source.offsets.shape
         or native.offsets != plain.planned
         or source.offsets.zxids != plain.zxids
+        or any(map(is_made_anew, plain.shape.topics, plain.topic_ids, repeat(ids)))
     ):
         return None
     offsets = source.offsets.offsets
@@ -58,8 +79,9 @@ def all_equal(group: Group, source: SourceSeen | None, target: TargetSeen) -> di
 class _Sides:
     """What both sides have of one group."""
 
-    def __init__(self, rows: Rows, source: SourceSeen | None, target: TargetSeen) -> None:
+    def __init__(self, rows: Rows, source: SourceSeen | None, target: TargetSeen, ids: TopicIds) -> None:
         self._rows = rows
+        self._ids = ids
         self._asked = source is not None
         self._source = source or SourceSeen()
         self._unreadable = "; ".join(filter(None, [self._source.unreadable, target.unreadable]))
@@ -80,6 +102,8 @@ class _Sides:
             return self._row(row, place, expected, Match.UNKNOWN, detail)
         if None in place:
             return self._row(row, place, expected, Match.EQUAL, "")
+        if is_made_anew(row.topic, row.topic_id, self._ids):
+            return self._row(row, place, expected, Match.MADE_ANEW, f"{row.action}: {row.reason}")
         match = _on_target(row, self._native.get(place), expected) or self._in_zookeeper(row, place)
         return self._row(row, place, expected, match, "" if match is Match.EQUAL else f"{row.action}: {row.reason}")
 

@@ -11,6 +11,7 @@ Both stores keep the next message to read, so the number is copied as it is. Wha
     | an offset                 | no such topic         |                      | skip   | no such topic       |
     | an offset                 | no such partition     |                      | skip   | no such partition   |
     | an offset                 | made after the offset |                      | skip   | older than its topic|
+    | an offset                 | made after the plan   |                      | refuse | topic made anew     |
     | an offset                 | could not be asked    |                      | refuse | log unknown         |
     | an offset                 | nobody was asked      |                      | commit | not asked           |
     | before the first message  | on_out_of_range       |                      | refuse | before the start    |
@@ -69,6 +70,7 @@ class Reason(StrEnum):
     NO_TOPIC = "no such topic"
     NO_PARTITION = "no such partition"
     OLDER = "older than its topic"
+    MADE_ANEW = "topic made anew"
     STALE = "stale"
     LOG_UNKNOWN = "log unknown"
     NOT_ASKED = "not asked"
@@ -87,6 +89,8 @@ class Log(StrEnum):
     NO_PARTITION = "no such partition"
     YOUNGER = "older than its topic"
     """The topic was deleted and made anew since: the offset is of messages that are gone."""
+    MADE_ANEW = "topic made anew"
+    """The brokers have another topic of that name than they had for the plan, by its id."""
     UNKNOWN = "log unknown"
     NOT_ASKED = "not asked"
 
@@ -162,6 +166,8 @@ def _without_log(source: int, log: Log) -> Decision:
             return Decision(Action.COMMIT, Reason.NOT_ASKED, source)
         case Log.UNKNOWN:
             return Decision(Action.REFUSE, Reason.LOG_UNKNOWN)
+        case Log.MADE_ANEW:
+            return Decision(Action.REFUSE, Reason.MADE_ANEW)
         case Log.NO_TOPIC | Log.NO_PARTITION | Log.YOUNGER:
             return Decision(Action.SKIP, Reason(log.value))
 

@@ -4,6 +4,7 @@
     /consumers/<group>/owners/<topic>/<partition>     ephemeral    who holds the partition
     /consumers/<group>/offsets/<topic>/<partition>    persistent   next message to read, decimal text
     /consumers/<group>/migration                      persistent   our own: the mark of a migration (`mark.py`)
+    /zkgroups/targets/<cluster>:<target>              ephemeral    our own: a lock of a migration (`locks.py`)
     /brokers/topics/<topic>                           persistent   Kafka's, read only
     /brokers/ids/<broker>                             ephemeral    Kafka's, read only
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 CONSUMERS: Final = "/consumers"
 BROKER_TOPICS: Final = "/brokers/topics"
 BROKER_IDS: Final = "/brokers/ids"
+TARGETS: Final = "/zkgroups/targets"
 
 
 class Part(StrEnum):
@@ -158,6 +160,11 @@ class GroupPaths:
     def offset_topic(self, topic: str) -> str:
         """The directory of a topic's offsets."""
         return join(self.offsets, check_topic(topic))
+
+
+def target_lock(cluster: str | None, target: str) -> str:
+    """The lock of a target of migrations, in the Kafka cluster of that name."""
+    return join(TARGETS, check_name("target", f"{cluster or ''}:{target}"))
 
 
 def broker_topic(topic: str) -> str:

@@ -55,6 +55,7 @@ class Plain:
     shape: Shape
     zxids: list[int]
     planned: list[int]
+    topic_ids: list[str | None]
 
 
 class Group(Slice[PlanRow]):
@@ -74,7 +75,7 @@ class Group(Slice[PlanRow]):
         ):
             return None
         shape = shape_of(tuple(self.column("topic")), tuple(self.column("partition")))
-        return Plain(shape, self.column("zxid"), self.column("planned"))
+        return Plain(shape, self.column("zxid"), self.column("planned"), self.column("topic_id"))
 
 
 def plain_of(rows: Sequence[PlanRow]) -> Plain | None:
@@ -183,13 +184,26 @@ def target_is_untouched(seen: TargetSeen) -> bool:
     return not seen.members and not seen.unreadable and not seen.committed
 
 
+def has_all(seen: TargetSeen, offsets: Mapping[TopicPartition, int]) -> bool:
+    """Whether `overwritten` has nothing to tell of a plain group to which these were written."""
+    there = seen.committed
+    return (
+        not seen.unreadable
+        and isinstance(there, Natives)
+        and isinstance(offsets, Numbers)
+        and there.shape == offsets.shape
+        and there.offsets == offsets.offsets
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of each partition of a shape where its log starts and ends, and the zxid that made its topic."""
+    """Of each partition of a shape where its log starts and ends, the zxid that made its topic, and the topic's id."""
 
     starts: list[int]
     ends: list[int]
     made: list[int]
+    topic_ids: list[str | None]
 
     def have(self, plain: Plain) -> bool:
         """Whether `log_obstacles` has nothing to tell."""
@@ -197,4 +211,10 @@ class Bounds:
             all(map(le, self.starts, plain.planned))
             and all(map(le, plain.planned, self.ends))
             and all(map(le, self.made, plain.zxids))
+            and are_the_same(plain.topic_ids, self.topic_ids)
         )
+
+
+def are_the_same(planned: list[str | None], now: list[str | None]) -> bool:
+    """Whether no topic has another id than it had for the plan, row by row; a missing id is not another one."""
+    return planned == now or all(old is None or old == new for old, new in zip(planned, now, strict=True))

@@ -60,6 +60,8 @@ class PlanRow:
     """What the brokers call their cluster, by whichever address it is reached."""
     rule: str | None = None
     """What the operator has said about all offsets, as `core.migration.Rule` writes it."""
+    topic_id: str | None = None
+    """Kafka's id of the topic; a topic that is deleted and made anew has another one. None: brokers before 2.8."""
 
     @property
     def at(self) -> TopicPartition | None:
@@ -102,7 +104,7 @@ class Outcome(StrEnum):
     LEFT = "left"
     """Its group was refused; the detail says why."""
     OVERTAKEN = "overtaken"
-    """It is on the target, but somebody has registered or committed in ZooKeeper meanwhile: the detail says what."""
+    """It was written, but others have registered or committed meanwhile, on either side: the detail says what."""
     FAILED = "failed"
     """The brokers' own answer for this partition is the detail."""
 
@@ -141,6 +143,8 @@ class Match(StrEnum):
     SOURCE_MOVED = "source moved"
     """The znode was written after it was planned."""
     SOURCE_GONE = "source gone"
+    MADE_ANEW = "topic made anew"
+    """The brokers have another topic of that name now: the messages of the planned offset are gone."""
     UNKNOWN = "unknown"
     """One side could not be read."""
 

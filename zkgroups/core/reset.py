@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 from ..exceptions import InvalidOptionError
@@ -28,6 +29,16 @@ Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange | None]
 """What the logs have; None of a partition that the brokers do not know."""
 
 
+class Refused(StrEnum):
+    """A way that an offset would go, and that the caller has not allowed."""
+
+    BACK = "would go back"
+    FORWARD = "would go forward"
+    """Past messages of the log that may be unread."""
+    PERHAPS_BACK = "may go back"
+    """There is something that is not an offset."""
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """What becomes of the offset of one partition: `new` is written over `found`, or forgotten where it is None."""
@@ -38,6 +49,8 @@ class Move:
     note: str | None = None
     held: bool = False
     """It stays as it is, and the note says why."""
+    refused: Refused | None = None
+    """Why it is held, where the caller may allow it."""
 
     @property
     def old(self) -> int | None:
@@ -196,19 +209,44 @@ def forgetting(current: Mapping[TopicPartition, Found]) -> list[Move]:
 
 
 def only_forward(moves: Iterable[Move]) -> list[Move]:
-    """The same plan, but what would go back stays as it is (rule 5); so does what may, where no offset can be read."""
-    return [replace(move, note=why, held=True) if (why := _may_go_back(move)) else move for move in moves]
+    """The same plan, but offsets that would go back stay as they are (rule 5), and nodes that are not offsets."""
+    return [_held(move, _may_go_back(move)) for move in moves]
 
 
-def _may_go_back(move: Move) -> str | None:
+def _may_go_back(move: Move) -> Refused | None:
     if move.held or not move.changes:
         return None
     if isinstance(move.found, MalformedNode):
-        return f"may go back: {move.note}"
-    return WOULD_GO_BACK if (move.delta or 0) < 0 else None
+        return Refused.PERHAPS_BACK
+    return Refused.BACK if (move.delta or 0) < 0 else None
 
 
-WOULD_GO_BACK: Final = "would go back"
+def only_back(moves: Iterable[Move], ranges: Ranges | None) -> list[Move]:
+    """The same plan, but offsets stay as they are that would go forward, past messages that the log still has.
+
+    >>> at = TopicPartition("orders", 0)
+    >>> ranges = {at: OffsetRange(20, 100)}
+    >>> behind = plan({at: CommittedOffset("billing", at, 70)}, ranges, ToEach({at: 80}))
+    >>> lost = plan({at: CommittedOffset("billing", at, 7)}, ranges, ToEach({at: 20}))
+    >>> [move.note for move in only_back(behind + lost, ranges)]
+    ['would go forward', None]
+    """
+    return [_held(move, _skips(move, ranges)) for move in moves]
+
+
+def _skips(move: Move, ranges: Ranges | None) -> Refused | None:
+    if move.held or move.old is None or move.new is None:
+        return None
+    log = ranges.get(move.at) if ranges else None
+    unread = move.old if log is None else max(move.old, log.start)
+    return Refused.FORWARD if move.new > unread else None
+
+
+def _held(move: Move, refused: Refused | None) -> Move:
+    if refused is None:
+        return move
+    note = f"{refused}: {move.note}" if refused is Refused.PERHAPS_BACK else refused.value
+    return replace(move, note=note, held=True, refused=refused)
 
 
 # Times, as Kafka's tool reads them

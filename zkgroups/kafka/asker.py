@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError
 
 from ..exceptions import ZkgroupsException
 from ..zookeeper.deadline import Deadline
+from .properties import without_secrets
 
 _HERE: Final = Path(__file__).parent
 _PACKAGES: Final = {"zkgroups": _HERE.parent, "zkgroups.kafka": _HERE}
@@ -76,7 +77,7 @@ class Asker:
             status = process.wait()
         if status > 0:
             raise ZkgroupsException(f"the process that asks the brokers for groups ended with {status}")
-        return _read(_lines(heard))
+        return _read(_lines(heard), self._config)
 
     def close(self) -> None:
         """End the process at once, with whatever it is doing."""
@@ -152,7 +153,7 @@ def _lines(heard: bytearray) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-def _read(lines: Iterable[Mapping[str, Any]]) -> Answers:
+def _read(lines: Iterable[Mapping[str, Any]], config: Mapping[str, str]) -> Answers:
     found, errors, sent = {}, {}, 0
     for line in lines:
         if "sent" in line:
@@ -160,5 +161,6 @@ def _read(lines: Iterable[Mapping[str, Any]]) -> Answers:
         elif "found" in line:
             found[line["n"]] = line["found"]
         elif "error" in line:
-            errors[line["n"]] = KafkaError(*line["error"])
+            code, text = line["error"]
+            errors[line["n"]] = KafkaError(code, without_secrets(text, config))
     return Answers(found, errors, sent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
@@ -12,6 +12,7 @@ from confluent_kafka.admin import OffsetSpec
 from ..core.model import NativeGroup, NativeOffset, OffsetRange, TopicPartition, check_at
 from ..core.plain import Shape
 from ..exceptions import (
+    BrokersTooOldError,
     InvalidOptionError,
     NotConnectedError,
     UnavailableError,
@@ -27,6 +28,7 @@ from .errors import error_of, is_retriable, translate, words
 from .groups import delete, described
 from .patience import attempts
 from .settings import retention_minutes
+from .topics import topic_ids
 
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
@@ -68,12 +70,27 @@ class Brokers:
         return {at: _range(starts[at], ends[at]) for at in wanted}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time in milliseconds; the log's end where none is, None where unknown."""
+        """The first offset at or after a time in milliseconds; the log's end where none is, None where unknown.
+
+        Brokers before 0.10.1 keep no times, and take the question for another one.
+        """
         specs = {check_at(at): OffsetSpec.for_timestamp(_checked_time(ms)) for at, ms in times.items()}
         # The ends come first: a message that is written between the two answers is then not passed over.
         ends = self._offsets(dict.fromkeys(specs, _LATEST))
         found = self._offsets(specs)
+        self._check_times([at for at, offset in found.items() if offset is not None])
         return {at: end if found[at] == -1 else found[at] for at, end in ends.items()}
+
+    def _check_times(self, partitions: Sequence[TopicPartition]) -> None:
+        """Raise an error if the brokers know times of none of these logs, although some have messages."""
+        firsts = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(0)))
+        if any(offset != -1 for offset in firsts.values()):
+            return
+        if any(found is not None and found.start < found.end for found in self.ranges(partitions).values()):
+            raise BrokersTooOldError(
+                f"the brokers at {self._bootstrap} keep no times of messages, as before release 0.10.1: choose the "
+                "offsets in another way"
+            )
 
     def committed(self, groups: Iterable[str]) -> dict[str, Mapping[TopicPartition, NativeOffset]]:
         """What each of these groups of Kafka's own has committed: nothing, for one that is not known."""
@@ -135,6 +152,11 @@ class Brokers:
         found = [minutes for minutes in retention_minutes(self._open().admin, ids, deadline) if minutes is not None]
         return min(found) * 60.0 if found else None
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id of each of these topics, which the brokers must know; brokers before 2.8 have none."""
+        wanted = list(dict.fromkeys(topics))
+        return topic_ids(self._open().admin, wanted, self._deadline()) if wanted else {}
+
     def close(self) -> None:
         """Let the connections go."""
         if self._client is not None:
@@ -150,6 +172,11 @@ class Brokers:
         """The process that asks; who cannot be reached, or does not let us in, is found out here."""
         client = self._open()
         client.metadata(self._deadline())
+        if not client.keeps_groups:
+            raise BrokersTooOldError(
+                f"the brokers at {self._bootstrap} are of a release before 0.9, where offsets of Kafka's own groups "
+                "cannot be read back: upgrade the brokers first"
+            )
         return client.asker
 
     def _deadline(self) -> Deadline:

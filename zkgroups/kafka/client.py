@@ -13,8 +13,9 @@ from ..exceptions import InvalidOptionError, NotConnectedError
 from ..zookeeper.deadline import Deadline
 from .asker import Asker
 from .errors import NOT_ACCEPTED, error_of, is_retriable, translate, words
+from .old import keeps_groups, settings_for_old
 from .patience import attempts
-from .properties import for_librdkafka, shown, without_secrets
+from .properties import HIDDEN, check_sendable, for_librdkafka, shown, shown_name, without_secrets
 
 _log = logging.getLogger("zkgroups.kafka")
 # Without one, Python writes warnings to stderr where nobody has said what to do with them.
@@ -33,9 +34,17 @@ class Client:
     def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
         self.bootstrap = bootstrap
         self.config = _DEFAULTS | for_librdkafka(properties) | {"bootstrap.servers": bootstrap}
+        self._begin()
+
+    def _begin(self) -> None:
         self._heard = _Heard()
         self.admin = _admin(self.config, self._heard)
         self.asker = Asker(self.config)
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether the brokers can be asked about Kafka's own groups; known once they have answered."""
+        return keeps_groups(self.config)
 
     def close(self) -> None:
         """End the process that asks for us."""
@@ -53,6 +62,7 @@ class Client:
             except KafkaException as error:
                 failed = error_of(error)
                 self._give_up_if_hopeless(failed)
+                self._adapt(deadline)
             else:
                 self._forget()
                 return found
@@ -67,7 +77,17 @@ class Client:
         if reason.code() in NOT_ACCEPTED:
             raise translate(reason, f"brokers at {self.bootstrap}") from KafkaException(reason)
         if not is_retriable(failed):
-            raise translate(failed, f"brokers at {self.bootstrap}") from KafkaException(failed)
+            clean = KafkaError(failed.code(), without_secrets(failed.str(), self.config))
+            raise translate(clean, f"brokers at {self.bootstrap}") from KafkaException(clean)
+
+    def _adapt(self, deadline: Deadline) -> None:
+        """Begin again with other settings where the brokers are so old that they do not answer to these."""
+        if settings := settings_for_old(self.bootstrap, self.config, deadline):
+            release = settings["broker.version.fallback"]
+            _log.info("brokers at %s do not report their versions: taken for release %s", self.bootstrap, release)
+            self.close()
+            self.config |= settings
+            self._begin()
 
     def _forget(self) -> None:
         """What one broker did before another answered says nothing about what goes wrong later."""
@@ -75,9 +95,10 @@ class Client:
         self._heard.worst = None
 
     def _reason(self, failed: KafkaError) -> KafkaError:
-        """Why it failed, as far as the threads of the client have told."""
+        """Why it failed, as far as the client's threads have reported, without secrets."""
         self.admin.poll(0)
-        return self._heard.worst or failed
+        found = self._heard.worst or failed
+        return KafkaError(found.code(), without_secrets(found.str(), self.config))
 
 
 class _Heard:
@@ -93,16 +114,32 @@ class _Heard:
             self.worst = error
 
 
+class _Log:
+    """Where librdkafka's messages go: to the logger of this package, without secrets."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._config = config
+
+    def log(self, level: int, message: str, *args: object) -> None:
+        """As `logging.Logger.log`, which is all that confluent_kafka calls."""
+        if _log.isEnabledFor(level):
+            _log.log(level, "%s", without_secrets(message % args, self._config))
+
+
 def _admin(config: Mapping[str, str], heard: _Heard) -> AdminClient:
+    check_sendable(config)
     settings: dict[str, Any] = {**config, "error_cb": heard}
     try:
-        return AdminClient(settings, logger=_log)
+        return AdminClient(settings, logger=_Log(config))
     except KafkaException as error:
         raise _not_accepted(config, words(error_of(error))) from None  # its words may have a secret
+    except (AttributeError, TypeError, ValueError) as error:  # settings that confluent_kafka only takes from programs
+        raise _not_accepted(config, str(error)) from None
 
 
 def _not_accepted(config: Mapping[str, str], text: str) -> InvalidOptionError:
     key = next((key for key in sorted(config, key=len, reverse=True) if key in text), None)
-    value = shown(key, config[key]) if key else ""
-    reason = without_secrets(text, config)
-    return InvalidOptionError(key or "properties", value, f"librdkafka does not accept it: {reason}")
+    reason = f"librdkafka does not accept it: {without_secrets(text, config)}"
+    if key is None:
+        return InvalidOptionError("properties", HIDDEN, reason)
+    return InvalidOptionError(shown_name(key), shown(key, config[key]), reason)

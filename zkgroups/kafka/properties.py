@@ -1,7 +1,7 @@
 """A Kafka client's properties as the Java client reads them, and the same for librdkafka.
 
-What cannot be carried over is refused with what to do instead; left out is only what makes no difference here. Values
-that may be secret are never in an error.
+What cannot be carried over is refused with what to do instead; left out is only what makes no difference here. Errors
+and logs show the values of a few known settings only: any other value may be a password under a mistyped name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,50 @@ from ..exceptions import InvalidOptionError
 
 HIDDEN: Final = "(not shown)"
 
-_SECRET: Final = re.compile(r"password|jaas|secret|token|pem$|\.key$|\.config$|certificate")
+_SHOWN: Final = frozenset(
+    {
+        "api.version.request",
+        "bootstrap.servers",
+        "broker.address.family",
+        "broker.version.fallback",
+        "client.dns.lookup",
+        "client.id",
+        "debug",
+        "enable.ssl.certificate.verification",
+        "log_level",
+        "reconnect.backoff.max.ms",
+        "request.timeout.ms",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.principal",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.method",
+        "sasl.username",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+        "socket.timeout.ms",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.cipher.suites",
+        "ssl.crl.location",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+    }
+)
+"""Settings without secret values. The value of any other setting is never shown."""
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")
+"""A name that looks like a setting. Anything else may be a piece of a secret, or of a file in another format."""
+
+_PIECES: Final = re.compile(r"""[\s=;,"']+""")
+_SHORT: Final = 4
+"""A shorter secret is only replaced as a whole word: it may be a part of many words by accident."""
+
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY: Final = re.compile(r"((?:[^\\=:\s]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -100,15 +143,40 @@ def for_librdkafka(properties: Mapping[str, str]) -> dict[str, str]:
 
 def shown(key: str, value: str) -> str:
     """The value of a setting for a message."""
-    return HIDDEN if _SECRET.search(key) else value
+    return value if key in _SHOWN else HIDDEN
+
+
+def shown_name(key: str) -> str:
+    """The name of a setting for a message."""
+    return key if _NAME.fullmatch(key) else f"a setting whose name is {HIDDEN}"
 
 
 def without_secrets(text: str, properties: Mapping[str, str]) -> str:
-    """A text of somebody else's, in which no secret of these settings is left."""
+    """A message of librdkafka without values that are never shown, their parts, and names that look like a secret.
+
+    >>> without_secrets("begins at: s3cret", {"sasl.oauthbearer.config": "principal=anna s3cret=7"})
+    'begins at: (not shown)'
+    """
+    secrets = {key for key in properties if not _NAME.fullmatch(key)}
     for key, value in properties.items():
-        if value and _SECRET.search(key):
-            text = text.replace(value, HIDDEN)
+        if key not in _SHOWN:
+            secrets |= {value, *(piece for piece in _PIECES.split(value) if len(piece) >= _SHORT)}
+    # The longest first: a shorter one may be a part of it.
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = re.sub(_in_text(secret), HIDDEN, text)
     return text
+
+
+def _in_text(secret: str) -> str:
+    found = re.escape(secret)
+    return found if len(secret) >= _SHORT else rf"(?<!\w){found}(?!\w)"
+
+
+def check_sendable(properties: Mapping[str, str]) -> None:
+    """Refuse text that librdkafka, written in C, cannot be given."""
+    for key, value in properties.items():
+        if "\0" in key + value or any("\ud800" <= letter <= "\udfff" for letter in key + value):
+            raise _refused(key, value, "it has characters that cannot be passed to librdkafka")
 
 
 def _jaas(_: Mapping[str, str], value: str) -> dict[str, str]:
@@ -177,7 +245,7 @@ def _under(name: str) -> Callable[[Mapping[str, str], str], dict[str, str]]:
 
 
 def _refused(key: str, value: str, reason: str) -> InvalidOptionError:
-    return InvalidOptionError(key, shown(key, value), reason)
+    return InvalidOptionError(shown_name(key), shown(key, value), reason)
 
 
 _TRANSLATIONS: Final[Mapping[str, Callable[[Mapping[str, str], str], dict[str, str]]]] = {

@@ -16,13 +16,14 @@ from ..core.carrying import (
     is_to_commit,
     is_worth_a_mark,
     log_obstacles,
+    overwritten,
     source_obstacles,
     target_obstacles,
     to_commit,
 )
 from ..core.mark import Mark, MarkState
 from ..core.model import TopicPartition
-from ..core.plain import Group, Numbers, of_all, plain_of, source_is_as_planned, target_is_untouched
+from ..core.plain import Group, Numbers, has_all, of_all, plain_of, source_is_as_planned, target_is_untouched
 from ..core.plan import Outcome, PlanRow, ReportRow, Step
 from ..core.rows import Rows
 from ..exceptions import OutcomeUnknownError, ZkgroupsException
@@ -71,11 +72,15 @@ class _Apply(Carrier):
     def run(self) -> Rows[ReportRow]:
         blocked = {target: of_all(rows, "obstacles") for target, rows in self._plans.items()}
         self._left = {target: list(obstacles) for target, obstacles in blocked.items() if obstacles}
+        with self.locked(target for target in self._going if _is_worth_a_mark(self._plans[target])):
+            return self._run()
+
+    def _run(self) -> Rows[ReportRow]:
         self._mark()
         seen = self._look()
         offsets = {target: self._to_commit(target, seen[target]) for target in self._going}
         answers = self._brokers.commit(offsets) if self._execute else {}
-        came = self._who_came()
+        came = self._who_came(offsets, answers)
         self._mark_again(seen, came, answers)
         for target, rows in self._plans.items():
             if target in self._left:
@@ -117,13 +122,15 @@ class _Apply(Carrier):
                 self._left[groups[group]] = [f"it could not be marked: {error}"]
 
     def _look(self) -> dict[str, TargetSeen]:
+        """Targets last: whoever writes to one after that is not seen before we write."""
         going = self._going
-        seen = look_at_targets(self._brokers, going)
         sources = self._sources(going)
         for target in going:
-            if reasons := self._source_obstacles(target, sources) + self._target_obstacles(target, seen[target]):
-                self._left[target] = reasons
+            self.leave(target, self._source_obstacles(target, sources))
         self._look_at_logs()
+        seen = look_at_targets(self._brokers, going)
+        for target in going:
+            self.leave(target, self._target_obstacles(target, seen[target]))
         return seen
 
     def _source_obstacles(self, target: str, sources: Mapping[str, SourceSeen]) -> list[str]:
@@ -177,16 +184,33 @@ class _Apply(Carrier):
 
     # After
 
-    def _who_came(self) -> dict[str, str]:
-        """What has come in between, of the targets where something has: those of other kinds know no marks."""
+    def _who_came(
+        self, offsets: Mapping[str, Mapping[TopicPartition, int]], answers: Mapping[str, Answers]
+    ) -> dict[str, str]:
+        """Changes by others since the first look, by target: other clients obey neither marks nor locks."""
         if not self._execute:
             return {}
         found = {}
         sources = self._sources(self._going)
-        for target in sources:
-            if reasons := self._source_obstacles(target, sources):
+        written = {target: those for target, those in offsets.items() if those}
+        seen = look_at_targets(self._brokers, written, members=False)
+        for target in self._going:
+            reasons = self._source_obstacles(target, sources)
+            if target in written:
+                reasons += self._overwritten(target, offsets[target], answers[target], seen[target])
+            if reasons:
                 found[target] = f"while this was written: {'; '.join(reasons)}"
         return found
+
+    def _overwritten(
+        self, target: str, offsets: Mapping[TopicPartition, int], answers: Answers, seen: TargetSeen
+    ) -> list[str]:
+        if has_all(seen, offsets):
+            return []
+        if seen.unreadable:
+            return [f"the target cannot be looked at again: {seen.unreadable}"]
+        written = {at: offset for at, offset in offsets.items() if answers[at] is None}
+        return overwritten(self._plans[target], written, seen)
 
     def _leave(self, target: str) -> None:
         detail = "; ".join([*self._left[target], *filter(None, [self._mark_trouble.get(target)])])

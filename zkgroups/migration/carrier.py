@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from ..core.plain import of_all
 from ..core.plan import PlanRow
+from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
+from ..zookeeper import locks
 from ..zookeeper.registry import Registry
 from .report import Report
 
@@ -25,3 +28,24 @@ class Carrier:
         self._report = Report()
         self._left: dict[str, list[str]] = {}
         """Why the targets are left that are."""
+
+    def leave(self, target: str, reasons: Sequence[str]) -> None:
+        """Nothing is written to this target, if there are reasons."""
+        if reasons:
+            self._left.setdefault(target, []).extend(reasons)
+
+    @contextmanager
+    def locked(self, targets: Iterable[str]) -> Iterator[None]:
+        """Keep other plans away from these targets. A target is left if another plan is writing to it."""
+        if self._registry is None or not self._execute:
+            yield
+            return
+        whose = {"cluster": of_all(next(iter(self._plans.values())), "cluster"), "plan": self._plan}
+        taken = locks.take(self._registry.handle, targets, **whose)
+        for target, error in taken.items():
+            self.leave(target, [] if error is None else [str(error)])
+        try:
+            yield
+        finally:
+            with suppress(ZkgroupsException):  # they end with the session at the latest
+                locks.release(self._registry.handle, [each for each in taken if taken[each] is None], **whose)

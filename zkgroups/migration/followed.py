@@ -17,6 +17,7 @@ from ..core.model import TopicPartition
 from ..core.plan import PlanRow
 from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
+from ..zookeeper import locks
 from ..zookeeper import mark as marks
 from ..zookeeper.registry import Registry
 from .guards import look_at_sources
@@ -35,6 +36,7 @@ class Followed:
 
     def __init__(self, rows: Sequence[PlanRow], *, to_zookeeper: bool) -> None:
         self.group, self.target, self.plan = rows[0].group, rows[0].target, rows[0].plan
+        self.cluster = rows[0].cluster
         self.state = FollowState.FOLLOWING
         self.detail = ""
         self.behind = 0
@@ -45,6 +47,7 @@ class Followed:
         self.hidden = ""
         """What of ZooKeeper's offsets cannot be seen at this moment."""
         self.carried = Carried() if to_zookeeper else Carried(_further(rows), _planned(rows))
+        self.topic_ids = {row.topic: row.topic_id for row in rows}
         self._chosen = None if rows[0].topics is None else re.compile(rows[0].topics, re.DOTALL)
         self._before = {row.at: row.before for row in rows if row.action is not Action.COMMIT}
         self._stale = {row.at: row.zxid for row in rows if row.reason is Reason.STALE}
@@ -171,6 +174,9 @@ class Way:
         self.moved: set[str] = set()
         """Groups that were done before, and stay marked as moved."""
         self._marks_read = False
+        self._locked: set[str] = set()
+        """Targets that are locked in the session below."""
+        self._session: int | None = None
 
     def begin(self) -> None:
         """A pass begins."""
@@ -224,6 +230,23 @@ class Way:
         if self.execute:
             with suppress(ZkgroupsException):
                 self.unmark(self.groups)
+                if self._locked:
+                    locks.release(self.registry.handle, self._locked, cluster=self.groups[0].cluster, plan=self.plan)
+
+    def lock(self) -> None:
+        """Keep other plans away from all targets that are followed; groups whose target another plan has are left."""
+        if self._session != self.registry.handle.session.id:
+            self._locked.clear()
+            self._session = self.registry.handle.session.id
+        wanted = {each.target: each for each in self.following if each.target not in self._locked}
+        if not wanted or not self.execute:
+            return
+        taken = locks.take(self.registry.handle, wanted, cluster=self.groups[0].cluster, plan=self.plan)
+        for target, error in taken.items():
+            if error is None:
+                self._locked.add(target)
+            else:
+                wanted[target].leave(str(error))
 
     # Looking
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from ..core.carrying import Place, SourceSeen, TargetSeen, Znode
+from ..core.carrying import Place, SourceSeen, TargetSeen, TopicIds, Znode
 from ..core.codec import decode_offset, is_plain_offset
 from ..core.mark import Mark
 from ..core.model import DeniedNode, MalformedNode, NativeGroup, NativeOffset, TopicPartition
 from ..core.paths import Part, parse_partition
-from ..core.plain import Shape, Znodes, shape_of
+from ..core.plain import Shape, Znodes, plain_of, shape_of
+from ..core.plan import PlanRow
 from ..exceptions import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
 from ..kafka.committed import check_native_group
@@ -133,6 +134,19 @@ def look_at_targets(brokers: Brokers, targets: Iterable[str], *, members: bool =
     groups = brokers.groups(names) if members else {}
     committed = brokers.committed_or_error(names)
     return found | {name: _target(groups.get(name), committed[name]) for name in names}
+
+
+def topic_ids(brokers: Brokers, plans: Mapping[str, Sequence[PlanRow]]) -> TopicIds:
+    """The ids that the topics of these plans have now, as far as the plans know any."""
+    topics: set[str | None] = set()
+    for rows in plans.values():
+        plain = plain_of(rows)
+        known = (
+            zip(plain.shape.topics, plain.topic_ids, strict=True) if plain else ((r.topic, r.topic_id) for r in rows)
+        )
+        topics.update(topic for topic, planned in known if planned is not None)
+    names = [topic for topic in topics if topic is not None]
+    return brokers.topic_ids(brokers.partitions(names)) if names else {}
 
 
 def _askable(targets: Iterable[str]) -> tuple[list[str], dict[str, TargetSeen]]:

@@ -30,6 +30,7 @@ class Logs:
         self._brokers = brokers
         self._made = made
         self._found: dict[TopicPartition, OffsetRange | Log] = {}
+        self._ids: dict[str, str] = {}
 
     def ask(self, partitions: Iterable[TopicPartition]) -> None:
         """Ask for what is not known yet, in bulk; without brokers nothing ever is."""
@@ -37,6 +38,8 @@ class Logs:
         if self._brokers is None or not new:
             return
         known = self._brokers.partitions({at.topic for at in new})
+        # Before the ranges, so that these are never of an earlier topic than the id.
+        self._ids |= self._brokers.topic_ids(topic for topic in known if topic not in self._ids)
         there = [at for at in new if at.partition in known.get(at.topic, ())]
         ranges: Mapping[TopicPartition, OffsetRange | None] = {}
         with suppress(NotConnectedError):  # of all their leaders none answers; brokers as such did, just now
@@ -56,12 +59,19 @@ class Logs:
         if len(known) < len(shape):
             return None
         made = [self._made.get(topic, 0) for topic in shape.topics]
-        return Bounds([found.start for found in known], [found.end for found in known], made)
+        ids = [self._ids.get(topic) for topic in shape.topics]
+        return Bounds([found.start for found in known], [found.end for found in known], made, ids)
 
-    def log(self, at: TopicPartition | None, zxid: int | None) -> OffsetRange | Log:
-        """What the rule is to know of the log, for an offset that was written with that zxid."""
+    def topic_id(self, topic: str | None) -> str | None:
+        """Kafka's id of a topic that was asked for, where the brokers have one."""
+        return None if topic is None else self._ids.get(topic)
+
+    def log(self, at: TopicPartition | None, zxid: int | None, topic_id: str | None = None) -> OffsetRange | Log:
+        """The log as the rule takes it, for an offset with that zxid, of the topic with that id."""
         if at is None:
             return Log.NO_PARTITION
         found, made = self._found.get(at, Log.NOT_ASKED), self._made.get(at.topic)
+        if topic_id is not None and found not in (Log.NO_TOPIC, Log.NOT_ASKED) and self.topic_id(at.topic) != topic_id:
+            return Log.MADE_ANEW
         younger = made is not None and zxid is not None and zxid < made
         return Log.YOUNGER if younger and found not in (Log.NO_TOPIC, Log.NO_PARTITION) else found

@@ -130,13 +130,13 @@ class Planner:
         offsets, zxids, written = (found.column(name) for name in ("offset", "zxid", "committed_ms"))
         stale = [self._planning.is_stale(ms) for ms in written]
         bounds = self._logs.bounds(shape)
-        if bounds is None or not bounds.have(Plain(shape, zxids, offsets)):
+        if bounds is None or not bounds.have(Plain(shape, zxids, offsets, bounds.topic_ids)):
             return None
         if self._planning.rule.skip_stale and any(stale):
             return None
         of_source = {name: found.column(name) for name in ("group", "target", "topic", "partition")}
         numbers = {"offset": offsets, "zxid": zxids, "committed_ms": written, "stale": stale, "planned": offsets}
-        logs = {"log_start": bounds.starts, "log_end": bounds.ends}
+        logs = {"log_start": bounds.starts, "log_end": bounds.ends, "topic_id": bounds.topic_ids}
         decided = {"action": Action.COMMIT, "reason": Reason.AS_IT_IS, "obstacles": ()}
         nothing = dict.fromkeys(("problem", "before", "before_metadata", "before_epoch"))
         return {**self._same, **of_source, **numbers, **logs, **decided, **nothing}
@@ -201,6 +201,7 @@ class Planner:
             reason=decision.reason,
             planned=decision.offset,
             obstacles=blocked,
+            topic_id=self._logs.topic_id(found.topic),
         )
 
 

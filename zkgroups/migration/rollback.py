@@ -7,11 +7,23 @@ Whoever is killed in between leaves a target that lacks offsets the plan knows, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from ..core.carrying import Restoring, Rows, TargetSeen, by_target, living, moved_obstacles, not_moved, restoring
+from ..core.carrying import (
+    Restoring,
+    Rows,
+    TargetSeen,
+    anew_obstacles,
+    by_target,
+    living,
+    made_anew,
+    moved_obstacles,
+    not_moved,
+    restoring,
+)
 from ..core.mark import Mark
+from ..core.migration import Reason, bad_target
 from ..core.model import MalformedNode, TopicPartition
 from ..core.plan import Outcome, PlanRow, ReportRow, Step
 from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionError, ZkgroupsException
@@ -19,7 +31,7 @@ from ..kafka import Brokers
 from ..zookeeper import mark as marks
 from ..zookeeper.registry import Registry
 from .carrier import Carrier
-from .guards import look_at_targets, marked_by_another
+from .guards import look_at_targets, marked_by_another, topic_ids
 from .report import Answers, check_asked, number
 from .returning import Returning
 
@@ -59,31 +71,37 @@ class _Rollback(Carrier):
         self._force = force
         self._marks: dict[str, Mark | MalformedNode] = {}
         """What is found, by target."""
+        self._anew: Set[TopicPartition] = frozenset()
+        """Partitions of topics that were made anew since the plan: their earlier offsets mean nothing now."""
 
     def run(self, *, to_zookeeper: bool) -> list[ReportRow]:
+        with self.locked(target for target in self._plans if bad_target(target) is None):
+            return self._run(to_zookeeper=to_zookeeper)
+
+    def _run(self, *, to_zookeeper: bool) -> list[ReportRow]:
         seen = look_at_targets(self._brokers, self._plans)
         self._look_at_marks()
-        todo = {target: restoring(self._plans[target], it.committed) for target, it in seen.items()}
+        ids = topic_ids(self._brokers, self._plans)
+        self._anew = {row.at for rows in self._plans.values() for row in made_anew(rows, ids) if row.at}
+        todo = {target: restoring(self._plans[target], it.committed).without(self._anew) for target, it in seen.items()}
         for target, it in seen.items():
-            self._leave(target, not_moved(self._plans[target]))
+            self.leave(target, not_moved(self._plans[target]))
             if it.unreadable or todo[target].touched or self._may_be_ours(target):
-                self._leave(target, living(it))
+                self.leave(target, living(it))
             if todo[target].touched and (to_zookeeper or not self._force):
-                self._leave(target, self._not_marked(target))
+                self.leave(target, self._not_marked(target))
         if to_zookeeper:
+            for target, rows in self._plans.items():
+                self.leave(target, anew_obstacles(rows, ids))
             self._return(seen, [target for target, it in todo.items() if it.touched])
         elif not self._force:
             for target, its in todo.items():
-                self._leave(target, moved_obstacles(its))
+                self.leave(target, moved_obstacles(its))
         answers = self._write({target: it for target, it in todo.items() if target not in self._left})
         for target, rows in self._plans.items():
             self._tell(rows, seen[target], todo[target], answers.get(target, {}))
         still = self._unmark(answers)
         return [_still_marked(row, still.get(row.target)) for row in self._report.rows]
-
-    def _leave(self, target: str, reasons: Sequence[str]) -> None:
-        if reasons:
-            self._left.setdefault(target, []).extend(reasons)
 
     def _look_at_marks(self) -> None:
         if self._registry is None:
@@ -112,12 +130,12 @@ class _Rollback(Carrier):
         going = {target: self._plans[target] for target in targets if target not in self._left}
         returning = Returning(self._registry, self._report, execute=self._execute)
         for target, reasons in returning.carry(going, seen).items():
-            self._leave(target, reasons)
+            self.leave(target, reasons)
         if not self._execute:
             return
         for target, now in look_at_targets(self._brokers, going.keys() - self._left.keys()).items():
             if now != seen[target]:
-                self._leave(target, ["somebody has come to the target while offsets were carried to ZooKeeper"])
+                self.leave(target, ["somebody has come to the target while offsets were carried to ZooKeeper"])
 
     def _write(self, todo: Mapping[str, Restoring]) -> dict[str, Answers]:
         """For each target the answers of all that is touched; what stays because its group does has the reason."""
@@ -149,6 +167,8 @@ class _Rollback(Carrier):
                 self._report.add(Step.ROLLBACK, row, Outcome.LEFT, found=found, detail="; ".join(reasons))
             elif at is None:
                 self._report.add(Step.ROLLBACK, row, Outcome.SKIPPED, detail=row.reason)
+            elif at in self._anew and row.prior not in (None, seen.committed.get(at)):
+                self._report.add(Step.ROLLBACK, row, Outcome.SKIPPED, found=found, detail=Reason.MADE_ANEW)
             elif at not in touched:
                 self._report.add(Step.ROLLBACK, row, Outcome.THERE, found=found)
             else:

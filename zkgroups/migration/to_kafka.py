@@ -16,7 +16,7 @@ from typing import Final
 from ..core.carrying import SourceSeen, TargetSeen, living
 from ..core.following import FollowState, Judge, some
 from ..core.mark import MarkState
-from ..core.migration import decide
+from ..core.migration import Decision, Unknown, decide
 from ..core.model import NativeGroup, TopicPartition
 from ..exceptions import UnavailableError, UnknownPartitionError, ZkgroupsException
 from ..zookeeper import mark as marks
@@ -39,6 +39,7 @@ class ToKafka(Way):
     def one_pass(self, limit: int) -> None:
         """Look at all, write what has changed, and cut over where nobody is registered."""
         self.read_marks()
+        self.lock()
         if self.number % LOOK_AT_NATIVE == 1:
             self._leave_living()
         alone = self._look()
@@ -97,7 +98,12 @@ class ToKafka(Way):
 
     def _judge(self, each: Followed, logs: Logs) -> Judge:
         rule = replace(self.rule, backward=False)
-        return lambda at, number, there: decide(number, logs.log(at, each.carried.sign(at)), there, rule)
+
+        def judge(at: TopicPartition, number: int, there: int | Unknown | None) -> Decision:
+            log = logs.log(at, each.carried.sign(at), each.topic_ids.get(at.topic))
+            return decide(number, log, there, rule)
+
+        return judge
 
     # Writing
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..core.carrying import SourceSeen, TargetSeen, registered
+from ..core.carrying import SourceSeen, TargetSeen, is_made_anew, registered
 from ..core.following import FollowState, forward, some
-from ..core.migration import Unknown
+from ..core.migration import Reason, Unknown
 from ..core.model import CommittedOffset, MalformedNode, TopicPartition
 from ..exceptions import UnavailableError, ZkgroupsException
 from ..zookeeper import mark as marks
@@ -52,9 +52,19 @@ class ToZooKeeper(Way):
         for each, source in self.sources(self.following):
             if reasons := registered(source):
                 each.leave("; ".join(reasons))
+        self._leave_made_anew()
         for each in self.following:
             self._see(each, targets[each.target])
         return [each for each in self.following if each.is_alone(bool(targets[each.target].members))]
+
+    def _leave_made_anew(self) -> None:
+        """Offsets of another topic are not offsets of the one that was moved."""
+        names = {topic for each in self.following for topic, planned in each.topic_ids.items() if planned and topic}
+        ids = self.brokers.topic_ids(self.brokers.partitions(names)) if names else {}
+        for each in self.following:
+            anew = [topic for topic, planned in each.topic_ids.items() if is_made_anew(topic, planned, ids)]
+            if anew:
+                each.leave(some(f"{topic}: {Reason.MADE_ANEW}" for topic in anew))
 
     def _see(self, each: Followed, seen: TargetSeen) -> bool:
         each.detail = seen.unreadable

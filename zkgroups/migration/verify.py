@@ -14,7 +14,7 @@ from ..core.rows import Rows
 from ..kafka import Brokers
 from ..zookeeper import mark as marks
 from ..zookeeper.registry import Registry
-from .guards import look_at_sources, look_at_targets
+from .guards import look_at_sources, look_at_targets, topic_ids
 from .report import check_asked
 
 
@@ -29,13 +29,14 @@ def verify_plans(plans: Mapping[str, Sequence[PlanRow]], brokers: Brokers, regis
     groups = {target: _groups(rows) for target, rows in plans.items()}
     sources = {} if registry is None else look_at_sources(registry, chain.from_iterable(groups.values()))
     seen = look_at_targets(brokers, plans, members=False)
+    ids = topic_ids(brokers, plans)
     found = Rows(MatchRow)
     for target, its in plans.items():
-        if isinstance(its, Group) and (equal := all_equal(its, sources.get(of_all(its, "group")), seen[target])):
+        if isinstance(its, Group) and (equal := all_equal(its, sources.get(of_all(its, "group")), seen[target], ids)):
             found.extend(len(its), equal)
             continue
         for group in groups[target]:
-            for row in matches([row for row in its if row.group == group], sources.get(group), seen[target]):
+            for row in matches([row for row in its if row.group == group], sources.get(group), seen[target], ids):
                 found.add(row)
     return found
 

@@ -27,8 +27,8 @@ Found = Mark | MalformedNode
 Outcomes = dict[str, ZkgroupsException | None]
 """For each group None where it is now as it was to be, or why it is not."""
 
-_Decide = Callable[[str, Node | None], Operation | None]
-"""What is to be done with a group's mark, None where nothing is; or raises why it is left as it is."""
+Decide = Callable[[str, Node | None], Operation | None]
+"""Decides on the operation for the node of a group, or None; raises an error to leave the node as it is."""
 
 
 def read(handle: Handle, groups: Iterable[str]) -> dict[str, Found]:
@@ -51,7 +51,7 @@ def put(handle: Handle, targets: Mapping[str, str], *, plan: str, state: MarkSta
         there = (found.target, found.state) == (mark.target, mark.state)
         return None if there else Set(node.path, encode_mark(mark), node.version)
 
-    return _change(handle, list(targets), decide)
+    return change(handle, list(targets), _mark, decide)
 
 
 def remove(handle: Handle, groups: Iterable[str], *, plan: str | None, force: bool = False) -> Outcomes:
@@ -68,7 +68,7 @@ def remove(handle: Handle, groups: Iterable[str], *, plan: str | None, force: bo
             raise migrated(group, found)
         return Delete(node.path, node.version)
 
-    return _change(handle, list(dict.fromkeys(groups)), decide)
+    return change(handle, list(dict.fromkeys(groups)), _mark, decide)
 
 
 def migrated(group: str, found: Found) -> GroupMigratedError:
@@ -99,19 +99,23 @@ def refuse_marked(paths: GroupPaths, handle: Handle) -> None:
 
 def _nodes(handle: Handle, groups: Iterable[str]) -> dict[str, Node | DeniedNode | None]:
     names = list(dict.fromkeys(groups))
-    return dict(zip(names, bulk.nodes(handle, (GroupPaths(name).mark for name in names)), strict=True))
+    return dict(zip(names, bulk.nodes(handle, map(_mark, names)), strict=True))
+
+
+def _mark(group: str) -> str:
+    return GroupPaths(group).mark
 
 
 def _found(group: str, node: Node | DeniedNode) -> Found:
     return node if isinstance(node, DeniedNode) else decode_mark(node.path, group, node.data, version=node.version)
 
 
-def _change(handle: Handle, groups: list[str], decide: _Decide) -> Outcomes:
-    """Decide for each group by what is there, and do it; who comes in between is looked at again."""
+def change(handle: Handle, groups: list[str], where: Callable[[str], str], decide: Decide) -> Outcomes:
+    """Decide for each group by the node that is there, and do it; a node that changes in between is read again."""
     outcomes: Outcomes = {}
     while left := [group for group in groups if group not in outcomes]:
         operations: dict[str, Operation] = {}
-        for group, node in _nodes(handle, left).items():
+        for group, node in zip(left, bulk.nodes(handle, map(where, left)), strict=True):
             outcomes |= _decided(group, node, decide, operations)
         names = iter(operations)
         for batch in batches([[operation] for operation in operations.values()], chroot=handle.session.chroot):
@@ -119,7 +123,7 @@ def _change(handle: Handle, groups: list[str], decide: _Decide) -> Outcomes:
     return {group: outcomes[group] for group in groups}
 
 
-def _decided(group: str, node: Node | DeniedNode | None, decide: _Decide, operations: dict[str, Operation]) -> Outcomes:
+def _decided(group: str, node: Node | DeniedNode | None, decide: Decide, operations: dict[str, Operation]) -> Outcomes:
     if isinstance(node, DeniedNode):
         return {group: NoPermissionError(node.path)}
     try:

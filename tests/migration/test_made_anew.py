@@ -1,0 +1,142 @@
+"""A topic that is deleted and made anew after the plan, on brokers that are a cluster apart from the ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.kafka.conftest import Writer
+from tests.testing.waiting import eventually
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.following import FollowState
+from zkgroups.core.plain import Group
+from zkgroups.core.plan import Match, Outcome, PlanRow
+from zkgroups.core.rows import Rows
+from zkgroups.kafka import Brokers
+from zkgroups.migration.apply import apply_plans
+from zkgroups.migration.verify import verify_plans
+from zkgroups.testing import KafkaBroker
+
+from .conftest import MakeTopic
+from .moving import Move
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+ANEW = "topics were made anew since the plan: "
+
+
+@pytest.fixture
+def topic(broker: KafkaBroker, make_topic: MakeTopic) -> str:
+    """Two partitions of twenty messages."""
+    name = make_topic()
+    fill(broker, name)
+    return name
+
+
+@pytest.fixture
+def move(registry: Registry, broker: KafkaBroker, topic: str) -> Move:
+    """A plan for a group that has read some."""
+    registry.group(topic).offsets.commit_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 10})
+    move = Move(registry, broker.address, topic)
+    move.plan()
+    assert all(row.topic_id for row in move.rows)
+    return move
+
+
+def fill(broker: KafkaBroker, topic: str) -> None:
+    for partition in range(2):
+        broker.write(topic, partition, 20)
+
+
+def make_anew(broker: KafkaBroker, topic: str) -> None:
+    """With as many messages, so that the same offsets are in the log again."""
+    writer = Writer(broker.address)
+    writer.admin.delete_topics([topic])[topic].result()
+    with Brokers.connect(broker.address) as brokers:
+        assert eventually(lambda: not brokers.partitions([topic]))
+    broker.create_topic(topic, 2)
+    fill(broker, topic)
+
+
+def columns(rows: Sequence[PlanRow]) -> dict[str, Group]:
+    """The rows as Spark's tasks have them."""
+    return {rows[0].target: Group(PlanRow, Rows.of(PlanRow, rows).columns, 0, len(rows))}
+
+
+def test_nothing_is_written_to_a_topic_that_is_another_than_the_planned_one(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    make_anew(broker, topic)
+
+    assert move.apply() == {Outcome.LEFT: 2}
+    assert {row.detail for row in move.reports} == {f"{ANEW}{topic}/0, {topic}/1"}
+    with Brokers.connect(broker.address) as brokers:
+        found = list(apply_plans(columns(move.rows), brokers, registry, execute=True))
+    assert {(row.outcome, row.detail) for row in found} == {(Outcome.LEFT, f"{ANEW}{topic}/0, {topic}/1")}
+    assert move.on_target() == {}
+    assert move.mark() is None
+    move.plan()
+    assert move.apply() == {Outcome.WRITTEN: 2}, "a new plan is of the new topic"
+
+
+def test_a_plan_without_topic_ids_is_carried_out_as_before(broker: KafkaBroker, topic: str, move: Move) -> None:
+    move.rows = [replace(row, topic_id=None) for row in move.rows]
+    make_anew(broker, topic)
+
+    assert move.apply() == {Outcome.WRITTEN: 2}
+
+
+def test_a_comparison_finds_that_a_topic_was_made_anew_after_it_was_moved(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    assert move.apply() == {Outcome.WRITTEN: 2}
+    assert move.verify() == {Match.EQUAL: 2}
+    make_anew(broker, topic)
+    Writer(broker.address).commit(topic, {(topic, 0): 5, (topic, 1): 10})
+
+    assert move.verify() == {Match.MADE_ANEW: 2}
+    with Brokers.connect(broker.address) as brokers:
+        assert {row.match for row in verify_plans(columns(move.rows), brokers, registry)} == {Match.MADE_ANEW}
+
+
+def test_a_rollback_does_not_put_offsets_of_an_earlier_topic_back(
+    broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic
+) -> None:
+    other = make_topic()
+    Writer(broker.address).commit(topic, {(topic, 0): 3, (other, 0): 0})
+    move.plan()
+    assert move.apply() == {Outcome.WRITTEN: 2, Outcome.SKIPPED: 1}
+    make_anew(broker, topic)
+
+    assert move.roll_back(to_zookeeper=True) == {Outcome.LEFT: 3}
+    move.roll_back()
+
+    of_it = {row.partition: (row.outcome, row.detail) for row in move.reports if row.topic == topic}
+    assert of_it[0] == (Outcome.SKIPPED, "topic made anew")
+    assert {at: found.offset for at, found in move.on_target().items()} == {TopicPartition(other, 0): 0}
+
+
+def test_who_follows_writes_nothing_to_a_topic_that_is_another_than_the_planned_one(
+    broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    make_anew(broker, topic)
+    with move.following() as following:
+        [group] = following.end()
+
+    assert (group.state, "topic made anew" in group.detail) == (FollowState.LEFT, True)
+    assert move.on_target() == {}
+
+
+def test_who_follows_back_to_zookeeper_carries_no_offsets_of_another_topic(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    assert move.apply() == {Outcome.WRITTEN: 2}
+    make_anew(broker, topic)
+    Writer(broker.address).commit(topic, {(topic, 0): 15, (topic, 1): 15})
+    with move.following(to_zookeeper=True) as following:
+        [group] = following.end()
+
+    assert (group.state, group.detail) == (FollowState.LEFT, f"{topic}: topic made anew")
+    assert {each.offset for each in registry.group(topic).offsets} == {5, 10}
