@@ -14,7 +14,7 @@ import click
 from zkgroups import Digest, Registry, Sasl, Tls
 from zkgroups.exceptions import RefusedError
 
-from .options import PREFIX, Options
+from .options import Options, secret_variable
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def for_workers(options: Options) -> dict[str, Any]:
     """
     auth, tls = _auth(options), _tls(options)
     if auth and options.password_file is None:
-        os.environ[f"{PREFIX}PASSWORD"] = auth[0].password
+        os.environ[secret_variable("password")] = auth[0].password
     return {
         "zookeeper": address(options),
         "timeout": options.timeout,
@@ -98,7 +98,7 @@ def _password(options: Options, user: str, *, may_ask: bool) -> str:
     if password is not None:
         return password
     if not may_ask or sys.stdin is None or not sys.stdin.isatty():
-        raise _usage(f"the password of {user!r} is missing: --password-file FILE, or {PREFIX}PASSWORD")
+        raise _usage(f"the password of {user!r} is missing: --password-file FILE, or {secret_variable('password')}")
     answer: str = click.prompt(f"Password of {user}", hide_input=True, err=True)
     return answer
 
@@ -126,13 +126,30 @@ def _tls(options: Options) -> Tls | None:
 
 
 def _secret(name: str, file: Path | None) -> str | None:
-    """What the file holds, else the environment variable of that name; None where there is neither."""
+    """Return the secret from the file, else from its environment variable; None where neither is given.
+
+    No error shows any part of the secret, and none is chained that would show it in a traceback.
+    """
     if file is None:
-        return os.environ.get(PREFIX + name.upper().replace("-", "_"))
+        secret = os.environ.get(secret_variable(name))
+        if secret is not None and not _is_utf8(os.fsencode(secret)):
+            raise _usage(f"{secret_variable(name)} is not UTF-8 text")
+        return secret
     try:
-        return file.read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _usage(f"--{name}-file {file} cannot be read: {error}") from error
+        data = file.read_bytes()
+    except OSError as error:
+        raise _usage(f"--{name}-file {file} cannot be read: {error.strerror}") from error
+    if not _is_utf8(data):
+        raise _usage(f"--{name}-file {file} is not UTF-8 text: save it as UTF-8")
+    return data.decode().rstrip("\r\n")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _usage(message: str) -> click.UsageError:

@@ -21,6 +21,18 @@ from .talk import settle
 PREFIX: Final = "ZKGROUPS_"
 """What the environment variables begin with."""
 
+SECRETS: Final = ("password", "tls-key-password")
+"""The secrets that may be in the environment; each may be in a file as well, e.g. --password-file."""
+
+
+def secret_variable(name: str) -> str:
+    """Return the environment variable of a secret.
+
+    >>> secret_variable("tls-key-password")
+    'ZKGROUPS_TLS_KEY_PASSWORD'
+    """
+    return PREFIX + name.upper().replace("-", "_")
+
 
 class Format(StrEnum):
     """How data is written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,9 +16,12 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
+from zkgroups.testing import KafkaBroker
+from zkgroups.testing.java import find_java
+from zkgroups.testing.kafka import _jars
 
 from .conftest import Zkgroups
-from .running import Ended, Terminal, started
+from .running import Ended, Terminal, run, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -74,6 +78,32 @@ def test_the_token_grows_with_each_claim_and_is_the_zxid_of_the_owner_node(
         owner = invoices.owner(AT)
         assert isinstance(owner, Owner)
         assert tokens[0] < tokens[1] < row["token"] == owner.czxid
+
+
+def test_passwords_in_the_environment_are_not_passed_on_to_the_command(
+    zkgroups: Zkgroups, invoices: Consumergroup
+) -> None:
+    given = {"ZKGROUPS_PASSWORD": "sesame", "ZKGROUPS_TLS_KEY_PASSWORD": "sesame", "ZKGROUPS_COLOR": "never"}
+    done = zkgroups("claim", "invoices", "orders", "0", "--", "env", **given)
+    assert "sesame" not in done.out
+    assert "ZKGROUPS_COLOR=never" in done.lines
+
+
+def test_kafkas_own_tool_shows_the_group_while_a_partition_is_claimed_by_an_id_without_a_dash(
+    legacy_kafka: KafkaBroker,
+) -> None:
+    legacy_kafka.create_topic("claimed-at-the-shell", 1)
+    jars = os.pathsep.join(map(str, _jars(legacy_kafka.release)))
+    java = (find_java(), "-XX:TieredStopAtLevel=1", "-cp", jars, "kafka.admin.ConsumerGroupCommand")
+    arguments = ("--zookeeper", legacy_kafka.zookeeper, "--describe", "--group", "at-the-shell")
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        registry.group("at-the-shell").offsets.commit(TopicPartition("claimed-at-the-shell", 0), 0)
+        done = run(
+            *("-z", legacy_kafka.zookeeper, "claim", "at-the-shell", "claimed-at-the-shell", "0", "--as", "anna"),
+            *("--", *map(str, java), *arguments),
+        )
+    [line] = [line for line in done.lines if line.startswith("claimed-at-the-shell")]
+    assert line.split() == ["claimed-at-the-shell", "0", "0", "0", "0", "anna"]
 
 
 @pytest.mark.parametrize(

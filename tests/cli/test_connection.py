@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import time
@@ -109,6 +110,25 @@ def test_a_password_comes_from_the_environment_and_is_never_logged(zkgroups: Zkg
     ended = zkgroups(*AS_ALICE, "-vv", ZKGROUPS_PASSWORD="sesame")
     assert ended.out.startswith(SEEN)
     assert "sesame" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "option", ["--digest-user=alice --password-file", "--tls --tls-key-password-file"], ids=["user", "key"]
+)
+def test_a_secret_file_that_is_not_utf_8_is_exit_code_2_and_none_of_it_is_shown(tmp_path: Path, option: str) -> None:
+    (tmp_path / "secret").write_bytes(b"ses\xe9ame")
+    *before, option = option.split()
+    ended = run("groups", "list", "-z", "127.0.0.1:1", "-vv", *before, option, tmp_path / "secret")
+    assert ended.code == 2
+    assert f"{option} {tmp_path / 'secret'} is not UTF-8 text" in ended.err
+    assert not any(part in ended.err.lower() for part in ("e9", "sesame", "codec"))
+
+
+def test_a_password_in_the_environment_that_is_not_utf_8_is_exit_code_2_and_none_of_it_is_shown() -> None:
+    ended = run(*AS_ALICE, "-z", "127.0.0.1:1", "-vv", env={"ZKGROUPS_PASSWORD": os.fsdecode(b"ses\xe9ame")})
+    assert ended.code == 2
+    assert "ZKGROUPS_PASSWORD is not UTF-8 text" in ended.err
+    assert not any(part in ended.err.lower() for part in ("e9", "sesame", "codec"))
 
 
 @pytest.mark.zookeeper
