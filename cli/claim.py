@@ -142,8 +142,8 @@ def claim(
     and not ZKGROUPS_PASSWORD or ZKGROUPS_TLS_KEY_PASSWORD: passwords are not passed on. A zkgroups that COMMAND runs
     can read them from files: --password-file or ZKGROUPS_PASSWORD_FILE.
 
-    COMMAND ends with everything it has started, before the partitions are let go; its exit code is passed on, 128 + n for
-    signal n. When the connection is lost, the session ends, or somebody takes a partition away, COMMAND is stopped:
+    COMMAND ends with everything it has started, before the partitions are let go; its exit code is passed on, 128 + n
+    for signal n. When the connection is lost, the session ends, or somebody takes a partition away, COMMAND is stopped:
     SIGTERM, and SIGKILL after the grace time; the exit code is 7. A process of its own sees to that, so that COMMAND
     has ended before the session does, also when zkgroups itself is killed or suspended. What COMMAND runs as another
     user, or on another machine, it cannot stop. Ctrl-C and SIGTERM are passed on, and end with 130 and 143.

@@ -57,8 +57,9 @@ def export(
 ) -> None:
     """Write the offsets of groups to stdout, for `offsets import` and for other tools.
 
-    json, jsonl and csv have group, topic, partition and offset. kafka-csv is what kafka-consumer-groups.sh
-    --reset-offsets --from-file reads. path has lines like /consumers/billing/offsets/orders/0:5, as Kafka's
+    json, jsonl and csv have group, topic, partition and offset. In csv a name that a spreadsheet would take for a
+    formula (it begins with =, +, - or @) has an apostrophe in front, which `offsets import` takes off. kafka-csv is
+    what kafka-consumer-groups.sh --reset-offsets --from-file reads. path has lines like /consumers/billing/offsets/orders/0:5, as Kafka's
     ExportZkOffsets wrote. spark is the option startingOffsets of Spark's Kafka source, and has one group only.
 
     What is no offset is left out and said; the exit code is then 9. With --from-snapshot they are those of a snapshot,
