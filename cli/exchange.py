@@ -59,8 +59,9 @@ def export(
 
     json, jsonl and csv have group, topic, partition and offset. In csv a name that a spreadsheet would take for a
     formula (it begins with =, +, - or @) has an apostrophe in front, which `offsets import` takes off. kafka-csv is
-    what kafka-consumer-groups.sh --reset-offsets --from-file reads. path has lines like /consumers/billing/offsets/orders/0:5, as Kafka's
-    ExportZkOffsets wrote. spark is the option startingOffsets of Spark's Kafka source, and has one group only.
+    what kafka-consumer-groups.sh --reset-offsets --from-file reads. path has lines like
+    /consumers/billing/offsets/orders/0:5, as Kafka's ExportZkOffsets wrote. spark is the option startingOffsets of
+    Spark's Kafka source, and has one group only.
 
     What is no offset is left out and said; the exit code is then 9. With --from-snapshot they are those of a snapshot,
     without a connection to ZooKeeper: of the newest, or of --at a time.

@@ -124,7 +124,7 @@ def test_no_text_in_csv_is_a_formula_to_a_spreadsheet_and_numbers_stay_numbers(
     zkgroups: Zkgroups, registry: Registry
 ) -> None:
     registry.group("=cmd|'C calc'!A0").offsets.commit(TopicPartition("-orders", 0), 200)
-    arguments = ("=cmd|'C calc'!A0", "--shift-by", "-150", "--backward", "-o", "csv")
+    arguments = ("=cmd|'C calc'!A0", "--all-topics", "--shift-by", "-150", "-o", "csv")
     [row] = csv.DictReader(io.StringIO(zkgroups("offsets", "reset", *arguments).out))
     assert (row["group"], row["topic"], row["delta"]) == ("'=cmd|'C calc'!A0", "'-orders", "-150")
 

@@ -4,8 +4,8 @@
     jsonl      such an object in each line
     csv        group,topic,partition,offset, with these names in the first line; a name that a spreadsheet would take
                for a formula has an apostrophe in front (`cells.py`)
-    kafka-csv  the same without the first line and such apostrophes: kafka-consumer-groups.sh --reset-offsets --from-file reads it; also
-               topic,partition,offset, which is of one group that is named elsewhere
+    kafka-csv  the same without the first line and such apostrophes: kafka-consumer-groups.sh --reset-offsets
+               --from-file reads it; also topic,partition,offset, which is of one group that is named elsewhere
     path       /consumers/g/offsets/t/0:5, as Kafka's ExportZkOffsets wrote it
     spark      the offsets of one group as Spark's option startingOffsets: {"t": {"0": 5}}
 
