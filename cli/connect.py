@@ -18,11 +18,17 @@ from .options import Options, secret_variable
 
 
 @contextmanager
-def connected(options: Options, *, writes: bool = False) -> Iterator[Registry]:
-    """The registry that the options name. A command that `writes` is refused here where `--read-only` was given."""
+def connected(options: Options, *, writes: bool = False, begins: bool = False) -> Iterator[Registry]:
+    """The registry that the options name. A command that `writes` is refused here where `--read-only` was given.
+
+    A chroot with neither groups nor brokers is an error, as it is probably the wrong one; except for a command that
+    `begins` a group, which may be the first.
+    """
     if writes:
         refuse_read_only(options)
     with open_registry(options) as registry:
+        if not begins:
+            registry.require_root()
         yield registry
 
 

@@ -192,7 +192,7 @@ def import_offsets(
     else:
         source = "the snapshot"
         wanted = offsets_kept(options, kept, selection, tally, writes=execute)
-    with connected(options, writes=execute) as registry:
+    with connected(options, writes=execute, begins=True) as registry:
         committed = read_committed(options, registry, wanted)
         for each in committed.values():
             for node in each.others:
@@ -219,7 +219,7 @@ def offsets_kept(
     options: Options, kept: FromSnapshot | FromAudit, selection: Selection, tally: Tally, *, writes: bool
 ) -> Offsets:
     """The offsets of a snapshot or an audit, for each group, to be put back."""
-    with connected(options, writes=writes):
+    with connected(options, writes=writes, begins=True):
         pass  # what is wrong there is known before Spark is started, which takes seconds
     with kept.records(options, selection, tally) as records:
         return by_group(records, None)

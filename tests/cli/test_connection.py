@@ -19,7 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from kazoo.client import KazooClient
 
+from zkgroups import Registry
 from zkgroups.testing import ZooKeeperServer
 from zkgroups.testing.configuration import Sasl, Tls
 
@@ -68,11 +70,78 @@ def test_what_libraries_log_is_shown_when_asked_for() -> None:
     assert "Traceback" in run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.3", "-vv").err
 
 
+@pytest.fixture
+def kafka_root(zookeeper_hosts: str, kazoo: KazooClient) -> str:
+    """A chroot with a group, beside others that have none."""
+    kazoo.ensure_path("/kafka/consumers/billing/ids")
+    kazoo.ensure_path("/storm/supervisors")
+    kazoo.ensure_path("/fresh/brokers/ids")
+    return zookeeper_hosts
+
+
+READING = (
+    ("groups", "list"),
+    ("groups", "describe", "billing"),
+    ("members", "list"),
+    ("owners", "list"),
+    ("offsets", "get"),
+    ("offsets", "export", "--groups", ".*"),
+    ("doctor",),
+    ("doctor", "--repair", "--execute"),
+    ("groups", "prune", "--older-than", "1d"),
+    ("watch", "billing"),
+)
+
+
 @pytest.mark.zookeeper
-def test_a_chroot_that_is_not_there_is_exit_code_3(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
-    ended = zkgroups("groups", "list", "-z", f"{zookeeper_hosts}/nowhere")
+def test_a_chroot_that_is_not_there_is_exit_code_3(zkgroups: Zkgroups, kafka_root: str) -> None:
+    ended = zkgroups("groups", "list", "-z", f"{kafka_root}/nowhere")
     assert (ended.code, ended.out) == (3, "")
-    assert "/nowhere" in ended.err
+    assert "/nowhere in this ZooKeeper" in ended.err
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_a_chroot_with_neither_groups_nor_brokers_is_exit_code_3(
+    zkgroups: Zkgroups, kafka_root: str, command: tuple[str, ...]
+) -> None:
+    ended = zkgroups(*command, "-z", f"{kafka_root}/storm")
+    assert (ended.code, ended.out) == (3, "")
+    assert "neither /consumers nor /brokers under" in ended.err
+
+
+@pytest.mark.zookeeper
+def test_a_wrong_chroot_names_those_that_have_groups(zkgroups: Zkgroups, kafka_root: str, kazoo: KazooClient) -> None:
+    above = zkgroups("groups", "list", "-z", kafka_root)
+    assert above.code == 3
+    assert f"; groups are under {kazoo.chroot}/kafka" in above.err
+
+
+@pytest.mark.zookeeper
+def test_a_chroot_that_was_mistyped_or_forgotten_is_compared_with_the_whole_zookeeper() -> None:
+    with ZooKeeperServer() as server:
+        with Registry.connect(server.address) as registry:
+            registry.client.ensure_path("/kafka/consumers/billing/ids")
+        forgotten = run("groups", "list", "-z", server.address)
+        mistyped = run("groups", "list", "-z", f"{server.address}/kafak")
+    assert (forgotten.code, mistyped.code) == (3, 3)
+    assert forgotten.err.endswith("in this ZooKeeper; groups are under /kafka\n")
+    assert mistyped.err == "zkgroups: there is no /kafak in this ZooKeeper; groups are under /kafka\n"
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("command", [("groups", "list"), ("members", "list"), ("doctor",)], ids=" ".join)
+def test_a_cluster_that_has_no_groups_yet_is_no_error(
+    zkgroups: Zkgroups, kafka_root: str, command: tuple[str, ...]
+) -> None:
+    ended = zkgroups(*command, "-z", f"{kafka_root}/fresh")
+    assert (ended.code, ended.out) == (0, "")
+
+
+@pytest.mark.zookeeper
+def test_the_first_group_can_be_made_in_an_empty_chroot(zkgroups: Zkgroups, kafka_root: str) -> None:
+    assert zkgroups("groups", "create", "first", "-z", f"{kafka_root}/storm").code == 0
+    assert zkgroups("groups", "list", "-z", f"{kafka_root}/storm").out.split() == ["GROUP", "first"]
 
 
 # Being stopped
