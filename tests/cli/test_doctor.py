@@ -102,6 +102,7 @@ def test_in_a_healthy_group_there_is_no_data_and_a_word_is_said(zkgroups: Zkgrou
     assert zkgroups("doctor", "-q").err == ""
 
 
+@pytest.mark.usefixtures("cluster")
 def test_where_there_are_no_groups_nothing_is_wrong(zkgroups: Zkgroups) -> None:
     ended = zkgroups("doctor", "-o", "json")
     assert (ended.code, ended.json) == (0, {"schema": 1, "findings": []})

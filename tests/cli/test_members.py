@@ -185,6 +185,7 @@ def test_one_that_is_not_registered_is_exit_code_3(zkgroups: Zkgroups, tree: Tre
 # All of them
 
 
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("arguments", [["list", "nobody"], ["show", "nobody", "anna"]], ids=["list", "show"])
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups, arguments: list[str]) -> None:
     ended = zkgroups("members", *arguments)

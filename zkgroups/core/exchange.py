@@ -255,7 +255,7 @@ def _read_csv(text: str) -> Iterator[tuple[str, _Values]]:
     for number, line in lines:
         where, values = _named(number, header, _split(line, number))
         names = {field: plain(values[field]) for field in ("group", "topic") if field in values}
-        yield where, values | names
+        yield where, {**values, **names}
 
 
 def _read_kafka_csv(text: str) -> Iterator[tuple[str, _Values]]:
