@@ -245,7 +245,7 @@ def _subscribers(group: Consumergroup, topic: str) -> list[str]:
     """The live members that subscribe to the topic; one whose registration cannot be read may."""
     return [
         instance.id
-        for instance in group.instances()
+        for instance in group.living()
         if not isinstance(instance.registration, Registration)
         or topic in subscribed_topics(instance.registration, [topic])
     ]
