@@ -349,6 +349,16 @@ def test_with_force_it_claims_beside_live_members(zkgroups: Zkgroups, billing: A
     assert zkgroups("claim", "billing", "orders", "0", "--force", "--", "echo", "ran").code == 5
 
 
+def test_a_registration_without_a_session_is_not_in_the_way(
+    zkgroups: Zkgroups, invoices: Consumergroup, kazoo: KazooClient
+) -> None:
+    kazoo.create("/consumers/invoices/ids/gone", b'{"version":1,"subscription":{"orders":1},"pattern":"static"}')
+    assert zkgroups("claim", "invoices", "orders", "0", "--", "true").code == 0
+    done = zkgroups("offsets", "reset", "invoices", "--all-topics", "--shift-by", "1", "--execute")
+    assert (done.code, done.err) == (0, "Changed: 1. As before: 0.\n")
+    assert zkgroups("groups", "delete", "invoices").code == 0
+
+
 def test_live_members_of_other_topics_are_not_in_the_way(zkgroups: Zkgroups, billing: Any) -> None:
     assert zkgroups("claim", "billing", "refunds", "0", "--", "echo", "ran").out == "ran\n"
 
