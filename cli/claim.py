@@ -144,9 +144,11 @@ def claim(
 
     COMMAND ends with everything it has started, before the partitions are let go; its exit code is passed on, 128 + n
     for signal n. When the connection is lost, the session ends, or somebody takes a partition away, COMMAND is stopped:
-    SIGTERM, and SIGKILL after the grace time; the exit code is 7. A process of its own sees to that, so that COMMAND
-    has ended before the session does, also when zkgroups itself is killed or suspended. What COMMAND runs as another
-    user, or on another machine, it cannot stop. Ctrl-C and SIGTERM are passed on, and end with 130 and 143.
+    SIGTERM, and SIGKILL after the grace time; the exit code is 7. Two helper processes see to that, so that COMMAND has
+    ended before the session does, also when zkgroups itself is killed or suspended. On Linux this holds for everything
+    that COMMAND has started, and if any two of the three are killed by SIGKILL together. If all three are, COMMAND is
+    killed, but not what it has started; elsewhere neither is. What COMMAND runs as another user, or on another machine,
+    cannot be stopped. Ctrl-C and SIGTERM are passed on, and end with 130 and 143.
 
     A group whose name begins with a dash stands after a -- of its own.
 
@@ -242,7 +244,7 @@ def _held(
 
 
 def _subscribers(group: Consumergroup, topic: str) -> list[str]:
-    """The live members that subscribe to the topic; one whose registration cannot be read may."""
+    """The live members that subscribe to the topic, or may, as their registrations cannot be read."""
     return [
         instance.id
         for instance in group.living()

@@ -63,8 +63,8 @@ def export(
     /consumers/billing/offsets/orders/0:5, as Kafka's ExportZkOffsets wrote. spark is the option startingOffsets of
     Spark's Kafka source, and has one group only.
 
-    What is no offset is left out and said; the exit code is then 9. With --from-snapshot they are those of a snapshot,
-    without a connection to ZooKeeper: of the newest, or of --at a time.
+    Nodes that hold no offset are left out and reported; the exit code is then 9. With --from-snapshot the offsets of a
+    snapshot are written, without a connection to ZooKeeper: of the newest, or of --at a time.
 
     \b
     Example:

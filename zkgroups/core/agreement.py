@@ -46,10 +46,10 @@ class Roster:
 
     @property
     def taking_part(self) -> dict[str, Registration]:
-        """Who is to have partitions, by id: whoever has a subscription that can be read.
+        """The instances that share the partitions, by id: all with a subscription that can be read.
 
-        A persistent registration is nobody's, and gets nothing. But old clients do not look at sessions, and leave
-        partitions to it; beside them it must count here, too, or two members would want the same partitions.
+        A persistent registration has no client behind it, and gets nothing. But old clients do not look at sessions,
+        and leave partitions to it. Beside them it must count here, too, or two members would want the same partitions.
         """
         subscribed = {
             instance.id: instance

@@ -24,7 +24,7 @@ from ..zookeeper.registry import Registry
 
 
 def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, SourceSeen]:
-    """What ZooKeeper has of these groups now, and not what it had a moment ago: who is registered, and all offsets."""
+    """Read the living instances and all offsets of these groups, as the leader has them now."""
     names = list(dict.fromkeys(groups))
     registry.sync()
     found = {group: _Source() for group in names}

@@ -37,9 +37,10 @@ _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NodeExistsErro
 class NobodyRegistered:
     """The guard of one group; making it looks whether somebody is registered now.
 
-    Persistent registrations are nobody's (`core/describe.py`). As they are in the way of deleting `ids`, they are
-    deleted first and made anew at the end, in the same transaction. Each is proven to be no session's, because
-    ZooKeeper lets no node stand below an ephemeral one: a member that has registered meanwhile is never deleted.
+    A persistent registration has no client behind it (`core/describe.py`). As `ids` cannot be deleted before its
+    children, such registrations are deleted first and made anew at the end, in the same transaction. A node is created
+    below each of them before, which ZooKeeper refuses below an ephemeral one: so the registration of a client that has
+    come meanwhile is never deleted.
     """
 
     def __init__(self, paths: GroupPaths, handle: Handle) -> None:
@@ -87,14 +88,14 @@ class NobodyRegistered:
             self._operations = [Create(self._paths.root, acl=directories), Delete(self._paths.root)]
 
     def _persistent(self, registered: list[str]) -> list[Node]:
-        """The nodes of these, all of which must be nobody's; else `GroupInUseError` with those that may be alive."""
+        """Return the nodes of these ids, or raise `GroupInUseError` if any of them may be alive."""
         if not registered:
             return []
         dead = {each.id for each in view.read_dead(self._handle, [self._paths.group]).get(self._paths.group, ())}
         if alive := [id for id in registered if id not in dead]:
             raise GroupInUseError(self._paths.group, alive)
         found = bulk.nodes(self._handle, [join(self._paths.ids, id) for id in registered])
-        return [node for node in found if isinstance(node, Node)]  # one that is gone is found out by the transaction
+        return [node for node in found if isinstance(node, Node)]  # the transaction fails if others have come
 
     def _anew(self, node: Node) -> Create:
         acl = self._handle.session.acl(node.path, deadline=self._handle.deadline())

@@ -76,7 +76,8 @@ _OF_OFFSETS: Final = (
     "problem is not null and raw is null as denied",
 )
 _MAY_BE_ALIVE: Final = "session is not null or (problem is not null and raw is null)"
-"""A registration without a session is nobody's. One that may not be read has none here, and a problem without data."""
+"""No client is behind a registration without a session. A forbidden node has none here either, but has a problem and no
+data."""
 _OF_MEMBERS: Final = (
     "`group`",
     "true as member",
