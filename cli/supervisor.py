@@ -213,6 +213,7 @@ def guard(supervisor: int) -> None:
     _rename(f"guardian of {supervisor}")
     while os.waitpid(-1, 0)[0] != supervisor:
         pass
+    signal.signal(signal.SIGCONT, signal.SIG_IGN)  # its pid may be another's by now
     kill_descendants()
 
 
