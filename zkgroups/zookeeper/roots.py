@@ -26,13 +26,17 @@ def require_root(session: Session, deadline: Deadline) -> None:
     if not session.exists("/", deadline=deadline):
         raise no_chroot(session, deadline)
     where = f"under {session.chroot}" if session.chroot else "at the root, without a chroot,"
-    hint = _hint(session, deadline)
-    raise NoRegistryError(f"there is neither /consumers nor /brokers {where} in this ZooKeeper{hint}")
+    hint = _hint(session, deadline) or ": is the chroot right?"
+    raise NoRegistryError(f"there is neither /consumers nor /brokers {where} in {_name(session)}{hint}")
 
 
 def no_chroot(session: Session, deadline: Deadline) -> NoRegistryError:
     """Return the error for a chroot that is missing."""
-    return NoRegistryError(f"there is no {session.chroot} in this ZooKeeper{_hint(session, deadline)}")
+    return NoRegistryError(f"there is no {session.chroot} in {_name(session)}{_hint(session, deadline)}")
+
+
+def _name(session: Session) -> str:
+    return f"the ZooKeeper at {','.join(f'{host}:{port}' for host, port in session.client.hosts)}"
 
 
 def _hint(session: Session, deadline: Deadline) -> str:
@@ -43,7 +47,7 @@ def _hint(session: Session, deadline: Deadline) -> str:
         tried = [path for path in dict.fromkeys(["", *below]) if path != session.chroot][:_MOST]
         found = [path or "/" for path in tried if _ask(session, Exists, f"{path}{CONSUMERS}", deadline) is not None]
     if not found:
-        return ": is the chroot right?"
+        return ""
     return f"; groups are under {', '.join(found[:_SHOWN])}{' and others' if len(found) > _SHOWN else ''}"
 
 
