@@ -218,7 +218,7 @@ def guard(supervisor: int) -> None:
 
 
 def kill_descendants() -> None:
-    """Kill them all, and return when none is left. What may not be killed is waited for."""
+    """Kill them all, and return when none is left. Waits for those that it may not kill."""
     pace = _PACE_OF_STOPPING
     while left := descendants():
         for pid in left:

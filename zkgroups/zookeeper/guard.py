@@ -72,7 +72,7 @@ class NobodyRegistered:
         return sorted(self._handle.session.children(self._paths.ids, deadline=self._handle.deadline()) or [])
 
     def look(self) -> None:
-        """Look again, and decide by what is there now how to assert it."""
+        """Read the group again, and choose the operations that fit it as it is now."""
         dead = self._persistent(self._registered())
         self.removals = [operation for node in dead for operation in remove_persistent(node.path, node.version)]
         deadline = self._handle.deadline()
