@@ -241,7 +241,7 @@ def test_options_that_do_not_go_together_are_exit_code_2(arguments: tuple[str, .
 @pytest.mark.zookeeper
 def test_sasl_lets_in_who_has_the_password_and_turns_others_away_in_one_sentence() -> None:
     with ZooKeeperServer(sasl=Sasl({"alice": "sesame"}, enforce=True)) as server:
-        arguments = ("groups", "list", "-z", server.address, "--sasl-user", "alice")
+        arguments = ("groups", "create", "billing", "-z", server.address, "--sasl-user", "alice")
         assert run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"}).code == 0
         wrong = run(*arguments, env={"ZKGROUPS_PASSWORD": "wrong"})
         assert (wrong.code, wrong.out) == (6, "")
@@ -265,7 +265,8 @@ def test_tls_with_our_own_certificate_and_a_key_that_has_a_password(tmp_path: Pa
     ours.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     (tmp_path / "password").write_text("sesame\n")
     with ZooKeeperServer(tls=Tls(tmp_path / "server.pem", tmp_path / "ca.pem")) as server:
-        trusting = ("groups", "list", "-z", server.secure_address, "--tls", "--tls-ca", tmp_path / "ca.pem")
+        authority_file = tmp_path / "ca.pem"
+        trusting = ("groups", "create", "billing", "-z", server.secure_address, "--tls", "--tls-ca", authority_file)
         certified = (*trusting, "--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem")
         assert run(*certified, "--tls-key-password-file", tmp_path / "password").code == 0
         assert run(*trusting, "--timeout", "1").code == 7
