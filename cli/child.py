@@ -23,7 +23,7 @@ import click
 
 from zkgroups.exceptions import ZkgroupsException
 
-from .supervisor import adopt_orphans, descendants, processes
+from .supervisor import adopt_orphans, kill_descendants, processes
 
 _SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
 _PACE: Final = 0.2
@@ -58,7 +58,7 @@ class Child:
         adopt_orphans()  # should the supervisor be killed, whom it has started comes to us
         os.set_blocking(self._orders, False)  # a supervisor that is suspended reads nothing
         try:
-            self._supervisor = subprocess.Popen(
+            self._guardian = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SUPERVISOR), str(orders), str(told), *self._arguments],
                 pass_fds=(orders, told),
                 process_group=0,  # what a terminal sends to all in the foreground is not for it
@@ -92,7 +92,7 @@ class Child:
     def wait(self) -> Ended:
         """Wait until nothing of it is left, however long that takes: what cannot be killed keeps its claim."""
         while (ended := self.ended(_PACE)) is None:
-            self._supervisor.send_signal(signal.SIGCONT)
+            self._guardian.send_signal(signal.SIGCONT)
         return ended
 
     def _hear(self, data: bytes) -> None:
@@ -111,20 +111,13 @@ class Child:
                 self._ended = Ended(int(code), by_itself=by_whom == "itself")
 
     def _bury(self) -> None:
-        """The supervisor was killed: what it has started is ended from here."""
+        """The supervisor was killed: kill everything that it has started, together with the guardian."""
         while self._group is not None and _kill_group(self._group):
             with contextlib.suppress(ChildProcessError):  # in a container they may be ours now
                 os.waitpid(-self._group, os.WNOHANG)
             time.sleep(_PACE / 10)
-        self._supervisor.wait()
-        while left := descendants():
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            time.sleep(_PACE / 10)
+        kill_descendants()
+        self._guardian.wait()
         self._ended = Ended(128 + signal.SIGKILL, by_itself=False)
         raise ZkgroupsException("the process that supervised the command was killed, and the command with it")
 
@@ -136,7 +129,7 @@ class Child:
             self.wait()
         os.close(self._orders)
         os.close(self._told)
-        self._supervisor.wait()
+        self._guardian.wait()
 
 
 def _kill_group(group: int) -> bool:

@@ -41,7 +41,7 @@ from .arguments import group_argument, instance_option, partitions_argument, par
 from .child import Child, Ended
 from .connect import connected
 from .lease import Lease
-from .options import Command, Options
+from .options import SECRETS, Command, Options, secret_variable
 from .output import Column, Output, Row, Table
 from .seconds import seconds_option
 from .signals import noted_signals, raise_noted
@@ -139,11 +139,16 @@ def claim(
                            partitions (the zxid that made the owner node), for a
                            store that turns away whoever comes with an old one
 
-    and ends with everything it has started, before the partitions are let go; its exit code is passed on, 128 + n for
-    signal n. When the connection is lost, the session ends, or somebody takes a partition away, COMMAND is stopped:
-    SIGTERM, and SIGKILL after the grace time; the exit code is 7. A process of its own sees to that, so that COMMAND
-    has ended before the session does, also when zkgroups itself is killed or suspended. What COMMAND runs as another
-    user, or on another machine, it cannot stop. Ctrl-C and SIGTERM are passed on, and end with 130 and 143.
+    and not ZKGROUPS_PASSWORD or ZKGROUPS_TLS_KEY_PASSWORD: passwords are not passed on. A zkgroups that COMMAND runs
+    can read them from files: --password-file or ZKGROUPS_PASSWORD_FILE.
+
+    COMMAND ends with everything it has started, before the partitions are let go; its exit code is passed on, 128 + n
+    for signal n. When the connection is lost, the session ends, or somebody takes a partition away, COMMAND is stopped:
+    SIGTERM, and SIGKILL after the grace time; the exit code is 7. Two helper processes see to that, so that COMMAND has
+    ended before the session does, also when zkgroups itself is killed or suspended. On Linux this holds for everything
+    that COMMAND has started, and if any two of the three are killed by SIGKILL together. If all three are, COMMAND is
+    killed, but not what it has started; elsewhere neither is. What COMMAND runs as another user, or on another machine,
+    cannot be stopped. Ctrl-C and SIGTERM are passed on, and end with 130 and 143.
 
     A group whose name begins with a dash stands after a -- of its own.
 
@@ -190,11 +195,17 @@ def _claimed(registry: Registry, wish: _Wish) -> Iterator[tuple[Instance, Claims
 
 
 def _claim(instance: Instance, wish: _Wish, patience: Deadline) -> Claims:
-    """Try again and again: between two attempts members may have come."""
+    """Try again and again: between two attempts members may have come.
+
+    The owner nodes say `<id>-0`, as those of Scala members do: Kafka's own tool cuts off what follows the last dash,
+    and fails for the whole group where an id has none.
+    """
+    streams = dict.fromkeys(wish.partitions, 0)
     while True:
         _wait_until_possible(instance.group, wish, patience)
         try:
-            return instance.claim_many(wish.partitions, timeout=min(patience.remaining, _PACE_OF_WAITING))
+            wait = min(patience.remaining, _PACE_OF_WAITING)
+            return instance.claim_many(wish.partitions, timeout=wait, streams=streams)
         except ClaimTimeout as taken:
             if patience.passed:
                 raise _in_vain(taken.at, taken.owner, wish) from None
@@ -233,10 +244,10 @@ def _held(
 
 
 def _subscribers(group: Consumergroup, topic: str) -> list[str]:
-    """The live members that subscribe to the topic; one whose registration cannot be read may."""
+    """The live members that subscribe to the topic, or may, as their registrations cannot be read."""
     return [
         instance.id
-        for instance in group.instances()
+        for instance in group.living()
         if not isinstance(instance.registration, Registration)
         or topic in subscribed_topics(instance.registration, [topic])
     ]
@@ -294,7 +305,7 @@ def _run(
     instance, claims = claimed
     with noted_signals() as noted, Lease(registry, instance.group, claims, margin=grace) as lease:
         lease.see(options.timeout)
-        environment = {**os.environ, **_environment(instance, wish, lease)}
+        environment = {**_without_secrets(os.environ), **_environment(instance, wish, lease)}
         with Child(command, environment, grace=grace, until=lease.until) as child:
             ended = _attend(options, child, lease, noted)
         raise_noted(noted)
@@ -318,6 +329,12 @@ def _attend(options: Options, child: Child, lease: Lease, noted: Sequence[int]) 
 
 def _reason(lease: Lease) -> str:
     return lease.lost or "the connection was lost"
+
+
+def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Our own passwords are not for COMMAND, which may be anybody's program."""
+    secrets = {secret_variable(name) for name in SECRETS}
+    return {name: value for name, value in environment.items() if name not in secrets}
 
 
 def _environment(instance: Instance, wish: _Wish, lease: Lease) -> Mapping[str, str]:

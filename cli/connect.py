@@ -14,15 +14,21 @@ import click
 from zkgroups import Digest, Registry, Sasl, Tls
 from zkgroups.exceptions import RefusedError
 
-from .options import PREFIX, Options
+from .options import Options, secret_variable
 
 
 @contextmanager
-def connected(options: Options, *, writes: bool = False) -> Iterator[Registry]:
-    """The registry that the options name. A command that `writes` is refused here where `--read-only` was given."""
+def connected(options: Options, *, writes: bool = False, begins: bool = False) -> Iterator[Registry]:
+    """The registry that the options name. A command that `writes` is refused here where `--read-only` was given.
+
+    A chroot with neither groups nor brokers is an error, as it is probably the wrong one; except for a command that
+    `begins` a group, which may be the first.
+    """
     if writes:
         refuse_read_only(options)
     with open_registry(options) as registry:
+        if not begins:
+            registry.require_root()
         yield registry
 
 
@@ -58,7 +64,7 @@ def for_workers(options: Options) -> dict[str, Any]:
     """
     auth, tls = _auth(options), _tls(options)
     if auth and options.password_file is None:
-        os.environ[f"{PREFIX}PASSWORD"] = auth[0].password
+        os.environ[secret_variable("password")] = auth[0].password
     return {
         "zookeeper": address(options),
         "timeout": options.timeout,
@@ -98,7 +104,7 @@ def _password(options: Options, user: str, *, may_ask: bool) -> str:
     if password is not None:
         return password
     if not may_ask or sys.stdin is None or not sys.stdin.isatty():
-        raise _usage(f"the password of {user!r} is missing: --password-file FILE, or {PREFIX}PASSWORD")
+        raise _usage(f"the password of {user!r} is missing: --password-file FILE, or {secret_variable('password')}")
     answer: str = click.prompt(f"Password of {user}", hide_input=True, err=True)
     return answer
 
@@ -126,13 +132,30 @@ def _tls(options: Options) -> Tls | None:
 
 
 def _secret(name: str, file: Path | None) -> str | None:
-    """What the file holds, else the environment variable of that name; None where there is neither."""
+    """Return the secret from the file, else from its environment variable; None where neither is given.
+
+    No error shows any part of the secret, and none is chained that would show it in a traceback.
+    """
     if file is None:
-        return os.environ.get(PREFIX + name.upper().replace("-", "_"))
+        secret = os.environ.get(secret_variable(name))
+        if secret is not None and not _is_utf8(os.fsencode(secret)):
+            raise _usage(f"{secret_variable(name)} is not UTF-8 text")
+        return secret
     try:
-        return file.read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _usage(f"--{name}-file {file} cannot be read: {error}") from error
+        data = file.read_bytes()
+    except OSError as error:
+        raise _usage(f"--{name}-file {file} cannot be read: {error.strerror}") from error
+    if not _is_utf8(data):
+        raise _usage(f"--{name}-file {file} is not UTF-8 text: save it as UTF-8")
+    return data.decode().rstrip("\r\n")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _usage(message: str) -> click.UsageError:

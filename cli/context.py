@@ -49,7 +49,9 @@ class Contexts:
         try:
             with contextlib.suppress(FileNotFoundError), self._file.open(encoding="utf-8") as saved:
                 self._parser.read_file(saved)  # `read` takes a file that may not be read for none
-        except (Error, OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise click.UsageError(f"{self._file} cannot be read: it is not UTF-8 at byte {error.start}") from None
+        except (Error, OSError) as error:
             raise click.UsageError(f"{self._file} cannot be read: {str(error).splitlines()[0]}") from error
 
     def names(self) -> list[str]:

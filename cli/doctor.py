@@ -60,8 +60,9 @@ def doctor(
     -o wide there is the line to type for each.
 
     --repair shows what can be repaired without harm to anybody, and with --execute does it: empty directories of
-    groups and of topics that are gone, owners that belong to no session and to nobody who is registered, blanks
-    around the number of an offset. Each is looked at again in the moment of its repair. All else is left to you.
+    groups and of topics that are gone, owners that belong to no session and to nobody who is registered, registrations
+    that belong to no session, blanks around the number of an offset. Each is looked at again in the moment of its
+    repair. All else is left to you.
 
     \b
     Example:

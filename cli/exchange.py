@@ -57,12 +57,14 @@ def export(
 ) -> None:
     """Write the offsets of groups to stdout, for `offsets import` and for other tools.
 
-    json, jsonl and csv have group, topic, partition and offset. kafka-csv is what kafka-consumer-groups.sh
-    --reset-offsets --from-file reads. path has lines like /consumers/billing/offsets/orders/0:5, as Kafka's
-    ExportZkOffsets wrote. spark is the option startingOffsets of Spark's Kafka source, and has one group only.
+    json, jsonl and csv have group, topic, partition and offset. In csv a name that a spreadsheet would take for a
+    formula (it begins with =, +, - or @) has an apostrophe in front, which `offsets import` takes off. kafka-csv is
+    what kafka-consumer-groups.sh --reset-offsets --from-file reads. path has lines like
+    /consumers/billing/offsets/orders/0:5, as Kafka's ExportZkOffsets wrote. spark is the option startingOffsets of
+    Spark's Kafka source, and has one group only.
 
-    What is no offset is left out and said; the exit code is then 9. With --from-snapshot they are those of a snapshot,
-    without a connection to ZooKeeper: of the newest, or of --at a time.
+    Nodes that hold no offset are left out and reported; the exit code is then 9. With --from-snapshot the offsets of a
+    snapshot are written, without a connection to ZooKeeper: of the newest, or of --at a time.
 
     \b
     Example:
@@ -190,7 +192,7 @@ def import_offsets(
     else:
         source = "the snapshot"
         wanted = offsets_kept(options, kept, selection, tally, writes=execute)
-    with connected(options, writes=execute) as registry:
+    with connected(options, writes=execute, begins=True) as registry:
         committed = read_committed(options, registry, wanted)
         for each in committed.values():
             for node in each.others:
@@ -217,7 +219,7 @@ def offsets_kept(
     options: Options, kept: FromSnapshot | FromAudit, selection: Selection, tally: Tally, *, writes: bool
 ) -> Offsets:
     """The offsets of a snapshot or an audit, for each group, to be put back."""
-    with connected(options, writes=writes):
+    with connected(options, writes=writes, begins=True):
         pass  # what is wrong there is known before Spark is started, which takes seconds
     with kept.records(options, selection, tally) as records:
         return by_group(records, None)

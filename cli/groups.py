@@ -184,7 +184,7 @@ def create(options: Options, names: tuple[str, ...]) -> None:
       zkgroups -z zk1:2181/kafka groups create invoices shipping
     """
     tally = Tally()
-    with connected(options, writes=True) as registry:
+    with connected(options, writes=True, begins=True) as registry:
         for name in names:
             with tally.attempt():
                 existed = registry.group(name).exists()
@@ -199,8 +199,8 @@ def create(options: Options, names: tuple[str, ...]) -> None:
 def delete(options: Options, names: tuple[str, ...]) -> None:
     """Delete groups with their offsets, at once. A group with a registered instance or a living owner is left alone.
 
-    Nothing brings the offsets back but what was kept before: zkgroups offsets export GROUP > FILE. An owner that
-    belongs to no session, and whatever else is in the group, goes with it.
+    Nothing brings the offsets back but what was kept before: zkgroups offsets export GROUP > FILE. An owner or a
+    registration that belongs to no session, and whatever else is in the group, goes with it.
 
     \b
     Example:

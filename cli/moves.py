@@ -116,7 +116,7 @@ def _say_what_was_done(
 
 def _nobody_in_the_way(options: Options, registry: Registry, plan: Plan, leave: Leave, tally: Tally) -> bool:
     try:
-        present = [instance.id for instance in registry.group(plan.group).instances()]
+        present = [instance.id for instance in registry.group(plan.group).living()]
         if present and not leave.force:
             raise GroupInUseError(plan.group, present)
     except UnavailableError:

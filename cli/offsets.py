@@ -238,7 +238,7 @@ def set_offset(
       zkgroups -z zk1:2181/kafka offsets set invoices orders 0 500 --backward
     """
     at = TopicPartition(topic, partition)
-    with connected(options, writes=True) as registry:
+    with connected(options, writes=True, begins=True) as registry:
         found = _found(registry, group, at)
         if not _is_expected(found, expect):
             raise OffsetConflictError(at, found)

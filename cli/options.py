@@ -21,6 +21,18 @@ from .talk import settle
 PREFIX: Final = "ZKGROUPS_"
 """What the environment variables begin with."""
 
+SECRETS: Final = ("password", "tls-key-password")
+"""The secrets that may be in the environment; each may be in a file as well, e.g. --password-file."""
+
+
+def secret_variable(name: str) -> str:
+    """Return the environment variable of a secret.
+
+    >>> secret_variable("tls-key-password")
+    'ZKGROUPS_TLS_KEY_PASSWORD'
+    """
+    return PREFIX + name.upper().replace("-", "_")
+
 
 class Format(StrEnum):
     """How data is written."""
@@ -89,7 +101,14 @@ _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
         ("-c", "--context"),
         {"metavar": "NAME", "help": "The saved options to use, instead of those chosen by `zkgroups context use`."},
     ),
-    (("-o", "--output"), {"type": _choice(Format), "help": "How data is written; a table by default."}),
+    (
+        ("-o", "--output"),
+        {
+            "type": _choice(Format),
+            "help": "How data is written; a table by default. In CSV, text that begins with =, +, - or @ has an "
+            "apostrophe in front, so that no spreadsheet takes it for a formula.",
+        },
+    ),
     (("--no-headers",), _FLAG | {"help": "Leave the first line out of tables and CSV."}),
     (("--read-only",), _FLAG | {"help": "Refuse to write anything; a server that has lost its quorum will do."}),
     (("--timeout",), _SECONDS | {"help": "For the connection, and for each request."}),

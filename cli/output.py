@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from zkgroups.core.cells import guarded
+
 from .escape import printable
 from .options import Color, Format, Options
 from .progress import counted
@@ -121,12 +123,17 @@ class Output:
         if self._headers:
             writer.writerow(fields)
         for row in _csv_rows(table, rows):
-            writer.writerow([self._raw(_pick(row, field)) for field in fields])
+            writer.writerow([self._cell(_pick(row, field)) for field in fields])
             self._stream.flush()
 
     def _write_names(self, table: Table, rows: Iterable[Row]) -> None:
         for row in rows:
             self._put(self._raw(row[table.key]))
+
+    def _cell(self, value: Any) -> str:
+        """A value in CSV: numbers as they are, text so that no spreadsheet takes it for a formula."""
+        text = self._raw(value)
+        return guarded(text) if _is_text(value) else text
 
     def _raw(self, value: Any) -> str:
         """A value as it is, for a program to read; a terminal is protected all the same."""
@@ -215,6 +222,10 @@ def _pick(row: Any, path: str) -> Any:
     if not rest or value is None:
         return value
     return [_pick(element, rest) for element in value] if isinstance(value, list) else _pick(value, rest)
+
+
+def _is_text(value: Any) -> bool:
+    return any(map(_is_text, value)) if isinstance(value, list) else isinstance(value, str)
 
 
 def _shown(column: Column, value: Any) -> str:

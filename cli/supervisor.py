@@ -7,6 +7,11 @@ of the pipe. Stopped means: SIGTERM, and SIGKILL after the grace time. Whoever t
 when it has ended: on Linux orphans become children of this process, also those that have left the command's process
 group, so that nobody is overlooked.
 
+Two processes run this program: the supervisor, and its parent, the guardian, which only waits. If the supervisor is
+killed, the kernel kills the command, and whatever else it has started becomes the guardian's and is killed by it, also
+if the holder was killed in the same moment. If the guardian is killed, the supervisor goes on, and the holder takes the
+guardian's place. So a command outlives a SIGKILL only if it hits all three at once.
+
 It is run with `python -I -S`, and needs nothing but the standard library. Its orders are lines: `until TIME`, a time of
 the clock that goes on while the machine sleeps, and `stop SIGNAL`. What it tells are lines, too: `started PID`,
 `failed REASON`, `ended CODE itself`, `ended CODE stopped`.
@@ -202,6 +207,40 @@ def _now() -> float:
     return time.clock_gettime(_CLOCK)
 
 
+def guard(supervisor: int) -> None:
+    """Wait for the end of the supervisor, and kill whatever it has left: nothing, unless it was killed itself."""
+    signal.signal(signal.SIGCONT, lambda *_: _kill(supervisor, signal.SIGCONT))  # for both, if both are suspended
+    _rename(f"guardian of {supervisor}")
+    while os.waitpid(-1, 0)[0] != supervisor:
+        pass
+    signal.signal(signal.SIGCONT, signal.SIG_IGN)  # its pid may be another's by now
+    kill_descendants()
+
+
+def kill_descendants() -> None:
+    """Kill them all, and return when none is left. Waits for those that it may not kill."""
+    pace = _PACE_OF_STOPPING
+    while left := descendants():
+        for pid in left:
+            _kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(pace)
+        pace = min(2 * pace, _PACE)
+
+
+def _rename(title: str) -> None:
+    """Replace the command line that `ps` shows: a kill of all that have the same one would spare nobody."""
+    with contextlib.suppress(OSError, ValueError, IndexError):  # there is no /proc
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        if 0 < start < end:
+            ctypes.memset(start, 0, end - start)
+            text = title.encode()[: end - start - 1]
+            ctypes.memmove(start, text, len(text))
+
+
 def _kill(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
@@ -251,11 +290,21 @@ def _put_in_foreground(terminal: int, group: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run what the arguments say: two pipes, the grace time, the end of the claim, the holder's group, the command."""
+    """Run what the arguments say: two pipes, the grace time, the end of the claim, the holder's group, the command.
+
+    From here on there are two processes: the guardian, which the holder has started, and the supervisor.
+    """
     orders, told, grace, until, holders_group, *command = arguments
     for number in (*_IGNORED, signal.SIGCHLD):
         if signal.getsignal(number) is not signal.SIG_IGN:  # the command inherits that, but not a handler
             signal.signal(number, lambda *_: None)
+    adopt_orphans()
+    if supervisor := os.fork():
+        for pipe in (int(orders), int(told)):
+            os.close(pipe)  # the end of either process at the other side is to be seen at once
+        guard(supervisor)
+        return
+    os.setpgid(0, 0)
     adopt_orphans()
     supervision = Supervision(
         int(orders), int(told), grace=float(grace), until=float(until), holders_group=int(holders_group)

@@ -5,6 +5,7 @@ ZkgroupsException
 │   ├── InvalidNameError                a name that cannot be a znode, or would change its path
 │   └── InvalidOptionError              an option outside its bounds
 ├── NotFoundError
+│   ├── NoRegistryError                 the chroot is missing, or has neither groups nor brokers
 │   ├── GroupNotFoundError
 │   ├── NotRegisteredError              the instance has no registration of this session
 │   ├── NotClaimedError                 the partition is not held by the one who acts on it
@@ -108,6 +109,10 @@ class InvalidOptionError(InvalidInputError):
 
 class NotFoundError(ZkgroupsException):
     """What was asked for is not there."""
+
+
+class NoRegistryError(NotFoundError):
+    """The chroot is missing, or nothing in it shows that groups or brokers were ever there."""
 
 
 class GroupNotFoundError(NotFoundError):

@@ -37,6 +37,12 @@ def kazoo(zookeeper_hosts: str) -> Iterator[KazooClient]:
 
 
 @pytest.fixture
+def cluster(kazoo: KazooClient) -> None:
+    """A Kafka cluster that has no groups yet."""
+    kazoo.ensure_path("/brokers/ids")
+
+
+@pytest.fixture
 def billing(registry: Registry, kazoo: KazooClient) -> Iterator[Any]:
     """A group of two live instances: `anna` owns orders/0 with offset 100, and orders/1 is nobody's."""
     kazoo.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0]}}', makepath=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,9 +16,12 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
+from zkgroups.testing import KafkaBroker
+from zkgroups.testing.java import find_java
+from zkgroups.testing.kafka import _jars
 
 from .conftest import Zkgroups
-from .running import Ended, Terminal, started
+from .running import Ended, Terminal, run, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -74,6 +78,32 @@ def test_the_token_grows_with_each_claim_and_is_the_zxid_of_the_owner_node(
         owner = invoices.owner(AT)
         assert isinstance(owner, Owner)
         assert tokens[0] < tokens[1] < row["token"] == owner.czxid
+
+
+def test_passwords_in_the_environment_are_not_passed_on_to_the_command(
+    zkgroups: Zkgroups, invoices: Consumergroup
+) -> None:
+    given = {"ZKGROUPS_PASSWORD": "sesame", "ZKGROUPS_TLS_KEY_PASSWORD": "sesame", "ZKGROUPS_COLOR": "never"}
+    done = zkgroups("claim", "invoices", "orders", "0", "--", "env", **given)
+    assert "sesame" not in done.out
+    assert "ZKGROUPS_COLOR=never" in done.lines
+
+
+def test_kafkas_own_tool_shows_the_group_while_a_partition_is_claimed_by_an_id_without_a_dash(
+    legacy_kafka: KafkaBroker,
+) -> None:
+    legacy_kafka.create_topic("claimed-at-the-shell", 1)
+    jars = os.pathsep.join(map(str, _jars(legacy_kafka.release)))
+    java = (find_java(), "-XX:TieredStopAtLevel=1", "-cp", jars, "kafka.admin.ConsumerGroupCommand")
+    arguments = ("--zookeeper", legacy_kafka.zookeeper, "--describe", "--group", "at-the-shell")
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        registry.group("at-the-shell").offsets.commit(TopicPartition("claimed-at-the-shell", 0), 0)
+        done = run(
+            *("-z", legacy_kafka.zookeeper, "claim", "at-the-shell", "claimed-at-the-shell", "0", "--as", "anna"),
+            *("--", *map(str, java), *arguments),
+        )
+    [line] = [line for line in done.lines if line.startswith("claimed-at-the-shell")]
+    assert line.split() == ["claimed-at-the-shell", "0", "0", "0", "0", "anna"]
 
 
 @pytest.mark.parametrize(
@@ -319,6 +349,16 @@ def test_with_force_it_claims_beside_live_members(zkgroups: Zkgroups, billing: A
     assert zkgroups("claim", "billing", "orders", "0", "--force", "--", "echo", "ran").code == 5
 
 
+def test_a_registration_without_a_session_is_not_in_the_way(
+    zkgroups: Zkgroups, invoices: Consumergroup, kazoo: KazooClient
+) -> None:
+    kazoo.create("/consumers/invoices/ids/gone", b'{"version":1,"subscription":{"orders":1},"pattern":"static"}')
+    assert zkgroups("claim", "invoices", "orders", "0", "--", "true").code == 0
+    done = zkgroups("offsets", "reset", "invoices", "--all-topics", "--shift-by", "1", "--execute")
+    assert (done.code, done.err) == (0, "Changed: 1. As before: 0.\n")
+    assert zkgroups("groups", "delete", "invoices").code == 0
+
+
 def test_live_members_of_other_topics_are_not_in_the_way(zkgroups: Zkgroups, billing: Any) -> None:
     assert zkgroups("claim", "billing", "refunds", "0", "--", "echo", "ran").out == "ran\n"
 
@@ -344,6 +384,7 @@ def test_an_id_that_is_registered_is_a_conflict(zkgroups: Zkgroups, billing: Any
     assert [instance.id for instance in billing.instances()] == ["anna", "ben"]
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_group_that_is_missing_is_exit_code_3_and_is_not_made(zkgroups: Zkgroups, registry: Registry) -> None:
     done = zkgroups("claim", "nobody", "orders", "0", "--", "echo", "ran")
     assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")

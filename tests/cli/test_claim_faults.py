@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -287,6 +287,99 @@ def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_l
         assert "the process that supervised the command was killed" in err
     assert not any(map(is_alive, command))
     assert (invoices.instances(), list(invoices.owners())) == ([], [])
+
+
+# What no process can do anything about by itself: the holder and the supervisor are killed in the same moment. The
+# command starts seven processes: children, one in a session of its own, and one that is nobody's child any more, all of
+# which ignore every signal that can be ignored.
+SEVEN = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+def beat():
+    with open(os.path.join(sys.argv[1], str(os.getpid())), "w") as file:
+        file.write(" ")
+    while True:
+        time.sleep(60)
+for kind in ("child", "child", "session", "orphan", "orphan session", "group"):
+    if not os.fork():
+        if "orphan" in kind and os.fork():
+            os._exit(0)
+        if "session" in kind:
+            os.setsid()
+        if kind == "group":
+            os.setpgid(0, 0)
+        beat()
+beat()
+"""
+
+
+@pytest.fixture
+def seven(zookeeper_hosts: str, invoices: Consumergroup, tmp_path: Path) -> Iterator[tuple[int, list[int]]]:
+    """A claim whose command is these seven processes: the pid of the holder, and theirs."""
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    arguments = ("claim", "invoices", "orders", "0", "--", sys.executable, "-I", "-S", "-c", SEVEN, str(folder))
+    with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
+        try:
+            assert eventually(lambda: len(list(folder.iterdir())) == 7)
+            yield process.pid, [int(file.name) for file in folder.iterdir()]
+        finally:
+            for file in folder.iterdir():
+                with suppress(ProcessLookupError):
+                    os.kill(int(file.name), signal.SIGKILL)
+
+
+def kill_together(*pids: int) -> None:
+    """None of them can do anything between the first signal and its end."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def supervisor_of(pids: list[int]) -> int:
+    """Whoever has the orphans is the parent of all that are not each other's."""
+    [supervisor] = {parent_of(pid) for pid in pids} - set(pids)
+    return supervisor
+
+
+def test_when_the_holder_and_the_supervisor_are_killed_together_nothing_of_the_command_is_left(
+    seven: tuple[int, list[int]],
+) -> None:
+    holder, command = seven
+    kill_together(holder, supervisor_of(command))
+    assert eventually(lambda: not any(map(is_alive, command)))
+
+
+def test_when_the_guardian_and_the_supervisor_are_killed_together_nothing_of_the_command_is_left(
+    seven: tuple[int, list[int]],
+) -> None:
+    _holder, command = seven
+    supervisor = supervisor_of(command)
+    kill_together(parent_of(supervisor), supervisor)
+    assert eventually(lambda: not any(map(is_alive, command)))
+
+
+def test_when_the_guardian_and_the_holder_are_killed_together_nothing_of_the_command_is_left(
+    seven: tuple[int, list[int]],
+) -> None:
+    holder, command = seven
+    kill_together(parent_of(supervisor_of(command)), holder)
+    assert eventually(lambda: not any(map(is_alive, command)))
+
+
+def test_a_kill_of_all_processes_with_our_name_leaves_nothing_of_the_command(seven: tuple[int, list[int]]) -> None:
+    """As `pkill -9 -f supervisor.py` does it, and here only for the processes of this test."""
+    holder, command = seven
+    supervisor = supervisor_of(command)
+    ours = {holder, supervisor, parent_of(supervisor)}
+    named = [pid for pid in ours if b"supervisor.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    kill_together(holder, *(pid for pid in named if pid != holder))
+    assert eventually(lambda: not any(map(is_alive, command)))
 
 
 # Nothing is wrong, or no command runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import time
@@ -18,7 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from kazoo.client import KazooClient
 
+from zkgroups import Registry
 from zkgroups.testing import ZooKeeperServer
 from zkgroups.testing.configuration import Sasl, Tls
 
@@ -67,11 +70,80 @@ def test_what_libraries_log_is_shown_when_asked_for() -> None:
     assert "Traceback" in run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.3", "-vv").err
 
 
+@pytest.fixture
+def kafka_root(zookeeper_hosts: str, kazoo: KazooClient) -> str:
+    """A chroot with a group, beside others that have none."""
+    kazoo.ensure_path("/kafka/consumers/billing/ids")
+    kazoo.ensure_path("/storm/supervisors")
+    kazoo.ensure_path("/fresh/brokers/ids")
+    return zookeeper_hosts
+
+
+READING = (
+    ("groups", "list"),
+    ("groups", "describe", "billing"),
+    ("members", "list"),
+    ("owners", "list"),
+    ("offsets", "get"),
+    ("offsets", "export", "--groups", ".*"),
+    ("doctor",),
+    ("doctor", "--repair", "--execute"),
+    ("groups", "prune", "--older-than", "1d"),
+    ("watch", "billing"),
+)
+
+
 @pytest.mark.zookeeper
-def test_a_chroot_that_is_not_there_is_exit_code_3(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
-    ended = zkgroups("groups", "list", "-z", f"{zookeeper_hosts}/nowhere")
+def test_a_chroot_that_is_not_there_is_exit_code_3(zkgroups: Zkgroups, kafka_root: str) -> None:
+    ended = zkgroups("groups", "list", "-z", f"{kafka_root}/nowhere")
     assert (ended.code, ended.out) == (3, "")
-    assert "/nowhere" in ended.err
+    assert f"/nowhere in the ZooKeeper at {kafka_root.partition('/')[0]}" in ended.err
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_a_chroot_with_neither_groups_nor_brokers_is_exit_code_3(
+    zkgroups: Zkgroups, kafka_root: str, command: tuple[str, ...]
+) -> None:
+    ended = zkgroups(*command, "-z", f"{kafka_root}/storm")
+    assert (ended.code, ended.out) == (3, "")
+    assert "neither /consumers nor /brokers under" in ended.err
+
+
+@pytest.mark.zookeeper
+def test_a_wrong_chroot_names_those_that_have_groups(zkgroups: Zkgroups, kafka_root: str, kazoo: KazooClient) -> None:
+    above = zkgroups("groups", "list", "-z", kafka_root)
+    assert above.code == 3
+    assert f"; groups are under {kazoo.chroot}/kafka" in above.err
+
+
+@pytest.mark.zookeeper
+def test_a_chroot_that_was_mistyped_or_forgotten_is_compared_with_the_whole_zookeeper() -> None:
+    with ZooKeeperServer() as server:
+        with Registry.connect(server.address) as registry:
+            registry.client.ensure_path("/kafka/consumers/billing/ids")
+        found = f" in the ZooKeeper at {server.address}; groups are under /kafka\n"
+        forgotten = run("groups", "list", "-z", server.address)
+        mistyped = run("groups", "list", "-z", f"{server.address}/kafak")
+    assert (forgotten.code, mistyped.code) == (3, 3)
+    nothing = "there is neither /consumers nor /brokers at the root, without a chroot,"
+    assert forgotten.err == f"zkgroups: {nothing}{found}"
+    assert mistyped.err == f"zkgroups: there is no /kafak{found}"
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("command", [("groups", "list"), ("members", "list"), ("doctor",)], ids=" ".join)
+def test_a_cluster_that_has_no_groups_yet_is_no_error(
+    zkgroups: Zkgroups, kafka_root: str, command: tuple[str, ...]
+) -> None:
+    ended = zkgroups(*command, "-z", f"{kafka_root}/fresh")
+    assert (ended.code, ended.out) == (0, "")
+
+
+@pytest.mark.zookeeper
+def test_the_first_group_can_be_made_in_an_empty_chroot(zkgroups: Zkgroups, kafka_root: str) -> None:
+    assert zkgroups("groups", "create", "first", "-z", f"{kafka_root}/storm").code == 0
+    assert zkgroups("groups", "list", "-z", f"{kafka_root}/storm").out.split() == ["GROUP", "first"]
 
 
 # Being stopped
@@ -109,6 +181,25 @@ def test_a_password_comes_from_the_environment_and_is_never_logged(zkgroups: Zkg
     ended = zkgroups(*AS_ALICE, "-vv", ZKGROUPS_PASSWORD="sesame")
     assert ended.out.startswith(SEEN)
     assert "sesame" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "option", ["--digest-user=alice --password-file", "--tls --tls-key-password-file"], ids=["user", "key"]
+)
+def test_a_secret_file_that_is_not_utf_8_is_exit_code_2_and_none_of_it_is_shown(tmp_path: Path, option: str) -> None:
+    (tmp_path / "secret").write_bytes(b"ses\xe9ame")
+    *before, option = option.split()
+    ended = run("groups", "list", "-z", "127.0.0.1:1", "-vv", *before, option, tmp_path / "secret")
+    assert ended.code == 2
+    assert f"{option} {tmp_path / 'secret'} is not UTF-8 text" in ended.err
+    assert not any(part in ended.err.lower() for part in ("e9", "sesame", "codec"))
+
+
+def test_a_password_in_the_environment_that_is_not_utf_8_is_exit_code_2_and_none_of_it_is_shown() -> None:
+    ended = run(*AS_ALICE, "-z", "127.0.0.1:1", "-vv", env={"ZKGROUPS_PASSWORD": os.fsdecode(b"ses\xe9ame")})
+    assert ended.code == 2
+    assert "ZKGROUPS_PASSWORD is not UTF-8 text" in ended.err
+    assert not any(part in ended.err.lower() for part in ("e9", "sesame", "codec"))
 
 
 @pytest.mark.zookeeper
@@ -150,7 +241,7 @@ def test_options_that_do_not_go_together_are_exit_code_2(arguments: tuple[str, .
 @pytest.mark.zookeeper
 def test_sasl_lets_in_who_has_the_password_and_turns_others_away_in_one_sentence() -> None:
     with ZooKeeperServer(sasl=Sasl({"alice": "sesame"}, enforce=True)) as server:
-        arguments = ("groups", "list", "-z", server.address, "--sasl-user", "alice")
+        arguments = ("groups", "create", "billing", "-z", server.address, "--sasl-user", "alice")
         assert run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"}).code == 0
         wrong = run(*arguments, env={"ZKGROUPS_PASSWORD": "wrong"})
         assert (wrong.code, wrong.out) == (6, "")
@@ -174,7 +265,8 @@ def test_tls_with_our_own_certificate_and_a_key_that_has_a_password(tmp_path: Pa
     ours.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     (tmp_path / "password").write_text("sesame\n")
     with ZooKeeperServer(tls=Tls(tmp_path / "server.pem", tmp_path / "ca.pem")) as server:
-        trusting = ("groups", "list", "-z", server.secure_address, "--tls", "--tls-ca", tmp_path / "ca.pem")
+        authority_file = tmp_path / "ca.pem"
+        trusting = ("groups", "create", "billing", "-z", server.secure_address, "--tls", "--tls-ca", authority_file)
         certified = (*trusting, "--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem")
         assert run(*certified, "--tls-key-password-file", tmp_path / "password").code == 0
         assert run(*trusting, "--timeout", "1").code == 7

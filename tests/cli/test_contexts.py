@@ -27,6 +27,7 @@ def with_contexts(file: Path) -> Run:
     return run_with
 
 
+@pytest.mark.usefixtures("cluster")
 def test_what_is_saved_is_used_by_name_or_by_choice(with_contexts: Run, zookeeper_hosts: str) -> None:
     assert with_contexts("context", "add", "here", "-z", zookeeper_hosts, "--timeout", "7").code == 0
     assert with_contexts("groups", "list").code == 2

@@ -137,6 +137,7 @@ def test_later_wins_over_earlier_and_both_over_the_environment(zkgroups: Zkgroup
     assert zkgroups("-o", "json", "groups", "list", "-o", "name", ZKGROUPS_OUTPUT="csv").out == "billing\n"
 
 
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.zookeeper
 def test_the_option_for_zookeeper_wins_over_the_environment(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
     assert zkgroups("groups", "list", "-z", zookeeper_hosts, ZKGROUPS_ZOOKEEPER=NOWHERE).code == 0
@@ -161,6 +162,7 @@ def test_read_only_refuses_to_write(zkgroups: Zkgroups) -> None:
     assert zkgroups("groups", "list", "-o", "name", "--read-only").out == ""
 
 
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.zookeeper
 def test_a_short_session_is_warned_of_in_one_line(zkgroups: Zkgroups) -> None:
     ended = zkgroups("groups", "list", "--session-timeout", "3")

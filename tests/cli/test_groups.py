@@ -51,6 +51,7 @@ def test_a_listing_in_json_has_states_and_totals_as_numbers(zkgroups: Zkgroups, 
     }
 
 
+@pytest.mark.usefixtures("cluster")
 def test_where_there_are_no_groups_the_data_is_empty_and_a_word_is_said(zkgroups: Zkgroups) -> None:
     table = zkgroups("groups", "list")
     assert (table.code, table.out, table.err) == (0, "", "There are no groups.\n")
@@ -227,6 +228,7 @@ def test_a_pattern_is_shown_as_one(zkgroups: Zkgroups, kazoo: KazooClient) -> No
     assert "white_list ord.* x3" in zkgroups("groups", "describe", "billing").out
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     ended = zkgroups("groups", "describe", "nobody")
     assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")

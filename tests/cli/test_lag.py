@@ -215,6 +215,7 @@ def test_a_summary_has_one_line_for_each_group(lag: Any, three: None) -> None:
     assert lag("-o", "name").lines == ["billing", "done", "lost"]
 
 
+@pytest.mark.usefixtures("cluster")
 def test_where_there_are_no_groups_the_data_is_empty_and_a_word_is_said(lag: Any) -> None:
     ended = lag()
     assert (ended.code, ended.out, ended.err) == (0, "", "There are no groups.\n")

@@ -40,6 +40,14 @@ def test_a_listing_has_every_instance_of_every_group(zkgroups: Zkgroups, kazoo: 
     assert ben[:6] == ["billing", "ben", "Joining", "0", "orders", "x2"]
 
 
+def test_a_registration_without_a_session_is_listed_and_shown_as_dead(zkgroups: Zkgroups, tree: Tree) -> None:
+    path = tree.put("billing/ids/gone", SCALA)
+    [line] = zkgroups("members", "list", "--no-headers").lines
+    assert line.split()[:7] == ["billing", "gone", "Dead", "0", "orders", "scala", "-"]
+    ended = zkgroups("members", "show", "billing", "gone")
+    assert (ended.code, "Dead" in ended.out, path in ended.out) == (0, True, True)
+
+
 def test_a_listing_in_json_has_numbers_and_nulls(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
     kazoo.create("/consumers/billing/ids/bad", b"", ephemeral=True)
     found = zkgroups("members", "list", "billing", "-o", "json").json
@@ -185,6 +193,7 @@ def test_one_that_is_not_registered_is_exit_code_3(zkgroups: Zkgroups, tree: Tre
 # All of them
 
 
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("arguments", [["list", "nobody"], ["show", "nobody", "anna"]], ids=["list", "show"])
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups, arguments: list[str]) -> None:
     ended = zkgroups("members", *arguments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import subprocess
@@ -116,6 +118,15 @@ def test_no_control_character_of_others_reaches_a_terminal(
 def test_names_in_a_pipe_are_exactly_the_names(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("turn\u202e").create()
     assert zkgroups("groups", "list", "-o", "name").out == "turn\u202e\n"
+
+
+def test_no_text_in_csv_is_a_formula_to_a_spreadsheet_and_numbers_stay_numbers(
+    zkgroups: Zkgroups, registry: Registry
+) -> None:
+    registry.group("=cmd|'C calc'!A0").offsets.commit(TopicPartition("-orders", 0), 200)
+    arguments = ("=cmd|'C calc'!A0", "--all-topics", "--shift-by", "-150", "-o", "csv")
+    [row] = csv.DictReader(io.StringIO(zkgroups("offsets", "reset", *arguments).out))
+    assert (row["group"], row["topic"], row["delta"]) == ("'=cmd|'C calc'!A0", "'-orders", "-150")
 
 
 def test_json_carries_other_peoples_data_unchanged(zkgroups: Zkgroups, evil: str) -> None:

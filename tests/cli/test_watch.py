@@ -226,6 +226,7 @@ def test_a_group_that_is_deleted_meanwhile_is_followed_when_it_is_there_again(
         assert short(told(process)[0]) == ("commit", "orders", 0, None, 1, None)
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     done = zkgroups("watch", "nobody")
     assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")

@@ -116,6 +116,18 @@ def test_who_joins_gets_its_share_and_who_leaves_gives_it_back(run: Run, orders:
     assert [len(generation.partitions) for generation in a.generations] == [6, 3, 6]
 
 
+def test_a_registration_without_a_session_gets_no_partition_of_a_group_of_ours(
+    run: Run, orders: Partitions, group: Consumergroup, registry: Registry
+) -> None:
+    """Also with a strategy that the lowest id plans for all."""
+    group.create()
+    gone = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":1795255543}'
+    registry.client.create(group.paths.instance("0-gone"), gone)
+    a = run(id="a", assignors=["sticky"]).until_holding(orders)
+    run(id="b", assignors=["sticky"])
+    a.until(lambda: len(a.member.assignment) == 3)
+
+
 def test_streams_are_shares(run: Run, orders: Partitions) -> None:
     a = run({"orders": 2}, id="a")
     b = run({"orders": 1}, id="b").until_holding(ats("orders", 4, 5))

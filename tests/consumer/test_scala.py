@@ -219,6 +219,21 @@ def test_a_scala_member_and_one_of_ours_share_as_both_compute_it(
     assert mine.member.assignment == {at for at, id in owners.items() if id == f"{mine.id}-0"}
 
 
+def test_a_registration_without_a_session_is_counted_as_a_scala_member_counts_it(
+    registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
+) -> None:
+    """Nobody reads its share; but the two that live do not want the same partitions."""
+    group.create()
+    gone = json.dumps({"version": 1, "subscription": {topic: 1}, "pattern": "static", "timestamp": "1795255170109"})
+    registry.client.create(group.paths.instance("0-gone"), gone.encode())
+    theirs = scala("s", {topic: 1})
+    mine = ours("zz:1", {topic: 1})
+    expected = {3: f"{theirs.id}-0", 4: f"{theirs.id}-0", 5: "zz:1-0", 6: "zz:1-0"}
+    await_owners(group, {TopicPartition(topic, number): id for number, id in expected.items()})
+    await_stillness(group, STILL)
+    assert {at.partition for at in mine.member.assignment} == {5, 6}
+
+
 @pytest.mark.parametrize(("strategy", "assignor"), STRATEGIES)
 def test_four_members_with_streams_and_two_topics_share_as_all_compute_it(
     strategy: str,

@@ -46,6 +46,16 @@ def test_who_takes_part_has_a_subscription_that_can_be_read() -> None:
     assert seen.dialects == {Dialect.SCALA: ["a"], Dialect.ZKGROUPS: ["c"]}
 
 
+def test_a_registration_without_a_session_gets_nothing_unless_old_clients_count_it() -> None:
+    gone = RegisteredInstance("0-gone", 0, ours())
+    alone = replace(roster(a=ours(), b=ours()), instances=[gone, *roster(a=ours(), b=ours()).instances])
+    assert list(alone.taking_part) == ["a", "b"]
+    beside = replace(alone, instances=[gone, *roster(a=ours(), b=scala()).instances])
+    assert list(beside.taking_part) == ["0-gone", "a", "b"]
+    nobody_else = replace(alone, instances=[replace(gone, registration=scala()), *roster(a=ours()).instances])
+    assert list(nobody_else.taking_part) == ["a"]
+
+
 def test_a_pattern_chooses_from_the_topics_that_are_there() -> None:
     white = Registration({"re.*": 2}, Pattern.WHITE_LIST)
     instances = roster(a=white, b=ours(orders=1)).instances

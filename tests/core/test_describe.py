@@ -87,6 +87,49 @@ def partition(description: GroupDescription, name: str) -> PartitionDescription:
     return found
 
 
+# Registrations that belong to no session
+
+
+def test_an_instance_without_a_session_is_dead_and_makes_no_group_live() -> None:
+    description = described(instance("gone", 0), offset("orders/0"))
+    assert description.state is GroupState.EMPTY
+    assert states(description) == {"gone": InstanceState.DEAD}
+    assert (description.members, description.unowned, description.subscribed) == (0, (), ())
+
+
+def test_a_dead_instance_changes_no_state_of_the_others() -> None:
+    description = described(
+        instance("gone", 0), instance("me", 1), owner("orders/0", "me", 1), owner("orders/1", "me", 1)
+    )
+    assert description.state is GroupState.STABLE
+    assert states(description) == {"gone": InstanceState.DEAD, "me": InstanceState.STABLE}
+    assert description.members == 1
+
+
+@pytest.mark.parametrize("of_owner", ["here", "here-0"])
+def test_an_instance_without_a_session_that_an_owner_node_names_may_be_alive(of_owner: str) -> None:
+    description = described(instance("here", 0), instance("gone", 0), owner("orders/0", of_owner, 7))
+    assert states(description)["here"] is not InstanceState.DEAD
+    assert states(description)["gone"] is InstanceState.DEAD
+    assert description.members == 1
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        DeniedNode("/consumers/billing/owners/orders/0", b"", "hidden"),
+        MalformedNode("/consumers/billing/owners/orders/0", b"\xff", "no text", session=7),
+    ],
+)
+def test_where_an_owner_is_unknown_nobody_is_certainly_dead(unknown: MalformedNode) -> None:
+    assert states(described(instance("here", 0), unknown))["here"] is not InstanceState.DEAD
+
+
+def test_a_registration_that_may_not_be_read_is_not_called_dead() -> None:
+    hidden = DeniedNode("/consumers/billing/ids/here", b"", "hidden")
+    assert states(described(instance("here", 0, hidden), hidden))["here"] is InstanceState.UNKNOWN
+
+
 # States of a group
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,6 +55,24 @@ def test_what_was_written_is_read_back_as_it_was(form: Form, records: list[Recor
     if records:
         assert recognised(text) is form
         assert read("\ufeff" + text.replace("\n", "\r\n")) == records
+
+
+FORMULAS = ["=1+1", "+1", "-1", "@SUM(1)", "\uff1d1+1", "'=1+1", "''-x"]
+
+
+def test_no_name_in_csv_is_a_formula_to_a_spreadsheet_and_each_is_read_back() -> None:
+    records = [Record(name, TopicPartition(name, 0), 5) for name in FORMULAS]
+    text = file(records, Form.CSV)
+    cells = [cell for row in list(csv.reader(io.StringIO(text)))[1:] for cell in row[:2]]
+    assert cells == [cell for name in FORMULAS for cell in [f"'{name}"] * 2]
+    assert read(text) == records
+
+
+def test_kafkas_csv_has_names_as_kafka_knows_them() -> None:
+    records = [Record(name, TopicPartition(name, 0), 5) for name in FORMULAS]
+    text = file(records, Form.KAFKA_CSV)
+    assert [row[0] for row in csv.reader(io.StringIO(text))] == FORMULAS
+    assert read(text, Form.KAFKA_CSV) == records
 
 
 @given(RECORDS)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups import Finding, Owner, RegisteredInstance, Registration, Rewrite, Severity, TopicPartition
+from zkgroups import Finding, Owner, RegisteredInstance, Registration, Remove, Repair, Rewrite, Severity, TopicPartition
 from zkgroups.core.codec import MAX_OFFSET, decode_offset, decode_owner, decode_registration, encode_registration
 from zkgroups.core.describe import GroupView
 from zkgroups.core.examined import Directory, GroupNodes
@@ -276,6 +276,26 @@ def test_a_registration_of_no_session_is_found_and_one_that_is_hidden_is_not_cal
     hidden = RegisteredInstance("x", 0, DeniedNode(PATHS.ids + "/x", b"", "hidden"))
     assert codes(group(member("anna", session=0))) == ["persistent-registration"]
     assert codes(group(hidden)) == ["no-permission"]
+
+
+def test_a_registration_of_no_session_is_removed_beside_whoever_is_registered() -> None:
+    finding = the("persistent-registration", group(member("gone", session=0), member("anna")))
+    assert finding.repair == Repair(
+        "delete the node", (Remove(f"{PATHS.ids}/gone", 0, persistent=True),), hurts_nobody=True
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"owners": (owner("gone-0"),)},
+        {"malformed": (bad_owner(b"\xff", session=7),)},
+        {"nested": {f"{PATHS.ids}/gone": ("b",)}},
+    ],
+    ids=["an owner", "an unknown owner", "nodes below"],
+)
+def test_a_registration_of_no_session_that_may_be_somebodys_is_left_to_a_person(more: dict[str, Any]) -> None:
+    assert not the("persistent-registration", group(member("gone", session=0), **more)).repairable
 
 
 MIXTURES = {

@@ -154,7 +154,7 @@ def test_who_comes_while_it_is_written_is_told_and_the_group_does_not_count_as_m
 
     class Raced(Brokers):
         def commit(self, offsets: Offsets) -> Outcomes:
-            registry.client.create("/consumers/raced/ids/scala-1", b"{}", makepath=True)
+            registry.client.create("/consumers/raced/ids/scala-1", b"{}", ephemeral=True, makepath=True)
             return super().commit(offsets)
 
     with Raced.connect(broker.address) as brokers:

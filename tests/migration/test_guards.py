@@ -28,7 +28,7 @@ def test_of_every_group_is_told_who_is_registered_and_what_each_offset_node_hold
         "a/03": b"1",
     }.items():
         client.create(f"/consumers/plain/offsets/{name}", data, makepath=True)
-    client.create("/consumers/live/ids/scala-1", b"{}", makepath=True)
+    client.create("/consumers/live/ids/scala-1", b"{}", ephemeral=True, makepath=True)
     zxids = [client.get(f"/consumers/plain/offsets/orders/{number}")[1].mzxid for number in range(3)]
 
     found = look_at_sources(registry, ["plain", "live", "nobody's", "plain"])

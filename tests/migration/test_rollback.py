@@ -347,7 +347,7 @@ def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_bac
 def test_nothing_is_carried_to_a_group_with_legacy_instances_and_its_target_stays(moved: Moved) -> None:
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20}})
-    moved.registry.client.create("/consumers/billing/ids/scala-1", b"{}", makepath=True)
+    moved.registry.client.create("/consumers/billing/ids/scala-1", b"{}", ephemeral=True, makepath=True)
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
 

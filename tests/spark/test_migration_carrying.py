@@ -121,7 +121,7 @@ def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_
     """By several tasks."""
     monkeypatch.setattr(carrying, "ROWS_OF_A_TASK", 9)
     live, written, moved, *free = migration.names
-    migration.registry.client.create(f"/consumers/{live}/ids/scala-1", b"{}", makepath=True)
+    migration.registry.client.create(f"/consumers/{live}/ids/scala-1", b"{}", ephemeral=True, makepath=True)
     migration.registry.group(written).offsets.commit(migration.first, 1)
     with migration.brokers() as brokers:
         brokers.commit({moved: {migration.first: 5}})

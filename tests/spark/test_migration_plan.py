@@ -115,7 +115,8 @@ def legacy(legacy_kafka: KafkaBroker) -> Iterator[tuple[str, str]]:
                 f"{ODD}/offsets/{topic}/1": b"-3",
                 f"{ODD}/offsets/{topic}/2": b"abc",
                 f"{ODD}/offsets/{topic}/9": b"5",
-                "moving-alive/ids": b"",
+                "moving-alive/ids/gone_host-1": b"{}",  # of no session, so that no client is behind it
+                "moving-past/ids/gone_host-1": f'{{"subscription":{{"{topic}":1}},"pattern":"static"}}'.encode(),
                 f"moving-alive/offsets/{topic}/0": b"10",
                 f"moving-one/offsets/{topic}/0": b"1",
                 f"moving-two/offsets/{topic}/0": b"1",

@@ -254,6 +254,7 @@ def test_repairs_change_what_is_safe_and_nothing_else(registry: Registry, tree: 
     removed = {
         "/consumers/persistent/owners/orders/0",
         "/consumers/persistent/owners/b'orders'/1001-1",
+        "/consumers/for-ever/ids/for-ever_h-1-ab",
         "/consumers/emptied/owners/removed",
         "/consumers/litter/owners/orders",
         "/consumers/litter/owners",

@@ -46,11 +46,25 @@ class Roster:
 
     @property
     def taking_part(self) -> dict[str, Registration]:
-        """Who is to have partitions, by id: whoever has a subscription that can be read."""
-        return {
-            instance.id: instance.registration
+        """The instances that share the partitions, by id: all with a subscription that can be read.
+
+        A persistent registration has no client behind it, and gets nothing. But old clients do not look at sessions,
+        and leave partitions to it. Beside them it must count here, too, or two members would want the same partitions.
+        """
+        subscribed = {
+            instance.id: instance
             for instance in sorted(self.instances, key=lambda instance: instance.id)
             if isinstance(instance.registration, Registration) and instance.registration.streams
+        }
+        beside_others = any(
+            isinstance(each.registration, Registration) and each.registration.dialect is not Dialect.ZKGROUPS
+            for each in subscribed.values()
+            if not each.persistent
+        )
+        return {
+            id: each.registration
+            for id, each in subscribed.items()
+            if isinstance(each.registration, Registration) and (beside_others or not each.persistent)
         }
 
     @property

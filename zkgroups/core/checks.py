@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..exceptions import InvalidNameError
 from .codec import MAX_OFFSET, decode_owned_topic, decode_owner_path
-from .describe import Obstacle
+from .describe import Obstacle, RegisteredInstance
 from .examined import Directory, GroupNodes, is_in
 from .finding import Remove, Repair, Rewrite, Severity
 from .fixes import cannot_be_read, command, delete_node, end_session, exactly, repair_group, some_partitions
@@ -177,12 +177,24 @@ def unreadable_registrations(nodes: GroupNodes) -> Iterator[Hit]:
 
 
 def persistent_registrations(nodes: GroupNodes) -> Iterator[Hit]:
-    """Others give partitions to an instance that may be long gone."""
+    """Old clients give partitions to an instance that is long gone."""
+    dead = nodes.view.dead
     for node in nodes.view.instances:
-        if node.session == 0 and not isinstance(node.registration, DeniedNode):
+        if node.persistent:
             path = join(nodes.paths.ids, node.id)
             what = f"{node.id!r} is registered by a node of no session, which will never go by itself"
-            yield Hit(path, f"{what}: others leave partitions to it", delete_node(path))
+            repair = _remove_registration(path, node) if node in dead and path not in nodes.nested else None
+            yield Hit(
+                path,
+                f"{what}: old clients leave partitions to it",
+                delete_node(path) if repair is None else repair_group(nodes),
+                repair,
+            )
+
+
+def _remove_registration(path: str, node: RegisteredInstance) -> Repair:
+    """Whoever else is registered: the node is proven to be no session's as it is deleted."""
+    return Repair("delete the node", (Remove(path, node.version, persistent=True),), hurts_nobody=True)
 
 
 def dialects_kazoo_go_cannot_read(nodes: GroupNodes) -> Iterator[Hit]:

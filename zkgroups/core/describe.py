@@ -15,6 +15,7 @@ and of an instance:
     AwaitingSync  owns something, and a topic it subscribes to is not wholly owned
     Stable        every partition of its topics has a living owner (which may be another)
     Leaving       no longer registered, but still the owner of something
+    Dead          registered by a node of no session, and the owner of nothing: it cannot be alive, and does not count
     Unknown       its registration cannot be read, so what it should own is not known
 
 A partition is blocked if somebody subscribes to its topic, and it is held by nobody of those: no member can have it
@@ -54,6 +55,7 @@ class InstanceState(StrEnum):
     AWAITING_SYNC = "AwaitingSync"
     STABLE = "Stable"
     LEAVING = "Leaving"
+    DEAD = "Dead"
     UNKNOWN = "Unknown"
 
 
@@ -66,6 +68,30 @@ class RegisteredInstance:
     registration: Registration | MalformedNode
     registered_ms: int = 0
     version: int = 0
+
+    @property
+    def persistent(self) -> bool:
+        """Whether its node belongs to no session, so that it never goes away by itself; see `dead_instances`."""
+        return self.session == 0 and not isinstance(self.registration, DeniedNode)
+
+
+def dead_instances(
+    instances: Iterable[RegisteredInstance], owners: Iterable[Owner | MalformedNode]
+) -> tuple[RegisteredInstance, ...]:
+    """Return the instances that cannot be alive: registered without a session, and named by no owner node.
+
+    An owner node belongs to a session, so a client that has one lives, however it registered. An owner that cannot be
+    read may be anybody's: then nobody is certainly dead.
+    """
+    suspects = {instance.id: instance for instance in instances if instance.persistent}
+    if not suspects:
+        return ()
+    for owner in owners:
+        if isinstance(owner, Owner):
+            suspects.pop(owner.instance(suspects) or "", None)
+        elif owner.session or isinstance(owner, DeniedNode):
+            return ()
+    return tuple(suspects.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +107,18 @@ class GroupView:
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     mark: Mark | MalformedNode | None = None
     """Where a migration has moved it, or is moving it."""
+
+    @property
+    def dead(self) -> tuple[RegisteredInstance, ...]:
+        """The instances that cannot be alive."""
+        below = GroupPaths(self.group).owners
+        return dead_instances(self.instances, (*self.owners, *(n for n in self.malformed if n.path.startswith(below))))
+
+    @property
+    def living(self) -> tuple[RegisteredInstance, ...]:
+        """The instances that may be alive."""
+        dead = self.dead
+        return tuple(each for each in self.instances if each not in dead) if dead else self.instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +187,9 @@ class GroupDescription:
 
     @property
     def members(self) -> int:
-        """How many instances are registered."""
-        return sum(instance.state is not InstanceState.LEAVING for instance in self.instances)
+        """How many instances are registered and may be alive."""
+        gone = (InstanceState.LEAVING, InstanceState.DEAD)
+        return sum(instance.state not in gone for instance in self.instances)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -221,7 +260,7 @@ def _by_session(view: GroupView) -> dict[int, set[str]]:
 def _subscribed(view: GroupView) -> dict[str, Iterable[str]]:
     return {
         instance.id: subscribed_topics(instance.registration, view.partitions)
-        for instance in view.instances
+        for instance in view.living
         if isinstance(instance.registration, Registration)
     }
 
@@ -277,7 +316,7 @@ def _group_state(view: GroupView, living: _Living, unowned: tuple[TopicPartition
     offsets = GroupPaths(view.group).offsets
     if any(isinstance(node, DeniedNode) and not node.path.startswith(offsets) for node in view.malformed):
         return GroupState.UNKNOWN
-    if not view.instances:
+    if not view.living:
         return GroupState.EMPTY
     if not living:
         return GroupState.PREPARING_REBALANCE
@@ -294,12 +333,15 @@ def _registered(
     for at, instances in sorted(living.items()):
         for instance in instances:
             owned.setdefault(instance, []).append(at)
+    dead = view.dead
     for node in sorted(view.instances, key=lambda node: node.id):
         mine = tuple(owned.get(node.id, ()))
-        readable = node.id in subscribed
-        state = (
-            _instance_state(mine, unsettled.intersection(subscribed[node.id])) if readable else InstanceState.UNKNOWN
-        )
+        if node in dead:
+            state = InstanceState.DEAD
+        elif node.id in subscribed:
+            state = _instance_state(mine, unsettled.intersection(subscribed[node.id]))
+        else:
+            state = InstanceState.UNKNOWN
         yield InstanceDescription(node.id, state, node.session, node.registered_ms, node.registration, mine)
 
 

@@ -53,12 +53,13 @@ class GroupNodes:
         upper = {self.paths.root, self.paths.owners, self.paths.offsets}
         has_come = any(directory.names for directory in self.directories if directory.path not in upper)
         marked = any(MIGRATION in found.names for found in self.directories if found.path == self.paths.root)
-        return self.is_quiet and not (self.view.offsets or self.view.malformed or has_come or marked)
+        something = self.view.instances or self.view.offsets or self.view.malformed
+        return self.is_quiet and not (something or has_come or marked)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody is registered and nobody owns anything, as far as may be seen."""
-        return not (self.view.instances or self.view.owners or self.hides(Part.IDS) or self.hides(Part.OWNERS))
+        """Whether nobody is registered who may be alive and nobody owns anything, as far as may be seen."""
+        return not (self.view.living or self.view.owners or self.hides(Part.IDS) or self.hides(Part.OWNERS))
 
     def hides(self, part: Part) -> bool:
         """Whether something in this part may not be read, so that what is missing there may be there."""

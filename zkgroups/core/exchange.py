@@ -2,9 +2,10 @@
 
     json       one document: {"schema": 1, "offsets": [{"group": "g", "topic": "t", "partition": 0, "offset": 5}]}
     jsonl      such an object in each line
-    csv        group,topic,partition,offset, with these names in the first line
-    kafka-csv  the same without the first line: kafka-consumer-groups.sh --reset-offsets --from-file reads it; also
-               topic,partition,offset, which is of one group that is named elsewhere
+    csv        group,topic,partition,offset, with these names in the first line; a name that a spreadsheet would take
+               for a formula has an apostrophe in front (`cells.py`)
+    kafka-csv  the same without the first line and such apostrophes: kafka-consumer-groups.sh --reset-offsets
+               --from-file reads it; also topic,partition,offset, which is of one group that is named elsewhere
     path       /consumers/g/offsets/t/0:5, as Kafka's ExportZkOffsets wrote it
     spark      the offsets of one group as Spark's option startingOffsets: {"t": {"0": 5}}
 
@@ -22,6 +23,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ..exceptions import InvalidInputError
+from .cells import guarded, plain
 from .codec import MAX_OFFSET, check_offset
 from .model import CommittedOffset, TopicPartition
 from .paths import CONSUMERS, GroupPaths, Part, check_group, check_partition, check_topic, parse_partition
@@ -108,7 +110,8 @@ def _fields(each: Record) -> dict[str, Any]:
 def _write_csv(records: Iterable[Record]) -> Iterator[str]:
     yield ",".join(FIELDS)
     for each in records:
-        yield f"{_quoted(_group(each))},{_of_one_group(each)}"
+        group, topic = _quoted(guarded(_group(each))), _quoted(guarded(each.at.topic))
+        yield f"{group},{topic},{each.at.partition},{_offset(each)}"
 
 
 def _write_kafka_csv(records: Iterable[Record]) -> Iterator[str]:
@@ -250,7 +253,9 @@ def _read_csv(text: str) -> Iterator[tuple[str, _Values]]:
     if missing := [field for field in FIELDS if header.count(field) not in ({0, 1} if field == "group" else {1})]:
         raise _Broken(f"line {number}", f"names no column {missing[0]}, or several")
     for number, line in lines:
-        yield _named(number, header, _split(line, number))
+        where, values = _named(number, header, _split(line, number))
+        names = {field: plain(values[field]) for field in ("group", "topic") if field in values}
+        yield where, {**values, **names}
 
 
 def _read_kafka_csv(text: str) -> Iterator[tuple[str, _Values]]:

@@ -40,12 +40,14 @@ Step = Remove | Rewrite
 class Repair:
     """What would put it right, all of it or nothing, and only while nobody is registered who would be hurt.
 
-    `unless` has the ids that must not be registered; where it is empty, nobody at all may be.
+    `unless` has the ids that must not be registered; where it is empty, nobody at all may be. With `hurts_nobody` it
+    does not matter who is registered: the steps prove by themselves that they are safe.
     """
 
     does: str
     steps: tuple[Step, ...]
     unless: tuple[str, ...] = ()
+    hurts_nobody: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from .codec import decode_offset_path
-from .describe import GroupDescription, PartitionDescription
+from .describe import GroupDescription, InstanceState, PartitionDescription
 from .model import OffsetRange, Pattern, Registration, TopicPartition
 from .paths import GroupPaths
 from .subscription import subscribed_topics
@@ -131,5 +131,6 @@ def _unreadable(group: GroupDescription) -> Iterator[TopicPartition]:
 
 
 def _registrations(group: GroupDescription) -> Iterator[Registration]:
-    found = (instance.registration for instance in group.instances)
+    living = (instance for instance in group.instances if instance.state is not InstanceState.DEAD)
+    found = (instance.registration for instance in living)
     return (registration for registration in found if isinstance(registration, Registration))

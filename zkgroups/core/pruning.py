@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ..exceptions import InvalidOptionError
-from .describe import GroupDescription
+from .describe import GroupDescription, InstanceState
 from .model import MalformedNode
 from .paths import GroupPaths
 
@@ -26,8 +26,9 @@ def duration_seconds(text: str) -> int:
 
 
 def in_use(group: GroupDescription) -> bool:
-    """Whether somebody is registered, or owns something, be it without a registration."""
-    return bool(group.instances) or any(partition.owners for partition in group.partitions)
+    """Whether somebody is registered who may be alive, or owns something, be it without a registration."""
+    alive = any(instance.state is not InstanceState.DEAD for instance in group.instances)
+    return alive or any(partition.owners for partition in group.partitions)
 
 
 def unreadable(group: GroupDescription) -> tuple[MalformedNode, ...]:

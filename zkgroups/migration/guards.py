@@ -17,7 +17,7 @@ from ..core.plan import PlanRow
 from ..exceptions import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
 from ..kafka.committed import check_native_group
-from ..zookeeper import walk
+from ..zookeeper import view, walk
 from ..zookeeper.bulk import Block
 from ..zookeeper.multiread import plain_offsets
 from ..zookeeper.node import Node
@@ -25,12 +25,14 @@ from ..zookeeper.registry import Registry
 
 
 def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, SourceSeen]:
-    """What ZooKeeper has of these groups now, and not what it had a moment ago: who is registered, and all offsets."""
+    """Read the living instances and all offsets of these groups, as the leader has them now."""
     names = list(dict.fromkeys(groups))
     registry.sync()
     found = {group: _Source() for group in names}
     for siblings in walk.instances(registry.handle, names):
         found[siblings.key.group].registered(siblings.names, siblings.key.hidden)
+    for group, dead in view.read_dead(registry.handle, [group for group in names if found[group].instances]).items():
+        found[group].instances = tuple(id for id in found[group].instances if id not in {each.id for each in dead})
     for block in walk.leaves(registry.handle, names, Part.OFFSETS):
         parts = _plain_parts(block)
         for part in parts or ():
@@ -88,13 +90,13 @@ class _Source:
     """What is found of one group."""
 
     def __init__(self) -> None:
-        self._instances: tuple[str, ...] = ()
+        self.instances: tuple[str, ...] = ()
         self._offsets: dict[Place, Znode] = {}
         self._unreadable = ""
         self.parts: list[_Part] = []
 
     def registered(self, names: Iterable[str], hidden: DeniedNode | None) -> None:
-        self._instances = tuple(names)
+        self.instances = tuple(names)
         self._unreadable = "" if hidden is None else f"{hidden.path}: {hidden.reason}"
 
     def offset(self, topic: str, name: str, node: Node | DeniedNode) -> None:
@@ -105,7 +107,7 @@ class _Source:
             self._offsets[topic, partition] = Znode(node.mzxid, _number(node))
 
     def seen(self) -> SourceSeen:
-        return SourceSeen(self._instances, self._all() if self.parts else self._offsets, self._unreadable)
+        return SourceSeen(self.instances, self._all() if self.parts else self._offsets, self._unreadable)
 
     def _all(self) -> Mapping[Place, Znode]:
         zxids = list(chain.from_iterable(part.zxids for part in self.parts))

@@ -28,11 +28,11 @@ from ..exceptions import (
     InvalidOptionError,
     MissingDependencyError,
     NotConnectedError,
-    NotFoundError,
     UnavailableError,
 )
 from .corrections import ConnectionLog, close, drop, end_in_forks, log_in_cleanly, share_time
 from .deadline import Deadline
+from .roots import no_chroot
 from .session import Session
 from .session_file import SessionFile
 
@@ -243,7 +243,7 @@ def _prove(session: Session, hosts: str, deadline: Deadline, log: ConnectionLog)
     except AuthenticationError as error:
         raise AuthenticationError(f"{hosts} did not accept the credentials, or insists on some") from error
     if not found:
-        raise NotFoundError(f"there is no {session.chroot} in the ZooKeeper at {hosts.partition('/')[0]}")
+        raise no_chroot(session, deadline)
 
 
 @contextlib.contextmanager

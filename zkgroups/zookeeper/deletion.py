@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kazoo.exceptions import NoNodeError, NotEmptyError
+from kazoo.exceptions import BadVersionError, NoChildrenForEphemeralsError, NoNodeError, NotEmptyError
 
 from ..core.model import DeniedNode
 from ..core.paths import GroupPaths, join
@@ -31,6 +31,10 @@ from .transaction import Delete, Operation, TransactionFailed, batches, fits
 
 ATTEMPTS: Final = 5
 """How often to begin anew when the group is changed while it is being deleted."""
+
+
+_TAKEN: Final = (BadVersionError, NoChildrenForEphemeralsError)
+"""How a persistent registration that has become another node is told."""
 
 
 def delete_group(paths: GroupPaths, handle: Handle) -> None:
@@ -67,7 +71,7 @@ class Deletion:
         guard = NobodyRegistered(paths, handle)
         _refuse_living_owners(paths, handle)
         topics = _topics(paths, handle)
-        rest = [*_deletes(_rest(paths, handle)), Delete(paths.root)]
+        rest = [*guard.removals, *_deletes(_rest(paths, handle)), Delete(paths.root)]
         whole = [*(operation for unit in topics.values() for operation in unit), *rest]
         if fits(whole, chroot=handle.session.chroot):
             return self._transact(whole)
@@ -95,10 +99,15 @@ class Deletion:
         except TransactionFailed as failure:
             if guard is not None and failure.index < len(guards):
                 guard.failed(failure)
+            elif self._is_registration(failure.operation) and isinstance(failure.error, _TAKEN):
+                return False
             elif not isinstance(failure.error, NotEmptyError | NoNodeError):
                 raise translate(failure.error, failure.operation.path) from failure.error
             return False
         return True
+
+    def _is_registration(self, operation: Operation) -> bool:
+        return operation.path.startswith(f"{self._paths.ids}/")
 
 
 def _refuse_living_owners(paths: GroupPaths, handle: Handle) -> None:

@@ -11,7 +11,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core import describe as core
 from ..core.codec import encode_offset
-from ..core.describe import GroupDescription, RegisteredInstance
+from ..core.describe import GroupDescription, RegisteredInstance, dead_instances
 from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, TopicPartition, check_at
 from ..core.paths import GroupPaths
 from ..exceptions import (
@@ -133,6 +133,17 @@ class Consumergroup:
                 raise NoPermissionError(found.path)  # nobody there and nobody shown are not the same
             instances.append(found)
         return instances
+
+    def living(self) -> list[RegisteredInstance]:
+        """The registered instances that may be alive: all but those whose nodes belong to no session.
+
+        A node of no session is taken for alive while an owner node bears its name.
+        """
+        instances = self.instances()
+        if not any(instance.persistent for instance in instances):
+            return instances
+        dead = dead_instances(instances, self.owners())
+        return [instance for instance in instances if instance not in dead]
 
     def instance(self, id: str | None = None) -> Instance:
         """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""

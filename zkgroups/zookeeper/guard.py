@@ -10,11 +10,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.exceptions import (
+    BadVersionError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
 
 from ..core.paths import CONSUMERS, GroupPaths, join
 from ..exceptions import GroupInUseError, NoPermissionError
-from . import bulk
+from . import bulk, view
 from .errors import translate
 from .handle import Handle
 from .node import Node
@@ -22,15 +28,27 @@ from .transaction import Create, Delete, Operation, Set, TransactionFailed
 
 _HIDDEN: Final = ":x"
 """What a server shows instead of a hash to those who may not administer the node."""
+_PROOF: Final = "zkgroups-repair"
+"""The name of a node that is made and deleted again in one transaction, so that nobody ever sees it."""
+
+_CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NodeExistsError, NoNodeError)
 
 
 class NobodyRegistered:
-    """The guard of one group; making it looks whether somebody is registered now."""
+    """The guard of one group; making it looks whether somebody is registered now.
+
+    A persistent registration has no client behind it (`core/describe.py`). As `ids` cannot be deleted before its
+    children, such registrations are deleted first and made anew at the end, in the same transaction. A node is created
+    below each of them before, which ZooKeeper refuses below an ephemeral one: so the registration of a client that has
+    come meanwhile is never deleted.
+    """
 
     def __init__(self, paths: GroupPaths, handle: Handle) -> None:
         self._paths = paths
         self._handle = handle
         self._operations: list[Operation] = []
+        self.removals: list[Operation] = []
+        """What deletes the persistent registrations, for whoever deletes `ids` for good."""
         self.look()
 
     def operations(self) -> list[Operation]:
@@ -39,11 +57,13 @@ class NobodyRegistered:
 
     def failed(self, failure: TransactionFailed) -> None:
         """One of the operations above has failed: somebody has registered, or `ids` has come or gone meanwhile."""
+        path = failure.operation.path
         if isinstance(failure.error, NotEmptyError):
-            raise GroupInUseError(self._paths.group, self._registered()) from failure.error
-        if not isinstance(failure.error, NodeExistsError | NoNodeError):
-            raise translate(failure.error, failure.operation.path) from failure.error
-        if isinstance(failure.error, NoNodeError) and failure.operation.path == self._paths.root:
+            in_the_way = self._registered() if path == self._paths.ids else [path.rpartition("/")[2]]
+            raise GroupInUseError(self._paths.group, in_the_way) from failure.error
+        if not isinstance(failure.error, _CHANGED):
+            raise translate(failure.error, path) from failure.error
+        if isinstance(failure.error, NoNodeError) and path == self._paths.root:
             directories = self._handle.acls.directories
             self._handle.session.ensure(CONSUMERS, acl=directories, deadline=self._handle.deadline())
         self.look()
@@ -52,22 +72,42 @@ class NobodyRegistered:
         return sorted(self._handle.session.children(self._paths.ids, deadline=self._handle.deadline()) or [])
 
     def look(self) -> None:
-        """Look again, and decide by what is there now how to assert it."""
-        if registered := self._registered():
-            raise GroupInUseError(self._paths.group, registered)
+        """Read the group again, and choose the operations that fit it as it is now."""
+        dead = self._persistent(self._registered())
+        self.removals = [operation for node in dead for operation in remove_persistent(node.path, node.version)]
         deadline = self._handle.deadline()
         node = self._handle.session.get(self._paths.ids, deadline=deadline)
         if node is not None:
-            acl = self._handle.session.acl(self._paths.ids, deadline=deadline)
-            if any(entry.id.scheme == "digest" and entry.id.id.endswith(_HIDDEN) for entry in acl):
-                raise NoPermissionError(self._paths.ids)  # making it anew would lock everybody out
-            self._operations = [Delete(self._paths.ids), Create(self._paths.ids, node.data, acl=acl)]
+            again = [self._anew(each) for each in (node, *dead)]
+            self._operations = [*self.removals, Delete(self._paths.ids), *again]
         elif self._handle.session.exists(self._paths.root, deadline=deadline):
             create = Create(self._paths.ids, acl=self._handle.acls.directories)
             self._operations = [create, Delete(self._paths.ids)]
         else:  # no group, so nobody in it; whoever registers makes it first
             directories = self._handle.acls.directories
             self._operations = [Create(self._paths.root, acl=directories), Delete(self._paths.root)]
+
+    def _persistent(self, registered: list[str]) -> list[Node]:
+        """Return the nodes of these ids, or raise `GroupInUseError` if any of them may be alive."""
+        if not registered:
+            return []
+        dead = {each.id for each in view.read_dead(self._handle, [self._paths.group]).get(self._paths.group, ())}
+        if alive := [id for id in registered if id not in dead]:
+            raise GroupInUseError(self._paths.group, alive)
+        found = bulk.nodes(self._handle, [join(self._paths.ids, id) for id in registered])
+        return [node for node in found if isinstance(node, Node)]  # the transaction fails if others have come
+
+    def _anew(self, node: Node) -> Create:
+        acl = self._handle.session.acl(node.path, deadline=self._handle.deadline())
+        if any(entry.id.scheme == "digest" and entry.id.id.endswith(_HIDDEN) for entry in acl):
+            raise NoPermissionError(node.path)  # making it anew would lock everybody out
+        return Create(node.path, node.data, acl=acl)
+
+
+def remove_persistent(path: str, version: int) -> list[Operation]:
+    """Operations that delete a node, and fail where it is a session's: no node can stand below an ephemeral one."""
+    proof = join(path, _PROOF)
+    return [Create(proof), Delete(proof), Delete(path, version)]
 
 
 class EverybodyLooksAgain:

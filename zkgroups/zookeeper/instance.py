@@ -180,6 +180,8 @@ class Instance:
         """Take several partitions, all or none; as `claim` otherwise.
 
         With `streams`, the owner nodes tell which stream of the instance is to read each, as Scala's members do.
+        Without, they carry the bare id, which is what kazoo-go expects; but Kafka's own ConsumerGroupCommand fails on
+        an id without a dash.
         """
         numbers = streams or {}
         wanted = {check_at(at): encode_owner(self.id, numbers.get(at)) for at in partitions}

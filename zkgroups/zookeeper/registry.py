@@ -14,7 +14,7 @@ from ..core.finding import Checkup, Finding
 from ..core.model import Broker, CommittedOffset, DeniedNode, MalformedNode, Topic
 from ..core.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
-from . import bulk, checkup, connection, corrections, repair, view
+from . import bulk, checkup, connection, corrections, repair, roots, view
 from .acl import AclPolicy, KazooAcls
 from .connection import Digest, Opened, Sasl, Tls
 from .credentials import SessionCredentials
@@ -134,6 +134,13 @@ class Registry:
         """
         if not self.server_is_read_only:
             self._handle.session.call(lambda: self._client.sync_async("/"), "/", self._handle.deadline())
+
+    def require_root(self) -> None:
+        """Raise `NoRegistryError` where this ZooKeeper, or the chroot, has neither groups nor brokers.
+
+        The chroot is most likely the wrong one then; `groups()` and `describe()` would only find nothing.
+        """
+        roots.require_root(self._handle.session, self._handle.deadline())
 
     # Groups
 

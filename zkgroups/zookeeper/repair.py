@@ -19,16 +19,13 @@ from kazoo.exceptions import (
     NotEmptyError,
 )
 
-from ..core.finding import Finding, Rewrite, Step
-from ..core.paths import GroupPaths, join
+from ..core.finding import Finding, Repair, Rewrite, Step
+from ..core.paths import GroupPaths
 from ..exceptions import ConflictError, GroupInUseError, GroupNotFoundError, RefusedError
 from .errors import translate
-from .guard import NobodyRegistered
+from .guard import NobodyRegistered, remove_persistent
 from .handle import Handle
 from .transaction import Create, Delete, Operation, Set, TransactionFailed
-
-_PROOF: Final = "zkgroups-repair"
-"""The name of a node that is made and deleted again in one transaction, so that nobody ever sees it."""
 
 _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NoNodeError, NotEmptyError)
 
@@ -45,8 +42,13 @@ def repair(finding: Finding, handle: Handle) -> None:
     for step in finding.repair.steps:
         if isinstance(step, Rewrite):
             _compare(step, handle)
-    guard = _NobodyNamed(paths, handle, finding.repair.unless) if finding.repair.unless else None
-    _carry_out(finding, guard or NobodyRegistered(paths, handle), handle)
+    _carry_out(finding, _guard(finding.repair, paths, handle), handle)
+
+
+def _guard(planned: Repair, paths: GroupPaths, handle: Handle) -> NobodyRegistered | _NobodyNamed | None:
+    if planned.hurts_nobody:
+        return None
+    return _NobodyNamed(paths, handle, planned.unless) if planned.unless else NobodyRegistered(paths, handle)
 
 
 def _compare(step: Rewrite, handle: Handle) -> None:
@@ -55,16 +57,16 @@ def _compare(step: Rewrite, handle: Handle) -> None:
         raise _changed(step.path)
 
 
-def _carry_out(finding: Finding, guard: NobodyRegistered | _NobodyNamed, handle: Handle) -> None:
+def _carry_out(finding: Finding, guard: NobodyRegistered | _NobodyNamed | None, handle: Handle) -> None:
     steps = finding.repair.steps if finding.repair else ()
     operations = [operation for step in steps for operation in _operations(step)]
     for _ in range(ATTEMPTS):
-        guards = _not_in_the_way(guard.operations(), operations)
+        guards = _not_in_the_way(guard.operations(), operations) if guard else []
         try:
             handle.session.transact([*guards, *operations], deadline=handle.deadline())
             return
         except TransactionFailed as failure:
-            if failure.index < len(guards):
+            if guard and failure.index < len(guards):
                 guard.failed(failure)
             elif isinstance(failure.error, _CHANGED):
                 raise _changed(failure.operation.path) from failure.error
@@ -82,9 +84,7 @@ def _not_in_the_way(guards: Sequence[Operation], operations: Sequence[Operation]
 def _operations(step: Step) -> list[Operation]:
     if isinstance(step, Rewrite):
         return [Set(step.path, step.data, step.version)]
-    proof = join(step.path, _PROOF)
-    is_persistent: list[Operation] = [Create(proof), Delete(proof)] if step.persistent else []
-    return [*is_persistent, Delete(step.path, step.version)]
+    return remove_persistent(step.path, step.version) if step.persistent else [Delete(step.path, step.version)]
 
 
 def _changed(path: str) -> ConflictError:

@@ -17,7 +17,7 @@ from ..core.codec import (
     decode_topic,
     is_plain_offset,
 )
-from ..core.describe import GroupView, RegisteredInstance
+from ..core.describe import GroupView, RegisteredInstance, dead_instances
 from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, Pattern, Registration, Topic, TopicPartition
 from ..core.paths import BROKER_TOPICS, MIGRATION, GroupPaths, Part, broker_topic, is_topic, join, parse_partition
 from . import bulk, mark, walk
@@ -166,6 +166,19 @@ def read_instances(handle: Handle, groups: Iterable[str]) -> Iterator[tuple[str,
             yield place.group, registered_instance(name, node)
         else:
             yield place.group, RegisteredInstance(name, 0, node) if name else node
+
+
+def read_dead(handle: Handle, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
+    """The registered instances that cannot be alive, of those groups that have any; see `core.dead_instances`."""
+    instances = _by_group(read_instances(handle, groups))
+    suspects = [group for group, some in instances.items() if any(map(_is_persistent, some))]
+    owners = _by_group(read_owners(handle, suspects)) if suspects else {}
+    dead = {group: dead_instances(_good(instances[group], []), owners.get(group, ())) for group in suspects}
+    return {group: some for group, some in dead.items() if some}
+
+
+def _is_persistent(instance: RegisteredInstance | MalformedNode) -> bool:
+    return isinstance(instance, RegisteredInstance) and instance.persistent
 
 
 def registered_instance(name: str, node: Node) -> RegisteredInstance:

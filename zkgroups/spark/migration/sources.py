@@ -43,7 +43,8 @@ def read(spark: SparkSession, source: Source) -> tuple[str, DataFrame]:
     """What is read, in words, and its rows: those of `Found`, but for the targets."""
     shown, table = _live(spark, source) if isinstance(source, SourceOptions) else _of_snapshot(spark, source)
     offsets, members = table(Table.OFFSETS), table(Table.MEMBERS)
-    return shown, offsets.selectExpr(*_OF_OFFSETS).unionByName(members.selectExpr(*_OF_MEMBERS))
+    living = members.where(_MAY_BE_ALIVE)
+    return shown, offsets.selectExpr(*_OF_OFFSETS).unionByName(living.selectExpr(*_OF_MEMBERS))
 
 
 def _live(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
@@ -74,6 +75,9 @@ _OF_OFFSETS: Final = (
     "problem",
     "problem is not null and raw is null as denied",
 )
+_MAY_BE_ALIVE: Final = "session is not null or (problem is not null and raw is null)"
+"""No client is behind a registration without a session. A forbidden node has none here either, but has a problem and no
+data."""
 _OF_MEMBERS: Final = (
     "`group`",
     "true as member",

@@ -1,0 +1,166 @@
+"""Registrations whose nodes belong to no session: they are in nobody's way, and no living member is taken for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from zkgroups import CommittedOffset, Consumergroup, GroupState, InstanceState, Registry, TopicPartition
+from zkgroups.exceptions import ConflictError, GroupInUseError
+from zkgroups.migration.guards import look_at_sources
+from zkgroups.zookeeper.guard import NobodyRegistered
+from zkgroups.zookeeper.transaction import TransactionFailed
+
+from .tree import dump
+
+pytestmark = pytest.mark.zookeeper
+
+AT, LAST = TopicPartition("orders", 0), TopicPartition("orders", 1)
+GONE = "/consumers/billing/ids/gone"
+SCALA = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":"1795255170109"}'
+
+
+@pytest.fixture
+def billing(group: Consumergroup, raw: Any) -> Consumergroup:
+    """A group with an offset and one registration that belongs to no session."""
+    group.create()
+    group.offsets.commit(AT, 100)
+    raw.create(GONE, SCALA)
+    return group
+
+
+def test_the_group_is_empty_and_the_registration_is_shown_as_dead(billing: Consumergroup) -> None:
+    description = billing.describe()
+    assert description.state is GroupState.EMPTY
+    assert [(each.id, each.state) for each in description.instances] == [("gone", InstanceState.DEAD)]
+    assert [each.id for each in billing.instances()] == ["gone"]
+    assert billing.living() == []
+
+
+def test_offsets_are_reset_and_deleted_and_the_registration_stays_as_it_was(billing: Consumergroup, raw: Any) -> None:
+    raw.set(GONE, SCALA)  # so that its version is another than that of a node made anew
+    acl, _ = raw.get_acls(GONE)
+    billing.offsets.reset({AT: 5})
+    billing.offsets.reset({AT: 3, LAST: 7})
+    billing.offsets.delete([LAST])
+    assert [(each.at, each.offset) for each in billing.offsets if isinstance(each, CommittedOffset)] == [(AT, 3)]
+    data, stat = raw.get(GONE)
+    assert (data, stat.ephemeralOwner, raw.get_acls(GONE)[0]) == (SCALA, 0, acl)
+
+
+def test_the_group_is_deleted_with_the_registration(billing: Consumergroup, raw: Any) -> None:
+    raw.set(GONE, SCALA)
+    billing.delete()
+    assert raw.get_children("/consumers") == []
+
+
+def test_the_group_is_deleted_with_the_registration_on_old_servers(old_hosts: str) -> None:
+    with Registry.connect(old_hosts) as registry:
+        group = registry.group("billing")
+        group.create()
+        group.offsets.commit(AT, 100)
+        registry.client.create(GONE, SCALA)
+        group.offsets.reset({AT: 5})
+        group.delete()
+        assert registry.groups() == []
+
+
+def test_a_large_group_is_deleted_in_pieces_with_the_registration(
+    billing: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw.set(GONE, SCALA)
+    billing.offsets.commit(TopicPartition("refunds", 0), 1)
+    monkeypatch.setattr("zkgroups.zookeeper.deletion.fits", lambda operations, **_: len(operations) < 8)
+    billing.delete()
+    assert raw.get_children("/consumers") == []
+
+
+def test_the_group_is_pruned_with_the_registration(billing: Consumergroup, raw: Any) -> None:
+    billing.prune([each for each in billing.offsets if isinstance(each, CommittedOffset)])
+    assert raw.get_children("/consumers") == []
+
+
+def test_beside_a_living_member_nothing_is_changed_and_only_that_one_is_named(billing: Consumergroup, raw: Any) -> None:
+    raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
+    before = dump(raw)
+    for act in (lambda: billing.offsets.reset({AT: 5}), billing.delete):
+        with pytest.raises(GroupInUseError) as refused:
+            act()
+        assert refused.value.instances == ("anna",)
+    assert dump(raw) == before
+
+
+@pytest.mark.parametrize("of_owner", ["gone", "gone-0"])
+def test_while_an_owner_node_bears_its_name_it_counts_as_alive(
+    billing: Consumergroup, registry: Registry, raw: Any, of_owner: str
+) -> None:
+    raw.create("/consumers/billing/owners/orders/0", of_owner.encode(), ephemeral=True, makepath=True)
+    with pytest.raises(GroupInUseError):
+        billing.offsets.reset({AT: 5})
+    assert [each.id for each in billing.living()] == ["gone"]
+    assert look_at_sources(registry, ["billing"])["billing"].instances == ("gone",)
+    assert not _finding(registry).repairable
+
+
+def test_nodes_below_the_registration_keep_it_in_use(billing: Consumergroup, raw: Any) -> None:
+    """The id of a client may have a slash in it: then it lives below, and this is only its directory."""
+    raw.create(f"{GONE}/really", SCALA, ephemeral=True)
+    before = dump(raw)
+    with pytest.raises(GroupInUseError):
+        billing.offsets.reset({AT: 5})
+    assert dump(raw) == before
+
+
+def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
+    billing: Consumergroup, registry: Registry, raw: KazooClient
+) -> None:
+    guard = NobodyRegistered(billing.paths, registry.handle)
+    raw.delete(GONE)
+    raw.create(GONE, SCALA, ephemeral=True)
+    before = dump(raw)
+    with pytest.raises(TransactionFailed) as failed:
+        registry.handle.session.transact(guard.operations(), deadline=registry.handle.deadline())
+    with pytest.raises(GroupInUseError):
+        guard.failed(failed.value)
+    assert dump(raw) == before
+
+
+def test_a_migration_does_not_count_it(billing: Consumergroup, registry: Registry, raw: Any) -> None:
+    assert look_at_sources(registry, ["billing"])["billing"].instances == ()
+    raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
+    assert look_at_sources(registry, ["billing"])["billing"].instances == ("anna",)
+
+
+def test_the_doctor_removes_it_beside_living_members_and_nothing_else(
+    billing: Consumergroup, registry: Registry, raw: Any
+) -> None:
+    raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
+    before = dump(raw)
+    registry.repair(_finding(registry))
+    assert dump(raw) == {path: node for path, node in before.items() if path != GONE}
+
+
+@pytest.mark.parametrize("change", ["ephemeral", "written", "below"])
+def test_the_doctor_leaves_it_where_it_has_changed_meanwhile(
+    billing: Consumergroup, registry: Registry, raw: Any, change: str
+) -> None:
+    finding = _finding(registry)
+    if change == "ephemeral":
+        raw.delete(GONE)
+        raw.create(GONE, SCALA, ephemeral=True)
+    elif change == "written":
+        raw.set(GONE, SCALA)
+    else:
+        raw.create(f"{GONE}/really", SCALA, ephemeral=True)
+    before = dump(raw)
+    with pytest.raises(ConflictError):
+        registry.repair(finding)
+    assert dump(raw) == before
+
+
+def _finding(registry: Registry) -> Any:
+    [checkup] = registry.check(["billing"])
+    [found] = [each for each in checkup.findings if each.code == "persistent-registration"]
+    return found
