@@ -16,6 +16,7 @@ ZkgroupsException
 │   ├── GroupExistsError
 │   ├── OffsetWouldGoBackError          rule 5: only when told
 │   ├── OffsetOutOfRangeError
+│   │   └── CommittedOutOfRangeError    found by a member at the start; carries the group
 │   ├── GuardFailedError                what an administrative act expected is not what is there
 │   ├── GroupMigratedError              the group is being moved to Kafka's own offsets, or was
 │   └── InterruptedDeleteError          a group that was too large for one transaction is partly deleted
@@ -183,8 +184,9 @@ class GroupExistsError(RefusedError):
 class OffsetWouldGoBackError(RefusedError):
     """The offset is lower than the committed one, and the caller did not say that it may be."""
 
-    def __init__(self, group: str, at: TopicPartition, committed: int, offset: int) -> None:
-        super().__init__(f"offset of {at} in group {group!r} is {committed} and would go back to {offset}")
+    def __init__(self, group: str, at: TopicPartition, committed: int, offset: int, *, cure: str = "") -> None:
+        text = f"offset of {at} in group {group!r} is {committed} and would go back to {offset}"
+        super().__init__(f"{text}: {cure}" if cure else text)
         self.group = group
         self.at = at
         self.committed = committed
@@ -200,6 +202,22 @@ class OffsetOutOfRangeError(RefusedError):
         self.offset = offset
         self.start = start
         self.end = end
+
+
+class CommittedOutOfRangeError(OffsetOutOfRangeError):
+    """A member cannot begin: the committed offset of a partition lies outside of its log; nothing was changed."""
+
+    def __init__(self, group: str, at: TopicPartition, committed: int, start: int, end: int) -> None:
+        super().__init__(at, committed, start, end)
+        ways = 'pass out_of_range="earliest" or "latest" to the member'
+        if group:
+            ways += f", or move the offset with `zkgroups offsets reset {shlex.quote(group)}`"
+        self.args = (
+            f"committed offset {committed} of {at}{_of_group(group)} is outside of the log, "
+            f"which has {start} to {end}: {ways}",
+        )
+        self.group = group
+        self.committed = committed
 
 
 class GuardFailedError(RefusedError):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from ..core.model import CommittedOffset, MalformedNode, Registration, TopicPartition
 from ..exceptions import NoGroupError
 from ..zookeeper.handle import Handle
 from ..zookeeper.topics import TopicSight
 from .events import EventKind, MemberStats
-from .generation import Generation
+from .generation import Generation, Offsets
 from .seat import Holder, Lives, Outlook, Partitions, is_cut_off
 
 
@@ -95,10 +95,10 @@ class LoneSeat:
     def await_free(self, partitions: Partitions) -> None:
         """Nobody holds anything."""
 
-    def writer(self, _partitions: Partitions) -> Callable[[Mapping[TopicPartition, int]], None]:
+    def writer(self, _partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
         """There is nowhere to commit."""
 
-        def write(_offsets: Mapping[TopicPartition, int]) -> None:
+        def write(_offsets: Offsets, _back_from: Offsets) -> None:
             raise NoGroupError
 
         return write

@@ -28,7 +28,7 @@ from .options import OnEvent, OnPartitions, Options, Topics, subscription
 from .seat import Seat
 from .work import AnySeat
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.member")
 
 GRACE: Final = 2.0
 """In seconds: what closing may take beyond the time limits of what is to be done for it."""
@@ -101,7 +101,7 @@ class BaseMember:
         try:
             self._driver.run()
         except BaseException as error:  # also SystemExit, in a strategy of the user's
-            log.exception("member %s has come to an unexpected end", self._seat)
+            log.exception("member %s ended unexpectedly", self._seat)
             self._driver.give_up()
             self._ready.put(error if isinstance(error, Exception) else RuntimeError(f"the member has ended: {error!r}"))
         finally:
@@ -135,7 +135,7 @@ class BaseMember:
             generation.leave()  # whoever works on it and calls this would wait for itself
         self._driver.tell(Close(leave))
         if thread is not threading.current_thread() and not self._left.wait(self._longest_leave):
-            log.error("member %s has not left in time, and goes on to", self._seat)
+            log.error("member %s did not leave in time; still trying in the background", self._seat)
 
     @property
     def _longest_leave(self) -> float:
@@ -252,6 +252,10 @@ class Member(BaseMember):
       `partition.assignment.strategy`: nobody can see it, so all of ours must say the same.
     - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.
     - `start_at`: where to begin where nothing is committed.
+    - `out_of_range`: where to begin if the committed offset is outside of the log, because the topic was created anew
+      or messages were deleted unread: at the "earliest" or "latest" offset of the log, or "error". zkgroups does not
+      ask the brokers. So pass the range of the log to `Generation.start_offset`, and read from the offset it returns.
+      It applies the policy once for each partition and generation, logs a warning, and lets the offset go back.
     - `release_timeout`: how long workers may take to come to an end (Scala's members try for six seconds to get what is
       theirs, and then go without); `rebalance_timeout`: how long others may take to let go before it is said that they
       do not. The second must be longer.
@@ -282,6 +286,7 @@ class Member(BaseMember):
         foreign_assignor: str = "range",
         partitions: Callable[[str], Iterable[int]] | None = None,
         start_at: StartAt | str = StartAt.EARLIEST,
+        out_of_range: StartAt | str = "error",
         release_timeout: float = 4.0,
         rebalance_timeout: float = 30.0,
         join_backoff: float = 5.0,
@@ -302,6 +307,7 @@ class Member(BaseMember):
             foreign_assignor=foreign_assignor,
             partitions=partitions,
             start_at=start_at,
+            out_of_range=out_of_range,
             release_timeout=release_timeout,
             rebalance_timeout=rebalance_timeout,
             join_backoff=join_backoff,

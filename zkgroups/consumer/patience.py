@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from ..core.model import TopicPartition
@@ -10,8 +9,6 @@ from ..zookeeper.deadline import uptime
 from .events import EventKind
 from .telling import Telling
 from .timers import Timers
-
-log = logging.getLogger(__name__)
 
 Partitions = frozenset[TopicPartition]
 
@@ -57,10 +54,8 @@ class Patience:
         stuck = frozenset(at for at, since in self._since.items() if now - since >= self._limit) - self._told
         if stuck:
             self._told |= stuck
-            log.warning("%s has waited %g s for %s", self._name, self._limit, self._holders(stuck))
             self._telling.event(EventKind.STUCK, stuck, self._holders(stuck))
         since = self._planless_since
         if since is not None and not self._planless_told and now - since >= self._limit:
             self._planless_told = True
-            log.warning("%s has waited %g s for a plan, which %r is to write", self._name, self._limit, self._planner)
             self._telling.event(EventKind.STUCK, detail=f"{self._planner!r} has not written a plan")

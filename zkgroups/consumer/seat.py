@@ -30,7 +30,7 @@ from ..zookeeper.group import Consumergroup
 from ..zookeeper.session import Session
 from ..zookeeper.sight import Sight
 from .events import EventKind, MemberStats
-from .generation import Generation
+from .generation import Generation, Offsets
 
 Partitions = frozenset[TopicPartition]
 Holder = Owner | MalformedNode
@@ -339,17 +339,17 @@ class Seat:
 
     # Offsets
 
-    def writer(self, partitions: Partitions) -> Callable[[Mapping[TopicPartition, int]], None]:
-        """What commits offsets of these."""
+    def writer(self, partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
+        """Commits offsets of these partitions. The second mapping has committed offsets below which one may go."""
         held = self._instance.claims
         for at in partitions - held.keys():
             raise NotClaimedError(at)
         claims = Claims(self._instance, [held[at] for at in sorted(partitions)])
 
-        def write(offsets: Mapping[TopicPartition, int]) -> None:
+        def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._lives.outlived.intersection(offsets):
                 raise NotClaimedError(at, "is of a topic that was deleted")
-            claims.commit(offsets)
+            claims.commit(offsets, backward=back_from)
 
         return write
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.codec import encode_offset
-from ..core.model import CommittedOffset, DeniedNode
+from ..core.model import CommittedOffset, DeniedNode, TopicPartition
 from ..core.paths import GroupPaths, join
 from ..exceptions import NoPermissionError, OffsetConflictError, OffsetWouldGoBackError, OutcomeUnknownError
 from . import bulk, view
@@ -33,7 +33,7 @@ class Commit:
         self._tenure = tenure
         self._guard = guard
 
-    def write(self, left: dict[Claim, int], *, backward: bool) -> None:
+    def write(self, left: dict[Claim, int], *, backward: bool | Mapping[TopicPartition, int]) -> None:
         """Write the offsets and take them out of `left`, one batch after the other, each as a whole or not at all.
 
         `TransactionFailed` where a check failed, for the instance to find out what that means. What was read before
@@ -43,8 +43,10 @@ class Commit:
         data = {claim: encode_offset(offset) for claim, offset in left.items()}
         version = self._tenure.version
         self._learn([claim for claim in left if claim.last is None or claim.last.tenure_version != version])
-        if not backward:
-            self._refuse_to_go_back(left)
+        if not isinstance(backward, bool):
+            self._refuse_to_go_back(left, backward)
+        elif not backward:
+            self._refuse_to_go_back(left, {})
         while left:
             self._write_batch(left, data)
 
@@ -110,10 +112,11 @@ class Commit:
                 claim.last = LastCommit(None, None, self._tenure.version)
         return left
 
-    def _refuse_to_go_back(self, offsets: Mapping[Claim, int]) -> None:
+    def _refuse_to_go_back(self, offsets: Mapping[Claim, int], allowed: Mapping[TopicPartition, int]) -> None:
+        """Rule 5; `allowed` has the committed offsets below which a partition may go."""
         for claim, offset in offsets.items():
             committed = claim.last.offset if claim.last is not None else None
-            if committed is not None and offset < committed:
+            if committed is not None and offset < committed != allowed.get(claim.partition):
                 raise OffsetWouldGoBackError(self._paths.group, claim.partition, committed, offset)
 
     def _offset_failed(self, claims: Sequence[Claim], claim: Claim, failure: TransactionFailed) -> None:

@@ -362,7 +362,7 @@ class Instance:
         self._forget(set(claims) - set(kept) - denied)
         return denied
 
-    def _commit(self, offsets: Mapping[Claim, int], *, backward: bool = False) -> None:
+    def _commit(self, offsets: Mapping[Claim, int], *, backward: bool | Mapping[TopicPartition, int] = False) -> None:
         """For claims: write offsets under the fence.
 
         Who falls behind because a successor went on is told of the lost session, not of an offset that would go back.
