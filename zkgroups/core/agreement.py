@@ -22,6 +22,7 @@ from typing import Any, Final
 from .assignment import Assignment, Members, Stream
 from .describe import RegisteredInstance
 from .model import Dialect, MalformedNode, Pattern, Registration, TopicPartition
+from .paths import parse_partition
 from .subscription import subscribed_topics
 
 KNOWN_TO_ALL: Final = "range"
@@ -144,7 +145,7 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def decode_plan(data: bytes, only: str | None = None) -> Plan | None:
-    """The plan, or what it gives to `only` one instance; None where there is none that can be read: then one is made.
+    """Decode a plan, or the part of it for `only` one instance. None if it is unreadable: a new one is made then.
 
     >>> at = TopicPartition("orders", 3)
     >>> plan = Plan("f", "sticky", {at: Stream("h:1", 0)})
@@ -155,13 +156,33 @@ def decode_plan(data: bytes, only: str | None = None) -> Plan | None:
         fields: Any = json.loads(data)
         if fields["zkgroups"] != 1:
             return None
-        streams = [Stream(str(instance), int(number)) for instance, number in fields["streams"]]
+        streams = [Stream(_text(instance), _position(number)) for instance, number in fields["streams"]]
         assignment: Assignment = {
-            TopicPartition(topic, int(partition)): streams[position]
+            TopicPartition(topic, _number(partition)): streams[_position(position)]
             for topic, partitions in fields["topics"].items()
             for partition, position in partitions.items()
-            if only is None or streams[position].instance == only
+            if only is None or streams[_position(position)].instance == only
         }
-        return Plan(str(fields["of"]), str(fields["strategy"]), assignment)
+        return Plan(_text(fields["of"]), _text(fields["strategy"]), assignment)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value
+
+
+def _position(value: object) -> int:
+    """JSON may have 1e999, which is infinite, and a negative position would count from the end."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("not a position in a list")
+    return value
+
+
+def _number(name: str) -> int:
+    found = parse_partition(name)
+    if found is None:
+        raise ValueError("not a partition")
+    return found
