@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
+from ..core.agreement import AwaitedPlan
 from ..core.model import TopicPartition
 from ..core.rebalance import (
     Action,
@@ -146,7 +147,7 @@ class Driver:
         self.machine = Rebalance()
         self._timers = Timers()
         self._telling = Telling(self._name, options, lambda: self.machine.number)
-        self._patience = Patience(self._name, options.rebalance_timeout, self._timers, self._telling, self._holders)
+        self._patience = Patience(options, self._timers, self._telling, self._holders, self._pass_over)
         self._work = Work(
             seat,
             options,
@@ -337,7 +338,7 @@ class Driver:
                 self._carry_out(action)
         if self.machine.settled:
             self._changed_at = None
-        self._patience.watch(self.machine.waiting, self._seat.planner)
+        self._patience.watch(self.machine.waiting, self._seat.awaited)
 
     # Time
 
@@ -357,6 +358,13 @@ class Driver:
         with suppress(ZkgroupsException):
             if self._work.is_readable_now():
                 self._receive(Ended())
+
+    def _pass_over(self, awaited: AwaitedPlan) -> None:
+        """Let another member plan, perhaps this one."""
+        limit = self._options.planning_timeout
+        log.warning("member %s passes over %r, which has not planned in %g s", self._name, awaited.planner, limit)
+        self._seat.pass_over(awaited)
+        self._changed = True
 
     def _auto_commit(self) -> None:
         self._work.commit_marked(self.machine.held)

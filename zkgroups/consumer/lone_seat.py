@@ -6,6 +6,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable
 
+from ..core.agreement import AwaitedPlan
 from ..core.model import CommittedOffset, MalformedNode, Registration, TopicPartition
 from ..exceptions import NoGroupError
 from ..zookeeper.handle import Handle
@@ -21,7 +22,7 @@ class LoneSeat:
     group_name = ""
     alive = True
     """No session holds anything: so none that ends takes anything away."""
-    planner: str | None = None
+    awaited: AwaitedPlan | None = None
     connected = True
     """So work may go on, whatever becomes of the connection."""
 
@@ -82,6 +83,9 @@ class LoneSeat:
             self._number, self._wanted = self._number + 1, wanted
         notes = {EventKind.MALFORMED: "; ".join(f"{node.path}: {node.reason}" for node in found.unreadable)}
         return Outlook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
+
+    def pass_over(self, _awaited: AwaitedPlan) -> None:
+        """Nobody plans."""
 
     def claim(self, partitions: Partitions) -> Partitions:
         """Everything is granted."""

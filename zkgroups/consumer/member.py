@@ -221,7 +221,7 @@ class BaseMember:
             return InstanceState.JOINING
         if machine.state in (State.LEAVING, State.CLOSED, State.OUT):
             return InstanceState.LEAVING
-        if machine.settled and self._seat.planner is None:
+        if machine.settled and self._seat.awaited is None:
             return InstanceState.STABLE
         return InstanceState.AWAITING_SYNC if machine.held else InstanceState.JOINING
 
@@ -258,7 +258,8 @@ class Member(BaseMember):
       It applies the policy once for each partition and generation, logs a warning, and lets the offset go back.
     - `release_timeout`: how long workers may take to come to an end (Scala's members try for six seconds to get what is
       theirs, and then go without); `rebalance_timeout`: how long others may take to let go before it is said that they
-      do not. The second must be longer.
+      do not. The second must be longer. Under `sticky`, and under functions, one member plans for all: if it has not
+      written a plan within a third of `rebalance_timeout`, or `release_timeout` if that is longer, another member does.
     - `join_backoff`: the longest pause between two tries of something that failed.
     - `reconcile_every`: how often to look at the group although nothing was heard.
     - `auto_commit_every`: how often what is marked is committed; it always is before a hand-over.

@@ -70,6 +70,11 @@ class Options:
         self.by_name()
 
     @property
+    def planning_timeout(self) -> float:
+        """In seconds: how long the planner may take. It may have to stop its own workers first."""
+        return max(self.rebalance_timeout / 3, self.release_timeout)
+
+    @property
     def when_out_of_range(self) -> StartAt | None:
         """Where to begin if a committed offset is outside of the log; None for an error."""
         return None if self.out_of_range == "error" else StartAt(self.out_of_range)

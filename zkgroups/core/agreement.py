@@ -9,6 +9,11 @@ Any other strategy may depend on who holds what, which changes while one looks. 
 plans for all, and writes the plan into the group's `owners` directory, over the version it has read: so there is one
 plan at a time, and its zxid is a number that no other plan has. A plan says what it was made from; where that is not
 what a member sees, it waits for another.
+
+A planner may hang, in a callback or a strategy of its user. If the plan is not replaced within a third of
+`rebalance_timeout`, the members that wait for it pass the planner over, and the next higher id plans (`Planners`). Two
+members may plan at once then. Both write over the version they have read, so one of them fails, and both follow the
+plan that the server has.
 """
 
 from __future__ import annotations
@@ -125,6 +130,51 @@ class Plan:
     def is_of(self, fingerprint: str, strategy: str) -> bool:
         """Whether it was made from what is there now."""
         return self.fingerprint == fingerprint and self.strategy == strategy
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedPlan:
+    """The member that is to write a plan, and the version of the plan node that it is to write over."""
+
+    planner: str
+    version: int
+
+
+class Planners:
+    """Which member is to write the plan, as one member sees it. It has no clock: `pass_over` says that time is over.
+
+    As soon as any other member writes, all begin again with the lowest id. So members that see the group differently
+    replace each other's plans only once per time limit.
+
+    >>> planners = Planners()
+    >>> awaited = planners.awaited(["a", "b"], version=4)
+    >>> planners.pass_over(awaited)
+    >>> awaited.planner, [planners.awaited(["a", "b"], version).planner for version in (4, 5)]
+    ('a', ['b', 'a'])
+    """
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        self._passed_over: frozenset[str] = frozenset()
+
+    def awaited(self, ids: Iterable[str], version: int) -> AwaitedPlan:
+        """The plan to wait for: by the lowest id that was not passed over since the plan node has this version."""
+        if version != self._version:
+            self._version, self._passed_over = version, frozenset()
+        in_order = sorted(ids)
+        if self._passed_over.issuperset(in_order):
+            self._passed_over = frozenset()
+        return AwaitedPlan(next(id for id in in_order if id not in self._passed_over), version)
+
+    def pass_over(self, awaited: AwaitedPlan) -> None:
+        """The planner has not written in time; ignored if there is another version by now."""
+        if awaited.version == self._version:
+            self._passed_over |= {awaited.planner}
+
+    def wrote(self, version: int) -> None:
+        """This member has written over that version: the planners that it passed over still count as such."""
+        if version == self._version:
+            self._version = version + 1
 
 
 def encode_plan(plan: Plan) -> bytes:
