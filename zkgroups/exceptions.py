@@ -392,7 +392,11 @@ class DamagedFileError(SparkJobError):
 
 
 class TooLargeError(ZkgroupsException):
-    """The request would be larger than a server accepts; it was not sent."""
+    """The request is larger than the server accepts, and nothing was changed; `size` is in bytes, if it is known."""
+
+    def __init__(self, message: str, *, size: int | None = None) -> None:
+        super().__init__(message)
+        self.size = size
 
 
 class MissingDependencyError(ZkgroupsException):

@@ -38,6 +38,7 @@ from zkgroups.exceptions import (
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
     SessionInUseError,
+    TooLargeError,
     UnknownPartitionError,
     ZkgroupsException,
 )
@@ -79,6 +80,7 @@ BUILT = [
         'pass out_of_range="earliest" or "latest" to the member, '
         "or move the offset with `zkgroups offsets reset billing`",
     ),
+    (TooLargeError("lost twice over 40000 bytes", size=40_000), "lost twice over 40000 bytes"),
     (
         InterruptedDeleteError("billing", ["orders"], "somebody registered"),
         "group 'billing' is partly deleted, 1 topics are left whole: somebody registered",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
@@ -20,8 +21,9 @@ from .claim import Claim, LastCommit
 from .directories import ensure_all
 from .errors import translate
 from .handle import Handle
+from .splitting import first_batch, fits_the_server
 from .tenure import Tenure
-from .transaction import Check, Create, Operation, Set, TransactionFailed, batches
+from .transaction import Check, Create, Operation, Set, TransactionFailed
 
 
 class Commit:
@@ -52,12 +54,14 @@ class Commit:
 
     def _write_batch(self, left: dict[Claim, int], data: Mapping[Claim, bytes]) -> None:
         units = (self._unit(claim, data[claim]) for claim in left)
-        batch = next(batches(units, overhead=self._guard, chroot=self._handle.session.chroot))
+        batch = first_batch(self._handle.session, units, overhead=self._guard)
         claims = list(left)[: len(batch)]
         operations = [*self._guard, *(operation for unit in batch for operation in unit)]
         session_id, deadline = self._tenure.session_id, self._handle.deadline()
+        transact = partial(self._handle.session.transact, operations, session_id=session_id, deadline=deadline)
         try:
-            self._handle.session.transact(operations, session_id=session_id, deadline=deadline)
+            if not fits_the_server(transact, batch):
+                return
         except TransactionFailed as failure:
             if isinstance(failure.operation, Check):
                 raise
