@@ -13,7 +13,7 @@ from ..zookeeper.handle import Handle
 from ..zookeeper.topics import TopicSight
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
-from .seat import Holder, Lives, Outlook, Partitions, is_cut_off
+from .seat import Holder, Lives, Outlook, Partitions, in_a_hurry, is_cut_off
 
 
 class LoneSeat:
@@ -35,6 +35,7 @@ class LoneSeat:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
+        handle = in_a_hurry(handle)
         self.id = f"{socket.gethostname()}:{uuid.uuid4()}"
         self.timeout = handle.timeout
         self._session = handle.session

@@ -270,8 +270,11 @@ class Member(BaseMember):
       may be coroutine functions, run on the member's own thread (a commit is told of on the thread that commits), and
       hold up this member only.
 
-    Nothing connects before the `with` block, or `start`. All durations are in seconds. Nobody can join a group while a
-    migration to Kafka's own offsets has marked it: `generations` raises `GroupMigratedError`.
+    A member starts with the `with` block, or with `start`. While no server answers it waits, logs a warning, and joins
+    when one does. Only `Registry.connect` gives up, with `NotConnectedError` after its `timeout`. A long one lets a
+    program start before ZooKeeper; a member waits for each answer no longer than a third of the session time-out.
+    All durations are in seconds. Nobody can join a group while a migration to Kafka's own offsets has marked it:
+    `generations` raises `GroupMigratedError`.
     """
 
     def __init__(

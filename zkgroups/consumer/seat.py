@@ -27,6 +27,7 @@ from ..exceptions import (
 from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.deadline import Deadline
 from ..zookeeper.group import Consumergroup
+from ..zookeeper.handle import Handle
 from ..zookeeper.session import Session
 from ..zookeeper.sight import Sight
 from .events import EventKind, MemberStats
@@ -98,7 +99,7 @@ class Seat:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        self.group = _in_a_hurry(group)
+        self.group = Consumergroup(group.name, in_a_hurry(group.handle))
         self._instance = self.group.instance(id)
         self.id = self._instance.id
         self._registration = registration
@@ -392,12 +393,10 @@ _SEATS: WeakKeyDictionary[Session, WeakValueDictionary[str, Seat]] = WeakKeyDict
 """Whose place it is in a session, by the path of the registration."""
 
 
-def _in_a_hurry(group: Consumergroup) -> Consumergroup:
-    """The same group with a time limit that leaves room for a second try before the session ends."""
-    handle = group.handle
+def in_a_hurry(handle: Handle) -> Handle:
+    """The same way to ZooKeeper, with a time limit that leaves room for a second try before the session expires."""
     session_timeout = handle.session.granted_timeout or handle.timeout
-    limit = min(handle.timeout, max(session_timeout / 3, SHORTEST))
-    return Consumergroup(group.name, replace(handle, timeout=limit))
+    return replace(handle, timeout=min(handle.timeout, max(session_timeout / 3, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:
