@@ -73,6 +73,13 @@ def test_offsets_are_reset_and_deleted_in_requests_that_the_server_takes(group: 
     assert list(group.offsets) == []
 
 
+def test_a_group_is_deleted_in_requests_that_the_server_takes(group: Consumergroup, small: ZooKeeperServer) -> None:
+    group.offsets.commit_many({TopicPartition("refunds", number): 5 for number in range(MANY)})
+    with Registry.connect(small.address) as registry:  # which has learned nothing yet
+        registry.group(group.name).delete()
+    assert not group.exists()
+
+
 def test_a_registration_that_does_not_fit_by_itself_is_an_error_that_names_the_cause(group: Consumergroup) -> None:
     topics = [f"topic-{number:05}" for number in range(1_500)]
     with group.instance("a") as me, pytest.raises(TooLargeError, match=r"jute\.maxbuffer") as caught:

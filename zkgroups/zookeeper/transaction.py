@@ -90,10 +90,10 @@ def size(operation: Operation) -> int:
     return length
 
 
-def fits(operations: Iterable[Operation], *, chroot: str = "") -> bool:
-    """Whether a server takes all of them in one request."""
+def fits(operations: Iterable[Operation], *, chroot: str = "", limit: int = MAX_REQUEST_BYTES) -> bool:
+    """Whether a server takes all of them in one request of at most `limit` bytes."""
     prefix = len(chroot.encode())
-    return sum(size(operation) + prefix for operation in operations) + _ENVELOPE_BYTES <= MAX_REQUEST_BYTES
+    return sum(size(operation) + prefix for operation in operations) + _ENVELOPE_BYTES <= limit
 
 
 def batches(
@@ -142,6 +142,10 @@ class RequestLimit:
     def bytes(self, session_id: int | None) -> int:
         """The largest request to send in that session."""
         return self._bytes if session_id == self._session_id else MAX_BATCH_BYTES
+
+    def most(self, session_id: int | None) -> int:
+        """The largest request that may succeed in that session: more than is good for what can be split."""
+        return self._bytes if session_id == self._session_id else MAX_REQUEST_BYTES
 
     def lost_twice(self, size: int, *, session_id: int | None) -> None:
         """Learn from a request of this size that was sent twice, and took the connection with it each time."""
