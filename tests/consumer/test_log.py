@@ -97,3 +97,23 @@ def test_a_step_that_keeps_failing_is_one_warning(run: Run, log: pytest.LogCaptu
     [warning] = [each for each in log.records if each.levelname == "WARNING"]
     assert warning.getMessage().endswith("could not read its group and plan: planted")
     assert warning.exc_info is not None
+
+
+def test_a_commit_that_fails_at_every_tick_is_one_warning_until_one_has_worked(
+    run: Run, registry: Registry, orders: Partitions, log: pytest.LogCaptureFixture
+) -> None:
+    a = run(id="a", auto_commit_every=0.05).until_holding(orders)
+    generation = a.generations[-1]
+    generation.commit({P0: 1})
+
+    def warnings_after_another_client_has_written(offset: bytes) -> int:
+        log.clear()
+        registry.client.set("/consumers/billing/offsets/orders/0", offset)
+        before = len(a.events)
+        generation.mark(P0, int(offset) - 1)
+        a.until(lambda: sum(event.kind is EventKind.FAILED for event in a.events[before:]) > 4, "failures")
+        return sum(each.levelname == "WARNING" for each in log.records)
+
+    assert warnings_after_another_client_has_written(b"100") == 1
+    generation.commit({P0: 100})
+    assert warnings_after_another_client_has_written(b"200") == 1

@@ -108,6 +108,8 @@ _STEPS: Final = {
 }
 """The steps that may fail, for the log."""
 
+_BEGIN: Final = "read its committed offsets"
+
 
 def _is_retriable(error: Exception) -> bool:
     return isinstance(error, _MENDED_BY_LOOKING) or getattr(error, "retriable", False) is True
@@ -413,6 +415,7 @@ class Driver:
             self._fail(action, error, trace=True)
         else:
             self._failures = 0
+            self._telling.worked(_STEPS[type(action)])
             if self._trouble is not None and self._trouble.step is type(action):
                 self._trouble.over = True
             self._to_receive.append(answer)
@@ -442,7 +445,7 @@ class Driver:
         self._stats.failures += 1
         self._failures += 1
         retriable = _is_retriable(error) and not self._seat.cut_off
-        self._telling.failed(_STEPS[type(step)], error, again=self._failures > 1, trace=trace)
+        self._telling.failed(_STEPS[type(step)], error, trace=trace)
         if not retriable:
             self._tell_trouble(step, error)
         seconds = self._backoff(self._failures) if retriable else self._options.join_backoff
@@ -506,10 +509,11 @@ class Driver:
         try:
             generation = self._work.begin(begin)
         except ZkgroupsException as error:
-            self._telling.event(EventKind.FAILED, begin.partitions, str(error))
+            self._telling.failed(_BEGIN, error, begin.partitions)
             self._changed = True
             self._timers.later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
             return
+        self._telling.worked(_BEGIN)
         if self._changed_at is not None:
             self._stats.last_rebalance, self._changed_at = uptime() - self._changed_at, None
         self._withdrawn = None

@@ -161,7 +161,7 @@ class Generation:
     def start_offset(self, at: TopicPartition, *, log_start: int, log_end: int) -> int:
         """The offset at which to begin reading a partition whose log has `log_start` to `log_end` (the next to write).
 
-        This is the committed offset, or the one that `start_at` means where nothing is committed. For a committed
+        This is the committed offset. Where nothing is committed, the member's `start_at` decides. For a committed
         offset outside of the log the member's `out_of_range` decides: raise `CommittedOutOfRangeError`, or begin at the
         start or the end of the log. The chosen offset is marked, and its commit may go back, once, but only from the
         committed offset found here.

@@ -394,7 +394,7 @@ _SEATS: WeakKeyDictionary[Session, WeakValueDictionary[str, Seat]] = WeakKeyDict
 
 
 def in_a_hurry(handle: Handle) -> Handle:
-    """The same way to ZooKeeper, with a time limit that leaves room for a second try before the session expires."""
+    """A handle with a time limit that leaves room for a second try before the session expires."""
     session_timeout = handle.session.granted_timeout or handle.timeout
     return replace(handle, timeout=min(handle.timeout, max(session_timeout / 3, SHORTEST)))
 

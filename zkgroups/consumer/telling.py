@@ -24,7 +24,6 @@ _LEVELS: Final = {
     EventKind.MALFORMED: logging.WARNING,
     EventKind.RESET: logging.WARNING,
     EventKind.IDLE: logging.WARNING,
-    EventKind.FAILED: logging.WARNING,
 }
 """The level of each event in the log; INFO for all others."""
 
@@ -42,12 +41,14 @@ _PHRASES: Final = {
     EventKind.MALFORMED: "ignores unreadable nodes",
     EventKind.RESET: "moved its start in",
     EventKind.IDLE: "is idle and gives up",
-    EventKind.FAILED: "could not begin with",
     EventKind.LEFT: "left",
 }
 
 _WITH_HOLDERS: Final = (EventKind.WAITING, EventKind.STUCK, EventKind.CONFLICT)
 """The details of these name the partitions, each with its holder."""
+
+_ERRORS_IN_A_ROW: Final = 16
+"""Different errors of one kind that are warnings, as long as it does not work."""
 
 _SHOWN: Final = 20
 """Partitions in one line of the log."""
@@ -66,17 +67,24 @@ class Telling:
         self._options = options
         self._number = number
         self._noted: dict[EventKind, str] = {}
+        self._failing: dict[str, set[str]] = {}
 
     def event(self, kind: EventKind, at: Partitions = frozenset(), detail: str = "") -> None:
         """Log an event once, and call `on_event` with it and the number of the plan that is followed."""
         self._log(_LEVELS.get(kind, logging.INFO), kind, at, detail)
         self._pass_on(kind, at, detail)
 
-    def failed(self, what: str, error: Exception, *, again: bool = False, trace: bool = False) -> None:
-        """Tell of something that failed: a warning the first time in a row, with a traceback if `trace`."""
-        level = logging.DEBUG if again else logging.WARNING
-        log.log(level, "member %s could not %s: %s", self._name, what, error, exc_info=error if trace else None)
-        self._pass_on(EventKind.FAILED, frozenset(), str(error))
+    def failed(self, what: str, error: Exception, at: Partitions = frozenset(), *, trace: bool = False) -> None:
+        """Tell of something that failed, e.g. "commit". Each error is one warning, until it has `worked` again."""
+        known, text = self._failing.setdefault(what, set()), str(error)
+        level = logging.DEBUG if text in known or len(known) >= _ERRORS_IN_A_ROW else logging.WARNING
+        known.add(text)
+        log.log(level, "member %s could not %s: %s", self._name, what, text, exc_info=error if trace else None)
+        self._pass_on(EventKind.FAILED, at, text)
+
+    def worked(self, what: str) -> None:
+        """It works again, so the next failure is a warning."""
+        self._failing.pop(what, None)
 
     def _log(self, level: int, kind: EventKind, at: Partitions, detail: str) -> None:
         named = detail and kind in _WITH_HOLDERS

@@ -106,6 +106,7 @@ class Work:
     def _tell_committed(self, offsets: Offsets) -> None:
         """On the thread that has committed them."""
         self._stats.commits += len(offsets)
+        self._telling.worked("commit")
         self._telling.event(EventKind.COMMITTED, frozenset(offsets))
 
     def is_readable_now(self) -> bool:

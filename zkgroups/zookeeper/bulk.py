@@ -83,7 +83,7 @@ class Block(Generic[K]):
         self.answer = b""
 
     def is_full(self, size: int, more: int, limit: int) -> bool:
-        """Whether there is no room for so many bytes more within `limit`; an empty one has room for everything."""
+        """Whether so many bytes more would exceed `limit`, or enough reads are in it; an empty block takes anything."""
         too_long = self.count > 0 and self.length + more > limit
         return too_long or max(self.count, len(self.parts)) >= size
 

@@ -144,7 +144,7 @@ class RequestLimit:
         return self._bytes if session_id == self._session_id else MAX_BATCH_BYTES
 
     def most(self, session_id: int | None) -> int:
-        """The largest request that may succeed in that session: more than is good for what can be split."""
+        """The largest request that the server may accept in that session, good size or not."""
         return self._bytes if session_id == self._session_id else MAX_REQUEST_BYTES
 
     def lost_twice(self, size: int, *, session_id: int | None) -> None:
