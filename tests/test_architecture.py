@@ -61,6 +61,18 @@ MAY_START_THREADS = (
 )
 
 
+# Users set levels by these names, so they are named after topics and not after modules.
+LOGGERS = (
+    "zkgroups.kafka",
+    "zkgroups.member",
+    "zkgroups.migration",
+    "zkgroups.session",
+    "zkgroups.spark",
+    "zkgroups.watch",
+    "kazoo.client",
+)
+
+
 @dataclass(frozen=True)
 class Import:
     """One name imported, as an absolute name of a module (or of something in it)."""
@@ -146,6 +158,8 @@ def _problems(source: Source) -> Iterator[tuple[int, str]]:
         name = _name_used(node)
         if name in THREADS and not source.name.startswith(MAY_START_THREADS):
             yield getattr(node, "lineno", 0), f"{name} outside of {', '.join(MAY_START_THREADS)}"
+        if isinstance(node, ast.Call) and _name_used(node.func) == "getLogger" and not _is_public_logger(node):
+            yield node.lineno, f"getLogger of another name than {', '.join(LOGGERS)}"
         if isinstance(node, ast.Attribute) and name in CLOCKS and source.place == "core":
             yield getattr(node, "lineno", 0), f"core reads a clock: {name}"
 
@@ -155,6 +169,13 @@ def _name_used(node: ast.AST) -> str | None:
         case ast.Attribute(attr=name) | ast.Name(id=name) | ast.alias(name=name):
             return name
     return None
+
+
+def _is_public_logger(call: ast.Call) -> bool:
+    match call.args:
+        case [ast.Constant(value=name)]:
+            return name in LOGGERS
+    return False
 
 
 def _problem_of_import(source: Source, imported: Import) -> str | None:
@@ -202,6 +223,7 @@ ALLOWED = {
     "zkgroups/core/model.py": "import re\nfrom ..exceptions import InvalidNameError\nfrom .paths import join",
     "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import model",
     "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
+    "zkgroups/consumer/work.py": 'import logging\nlog = logging.getLogger("zkgroups.member")',
     "zkgroups/aio.py": "import asyncio\nfrom .consumer import member\nfrom .zookeeper.deadline import Deadline",
     "zkgroups/testing/plugin.py": "import pytest\nfrom zkgroups import Registry",
     "zkgroups/__init__.py": "from ._version import VERSION\nfrom .zookeeper.registry import Registry",
@@ -219,6 +241,8 @@ FORBIDDEN = [
     ("zkgroups/core/model.py", "datetime.now()", "core reads a clock"),
     ("zkgroups/core/model.py", "import kazoo", "core imports kazoo"),
     ("zkgroups/core/model.py", "import numpy", "numpy has no home"),
+    ("zkgroups/zookeeper/bulk.py", "import logging\nlogging.getLogger(__name__)", "getLogger of another name than"),
+    ("zkgroups/zookeeper/bulk.py", 'import logging\nlogging.getLogger("bulk")', "getLogger of another name than"),
     ("zkgroups/zookeeper/bulk.py", "from ..consumer import member", "zookeeper imports zkgroups.consumer"),
     ("zkgroups/zookeeper/bulk.py", "from .. import testing", "zookeeper imports zkgroups.testing"),
     ("zkgroups/zookeeper/bulk.py", "from zkgroups import Registry", "zookeeper imports zkgroups.Registry"),

@@ -171,21 +171,40 @@ def test_the_consumer_shown_reads_what_was_written_and_commits_it_when_it_is_tol
     assert len([line for line in consumer.splitlines() if line.strip()]) <= 30
     topic = "orders-of-the-page"
     written = write_to(topic, legacy_kafka, partitions=3, messages=30)
-    program = consumer.replace(ADDRESS, legacy_kafka.zookeeper).replace(BROKER, legacy_kafka.address)
-    program = program.replace('"orders"', f'"{topic}"')
-    command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, env=_environment(), cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        read = {running.stdout.readline() for _ in range(30)}
-        running.terminate()
-        assert running.wait(60) == 0
-    assert read == written
+    assert consumed(topic, legacy_kafka, tmp_path, messages=30) == written
     with Registry.connect(legacy_kafka.zookeeper) as registry:
         group = registry.group("billing")
         assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) == 30
         assert group.instances() == []
         assert list(group.owners()) == []
         group.delete()
+
+
+def test_the_consumer_shown_reads_a_topic_that_was_made_anew_once(legacy_kafka: KafkaBroker, tmp_path: Path) -> None:
+    topic = "orders-made-anew"
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        group = registry.group("billing")
+        group.offsets.commit(TopicPartition(topic, 0), 5_558)
+        first = write_to(topic, legacy_kafka, partitions=1, messages=20)
+        assert consumed(topic, legacy_kafka, tmp_path, messages=20) == first
+        assert [found.offset for found in group.offsets if isinstance(found, CommittedOffset)] == [20]
+        legacy_kafka.write(topic, 0, 1)
+        assert consumed(topic, legacy_kafka, tmp_path, messages=1) == {f"{topic} 0 b'0'\n"}
+        assert [found.offset for found in group.offsets if isinstance(found, CommittedOffset)] == [21]
+        group.delete()
+
+
+def consumed(topic: str, broker: KafkaBroker, folder: Path, *, messages: int) -> set[str]:
+    """Run the consumer until it has printed so many messages, tell it to end, and return what it printed."""
+    [consumer] = CONSUMERS
+    program = consumer.replace(ADDRESS, broker.zookeeper).replace(BROKER, broker.address)
+    command = [sys.executable, "-c", program.replace('"orders"', f'"{topic}"')]
+    with subprocess.Popen(command, env=_environment(), cwd=folder, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        read = {running.stdout.readline() for _ in range(messages)}
+        running.terminate()
+        assert running.wait(60) == 0
+    return read
 
 
 def write_to(topic: str, broker: KafkaBroker, *, partitions: int, messages: int) -> set[str]:

@@ -52,7 +52,7 @@ from .zookeeper.deadline import Deadline
 
 __all__ = ["Generation", "Member"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.member")
 
 P = ParamSpec("P")
 Work: TypeAlias = Callable[["Generation"], Coroutine[Any, Any, object]]
@@ -150,8 +150,12 @@ class Generation:
         """Wait until it has ended; False if the time was over first."""
         return await _happens(self._over, None if timeout is None else Deadline.after("timeout", timeout))
 
+    def start_offset(self, at: TopicPartition, *, log_start: int, log_end: int) -> int:
+        """The offset at which to begin reading a partition: see `zkgroups.Generation.start_offset`."""
+        return self._inner.start_offset(at, log_start=log_start, log_end=log_end)
+
     def mark(self, at: TopicPartition, offset: int) -> None:
-        """Say that everything before `offset` is processed: see `zkgroups.Generation.mark`."""
+        """Record that everything before `offset` is processed: see `zkgroups.Generation.mark`."""
         self._inner.mark(at, offset)
 
     async def commit(self, offsets: Offsets | None = None) -> None:
@@ -240,7 +244,9 @@ class Member:
         if task in self._home.callers:
             return  # so would a callback
         if not await _happens(self._closed, Deadline(self._member._longest_leave)):
-            log.error("member %r of group %r has not left in time, and goes on to", self.id, self.group.name)
+            log.error(
+                "member %r of group %r did not leave in time; still trying in the background", self.id, self.group.name
+            )
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -388,7 +394,7 @@ class _Home:
 
     def _miss_the_loop(self) -> None:
         if not self.left:
-            log.warning("the event loop of %r has ended: it leaves", self.member)
+            log.warning("the event loop of member %s has ended: leaving the group", self.member._seat)
             self.leave()
             self.member.stop()
 

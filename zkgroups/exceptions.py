@@ -17,6 +17,7 @@ ZkgroupsException
 │   ├── GroupExistsError
 │   ├── OffsetWouldGoBackError          rule 5: only when told
 │   ├── OffsetOutOfRangeError
+│   │   └── CommittedOutOfRangeError    found by a member at the start; carries the group
 │   ├── BrokersTooOldError              brokers of that release cannot do it
 │   ├── GuardFailedError                what an administrative act expected is not what is there
 │   ├── GroupMigratedError              the group is being moved to Kafka's own offsets, or was
@@ -189,8 +190,9 @@ class GroupExistsError(RefusedError):
 class OffsetWouldGoBackError(RefusedError):
     """The offset is lower than the committed one, and the caller did not say that it may be."""
 
-    def __init__(self, group: str, at: TopicPartition, committed: int, offset: int) -> None:
-        super().__init__(f"offset of {at} in group {group!r} is {committed} and would go back to {offset}")
+    def __init__(self, group: str, at: TopicPartition, committed: int, offset: int, *, cure: str = "") -> None:
+        text = f"offset of {at} in group {group!r} is {committed} and would go back to {offset}"
+        super().__init__(f"{text}: {cure}" if cure else text)
         self.group = group
         self.at = at
         self.committed = committed
@@ -206,6 +208,22 @@ class OffsetOutOfRangeError(RefusedError):
         self.offset = offset
         self.start = start
         self.end = end
+
+
+class CommittedOutOfRangeError(OffsetOutOfRangeError):
+    """A member cannot begin: the committed offset of a partition lies outside of its log; nothing was changed."""
+
+    def __init__(self, group: str, at: TopicPartition, committed: int, start: int, end: int) -> None:
+        super().__init__(at, committed, start, end)
+        ways = 'pass out_of_range="earliest" or "latest" to the member'
+        if group:
+            ways += f", or move the offset with `zkgroups offsets reset {shlex.quote(group)}`"
+        self.args = (
+            f"committed offset {committed} of {at}{_of_group(group)} is outside of the log, "
+            f"which has {start} to {end}: {ways}",
+        )
+        self.group = group
+        self.committed = committed
 
 
 class BrokersTooOldError(RefusedError):
@@ -384,7 +402,11 @@ class DamagedFileError(SparkJobError):
 
 
 class TooLargeError(ZkgroupsException):
-    """The request would be larger than a server accepts; it was not sent."""
+    """The request is larger than the server accepts, and nothing was changed; `size` is in bytes, if it is known."""
+
+    def __init__(self, message: str, *, size: int | None = None) -> None:
+        super().__init__(message)
+        self.size = size
 
 
 class MissingDependencyError(ZkgroupsException):

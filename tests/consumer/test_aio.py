@@ -207,6 +207,21 @@ async def test_a_task_that_is_cancelled_still_commits_and_marks_in_finally(
 
 
 @in_a_loop
+async def test_an_offset_outside_of_the_log_is_moved_from_a_task_and_told_in_the_loop(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    group.offsets.commit(P0, 5_558)
+
+    async def work(generation: aio.Generation) -> None:
+        generation.mark(P0, generation.start_offset(P0, log_start=0, log_end=20) + 1)
+        await generation.wait()
+
+    async with Running(group, work=work, out_of_range="earliest") as one:
+        await one.until(lambda: any(event.kind is EventKind.RESET for event in one.events))
+    assert group.offsets.fetch(P0).offset == 1  # type: ignore[union-attr]
+
+
+@in_a_loop
 async def test_a_task_with_grace_comes_to_its_end_by_itself(group: Consumergroup, orders: Partitions) -> None:
     ended: list[str] = []
 
@@ -863,7 +878,7 @@ def test_a_loop_that_is_closed_without_a_word_lets_others_have_everything_when_t
 def assert_no_more_than_a_word(caplog: pytest.LogCaptureFixture) -> None:
     records = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert all(record.exc_info is None for record in records), caplog.text
-    assert [record.getMessage().rpartition(": ")[2] for record in records] in ([], ["it leaves"])
+    assert [record.getMessage().rpartition(": ")[2] for record in records] in ([], ["leaving the group"])
 
 
 # The example

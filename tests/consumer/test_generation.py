@@ -11,10 +11,12 @@ import pytest
 from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
 from zkgroups.core.describe import InstanceState
 from zkgroups.exceptions import (
+    CommittedOutOfRangeError,
     GenerationEndedError,
     InvalidNameError,
     InvalidOptionError,
     NotClaimedError,
+    OffsetWouldGoBackError,
 )
 
 from .conftest import Run, Running, ats, plant_topic
@@ -258,3 +260,116 @@ def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders:
         one.generations[-1].commit({"orders": 1})  # type: ignore[dict-item]
     with pytest.raises(InvalidOptionError, match="offsets is 5"):
         one.generations[-1].commit(5)  # type: ignore[arg-type]
+
+
+# A committed offset outside of the log
+
+
+def after_a_log_made_anew(group: Consumergroup, registry: Registry) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 5_558)
+    group.offsets.commit(P1, 7)
+
+
+@pytest.mark.parametrize(("policy", "chosen"), [("earliest", 3), ("latest", 20)])
+def test_out_of_range_moves_an_offset_past_the_end_of_the_log_once_and_says_so_once(
+    run: Run,
+    group: Consumergroup,
+    registry: Registry,
+    caplog: pytest.LogCaptureFixture,
+    policy: str,
+    chosen: int,
+) -> None:
+    after_a_log_made_anew(group, registry)
+    one = run(out_of_range=policy).until_holding(P0, P1)
+    generation = one.generations[-1]
+    assert {generation.start_offset(P0, log_start=3, log_end=20) for _ in range(2)} == {chosen}
+    assert generation.start_offset(P1, log_start=3, log_end=20) == 7
+    assert generation.marked == {P0: chosen}  # where there is nothing to read, it is committed all the same
+    generation.mark(P0, chosen + 1)
+    generation.commit()
+    assert {at: group.offsets.fetch(at).offset for at in (P0, P1)} == {P0: chosen + 1, P1: 7}  # type: ignore[union-attr]
+    with pytest.raises(OffsetWouldGoBackError):
+        generation.commit({P0: chosen})
+    with pytest.raises(OffsetWouldGoBackError):
+        generation.commit({P1: 6})
+    one.close()
+    [event] = [event for event in one.events if event.kind is EventKind.RESET]
+    assert event.at == {P0}
+    assert event.detail == f"committed offset 5558 is outside of the log (3 to 20), begins at {chosen}"
+    [logged] = [record for record in caplog.records if "5558" in record.getMessage()]
+    assert (logged.levelname, logged.name) == ("WARNING", "zkgroups.member")
+
+
+def test_an_offset_goes_back_only_from_the_one_that_was_outside_of_the_log(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    after_a_log_made_anew(group, registry)
+    one = run(out_of_range="earliest").until_holding(P0, P1)
+    generation = one.generations[-1]
+    generation.start_offset(P0, log_start=0, log_end=20)
+    registry.client.set("/consumers/billing/offsets/orders/0", b"6000")  # by somebody else, since
+    with pytest.raises(OffsetWouldGoBackError):
+        generation.commit()
+    assert group.offsets.fetch(P0).offset == 6_000  # type: ignore[union-attr]
+
+
+def test_the_next_generation_begins_where_the_one_that_moved_back_ended(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    after_a_log_made_anew(group, registry)
+
+    def work(generation: Generation) -> None:
+        generation.mark(P0, generation.start_offset(P0, log_start=0, log_end=20) + 5)
+        generation.wait()
+
+    with Running(group, ["orders"], work=work, out_of_range="earliest") as first:
+        first.until(lambda: first.generations and first.generations[-1].marked == {P0: 5})
+    assert run(out_of_range="error").until_holding(P0, P1).generations[-1].partitions == {P0: 5, P1: 7}
+
+
+def test_without_a_policy_an_offset_outside_of_the_log_is_an_error_that_names_the_cure(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    after_a_log_made_anew(group, registry)
+
+    def work(generation: Generation) -> None:
+        generation.start_offset(P0, log_start=0, log_end=20)
+
+    one = run(work=work)
+    one.until(lambda: one.errors)
+    error = one.errors[0]
+    assert isinstance(error, CommittedOutOfRangeError)
+    assert (error.group, error.at, error.committed, error.start, error.end) == ("billing", P0, 5_558, 0, 20)
+    assert 'pass out_of_range="earliest" or "latest"' in str(error)
+    assert "`zkgroups offsets reset billing`" in str(error)
+    assert group.offsets.fetch(P0).offset == 5_558  # type: ignore[union-attr]
+
+
+def test_a_mark_below_the_committed_offset_is_refused_at_once_as_it_could_never_be_committed(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    after_a_log_made_anew(group, registry)
+    generation = run().until_holding(P0, P1).generations[-1]
+    with pytest.raises(OffsetWouldGoBackError, match="start_offset"):
+        generation.mark(P0, 1)
+    assert generation.marked == {}
+
+
+@pytest.mark.parametrize("start_at", list(StartAt))
+def test_where_nothing_is_committed_start_at_chooses_an_offset_of_the_log(
+    run: Run, orders: Partitions, start_at: StartAt
+) -> None:
+    generation = run(start_at=start_at).until_holding(orders).generations[-1]
+    expected = {StartAt.EARLIEST: 3, StartAt.LATEST: 20}[start_at]
+    assert generation.start_offset(P0, log_start=3, log_end=20) == expected
+    assert generation.marked == {}
+
+
+@pytest.mark.parametrize(("log_start", "log_end"), [(5, 4), (-1001, 4), ("0", 4)])
+def test_a_log_that_cannot_be_is_refused(run: Run, orders: Partitions, log_start: Any, log_end: Any) -> None:
+    generation = run().until_holding(orders).generations[-1]
+    with pytest.raises(InvalidOptionError):
+        generation.start_offset(P0, log_start=log_start, log_end=log_end)
+    with pytest.raises(NotClaimedError):
+        generation.start_offset(TopicPartition("refunds", 0), log_start=0, log_end=1)

@@ -156,6 +156,19 @@ def test_the_next_generation_begins_where_the_one_before_was_marked(alone: Alone
     assert not {event.kind for event in a.events} & {EventKind.COMMITTED, EventKind.FAILED}
 
 
+def test_out_of_range_also_moves_what_a_member_of_no_group_has_marked(alone: Alone, client: Any) -> None:
+    plant_topic(client, "orders", 1)
+    a = alone(out_of_range="earliest").until_holding(P0)
+    a.generations[0].mark(P0, 50)
+    plant_topic(client, "orders", 2)
+    a.until_holding(P0, P1)
+    assert a.generations[-1].start_offset(P0, log_start=2, log_end=20) == 2
+    a.generations[-1].mark(P0, 3)
+    plant_topic(client, "orders", 3)
+    a.until_holding(P0, P1, P2)
+    assert dict(a.generations[-1].partitions) == {P0: 3, P1: "earliest", P2: "earliest"}
+
+
 def test_a_worker_that_fails_is_told_and_the_next_generation_goes_on_where_it_was(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 1)
     trouble = [RuntimeError("no disk")]

@@ -46,6 +46,7 @@ Partitions = frozenset[TopicPartition]
         ({"auto_commit_every": -1}, "auto_commit_every is -1"),
         ({"max_idle": "soon"}, "max_idle is 'soon'"),
         ({"start_at": "begin"}, "start_at is 'begin', but it must be one of earliest, latest"),
+        ({"out_of_range": "skip"}, "out_of_range is 'skip', but it must be one of error, earliest, latest"),
         ({"assignors": []}, r"assignors is \[\]"),
         ({"assignors": "range"}, "assignors is 'range'"),
         ({"assignors": ["cooperative"]}, "assignors is 'cooperative', but it must be a function, or one of range"),

@@ -307,4 +307,4 @@ def test_a_plan_that_does_not_come_is_told_and_nobody_who_waits_for_it_is_stable
         b.until(lambda: any(event.kind is EventKind.STUCK for event in b.events))
         assert b.member.state is InstanceState.JOINING
     [stuck] = [event for event in b.events if event.kind is EventKind.STUCK]
-    assert stuck.detail == "'a' has not written a plan"
+    assert stuck.detail in {f"{planner!r} has not written a plan" for planner in "ab"}  # each tries when it is its turn

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from zkgroups.core.agreement import (
     Plan,
+    Planners,
     Roster,
     agreed_strategy,
     decode_plan,
@@ -133,6 +134,26 @@ def test_a_plan_is_read_back_as_it_was_written(assignment: dict[TopicPartition, 
     for id in {stream.instance for stream in assignment.values()} | {"nobody"}:
         share = decode_plan(encode_plan(plan), only=id)
         assert share == replace(plan, assignment={at: s for at, s in assignment.items() if s.instance == id})
+
+
+def test_planners_are_passed_over_one_after_the_other_and_then_all_begin_again() -> None:
+    planners, seen = Planners(), []
+    for _ in range(4):
+        awaited = planners.awaited({"c", "a", "b"}, version=7)
+        seen.append(awaited.planner)
+        planners.pass_over(awaited)
+    assert seen == ["a", "b", "c", "a"]
+
+
+def test_a_plan_by_another_member_forgives_every_planner_and_an_own_one_does_not() -> None:
+    planners = Planners()
+    late = planners.awaited("ab", version=7)
+    planners.pass_over(late)
+    planners.wrote(7)
+    assert planners.awaited("ab", version=8).planner == "b"
+    assert planners.awaited("ab", version=9).planner == "a"
+    planners.pass_over(late)  # its time was over before the other plan was seen
+    assert planners.awaited("ab", version=9).planner == "a"
 
 
 def test_what_is_no_plan_is_none() -> None:

@@ -18,6 +18,7 @@ from zkgroups.exceptions import (
     AlreadyRegisteredError,
     ClaimedByOtherError,
     ClaimTimeout,
+    CommittedOutOfRangeError,
     DamagedDataError,
     GenerationEndedError,
     GroupExistsError,
@@ -37,6 +38,7 @@ from zkgroups.exceptions import (
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
     SessionInUseError,
+    TooLargeError,
     UnknownPartitionError,
     ZkgroupsException,
 )
@@ -72,6 +74,13 @@ BUILT = [
         "offset of orders/3 in group 'billing' is 9 and would go back to 5",
     ),
     (OffsetOutOfRangeError(AT, 9, 1, 5), "offset 9 of orders/3 is outside 1 to 5"),
+    (
+        CommittedOutOfRangeError("billing", AT, 9, 1, 5),
+        "committed offset 9 of orders/3 of group 'billing' is outside of the log, which has 1 to 5: "
+        'pass out_of_range="earliest" or "latest" to the member, '
+        "or move the offset with `zkgroups offsets reset billing`",
+    ),
+    (TooLargeError("lost twice over 40000 bytes", size=40_000), "lost twice over 40000 bytes"),
     (
         InterruptedDeleteError("billing", ["orders"], "somebody registered"),
         "group 'billing' is partly deleted, 1 topics are left whole: somebody registered",

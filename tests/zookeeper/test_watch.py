@@ -697,7 +697,7 @@ def test_a_callback_over_a_closed_registry_ends_and_that_is_logged(
         assert members._thread is not None
         members._thread.join(30)
         assert not members._thread.is_alive()
-    assert "nobody watches members of group billing any more: the connection is closed" in caplog.text
+    assert "stopped watching members of group billing: the connection is closed" in caplog.text
 
 
 def test_a_watch_has_one_callback(group: Consumergroup) -> None:

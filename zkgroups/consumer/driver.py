@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
+from ..core.agreement import AwaitedPlan
 from ..core.model import TopicPartition
 from ..core.rebalance import (
     Action,
@@ -57,14 +58,14 @@ from ..exceptions import (
 )
 from ..zookeeper.deadline import Deadline, uptime
 from .events import EventKind, MemberStats
-from .generation import Generation
+from .generation import Generation, Reset
 from .options import Options
 from .patience import Patience
 from .telling import Telling
 from .timers import Timers
 from .work import AnySeat, Work
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.member")
 
 Partitions = frozenset[TopicPartition]
 
@@ -95,6 +96,19 @@ GATHER: Final = 0.005
 
 _MENDED_BY_LOOKING: Final = (NotClaimedError, NotRegisteredError, OutcomeUnknownError)
 """What is no reason to trouble the caller: the next look finds out what is so."""
+
+
+_STEPS: Final = {
+    Register: "register",
+    Look: "read its group and plan",
+    Claim: "claim partitions",
+    Stop: "stop its workers",
+    Release: "release partitions",
+    Deregister: "leave",
+}
+"""The steps that may fail, for the log."""
+
+_BEGIN: Final = "read its committed offsets"
 
 
 def _is_retriable(error: Exception) -> bool:
@@ -135,11 +149,19 @@ class Driver:
         self.machine = Rebalance()
         self._timers = Timers()
         self._telling = Telling(self._name, options, lambda: self.machine.number)
-        self._patience = Patience(self._name, options.rebalance_timeout, self._timers, self._telling, self._holders)
-        self._work = Work(seat, options, stats, self._telling, ended=self.tell_ended, commit_failed=self._commit_failed)
+        self._patience = Patience(options, self._timers, self._telling, self._holders, self._pass_over)
+        self._work = Work(
+            seat,
+            options,
+            stats,
+            self._telling,
+            ended=self.tell_ended,
+            commit_failed=self._commit_failed,
+            reset=self._note,
+        )
         self._failed_briefly = 0  # generations in a row
         self._left_behind = False  # what could not be given up when it left
-        self._inbox: SimpleQueue[Event | WorkerEnded | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Event | WorkerEnded | Reset | None] = SimpleQueue()
         self._heard_free: deque[Partitions] = deque()  # on kazoo's threads
         self._freed: Partitions = frozenset()
         self._freed_at = 0.0  # when the first of them was heard of
@@ -184,10 +206,14 @@ class Driver:
         self._held_back = generation
         self._inbox.put(None)
 
+    def _note(self, reset: Reset) -> None:
+        """A worker begins at another offset than the committed one."""
+        self._inbox.put(reset)
+
     def tell_ended(self, generation: Generation, error: BaseException | None) -> None:
         """A worker has come to its end."""
         if isinstance(error, NotClaimedError | GenerationEndedError) or getattr(error, "retriable", False):
-            log.warning("a worker of %s failed, and another generation begins: %s", self._name, error)
+            log.warning("a worker of member %s failed; another generation begins: %s", self._name, error)
             self._changed = True  # somebody may have taken a partition away
         elif isinstance(error, Exception):
             self._hand_out(error)
@@ -224,7 +250,7 @@ class Driver:
         try:
             self._seat.deregister()
         except ZkgroupsException as error:
-            log.warning("%s could not leave: %s", self._name, error)
+            log.warning("member %s could not leave, retrying: %s", self._name, error)
             if not _is_retriable(error):
                 raise
             time.sleep(FIRST_BACKOFF)
@@ -246,6 +272,8 @@ class Driver:
             while True:
                 if isinstance(event, WorkerEnded):
                     self._worker_ended(event)
+                elif isinstance(event, Reset):
+                    self._telling.event(EventKind.RESET, frozenset({event.at}), str(event))
                 elif event is not None:
                     self._hurry(event)
                     self._receive(event)
@@ -312,7 +340,7 @@ class Driver:
                 self._carry_out(action)
         if self.machine.settled:
             self._changed_at = None
-        self._patience.watch(self.machine.waiting, self._seat.planner)
+        self._patience.watch(self.machine.waiting, self._seat.awaited)
 
     # Time
 
@@ -332,6 +360,13 @@ class Driver:
         with suppress(ZkgroupsException):
             if self._work.is_readable_now():
                 self._receive(Ended())
+
+    def _pass_over(self, awaited: AwaitedPlan) -> None:
+        """Let another member plan, perhaps this one."""
+        limit = self._options.planning_timeout
+        log.warning("member %s passes over %r, which has not planned in %g s", self._name, awaited.planner, limit)
+        self._seat.pass_over(awaited)
+        self._changed = True
 
     def _auto_commit(self) -> None:
         self._work.commit_marked(self.machine.held)
@@ -377,10 +412,10 @@ class Driver:
         except ZkgroupsException as error:
             self._fail(action, error)
         except Exception as error:  # a function of the user's: a strategy, or one that knows the partitions
-            log.exception("a step of %s failed", self._name)
-            self._fail(action, error)
+            self._fail(action, error, trace=True)
         else:
             self._failures = 0
+            self._telling.worked(_STEPS[type(action)])
             if self._trouble is not None and self._trouble.step is type(action):
                 self._trouble.over = True
             self._to_receive.append(answer)
@@ -405,12 +440,12 @@ class Driver:
                 self._seat.deregister()
                 return Released(turn)
 
-    def _fail(self, step: Step, error: Exception) -> None:
+    def _fail(self, step: Step, error: Exception, *, trace: bool = False) -> None:
         """Try again later: soon, where that may help by itself, and else after `join_backoff`, and tell the caller."""
         self._stats.failures += 1
         self._failures += 1
         retriable = _is_retriable(error) and not self._seat.cut_off
-        self._telling.event(EventKind.FAILED, detail=str(error))
+        self._telling.failed(_STEPS[type(step)], error, trace=trace)
         if not retriable:
             self._tell_trouble(step, error)
         seconds = self._backoff(self._failures) if retriable else self._options.join_backoff
@@ -464,7 +499,7 @@ class Driver:
         try:
             self._seat.await_free(partitions)
         except ZkgroupsException as error:  # the next look begins anew
-            log.info("%s will look again who holds what: %s", self._name, error)
+            log.info("member %s could not watch partitions and will look again: %s", self._name, error)
             self._changed = True
 
     # Generations
@@ -474,10 +509,11 @@ class Driver:
         try:
             generation = self._work.begin(begin)
         except ZkgroupsException as error:
-            self._telling.event(EventKind.FAILED, begin.partitions, str(error))
+            self._telling.failed(_BEGIN, error, begin.partitions)
             self._changed = True
             self._timers.later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
             return
+        self._telling.worked(_BEGIN)
         if self._changed_at is not None:
             self._stats.last_rebalance, self._changed_at = uptime() - self._changed_at, None
         self._withdrawn = None
@@ -493,8 +529,7 @@ class Driver:
         return Stopped(turn)
 
     def _commit_failed(self, error: ZkgroupsException) -> None:
-        log.warning("what %s has marked could not be committed: %s", self._name, error)
-        self._telling.event(EventKind.FAILED, detail=str(error))
+        self._telling.failed("commit", error)
         if isinstance(error, _MENDED_BY_LOOKING):
             self._changed = True
         elif not error.retriable:

@@ -6,17 +6,41 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ..core.codec import check_offset
-from ..core.model import MalformedNode, StartAt, TopicPartition, check_at
-from ..exceptions import GenerationEndedError, InvalidOptionError, NotClaimedError
+from ..core.model import MalformedNode, OffsetRange, StartAt, TopicPartition, check_at
+from ..core.starting import start_offset
+from ..exceptions import (
+    CommittedOutOfRangeError,
+    GenerationEndedError,
+    InvalidOptionError,
+    NotClaimedError,
+    OffsetWouldGoBackError,
+)
 from ..zookeeper.deadline import Deadline, uptime
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.member")
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
+
+_CURE: Final = "ask generation.start_offset where to begin; it applies the member's out_of_range"
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A committed offset that was outside of the log, and the offset that `out_of_range` chose instead."""
+
+    at: TopicPartition
+    committed: int
+    log: OffsetRange
+    chosen: int
+
+    def __str__(self) -> str:
+        found = f"committed offset {self.committed} is outside of the log ({self.log.start} to {self.log.end})"
+        return f"{found}, begins at {self.chosen}"
 
 
 class Generation:
@@ -28,7 +52,8 @@ class Generation:
 
     - `group`, `member`: the names of both; `number`: of the plan it was made from. It never falls, and is the same for
       all members that follow one plan, but it is no fence: a member may have several generations of one number.
-    - `partitions`: what to work on, each with where to begin: the committed offset, or the member's `start_at`.
+    - `partitions`: what to work on, each with where to begin: the committed offset, or the member's `start_at`. Pass
+      the range of its log to `start_offset` to get the offset to read from.
     - `streams`: which of the member's streams reads each, counted from 0.
     - `unreadable`: what is ours but is left alone, because its committed offset cannot be read.
     """
@@ -42,8 +67,10 @@ class Generation:
         partitions: Mapping[TopicPartition, int | StartAt],
         streams: Mapping[TopicPartition, int],
         unreadable: Mapping[TopicPartition, MalformedNode],
-        write: Callable[[Offsets], None],
+        out_of_range: StartAt | None,
+        write: Callable[[Offsets, Offsets], None],
         committed: Callable[[Offsets], None],
+        reset: Callable[[Reset], None],
         alive: Callable[[], bool],
         connected: Callable[[], bool],
         ended: Callable[[BaseException | None], None],
@@ -54,8 +81,10 @@ class Generation:
         self.partitions = MappingProxyType(dict(partitions))
         self.streams = MappingProxyType(dict(streams))
         self.unreadable = MappingProxyType(dict(unreadable))
+        self._out_of_range = out_of_range
         self._write = write
         self._tell_committed = committed
+        self._tell_reset = reset
         self._alive = alive
         self._connected = connected
         self._tell_end = ended
@@ -64,6 +93,8 @@ class Generation:
         self._committing = threading.Lock()  # held during a commit, so that closing waits for it
         self._marked: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
+        self._resets: dict[TopicPartition, Reset] = {}
+        self._back_from: dict[TopicPartition, int] = {}  # committed offsets below which one commit may go
         self._busy = threading.Condition()
         self._at_work: list[object] = []  # the threads, and tasks, that are to come to an end
         self._to_tell: list[Callable[[], object]] = []  # of the end
@@ -127,15 +158,52 @@ class Generation:
         """Wait until it has ended; False if the time was over first."""
         return self._over.wait(None if timeout is None else Deadline.after("timeout", timeout).remaining)
 
-    def mark(self, at: TopicPartition, offset: int) -> None:
-        """Say that everything before `offset` is processed. It is committed by auto-commit, and before a hand-over.
+    def start_offset(self, at: TopicPartition, *, log_start: int, log_end: int) -> int:
+        """The offset at which to begin reading a partition whose log has `log_start` to `log_end` (the next to write).
 
-        An offset lower than one marked before in this generation says nothing new, but that the worker is alive.
+        This is the committed offset. Where nothing is committed, the member's `start_at` decides. For a committed
+        offset outside of the log the member's `out_of_range` decides: raise `CommittedOutOfRangeError`, or begin at the
+        start or the end of the log. The chosen offset is marked, and its commit may go back, once, but only from the
+        committed offset found here.
+        """
+        self._check_mine(at)
+        log = OffsetRange(check_offset(log_start), check_offset(log_end))
+        if log.end < log.start:
+            raise InvalidOptionError("log_end", log_end, f"it must be at least log_start ({log_start})")
+        start = self.partitions[at]
+        found = start_offset(start, log)
+        if found is not None or isinstance(start, StartAt):
+            return found or 0
+        if self._out_of_range is None:
+            raise CommittedOutOfRangeError(self.group, at, start, log.start, log.end)
+        return self._reset(Reset(at, start, log, start_offset(self._out_of_range, log) or 0))
+
+    def _reset(self, reset: Reset) -> int:
+        """Begin somewhere else; once for each partition, however often a worker asks."""
+        with self._busy:
+            known = self._resets.setdefault(reset.at, reset)
+            if known is not reset:
+                return known.chosen if known.chosen in reset.log else reset.chosen
+            self._back_from[reset.at] = reset.committed
+            self._marked[reset.at] = reset.chosen
+            self._committed.pop(reset.at, None)
+        self._tell_reset(reset)
+        return reset.chosen
+
+    def mark(self, at: TopicPartition, offset: int) -> None:
+        """Record that everything before `offset` is processed. It is committed by auto-commit and before a hand-over.
+
+        An offset lower than one marked before in this generation only shows that the worker is alive. One lower than
+        the committed offset could never be committed, and raises `OffsetWouldGoBackError`, unless `start_offset` found
+        the committed offset outside of the log.
         """
         self._check_mine(at)
         if self._closed:
             raise GenerationEndedError(self.group, self.number)
         check_offset(offset)
+        start = self.partitions[at]
+        if self.group and isinstance(start, int) and offset < start and at not in self._resets:
+            raise OffsetWouldGoBackError(self.group, at, start, offset, cure=_CURE)
         with self._busy:
             self._marked[at] = max(offset, self._marked.get(at, 0))
         self.last_sign = uptime()
@@ -167,9 +235,7 @@ class Generation:
             if self._closed:
                 raise GenerationEndedError(self.group, self.number)
             chosen = self._unsaved() if offsets is None else dict(offsets)
-            if chosen:
-                self._write(chosen)
-                self._committed.update(chosen)
+            self._save(chosen)
         self.last_sign = uptime()
         if chosen:
             self._tell_committed(chosen)
@@ -224,12 +290,19 @@ class Generation:
         """Commit what was marked of these, and say how many; whoever commits at this moment is waited for."""
         with self._committing:
             chosen = {at: offset for at, offset in self._unsaved().items() if at in among}
-            if chosen:
-                self._write(chosen)
-                self._committed.update(chosen)
+            self._save(chosen)
         if chosen:
             self._tell_committed(chosen)
         return len(chosen)
+
+    def _save(self, chosen: Offsets) -> None:
+        """Write these; a partition that was reset may go back in the first commit that has it."""
+        if not chosen:
+            return
+        self._write(chosen, {at: self._back_from[at] for at in chosen if at in self._back_from})
+        self._committed.update(chosen)
+        for at in chosen:
+            self._back_from.pop(at, None)
 
     def close(self, deadline: Deadline) -> None:
         """Refuse all commits from now on; one that is under way is waited for."""

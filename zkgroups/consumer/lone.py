@@ -37,6 +37,7 @@ class LoneMember(BaseMember):
         include_internal: bool = False,
         partitions: Callable[[str], Iterable[int]] | None = None,
         start_at: StartAt | str = StartAt.EARLIEST,
+        out_of_range: StartAt | str = "error",
         release_timeout: float = 4.0,
         join_backoff: float = 5.0,
         reconcile_every: float = 5.0,
@@ -49,6 +50,7 @@ class LoneMember(BaseMember):
         options = Options(
             partitions=partitions,
             start_at=start_at,
+            out_of_range=out_of_range,
             release_timeout=release_timeout,
             rebalance_timeout=LONGEST,  # nobody is waited for
             join_backoff=join_backoff,

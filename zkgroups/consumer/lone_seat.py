@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
+from ..core.agreement import AwaitedPlan
 from ..core.model import CommittedOffset, MalformedNode, Registration, TopicPartition
 from ..exceptions import NoGroupError
 from ..zookeeper.handle import Handle
 from ..zookeeper.topics import TopicSight
 from .events import EventKind, MemberStats
-from .generation import Generation
-from .seat import Holder, Lives, Outlook, Partitions, is_cut_off
+from .generation import Generation, Offsets
+from .seat import Holder, Lives, Outlook, Partitions, in_a_hurry, is_cut_off
 
 
 class LoneSeat:
@@ -21,7 +22,7 @@ class LoneSeat:
     group_name = ""
     alive = True
     """No session holds anything: so none that ends takes anything away."""
-    planner: str | None = None
+    awaited: AwaitedPlan | None = None
     connected = True
     """So work may go on, whatever becomes of the connection."""
 
@@ -34,6 +35,7 @@ class LoneSeat:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
+        handle = in_a_hurry(handle)
         self.id = f"{socket.gethostname()}:{uuid.uuid4()}"
         self.timeout = handle.timeout
         self._session = handle.session
@@ -83,6 +85,9 @@ class LoneSeat:
         notes = {EventKind.MALFORMED: "; ".join(f"{node.path}: {node.reason}" for node in found.unreadable)}
         return Outlook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
 
+    def pass_over(self, _awaited: AwaitedPlan) -> None:
+        """Nobody plans."""
+
     def claim(self, partitions: Partitions) -> Partitions:
         """Everything is granted."""
         self._held |= partitions
@@ -95,10 +100,10 @@ class LoneSeat:
     def await_free(self, partitions: Partitions) -> None:
         """Nobody holds anything."""
 
-    def writer(self, _partitions: Partitions) -> Callable[[Mapping[TopicPartition, int]], None]:
+    def writer(self, _partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
         """There is nowhere to commit."""
 
-        def write(_offsets: Mapping[TopicPartition, int]) -> None:
+        def write(_offsets: Offsets, _back_from: Offsets) -> None:
             raise NoGroupError
 
         return write

@@ -28,7 +28,7 @@ from .options import OnEvent, OnPartitions, Options, Topics, subscription
 from .seat import Seat
 from .work import AnySeat
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.member")
 
 GRACE: Final = 2.0
 """In seconds: what closing may take beyond the time limits of what is to be done for it."""
@@ -101,7 +101,7 @@ class BaseMember:
         try:
             self._driver.run()
         except BaseException as error:  # also SystemExit, in a strategy of the user's
-            log.exception("member %s has come to an unexpected end", self._seat)
+            log.exception("member %s ended unexpectedly", self._seat)
             self._driver.give_up()
             self._ready.put(error if isinstance(error, Exception) else RuntimeError(f"the member has ended: {error!r}"))
         finally:
@@ -135,7 +135,7 @@ class BaseMember:
             generation.leave()  # whoever works on it and calls this would wait for itself
         self._driver.tell(Close(leave))
         if thread is not threading.current_thread() and not self._left.wait(self._longest_leave):
-            log.error("member %s has not left in time, and goes on to", self._seat)
+            log.error("member %s did not leave in time; still trying in the background", self._seat)
 
     @property
     def _longest_leave(self) -> float:
@@ -221,7 +221,7 @@ class BaseMember:
             return InstanceState.JOINING
         if machine.state in (State.LEAVING, State.CLOSED, State.OUT):
             return InstanceState.LEAVING
-        if machine.settled and self._seat.planner is None:
+        if machine.settled and self._seat.awaited is None:
             return InstanceState.STABLE
         return InstanceState.AWAITING_SYNC if machine.held else InstanceState.JOINING
 
@@ -252,9 +252,14 @@ class Member(BaseMember):
       `partition.assignment.strategy`: nobody can see it, so all of ours must say the same.
     - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.
     - `start_at`: where to begin where nothing is committed.
+    - `out_of_range`: where to begin if the committed offset is outside of the log, because the topic was created anew
+      or messages were deleted unread: at the "earliest" or "latest" offset of the log, or "error". zkgroups does not
+      ask the brokers. So pass the range of the log to `Generation.start_offset`, and read from the offset it returns.
+      It applies the policy once for each partition and generation, logs a warning, and lets the offset go back.
     - `release_timeout`: how long workers may take to come to an end (Scala's members try for six seconds to get what is
       theirs, and then go without); `rebalance_timeout`: how long others may take to let go before it is said that they
-      do not. The second must be longer.
+      do not. The second must be longer. Under `sticky`, and under functions, one member plans for all: if it has not
+      written a plan within a third of `rebalance_timeout`, or `release_timeout` if that is longer, another member does.
     - `join_backoff`: the longest pause between two tries of something that failed.
     - `reconcile_every`: how often to look at the group although nothing was heard.
     - `auto_commit_every`: how often what is marked is committed; it always is before a hand-over.
@@ -265,8 +270,11 @@ class Member(BaseMember):
       may be coroutine functions, run on the member's own thread (a commit is told of on the thread that commits), and
       hold up this member only.
 
-    Nothing connects before the `with` block, or `start`. All durations are in seconds. Nobody can join a group while a
-    migration to Kafka's own offsets has marked it: `generations` raises `GroupMigratedError`.
+    A member starts with the `with` block, or with `start`. While no server answers it waits, logs a warning, and joins
+    when one does. Only `Registry.connect` gives up, with `NotConnectedError` after its `timeout`. A long one lets a
+    program start before ZooKeeper; a member waits for each answer no longer than a third of the session time-out.
+    All durations are in seconds. Nobody can join a group while a migration to Kafka's own offsets has marked it:
+    `generations` raises `GroupMigratedError`.
     """
 
     def __init__(
@@ -282,6 +290,7 @@ class Member(BaseMember):
         foreign_assignor: str = "range",
         partitions: Callable[[str], Iterable[int]] | None = None,
         start_at: StartAt | str = StartAt.EARLIEST,
+        out_of_range: StartAt | str = "error",
         release_timeout: float = 4.0,
         rebalance_timeout: float = 30.0,
         join_backoff: float = 5.0,
@@ -302,6 +311,7 @@ class Member(BaseMember):
             foreign_assignor=foreign_assignor,
             partitions=partitions,
             start_at=start_at,
+            out_of_range=out_of_range,
             release_timeout=release_timeout,
             rebalance_timeout=rebalance_timeout,
             join_backoff=join_backoff,

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from ..core.assignment import ASSIGNORS, MOST_STREAMS, Assignor
 from ..core.model import Pattern, Registration, StartAt, TopicPartition
 from ..core.paths import check_topic
+from ..core.starting import OUT_OF_RANGE
 from ..core.subscription import check_expression
 from ..exceptions import InvalidOptionError
 from .events import MemberEvent
@@ -32,6 +33,7 @@ class Options:
     foreign_assignor: str = "range"
     partitions: Callable[[str], Iterable[int]] | None = None
     start_at: StartAt | str = StartAt.EARLIEST
+    out_of_range: StartAt | str = "error"
     release_timeout: float = 4.0
     rebalance_timeout: float = 30.0
     join_backoff: float = 5.0
@@ -60,10 +62,22 @@ class Options:
                 raise InvalidOptionError(option, value, "it must be a function")
         if self.start_at not in list(StartAt):
             raise InvalidOptionError("start_at", self.start_at, "it must be one of " + ", ".join(StartAt))
+        if self.out_of_range not in OUT_OF_RANGE:
+            raise InvalidOptionError("out_of_range", self.out_of_range, "it must be one of " + ", ".join(OUT_OF_RANGE))
         if self.foreign_assignor not in ("range", "roundrobin"):
             reason = "it must be range or roundrobin: other clients know no more"
             raise InvalidOptionError("foreign_assignor", self.foreign_assignor, reason)
         self.by_name()
+
+    @property
+    def planning_timeout(self) -> float:
+        """In seconds: how long the planner may take. It may have to stop its own workers first."""
+        return max(self.rebalance_timeout / 3, self.release_timeout)
+
+    @property
+    def when_out_of_range(self) -> StartAt | None:
+        """Where to begin if a committed offset is outside of the log; None for an error."""
+        return None if self.out_of_range == "error" else StartAt(self.out_of_range)
 
     def by_name(self) -> dict[str, Assignor]:
         """The strategies by the names under which they are announced, what is liked best first."""

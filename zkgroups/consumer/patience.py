@@ -1,35 +1,41 @@
-"""Who waits for too long: for partitions that somebody else holds, or for a plan that somebody else is to write."""
+"""How long a member waits for partitions that another instance holds, or for a plan that another member writes."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
+from ..core.agreement import AwaitedPlan
 from ..core.model import TopicPartition
 from ..zookeeper.deadline import uptime
 from .events import EventKind
+from .options import Options
 from .telling import Telling
 from .timers import Timers
-
-log = logging.getLogger(__name__)
 
 Partitions = frozenset[TopicPartition]
 
 
 class Patience:
-    """The waiting of one member, which is told of once, `limit` seconds after it began."""
+    """The waiting of one member: it is told once, `limit` seconds after it began, and a planner is passed over."""
 
     def __init__(
-        self, name: str, limit: float, timers: Timers, telling: Telling, holders: Callable[[Partitions], str]
+        self,
+        options: Options,
+        timers: Timers,
+        telling: Telling,
+        holders: Callable[[Partitions], str],
+        pass_over: Callable[[AwaitedPlan], None],
     ) -> None:
-        self._name = name
-        self._limit = limit
+        self._limit = options.rebalance_timeout
+        self._planning_limit = options.planning_timeout
         self._timers = timers
         self._telling = telling
         self._holders = holders
+        self._pass_over = pass_over
         self._since: dict[TopicPartition, float] = {}
         self._told: Partitions = frozenset()
-        self._planner: str | None = None
+        self._awaited: AwaitedPlan | None = None
+        self._awaited_since = 0.0
         self._planless_since: float | None = None
         self._planless_told = False
 
@@ -38,29 +44,36 @@ class Patience:
         self._told -= partitions
         self._since = {at: since for at, since in self._since.items() if at not in partitions}
 
-    def watch(self, waiting: Partitions, planner: str | None) -> None:
-        """This is what it waits for now, and who is to write the plan that it waits for."""
+    def watch(self, waiting: Partitions, awaited: AwaitedPlan | None) -> None:
+        """Note the partitions and the plan that it waits for now."""
         now = uptime()
         known, self._since = self._since, {at: self._since.get(at, now) for at in waiting}
         self._told &= waiting
         if waiting - known.keys():
             self._timers.later(self._limit, self._look)
-        self._planner = planner
-        if planner is None:
+        if awaited is None:
             self._planless_since, self._planless_told = None, False
         elif self._planless_since is None:
             self._planless_since = now
             self._timers.later(self._limit, self._look)
+        if awaited is not None and awaited != self._awaited:
+            self._awaited_since = now
+            self._timers.later(self._planning_limit, lambda: self._look_at_planner(awaited))
+        self._awaited = awaited
 
     def _look(self) -> None:
         now = uptime()
         stuck = frozenset(at for at, since in self._since.items() if now - since >= self._limit) - self._told
         if stuck:
             self._told |= stuck
-            log.warning("%s has waited %g s for %s", self._name, self._limit, self._holders(stuck))
             self._telling.event(EventKind.STUCK, stuck, self._holders(stuck))
         since = self._planless_since
-        if since is not None and not self._planless_told and now - since >= self._limit:
-            self._planless_told = True
-            log.warning("%s has waited %g s for a plan, which %r is to write", self._name, self._limit, self._planner)
-            self._telling.event(EventKind.STUCK, detail=f"{self._planner!r} has not written a plan")
+        if self._awaited is None or since is None or self._planless_told or now - since < self._limit:
+            return
+        self._planless_told = True
+        self._telling.event(EventKind.STUCK, detail=f"{self._awaited.planner!r} has not written a plan")
+
+    def _look_at_planner(self, awaited: AwaitedPlan) -> None:
+        if awaited == self._awaited and uptime() - self._awaited_since >= self._planning_limit:
+            self._awaited = None  # if it is awaited again, it has as long again
+            self._pass_over(awaited)

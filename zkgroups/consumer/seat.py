@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ..core.agreement import Plan, Roster, agreed_strategy, decode_plan, encode_plan
+from ..core.agreement import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, encode_plan
 from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignment, Assignor, Members, assigned_to, share_of
 from ..core.heralds import Heralds
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
@@ -27,10 +27,11 @@ from ..exceptions import (
 from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.deadline import Deadline
 from ..zookeeper.group import Consumergroup
+from ..zookeeper.handle import Handle
 from ..zookeeper.session import Session
 from ..zookeeper.sight import Sight
 from .events import EventKind, MemberStats
-from .generation import Generation
+from .generation import Generation, Offsets
 
 Partitions = frozenset[TopicPartition]
 Holder = Owner | MalformedNode
@@ -98,7 +99,7 @@ class Seat:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        self.group = _in_a_hurry(group)
+        self.group = Consumergroup(group.name, in_a_hurry(group.handle))
         self._instance = self.group.instance(id)
         self.id = self._instance.id
         self._registration = registration
@@ -115,8 +116,9 @@ class Seat:
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """Who has what this member waits for."""
-        self.planner: str | None = None
-        """Who is to write the plan that this member waits for."""
+        self._planners = Planners()
+        self.awaited: AwaitedPlan | None = None
+        """The plan that this member waits for."""
 
     @property
     def group_name(self) -> str:
@@ -252,26 +254,33 @@ class Seat:
 
     def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
         """The number of the plan, and what it gives to this member; None where the plan is still to be written."""
-        self.planner = None
         taking_part = roster.taking_part
         strategy = agreed_strategy(taking_part, foreign=self._foreign)
         if strategy in COMPUTED_BY_EACH:
+            self.awaited = None
             return roster.number, share_of(self.id, strategy, roster.members())
         fingerprint = roster.fingerprint
         plan, zxid, version = self._sight.plan(self.id)
-        if self.id == min(taking_part) and not (plan and plan.is_of(fingerprint, strategy)):
-            self._plan_for_all(roster, fingerprint, strategy, version)
-            plan, zxid, version = self._sight.plan(self.id)  # like everybody: only the server knows which one stands
-        if plan is not None and plan.is_of(fingerprint, strategy):
-            return zxid, assigned_to(self.id, plan.assignment)
-        self.planner = min(taking_part)
-        return 0, None
+        if not (plan and plan.is_of(fingerprint, strategy)):
+            self.awaited = self._planners.awaited(taking_part, version)
+            if self.awaited.planner == self.id:
+                self._plan_for_all(roster, fingerprint, strategy, version)
+                plan, zxid, version = self._sight.plan(self.id)  # like everybody: the server knows which one stands
+        if plan is None or not plan.is_of(fingerprint, strategy):
+            return 0, None
+        self.awaited = None
+        return zxid, assigned_to(self.id, plan.assignment)
 
     def _plan_for_all(self, roster: Roster, fingerprint: str, strategy: str, version: int) -> None:
         plan = Plan(fingerprint, strategy, self._compute(strategy, roster.members(self._owners(roster))))
         if decode_plan(encode_plan(plan)) != plan or any(stream.number < 0 for stream in plan.assignment.values()):
             raise InvalidOptionError("assignors", strategy, "what it has returned is not {TopicPartition: Stream}")
-        self._sight.write_plan(plan, version, self._instance.session_id or 0)
+        if self._sight.write_plan(plan, version, self._instance.session_id or 0):
+            self._planners.wrote(version)
+
+    def pass_over(self, awaited: AwaitedPlan) -> None:
+        """Stop waiting for this planner; the next look chooses another, unless a plan was written meanwhile."""
+        self._planners.pass_over(awaited)
 
     def _compute(self, strategy: str, members: Members) -> Assignment:
         known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
@@ -339,17 +348,17 @@ class Seat:
 
     # Offsets
 
-    def writer(self, partitions: Partitions) -> Callable[[Mapping[TopicPartition, int]], None]:
-        """What commits offsets of these."""
+    def writer(self, partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
+        """Commits offsets of these partitions. The second mapping has committed offsets below which one may go."""
         held = self._instance.claims
         for at in partitions - held.keys():
             raise NotClaimedError(at)
         claims = Claims(self._instance, [held[at] for at in sorted(partitions)])
 
-        def write(offsets: Mapping[TopicPartition, int]) -> None:
+        def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._lives.outlived.intersection(offsets):
                 raise NotClaimedError(at, "is of a topic that was deleted")
-            claims.commit(offsets)
+            claims.commit(offsets, backward=back_from)
 
         return write
 
@@ -384,12 +393,10 @@ _SEATS: WeakKeyDictionary[Session, WeakValueDictionary[str, Seat]] = WeakKeyDict
 """Whose place it is in a session, by the path of the registration."""
 
 
-def _in_a_hurry(group: Consumergroup) -> Consumergroup:
-    """The same group with a time limit that leaves room for a second try before the session ends."""
-    handle = group.handle
+def in_a_hurry(handle: Handle) -> Handle:
+    """A handle with a time limit that leaves room for a second try before the session expires."""
     session_timeout = handle.session.granted_timeout or handle.timeout
-    limit = min(handle.timeout, max(session_timeout / 3, SHORTEST))
-    return Consumergroup(group.name, replace(handle, timeout=limit))
+    return replace(handle, timeout=min(handle.timeout, max(session_timeout / 3, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:

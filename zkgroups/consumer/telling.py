@@ -5,45 +5,101 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..core.model import TopicPartition
 from .events import EventKind, MemberEvent
 from .options import Options
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.member")
 
 Partitions = frozenset[TopicPartition]
 
+_LEVELS: Final = {
+    EventKind.COMMITTED: logging.DEBUG,
+    EventKind.LOST: logging.WARNING,
+    EventKind.STUCK: logging.WARNING,
+    EventKind.MISSING: logging.WARNING,
+    EventKind.FOREIGN: logging.WARNING,
+    EventKind.MALFORMED: logging.WARNING,
+    EventKind.RESET: logging.WARNING,
+    EventKind.IDLE: logging.WARNING,
+}
+"""The level of each event in the log; INFO for all others."""
+
+_PHRASES: Final = {
+    EventKind.JOINED: "joined",
+    EventKind.ASSIGNED: "was assigned",
+    EventKind.REVOKED: "gave up",
+    EventKind.LOST: "lost",
+    EventKind.WAITING: "waits for partitions",
+    EventKind.STUCK: "is still waiting",
+    EventKind.CONFLICT: "could not claim partitions",
+    EventKind.COMMITTED: "committed offsets of",
+    EventKind.MISSING: "waits for topics",
+    EventKind.FOREIGN: "shares with other clients",
+    EventKind.MALFORMED: "ignores unreadable nodes",
+    EventKind.RESET: "moved its start in",
+    EventKind.IDLE: "is idle and gives up",
+    EventKind.LEFT: "left",
+}
+
+_WITH_HOLDERS: Final = (EventKind.WAITING, EventKind.STUCK, EventKind.CONFLICT)
+"""The details of these name the partitions, each with its holder."""
+
+_ERRORS_IN_A_ROW: Final = 16
+"""Different errors of one kind that are warnings, as long as it does not work."""
+
+_SHOWN: Final = 20
+"""Partitions in one line of the log."""
+
+
+def _shown(at: Partitions) -> str:
+    more = f" and {len(at) - _SHOWN} more" if len(at) > _SHOWN else ""
+    return ", ".join(map(str, sorted(at)[:_SHOWN])) + more
+
 
 class Telling:
-    """Tells of one member, on the member's own thread but for what is committed elsewhere."""
+    """Tells of one member, on the member's own thread except for commits made on others."""
 
     def __init__(self, name: str, options: Options, number: Callable[[], int]) -> None:
         self._name = name
         self._options = options
         self._number = number
         self._noted: dict[EventKind, str] = {}
+        self._failing: dict[str, set[str]] = {}
 
     def event(self, kind: EventKind, at: Partitions = frozenset(), detail: str = "") -> None:
-        """Something has happened, with the number of the plan that is followed."""
-        log.log(
-            logging.DEBUG if kind is EventKind.COMMITTED else logging.INFO,
-            "%s %s: %s %s",
-            self._name,
-            kind,
-            ", ".join(map(str, sorted(at)[:20])),
-            detail,
-        )
+        """Log an event once, and call `on_event` with it and the number of the plan that is followed."""
+        self._log(_LEVELS.get(kind, logging.INFO), kind, at, detail)
+        self._pass_on(kind, at, detail)
+
+    def failed(self, what: str, error: Exception, at: Partitions = frozenset(), *, trace: bool = False) -> None:
+        """Tell of something that failed, e.g. "commit". Each error is one warning, until it has `worked` again."""
+        known, text = self._failing.setdefault(what, set()), str(error)
+        level = logging.DEBUG if text in known or len(known) >= _ERRORS_IN_A_ROW else logging.WARNING
+        known.add(text)
+        log.log(level, "member %s could not %s: %s", self._name, what, text, exc_info=error if trace else None)
+        self._pass_on(EventKind.FAILED, at, text)
+
+    def worked(self, what: str) -> None:
+        """It works again, so the next failure is a warning."""
+        self._failing.pop(what, None)
+
+    def _log(self, level: int, kind: EventKind, at: Partitions, detail: str) -> None:
+        named = detail and kind in _WITH_HOLDERS
+        text = (f" {_shown(at)}" if at and not named else "") + (f": {detail}" if detail else "")
+        log.log(level, "member %s %s%s", self._name, _PHRASES[kind], text)
+
+    def _pass_on(self, kind: EventKind, at: Partitions, detail: str) -> None:
         if self._options.on_event is not None:
             self.call(self._options.on_event, MemberEvent(kind, at, self._number(), detail))
 
     def notes(self, notes: Mapping[EventKind, str]) -> None:
-        """What an operator should know about the group; the same is told once."""
+        """Tell the operator what is odd about the group, each note once."""
         for kind in (EventKind.MISSING, EventKind.MALFORMED, EventKind.FOREIGN):
             note = notes.get(kind, "")
             if note and self._noted.get(kind) != note:
-                log.warning("%s: %s: %s", self._name, kind, note)
                 self.event(kind, detail=note)
             self._noted[kind] = note
 
@@ -58,7 +114,7 @@ class Telling:
         except KeyboardInterrupt:
             raise
         except BaseException:  # also SystemExit, or that a coroutine was cancelled: the member goes on
-            log.exception("a callback of %s failed, called with %s", self._name, argument)
+            log.exception("a callback of member %s failed, called with %s", self._name, argument)
 
     def _run(self, awaitable: Awaitable[None]) -> None:
         if self._options.run is not None:

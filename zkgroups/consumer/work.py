@@ -11,13 +11,13 @@ from ..core.rebalance import Begin
 from ..exceptions import NotClaimedError, OffsetConflictError, OffsetWouldGoBackError, ZkgroupsException
 from ..zookeeper.deadline import Deadline, uptime
 from .events import EventKind, MemberStats
-from .generation import Generation, Offsets
+from .generation import Generation, Offsets, Reset
 from .lone_seat import LoneSeat
 from .options import Options
 from .seat import Seat
 from .telling import Telling
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.member")
 
 Partitions = frozenset[TopicPartition]
 AnySeat: TypeAlias = Seat | LoneSeat
@@ -35,6 +35,7 @@ class Work:
         *,
         ended: Callable[[Generation, BaseException | None], None],
         commit_failed: Callable[[ZkgroupsException], None],
+        reset: Callable[[Reset], None],
     ) -> None:
         self._seat = seat
         self._name = str(seat)
@@ -43,6 +44,7 @@ class Work:
         self._telling = telling
         self._ended = ended
         self._commit_failed = commit_failed
+        self._tell_reset = reset
         self._assigned: Partitions = frozenset()
         self._begun_at = 0.0
         self.generation: Generation | None = None
@@ -73,12 +75,12 @@ class Work:
         self,
         begin: Begin,
         found: dict[TopicPartition, CommittedOffset | MalformedNode | None],
-        write: Callable[[Offsets], None],
+        write: Callable[[Offsets, Offsets], None],
     ) -> Generation:
         start_at = StartAt(self._options.start_at)
         unreadable = {at: value for at, value in found.items() if isinstance(value, MalformedNode)}
         for node in unreadable.values():
-            log.error("%s cannot tell where to begin, and leaves it: %s: %s", self._name, node.path, node.reason)
+            log.error("member %s leaves a partition alone: %s: %s", self._name, node.path, node.reason)
         starts: dict[TopicPartition, int | StartAt] = {
             at: value.offset if isinstance(value, CommittedOffset) else start_at
             for at, value in sorted(found.items())
@@ -91,8 +93,10 @@ class Work:
             partitions=starts,
             streams={at: self._seat.stream(at) for at in starts},
             unreadable=unreadable,
+            out_of_range=self._options.when_out_of_range,
             write=write,
             committed=self._tell_committed,
+            reset=self._tell_reset,
             alive=lambda: self._seat.alive,
             connected=lambda: self._seat.connected,
             ended=lambda error: self._ended(generation, error),
@@ -102,6 +106,7 @@ class Work:
     def _tell_committed(self, offsets: Offsets) -> None:
         """On the thread that has committed them."""
         self._stats.commits += len(offsets)
+        self._telling.worked("commit")
         self._telling.event(EventKind.COMMITTED, frozenset(offsets))
 
     def is_readable_now(self) -> bool:
@@ -122,7 +127,7 @@ class Work:
             deadline = Deadline(self._options.release_timeout)
             generation.end()
             if not generation.wait_for_workers(deadline):
-                log.warning("workers of %s have not come to an end within %g s", self._name, deadline.seconds)
+                log.warning("workers of member %s did not end within %g s", self._name, deadline.seconds)
         if revoked and self._seat.alive:  # else they are lost, and told to be
             self._telling.call(self._options.on_revoked, revoked)
             self._telling.event(EventKind.REVOKED, revoked)

@@ -9,6 +9,11 @@ Any other strategy may depend on who holds what, which changes while one looks. 
 plans for all, and writes the plan into the group's `owners` directory, over the version it has read: so there is one
 plan at a time, and its zxid is a number that no other plan has. A plan says what it was made from; where that is not
 what a member sees, it waits for another.
+
+A planner may hang, in a callback or a strategy of its user. If the plan is not replaced within a third of
+`rebalance_timeout`, the members that wait for it pass the planner over, and the next higher id plans (`Planners`). Two
+members may plan at once then. Both write over the version they have read, so one of them fails, and both follow the
+plan that the server has.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from typing import Any, Final
 from .assignment import Assignment, Members, Stream
 from .describe import RegisteredInstance
 from .model import Dialect, MalformedNode, Pattern, Registration, TopicPartition
+from .paths import parse_partition
 from .subscription import subscribed_topics
 
 KNOWN_TO_ALL: Final = "range"
@@ -140,6 +146,51 @@ class Plan:
         return self.fingerprint == fingerprint and self.strategy == strategy
 
 
+@dataclass(frozen=True, slots=True)
+class AwaitedPlan:
+    """The member that is to write a plan, and the version of the plan node that it is to write over."""
+
+    planner: str
+    version: int
+
+
+class Planners:
+    """Which member is to write the plan, as one member sees it. It has no clock: `pass_over` says that time is over.
+
+    As soon as any other member writes, all begin again with the lowest id. So members that see the group differently
+    replace each other's plans only once per time limit.
+
+    >>> planners = Planners()
+    >>> awaited = planners.awaited(["a", "b"], version=4)
+    >>> planners.pass_over(awaited)
+    >>> awaited.planner, [planners.awaited(["a", "b"], version).planner for version in (4, 5)]
+    ('a', ['b', 'a'])
+    """
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        self._passed_over: frozenset[str] = frozenset()
+
+    def awaited(self, ids: Iterable[str], version: int) -> AwaitedPlan:
+        """The plan to wait for: by the lowest id that was not passed over since the plan node has this version."""
+        if version != self._version:
+            self._version, self._passed_over = version, frozenset()
+        in_order = sorted(ids)
+        if self._passed_over.issuperset(in_order):
+            self._passed_over = frozenset()
+        return AwaitedPlan(next(id for id in in_order if id not in self._passed_over), version)
+
+    def pass_over(self, awaited: AwaitedPlan) -> None:
+        """The planner has not written in time; ignored if there is another version by now."""
+        if awaited.version == self._version:
+            self._passed_over |= {awaited.planner}
+
+    def wrote(self, version: int) -> None:
+        """This member has written over that version: the planners that it passed over still count as such."""
+        if version == self._version:
+            self._version = version + 1
+
+
 def encode_plan(plan: Plan) -> bytes:
     """The bytes of a plan: each stream once, and by topic the partitions with the position of their stream."""
     streams = sorted(set(plan.assignment.values()))
@@ -158,7 +209,7 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def decode_plan(data: bytes, only: str | None = None) -> Plan | None:
-    """The plan, or what it gives to `only` one instance; None where there is none that can be read: then one is made.
+    """Decode a plan, or the part of it for `only` one instance. None if it is unreadable: a new one is made then.
 
     >>> at = TopicPartition("orders", 3)
     >>> plan = Plan("f", "sticky", {at: Stream("h:1", 0)})
@@ -169,13 +220,33 @@ def decode_plan(data: bytes, only: str | None = None) -> Plan | None:
         fields: Any = json.loads(data)
         if fields["zkgroups"] != 1:
             return None
-        streams = [Stream(str(instance), int(number)) for instance, number in fields["streams"]]
+        streams = [Stream(_text(instance), _position(number)) for instance, number in fields["streams"]]
         assignment: Assignment = {
-            TopicPartition(topic, int(partition)): streams[position]
+            TopicPartition(topic, _number(partition)): streams[_position(position)]
             for topic, partitions in fields["topics"].items()
             for partition, position in partitions.items()
-            if only is None or streams[position].instance == only
+            if only is None or streams[_position(position)].instance == only
         }
-        return Plan(str(fields["of"]), str(fields["strategy"]), assignment)
+        return Plan(_text(fields["of"]), _text(fields["strategy"]), assignment)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value
+
+
+def _position(value: object) -> int:
+    """JSON may have 1e999, which is infinite, and a negative position would count from the end."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("not a position in a list")
+    return value
+
+
+def _number(name: str) -> int:
+    found = parse_partition(name)
+    if found is None:
+        raise ValueError("not a partition")
+    return found

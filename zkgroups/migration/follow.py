@@ -24,7 +24,7 @@ from .report import check_asked, check_cluster
 from .to_kafka import ToKafka
 from .to_zookeeper import ToZooKeeper
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.migration")
 
 Told = Callable[[FollowPass], object]
 
@@ -77,7 +77,7 @@ def _pass_by_pass(way: Way, every: float, limit: int, told: Told) -> None:
         except UnavailableError as error:
             if not way.execute:
                 raise
-            log.warning("following goes on later: %s", error)
+            log.warning("could not update offsets, will retry: %s", error)
             trouble = str(error)
         told(FollowPass(number, way.behind, way.written, tuple(way.told()), trouble))
         if way.is_over or not way.execute:

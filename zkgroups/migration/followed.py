@@ -22,7 +22,7 @@ from ..zookeeper import mark as marks
 from ..zookeeper.registry import Registry
 from .guards import look_at_sources
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.migration")
 
 TOGETHER: Final = 200
 """Groups that are looked at in ZooKeeper together: of more, what was read would be in memory."""
@@ -222,7 +222,7 @@ class Way:
         if ours := self.our_marks & {each.group for each in groups}:
             for group, error in marks.remove(self.registry.handle, ours, plan=self.plan).items():
                 if error is not None:
-                    log.warning("group %r is still marked: %s", group, error)
+                    log.warning("could not remove the mark of group %r: %s", group, error)
             self.our_marks -= ours
 
     def end(self) -> None:

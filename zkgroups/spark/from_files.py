@@ -23,7 +23,7 @@ from .reading import member_batches, offset_batches, owner_batches
 from .selection import Selection
 from .tables import Table
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.spark")
 
 _PARTS: Final = {
     Table.OFFSETS: (Part.OWNERS, Part.OFFSETS),

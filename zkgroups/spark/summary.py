@@ -65,7 +65,7 @@ class Summary:
                 int(fields.get("shares", 0)),
                 None if zxid is None else int(zxid),
             )
-        except (LookupError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"no summary of a snapshot: {error!r}") from error
 
 

@@ -53,6 +53,7 @@ from .node import Node
 from .pace import HANDFUL, MAX_REQUEST_BYTES, Pace
 from .probe import knows_multiread, understands
 from .session import PIPELINE, Session
+from .transaction import SMALLEST_LIMIT
 
 K = TypeVar("K")
 
@@ -81,9 +82,9 @@ class Block(Generic[K]):
         self.length = 0
         self.answer = b""
 
-    def is_full(self, size: int, more: int) -> bool:
-        """Whether there is no place for so many bytes more; an empty one has a place for everything."""
-        too_long = self.count > 0 and self.length + more > MAX_REQUEST_BYTES
+    def is_full(self, size: int, more: int, limit: int) -> bool:
+        """Whether so many bytes more would exceed `limit`, or enough reads are in it; an empty block takes anything."""
+        too_long = self.count > 0 and self.length + more > limit
         return too_long or max(self.count, len(self.parts)) >= size
 
     def add(self, siblings: Siblings[K], questions: bytes) -> None:
@@ -169,7 +170,7 @@ class _Reading(Generic[K]):
             left = siblings.names
             while True:
                 names, questions = self._fitting(siblings.directory, left[: max(1, self._pace.size - block.count)])
-                if block.is_full(self._pace.size, len(questions)):
+                if block.is_full(self._pace.size, len(questions), self._limit):
                     yield block
                     block = Block[K]()
                     continue
@@ -185,10 +186,15 @@ class _Reading(Generic[K]):
         """As many of the names as one request holds, and the operations that read them."""
         path = self._absolute(directory)
         questions = operations(self._kind, path, names)
-        while len(questions) > MAX_REQUEST_BYTES and len(names) > 1:
+        while len(questions) > self._limit and len(names) > 1:
             names = names[: len(names) // 2]
             questions = operations(self._kind, path, names)
         return names, questions
+
+    @property
+    def _limit(self) -> int:
+        """The bytes that one request may have."""
+        return min(MAX_REQUEST_BYTES, self._handle.session.request_limit)
 
     def _absolute(self, path: str) -> bytes:
         return (self._chroot + path).encode()
@@ -208,13 +214,32 @@ class _Reading(Generic[K]):
         deadline = self._handle.deadline()
         try:
             block.answer = asked.get(timeout=deadline.remaining)
-        except (UnimplementedError, *LOSSES, ConnectionClosedError, SessionExpiredError):
+        except LOSSES as error:
+            block.answer = self._once_more(block, asked, error, deadline)
+        except (UnimplementedError, ConnectionClosedError, SessionExpiredError):
             block.answer = self._again(block, deadline)
         except (KazooException, KazooTimeoutError) as error:
             raise translate(error, block.parts[0].directory) from error
         block.questions.clear()
         self._pace.answered(block.count, len(block.answer))
         return block
+
+    def _once_more(self, block: Block[K], asked: _Asked, error: KazooException, deadline: Deadline) -> bytes:
+        """The connection was lost. Ask the same once more, if the request may be larger than the server accepts."""
+        session = self._handle.session
+        if isinstance(asked, _Together) and SMALLEST_LIMIT < block.length <= self._limit:
+            if not session.wait_connected(deadline):
+                raise translate(error, block.parts[0].directory) from error
+            session_id = session.id
+            try:
+                return _Together(session, b"".join(block.questions)).get(deadline.remaining)
+            except LOSSES:
+                session.limit.lost_twice(block.length, session_id=session_id)
+            except (UnimplementedError, ConnectionClosedError, SessionExpiredError):
+                pass
+            except (KazooException, KazooTimeoutError) as trouble:
+                raise translate(trouble, block.parts[0].directory) from trouble
+        return self._again(block, deadline)
 
     def _again(self, block: Block[K], deadline: Deadline) -> bytes:
         """The connection was lost with the question: ask patiently, and in the way that every server knows."""

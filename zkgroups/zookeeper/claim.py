@@ -110,8 +110,13 @@ class Claims(Mapping[TopicPartition, Claim]):
         """Ask the server which of them are still ours."""
         return [claim.partition for claim in self._instance._verify(list(self.values()))]
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, backward: bool = False) -> None:
-        """Write offsets of any of them, in as few transactions as the server's limit allows; each is all or none."""
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], *, backward: bool | Mapping[TopicPartition, int] = False
+    ) -> None:
+        """Write offsets of any of them, in as few transactions as the server's limit allows; each is all or none.
+
+        With `backward` any offset may go back; with a mapping only from the committed offset that it has.
+        """
         unknown = [at for at in offsets if at not in self._claims]
         if unknown:
             raise NotClaimedError(unknown[0])

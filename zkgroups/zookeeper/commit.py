@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.codec import encode_offset
-from ..core.model import CommittedOffset, DeniedNode
+from ..core.model import CommittedOffset, DeniedNode, TopicPartition
 from ..core.paths import GroupPaths, join
 from ..exceptions import NoPermissionError, OffsetConflictError, OffsetWouldGoBackError, OutcomeUnknownError
 from . import bulk, view
@@ -20,8 +21,9 @@ from .claim import Claim, LastCommit
 from .directories import ensure_all
 from .errors import translate
 from .handle import Handle
+from .splitting import first_batch, fits_the_server
 from .tenure import Tenure
-from .transaction import Check, Create, Operation, Set, TransactionFailed, batches
+from .transaction import Check, Create, Operation, Set, TransactionFailed
 
 
 class Commit:
@@ -33,7 +35,7 @@ class Commit:
         self._tenure = tenure
         self._guard = guard
 
-    def write(self, left: dict[Claim, int], *, backward: bool) -> None:
+    def write(self, left: dict[Claim, int], *, backward: bool | Mapping[TopicPartition, int]) -> None:
         """Write the offsets and take them out of `left`, one batch after the other, each as a whole or not at all.
 
         `TransactionFailed` where a check failed, for the instance to find out what that means. What was read before
@@ -43,19 +45,23 @@ class Commit:
         data = {claim: encode_offset(offset) for claim, offset in left.items()}
         version = self._tenure.version
         self._learn([claim for claim in left if claim.last is None or claim.last.tenure_version != version])
-        if not backward:
-            self._refuse_to_go_back(left)
+        if not isinstance(backward, bool):
+            self._refuse_to_go_back(left, backward)
+        elif not backward:
+            self._refuse_to_go_back(left, {})
         while left:
             self._write_batch(left, data)
 
     def _write_batch(self, left: dict[Claim, int], data: Mapping[Claim, bytes]) -> None:
         units = (self._unit(claim, data[claim]) for claim in left)
-        batch = next(batches(units, overhead=self._guard, chroot=self._handle.session.chroot))
+        batch = first_batch(self._handle.session, units, overhead=self._guard)
         claims = list(left)[: len(batch)]
         operations = [*self._guard, *(operation for unit in batch for operation in unit)]
         session_id, deadline = self._tenure.session_id, self._handle.deadline()
+        transact = partial(self._handle.session.transact, operations, session_id=session_id, deadline=deadline)
         try:
-            self._handle.session.transact(operations, session_id=session_id, deadline=deadline)
+            if not fits_the_server(transact, batch):
+                return
         except TransactionFailed as failure:
             if isinstance(failure.operation, Check):
                 raise
@@ -110,10 +116,11 @@ class Commit:
                 claim.last = LastCommit(None, None, self._tenure.version)
         return left
 
-    def _refuse_to_go_back(self, offsets: Mapping[Claim, int]) -> None:
+    def _refuse_to_go_back(self, offsets: Mapping[Claim, int], allowed: Mapping[TopicPartition, int]) -> None:
+        """Rule 5; `allowed` has the committed offsets below which a partition may go."""
         for claim, offset in offsets.items():
             committed = claim.last.offset if claim.last is not None else None
-            if committed is not None and offset < committed:
+            if committed is not None and offset < committed != allowed.get(claim.partition):
                 raise OffsetWouldGoBackError(self._paths.group, claim.partition, committed, offset)
 
     def _offset_failed(self, claims: Sequence[Claim], claim: Claim, failure: TransactionFailed) -> None:

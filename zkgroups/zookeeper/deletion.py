@@ -21,6 +21,7 @@ from ..exceptions import (
     GroupNotFoundError,
     InterruptedDeleteError,
     NoPermissionError,
+    TooLargeError,
     ZkgroupsException,
 )
 from . import bulk, view
@@ -55,13 +56,28 @@ class Deletion:
         """Until the group is gone; once something is, an error says what is left."""
         try:
             for _ in range(ATTEMPTS):
-                if self.attempt():
+                if self._attempt_what_fits():
                     return
             raise ConflictError(f"group {self._paths.group!r} keeps changing while it is being deleted")
         except ZkgroupsException as error:
             if not self.begun:
                 raise
             raise InterruptedDeleteError(self._paths.group, self.left, str(error)) from error
+
+    def _attempt_what_fits(self) -> bool:
+        """Attempt it in smaller and smaller transactions, until the server accepts them."""
+        while True:
+            limit = self._limit
+            try:
+                return self.attempt()
+            except TooLargeError:
+                if self._limit >= limit:
+                    raise
+
+    @property
+    def _limit(self) -> int:
+        session = self._handle.session
+        return session.limit.most(session.id)
 
     def attempt(self) -> bool:
         """Read the group and delete it; False if it was changed meanwhile, so that it must be read again."""
@@ -73,7 +89,7 @@ class Deletion:
         topics = _topics(paths, handle)
         rest = [*guard.removals, *_deletes(_rest(paths, handle)), Delete(paths.root)]
         whole = [*(operation for unit in topics.values() for operation in unit), *rest]
-        if fits(whole, chroot=handle.session.chroot):
+        if fits(whole, chroot=handle.session.chroot, limit=self._limit):
             return self._transact(whole)
         self.left = list(topics)
         return all(self._delete_topic(topic, unit, guard) for topic, unit in topics.items()) and self._transact(rest)
@@ -81,8 +97,10 @@ class Deletion:
     def _delete_topic(self, topic: str, unit: Sequence[Operation], guard: NobodyRegistered) -> bool:
         chroot = self._handle.session.chroot
         pieces = [unit]
-        if not fits([*guard.operations(), *unit], chroot=chroot):
-            grouped = batches([[operation] for operation in unit], overhead=guard.operations(), chroot=chroot)
+        if not fits([*guard.operations(), *unit], chroot=chroot, limit=self._limit):
+            singles = [[operation] for operation in unit]
+            limit = self._handle.session.request_limit
+            grouped = batches(singles, overhead=guard.operations(), chroot=chroot, limit=limit)
             pieces = [[operation for [operation] in piece] for piece in grouped]
         for piece in pieces:
             if not self._transact(piece, guard):

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from ..core.paths import parent
 from . import bulk
 from .handle import Handle
-from .transaction import Create, TransactionFailed, batches
+from .splitting import Batch, in_batches
+from .transaction import Create, TransactionFailed
 
 
 def ensure_all(handle: Handle, directories: Iterable[str], *, session_id: int | None = None) -> None:
@@ -17,13 +18,16 @@ def ensure_all(handle: Handle, directories: Iterable[str], *, session_id: int | 
         _ensure(handle, above, session_id)
     missing = [path for path, node in zip(wanted, bulk.nodes(handle, wanted), strict=True) if node is None]
     units = [[Create(path, acl=handle.acls.directories)] for path in missing]
-    for batch in batches(units, chroot=handle.session.chroot):
+
+    def make(batch: Batch[Create]) -> None:
         creates = [create for [create] in batch]
         try:
             handle.session.transact(creates, session_id=session_id, deadline=handle.deadline())
         except TransactionFailed:  # somebody makes or deletes some of them at this very moment
             for create in creates:
                 _ensure(handle, create.path, session_id)
+
+    in_batches(handle.session, units, make)
 
 
 def _ensure(handle: Handle, path: str, session_id: int | None) -> None:

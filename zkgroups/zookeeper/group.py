@@ -32,7 +32,8 @@ from .handle import Handle
 from .instance import Instance
 from .offsets import Offsets
 from .pruning import prune_group
-from .transaction import Create, Delete, Operation, Set, TransactionFailed, batches
+from .splitting import in_batches
+from .transaction import Create, Delete, Operation, Set, TransactionFailed
 from .watch import Watch, Watched
 
 
@@ -98,8 +99,11 @@ class Consumergroup:
             [Create(p, acl=self._handle.acls.directories)] for p in _topic_directories(target.paths, good)
         ]
         units += [[self._copied(target.paths, offset)] for offset in good]
-        for batch in batches(units, chroot=self._handle.session.chroot):
-            target._transact([operation for unit in batch for operation in unit])
+        in_batches(
+            self._handle.session,
+            units,
+            lambda batch: target._transact([operation for unit in batch for operation in unit]),
+        )
         return Copied(len(good), tuple(node for node in found if isinstance(node, MalformedNode)))
 
     def _make_empty(self, target: Consumergroup) -> None:

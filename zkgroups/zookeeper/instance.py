@@ -45,8 +45,9 @@ from .directories import ensure_all
 from .errors import translate
 from .handle import Handle
 from .node import Node
+from .splitting import Batch, first_batch, fits_the_server, in_batches
 from .tenure import Registrar, Tenure
-from .transaction import Check, Create, Delete, Operation, TransactionFailed, batches
+from .transaction import Check, Create, Delete, Operation, TransactionFailed
 
 if TYPE_CHECKING:
     from .group import Consumergroup
@@ -199,11 +200,14 @@ class Instance:
         taken: list[Claim] = []
         units = [[self._create_owner(at, data)] for at, data in wanted.items()]
         partitions = list(wanted)
+
+        def take(batch: Batch[Create]) -> None:
+            some = partitions[len(taken) : len(taken) + len(batch)]
+            with self._membership:
+                taken.extend(self._claim_batch(some, [create for [create] in batch]))
+
         try:
-            for batch in batches(units, overhead=[Check(self._registrar.path)], chroot=self._session.chroot):
-                some = partitions[len(taken) : len(taken) + len(batch)]
-                with self._membership:
-                    taken += self._claim_batch(some, [create for [create] in batch])
+            in_batches(self._session, units, take, overhead=[Check(self._registrar.path)])
         except BaseException:
             with contextlib.suppress(ZkgroupsException):  # the error that is under way tells more
                 self._let_go(taken)
@@ -303,11 +307,12 @@ class Instance:
         """Delete as many owner nodes as go into one transaction, and forget these claims."""
         guard = self._registrar.check(tenure)
         units = ([Delete(self.group.paths.owner(claim.partition), claim.version)] for claim in claims)
-        batch = next(batches(units, overhead=guard, chroot=self._session.chroot))
+        batch = first_batch(self._session, units, overhead=guard)
         deleted = claims[: len(batch)]
         try:
             operations: list[Operation] = [*guard, *(delete for [delete] in batch)]
-            self._registrar.transact(operations, tenure, then=partial(self._forget, deleted))
+            transact = partial(self._registrar.transact, operations, tenure, then=partial(self._forget, deleted))
+            fits_the_server(transact, batch)
         except (TransactionFailed, SessionLostError, NotConnectedError):
             raise
         except BaseException:  # also Ctrl-C: it may have been carried out
@@ -364,7 +369,7 @@ class Instance:
         self._forget(set(claims) - set(kept) - denied)
         return denied
 
-    def _commit(self, offsets: Mapping[Claim, int], *, backward: bool = False) -> None:
+    def _commit(self, offsets: Mapping[Claim, int], *, backward: bool | Mapping[TopicPartition, int] = False) -> None:
         """For claims: write offsets under the fence.
 
         Who falls behind because a successor went on is told of the lost session, not of an offset that would go back.

@@ -20,7 +20,7 @@ from .mark import Outcomes, change
 from .node import Node
 from .transaction import Create, Delete, Operation
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = logging.getLogger("zkgroups.migration")
 
 
 def take(handle: Handle, targets: Iterable[str], *, cluster: str | None, plan: str) -> Outcomes:

@@ -21,7 +21,8 @@ from . import bulk
 from .errors import translate
 from .handle import Handle
 from .node import Node
-from .transaction import Create, Delete, Operation, Set, TransactionFailed, batches
+from .splitting import Batch, in_batches
+from .transaction import Create, Delete, Operation, Set, TransactionFailed
 
 Found = Mark | MalformedNode
 Outcomes = dict[str, ZkgroupsException | None]
@@ -117,10 +118,19 @@ def change(handle: Handle, groups: list[str], where: Callable[[str], str], decid
         operations: dict[str, Operation] = {}
         for group, node in zip(left, bulk.nodes(handle, map(where, left)), strict=True):
             outcomes |= _decided(group, node, decide, operations)
-        names = iter(operations)
-        for batch in batches([[operation] for operation in operations.values()], chroot=handle.session.chroot):
-            outcomes |= _transact(handle, {next(names): operation for [operation] in batch})
+        outcomes |= _carry_out(handle, operations)
     return {group: outcomes[group] for group in groups}
+
+
+def _carry_out(handle: Handle, operations: Mapping[str, Operation]) -> Outcomes:
+    outcomes: Outcomes = {}
+    groups = {operation.path: group for group, operation in operations.items()}
+
+    def transact(batch: Batch[Operation]) -> None:
+        outcomes.update(_transact(handle, {groups[operation.path]: operation for [operation] in batch}))
+
+    in_batches(handle.session, [[operation] for operation in operations.values()], transact)
+    return outcomes
 
 
 def _decided(group: str, node: Node | DeniedNode | None, decide: Decide, operations: dict[str, Operation]) -> Outcomes:

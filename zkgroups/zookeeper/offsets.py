@@ -31,7 +31,8 @@ from .errors import translate
 from .guard import EverybodyLooksAgain, Guard, NobodyRegistered
 from .handle import Handle
 from .node import Node
-from .transaction import Create, Delete, Operation, Set, TransactionFailed, batches
+from .splitting import Batch, in_batches
+from .transaction import Create, Delete, Operation, Set, TransactionFailed
 
 Found = CommittedOffset | MalformedNode | None
 """What is there: an offset, something that is none, or nothing."""
@@ -149,8 +150,7 @@ class Offsets:
         guard = (EverybodyLooksAgain if force else NobodyRegistered)(self._paths, self._handle)
         nodes = {at: _readable(node) for at, node in self._nodes(partitions).items()}
         units = [[Delete(self._paths.offset(at), node.version)] for at, node in nodes.items() if node is not None]
-        for batch in batches(units, overhead=guard.operations(), chroot=self._handle.session.chroot):
-            self._transact([operation for unit in batch for operation in unit], guard)
+        self._transact_in_batches(units, guard)
 
     def replace(
         self,
@@ -176,20 +176,20 @@ class Offsets:
             for at, offset in offsets.items()
             if at not in left_alone and (operation := self._replacing(at, offset, nodes[at])) is not None
         ]
-        overhead = guard.operations() if guard else ()
-        some = [
-            [operation for unit in batch for operation in unit]
-            for batch in batches(units, overhead=overhead, chroot=self._handle.session.chroot)
-        ]
-        for number, operations in enumerate(some):
-            try:
-                left_alone |= self._transact_what_fits(operations, guard)
-            except UnavailableError:
+        left = [operation for [operation] in units]
+
+        def carry_out(batch: Batch[Operation]) -> None:
+            left_alone.update(self._transact_what_fits([operation for [operation] in batch], guard))
+            del left[: len(batch)]
+
+        try:
+            in_batches(self._handle.session, units, carry_out, overhead=guard.operations() if guard else ())
+        except UnavailableError:
+            raise
+        except ZkgroupsException as error:
+            if len(left) == len(units):
                 raise
-            except ZkgroupsException as error:
-                if number == 0:
-                    raise
-                return left_alone | {_at(each.path): error for rest in some[number:] for each in rest}
+            left_alone |= {_at(operation.path): error for operation in left}
         return left_alone
 
     def _unexpected(
@@ -236,8 +236,15 @@ class Offsets:
             self._check(at, offset, nodes[at], expected, backward=backward)
         writes = [_Write(at, encode_offset(offset), nodes[at]) for at, offset in offsets.items()]
         units = [[self._operation(write)] for write in writes]
-        for batch in batches(units, overhead=guard.operations() if guard else (), chroot=self._handle.session.chroot):
-            self._transact([operation for unit in batch for operation in unit], guard)
+        self._transact_in_batches(units, guard)
+
+    def _transact_in_batches(self, units: Sequence[Sequence[Operation]], guard: Guard | None) -> None:
+        in_batches(
+            self._handle.session,
+            units,
+            lambda batch: self._transact([operation for unit in batch for operation in unit], guard),
+            overhead=guard.operations() if guard else (),
+        )
 
     def _check(
         self,

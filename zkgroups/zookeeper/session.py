@@ -32,15 +32,18 @@ from ..exceptions import (
     OutcomeUnknownError,
     ReadOnlyError,
     SessionLostError,
+    TooLargeError,
 )
 from .corrections import hand_over_safely
 from .deadline import Deadline, uptime
 from .errors import LOSSES, translate, translated
 from .node import Node
 from .transaction import (
+    SMALLEST_LIMIT,
     Create,
     Operation,
     PinnedRequest,
+    RequestLimit,
     TransactionFailed,
     Verdict,
     changed,
@@ -71,6 +74,7 @@ class Session:
         """Whether it is kept in a file, for a process that comes after this one."""
         self.reads_many: dict[Peer, bool] = {}
         """Which servers answer many reads in one request, as far as that is known (`probe.py`)."""
+        self.limit = RequestLimit()
         self.probing = threading.Lock()  # held while that is found out, which needs to be done once
         hand_over_safely(client)
         client.add_listener(self._on_state)
@@ -111,6 +115,11 @@ class Session:
     def granted_timeout(self) -> float | None:
         """The session time-out the server granted; None when this client was connected before we could hear it."""
         return self._pulse.granted
+
+    @property
+    def request_limit(self) -> int:
+        """In bytes: the largest request that is worth sending, as far as this session has learned."""
+        return self.limit.bytes(self.id)
 
     @property
     def server_is_read_only(self) -> bool:
@@ -246,6 +255,7 @@ class Session:
         """
         if self.refuses_writes:
             raise ReadOnlyError("the connection was opened for reading only")
+        losses = 0
         while True:
             pinned = self.require_id(deadline) if session_id is None else session_id
             request = PinnedRequest(self._client, pinned, operations)
@@ -256,6 +266,14 @@ class Session:
                 return []
             if session_id is not None and self.id != session_id:
                 raise SessionLostError(f"session {session_hex(session_id)} has ended, nothing was changed")
+            losses += request.sent
+            if losses == 2 and request.size > SMALLEST_LIMIT:
+                self.limit.lost_twice(request.size, session_id=pinned)
+                raise TooLargeError(
+                    f"the connection was lost twice over a request of {request.size} bytes about "
+                    f"{telling(operations).path}: the server's jute.maxbuffer is probably smaller, and must be raised",
+                    size=request.size,
+                )
             if not self.wait_connected(deadline):
                 raise self._not_changed(operations, deadline)
 

@@ -31,7 +31,7 @@ from ..core.model import session_hex
 from ..exceptions import InvalidOptionError, SessionInUseError
 from .credentials import SessionCredentials
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.session")
 
 _MARK: Final = b'{"zkgroups": '
 """How each record begins: a file that begins otherwise is somebody's, and is not written over."""
@@ -101,18 +101,28 @@ class SessionFile:
             raise _refused(self.path, "it holds something else, which would be written over")
         found = _decode(data)
         if found is None:
-            log.warning("%s is damaged, and another session begins", self.path)
+            log.warning("session file %s is damaged; starting a new session", self.path)
             return None
         chroot, past = found
         if chroot != self._chroot and past is not None:
             session, here = session_hex(past.session_id), self._chroot or "/"
-            log.warning("%s is of %s, not of %s: session %s is left", self.path, chroot or "/", here, session)
+            log.warning(
+                "session file %s is for chroot %s, not %s; session %s is left alone",
+                self.path,
+                chroot or "/",
+                here,
+                session,
+            )
             return None
         return past
 
     def _close_to_others(self, fd: int, mode: int) -> None:
         if stat.S_IMODE(mode) & ~_MODE:
-            log.warning("%s could be used by others (%o), and cannot any more", self.path, stat.S_IMODE(mode))
+            log.warning(
+                "session file %s was accessible to other users (%o); restricted to its owner",
+                self.path,
+                stat.S_IMODE(mode),
+            )
         os.fchmod(fd, _MODE)
 
     # Following a client
@@ -122,8 +132,8 @@ class SessionFile:
         self._client = client
         past, self.resumed = self.past, self.past is not None and client._session_id == self.past.session_id
         if past is not None:
-            became = "goes on" if self.resumed else "has ended, and another has begun"
-            log.info("session %s, from %s, %s", session_hex(past.session_id), self.path, became)
+            became = "resumed" if self.resumed else "expired, started a new one"
+            log.info("session %s from %s: %s", session_hex(past.session_id), self.path, became)
         client.add_listener(self._on_state)
         try:
             self._save()
@@ -140,7 +150,7 @@ class SessionFile:
         try:
             self._save()
         except OSError as error:
-            log.error("the session cannot be written to %s, and ends with this process: %s", self.path, error)
+            log.error("session file %s cannot be written, the session will end with this process: %s", self.path, error)
 
     def _save(self) -> None:
         with self._lock:

@@ -32,6 +32,9 @@ MAX_BATCH_BYTES: Final = 512 * 1024
 MAX_BATCH_OPERATIONS: Final = 2_000
 """What is split into several transactions is split here: larger ones gain nothing and keep other clients waiting."""
 
+SMALLEST_LIMIT: Final = 4 * 1024
+"""No server is set up for so little: a connection lost over a smaller request was lost for another reason."""
+
 _ENVELOPE_BYTES: Final = 32
 _HEADER_BYTES: Final = 9
 
@@ -87,16 +90,20 @@ def size(operation: Operation) -> int:
     return length
 
 
-def fits(operations: Iterable[Operation], *, chroot: str = "") -> bool:
-    """Whether a server takes all of them in one request."""
+def fits(operations: Iterable[Operation], *, chroot: str = "", limit: int = MAX_REQUEST_BYTES) -> bool:
+    """Whether a server takes all of them in one request of at most `limit` bytes."""
     prefix = len(chroot.encode())
-    return sum(size(operation) + prefix for operation in operations) + _ENVELOPE_BYTES <= MAX_REQUEST_BYTES
+    return sum(size(operation) + prefix for operation in operations) + _ENVELOPE_BYTES <= limit
 
 
 def batches(
-    units: Iterable[Sequence[AnOperation]], *, overhead: Sequence[Operation] = (), chroot: str = ""
+    units: Iterable[Sequence[AnOperation]],
+    *,
+    overhead: Sequence[Operation] = (),
+    chroot: str = "",
+    limit: int = MAX_BATCH_BYTES,
 ) -> Iterator[list[Sequence[AnOperation]]]:
-    """Group units of operations, none of them torn apart, into transactions of a good size."""
+    """Group units of operations, none of them torn apart, into transactions of at most `limit` bytes where possible."""
     prefix = len(chroot.encode())
 
     def cost(unit: Sequence[Operation]) -> int:
@@ -106,7 +113,7 @@ def batches(
     batch: list[Sequence[AnOperation]] = []
     weight, count = start, 0
     for unit in units:
-        if batch and (weight + cost(unit) > MAX_BATCH_BYTES or count + len(unit) > MAX_BATCH_OPERATIONS):
+        if batch and (weight + cost(unit) > limit or count + len(unit) > MAX_BATCH_OPERATIONS):
             yield batch
             batch, weight, count = [], start, 0
         batch.append(unit)
@@ -114,6 +121,36 @@ def batches(
         count += len(unit)
     if batch:
         yield batch
+
+
+class RequestLimit:
+    """How large the requests of a session may be, as far as is known.
+
+    A server with a small `jute.maxbuffer` drops the connection over a larger request, without an answer. So when a
+    connection was lost twice over the same request, smaller ones are tried; the next session begins anew.
+
+    >>> limit = RequestLimit()
+    >>> limit.lost_twice(40_000, session_id=1)
+    >>> limit.bytes(1), limit.bytes(2) == MAX_BATCH_BYTES
+    (20000, True)
+    """
+
+    def __init__(self) -> None:
+        self._session_id: int | None = None
+        self._bytes = MAX_BATCH_BYTES
+
+    def bytes(self, session_id: int | None) -> int:
+        """The largest request to send in that session."""
+        return self._bytes if session_id == self._session_id else MAX_BATCH_BYTES
+
+    def most(self, session_id: int | None) -> int:
+        """The largest request that the server may accept in that session, good size or not."""
+        return self._bytes if session_id == self._session_id else MAX_REQUEST_BYTES
+
+    def lost_twice(self, size: int, *, session_id: int | None) -> None:
+        """Learn from a request of this size that was sent twice, and took the connection with it each time."""
+        known = self.bytes(session_id)
+        self._session_id, self._bytes = session_id, max(min(known, size // 2), SMALLEST_LIMIT)
 
 
 class PinnedRequest:
@@ -129,13 +166,19 @@ class PinnedRequest:
         if len(self._payload) + _ENVELOPE_BYTES > MAX_REQUEST_BYTES:
             raise TooLargeError(
                 f"a transaction of {len(operations)} operations is {len(self._payload)} bytes, "
-                f"and a server takes {MAX_REQUEST_BYTES}"
+                f"and a server takes {MAX_REQUEST_BYTES}",
+                size=len(self._payload),
             )
         self._lock = threading.Lock()
         self._withdrawn = False
         self.sent = False
         self.refused = False
         self.zxid_before = client.last_zxid
+
+    @property
+    def size(self) -> int:
+        """The bytes that it has on the wire."""
+        return len(self._payload) + _ENVELOPE_BYTES
 
     def serialize(self) -> bytes:
         """Called by kazoo's connection thread as it sends: the last moment at which the session can be compared."""

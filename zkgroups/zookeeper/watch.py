@@ -36,7 +36,7 @@ from .handle import Handle
 from .node import Node
 from .session import PIPELINE
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("zkgroups.watch")
 
 PATIENCE: Final = 1.0
 """While there is no connection: how often to look whether kazoo has given up, which it does not always tell."""
@@ -153,7 +153,7 @@ class Watch:
                 except Exception:
                     log.exception("the callback that watches %s of group %s failed", self._what, self._group)
         except ZkgroupsException as error:
-            log.error("nobody watches %s of group %s any more: %s", self._what, self._group, error)
+            log.error("stopped watching %s of group %s: %s", self._what, self._group, error)
 
     def close(self) -> None:
         """End it: iterations end, and the callback's thread with them, after the call that is under way."""

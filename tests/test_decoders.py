@@ -1,0 +1,218 @@
+"""Whatever is in a znode or a file, its decoder returns or raises its own type, and nothing else (rule 6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from zkgroups.core import exchange
+from zkgroups.core.agreement import Plan, decode_plan, encode_plan
+from zkgroups.core.assignment import Stream
+from zkgroups.core.codec import (
+    decode_broker,
+    decode_offset,
+    decode_owner,
+    decode_owner_path,
+    decode_registration,
+    decode_topic,
+    encode_registration,
+)
+from zkgroups.core.mark import Mark, MarkState, decode_mark, encode_mark
+from zkgroups.core.model import Broker, MalformedNode, Owner, Registration, Topic, TopicPartition
+from zkgroups.core.paths import parse_partition
+from zkgroups.core.poison import poison
+from zkgroups.core.reset import parse_duration, parse_time
+from zkgroups.exceptions import InvalidInputError
+from zkgroups.kafka.properties import parse as parse_properties
+from zkgroups.spark.summary import Summary
+from zkgroups.zookeeper import session_file
+from zkgroups.zookeeper.credentials import SessionCredentials
+
+AT = TopicPartition("orders", 3)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder of bytes, the types it may return, the errors it may raise, and bytes that it accepts."""
+
+    decode: Callable[[bytes], object]
+    returns: tuple[type, ...]
+    sample: bytes
+    raises: tuple[type[Exception], ...] = ()
+
+
+def _of_text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda data: decode(data.decode(errors="replace"))
+
+
+def _read(form: exchange.Form | None) -> Callable[[bytes], object]:
+    return _of_text(lambda text: exchange.read(text, form))
+
+
+_RECORDS = [exchange.Record("billing", AT, 5, None)]
+_SUMMARY = {
+    "schema": 1,
+    "cluster": "zk1",
+    "groups": 3,
+    "shares": 1,
+    "zxid": 7,
+    "tables": {
+        name: {"rows": 1, "problems": 0, "digest": "a", "columns": "{}", "files": {"a": 1}}
+        for name in ("offsets", "owners", "members")
+    },
+}
+_SESSION = {"zkgroups": 1, "chroot": "", "pid": 7, "session": SessionCredentials(17, bytes(16)).dump()}
+NONE = type(None)
+
+DECODERS: dict[str, Decoder] = {
+    "plan": Decoder(decode_plan, (Plan, NONE), encode_plan(Plan("f", "sticky", {AT: Stream("h:1", 0)}))),
+    "share of a plan": Decoder(
+        lambda data: decode_plan(data, "h:1"), (Plan, NONE), encode_plan(Plan("f", "sticky", {AT: Stream("h:1", 0)}))
+    ),
+    "registration": Decoder(
+        lambda data: decode_registration("/r", data),
+        (Registration, MalformedNode),
+        encode_registration(Registration({"orders": 1}, timestamp_ms=1_795_255_543_000, assignors=("sticky",))),
+    ),
+    "poison": Decoder(poison, (str, NONE), encode_registration(Registration({"orders": 1}))),
+    "owner": Decoder(lambda data: decode_owner("/o", AT, data, session=1), (Owner, MalformedNode), b"h:1-0"),
+    "owner path": Decoder(
+        _of_text(lambda text: decode_owner_path(text[:9], text[9:])), (TopicPartition, NONE), b"b'orders'1001-3"
+    ),
+    "partition": Decoder(_of_text(parse_partition), (int, NONE), b"7"),
+    "offset": Decoder(lambda data: decode_offset("/o", data), (int, MalformedNode), b"15"),
+    "topic": Decoder(
+        lambda data: decode_topic("/t", "orders", data), (Topic, MalformedNode), b'{"partitions":{"0":[1],"1":[1]}}'
+    ),
+    "broker": Decoder(
+        lambda data: decode_broker("/b", "1", data),
+        (Broker, MalformedNode),
+        b'{"host":"h","port":9092,"endpoints":["PLAINTEXT://h:9092"],"version":4}',
+    ),
+    "mark": Decoder(
+        lambda data: decode_mark("/m", "billing", data),
+        (Mark, MalformedNode),
+        encode_mark(Mark("billing", "p1", "accounts", MarkState.MOVED, 7)),
+    ),
+    "session file": Decoder(session_file._decode, (tuple, NONE), json.dumps(_SESSION).encode()),
+    "process of a session file": Decoder(session_file._pid, (int, NONE), json.dumps(_SESSION).encode()),
+    "session credentials": Decoder(
+        _of_text(SessionCredentials.load), (SessionCredentials,), b"0x11:" + b"0" * 32, (InvalidInputError,)
+    ),
+    "summary of a snapshot": Decoder(
+        _of_text(Summary.from_json), (Summary,), json.dumps(_SUMMARY).encode(), (ValueError,)
+    ),
+    "time": Decoder(_of_text(parse_time), (int,), b"2026-01-31T12:00:00.500+01:00", (InvalidInputError,)),
+    "duration": Decoder(_of_text(parse_duration), (int,), b"P1DT2H3M0.5S", (InvalidInputError,)),
+    "properties": Decoder(_of_text(parse_properties), (dict,), b"a=b\\\n c\\u0041\n#x\n", (InvalidInputError,)),
+    "offsets in any form": Decoder(_read(None), (list,), b"orders,0,5\n", (InvalidInputError,)),
+    **{
+        f"offsets as {form}": Decoder(
+            _read(form), (list,), "\n".join(exchange.write(_RECORDS, form)).encode(), (InvalidInputError,)
+        )
+        for form in exchange.Form
+    },
+}
+
+HOSTILE = [
+    "1e999",
+    "-1e999",
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "9" * 5_000,
+    "-" + "9" * 5_000,
+    "1.5",
+    "-1",
+    "-0",
+    "2147483648",
+    "9223372036854775808",
+    "true",
+    "null",
+    '""',
+    '"\\ud800"',
+    '"\\u0000"',
+    '"1e999"',
+    '"a/b"',
+    '"' + "9" * 5_000 + '"',
+    '"' + "(" * 5_000 + '"',
+    "[]",
+    "{}",
+    "[[]]",
+    '{"a":1,"a":2}',
+    '{"1e999":1e999}',
+    '{"\\ud800":1}',
+    "[" * 100_000,
+    '{"a":' * 100_000,
+    "[" * 5_000 + "]" * 5_000,
+]
+"""Texts that stand where a value of JSON should."""
+
+
+def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, each in inner for place in _places(each, (*at, key)))]
+
+
+def _replaced(value: Any, place: tuple[Any, ...], text: str) -> str:
+    """The JSON of `value`, with a text in one place of it."""
+    if not place:
+        return text
+    key, rest = place[0], place[1:]
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(k)}:{_inner(v, k == key, rest, text)}" for k, v in value.items()) + "}"
+    return "[" + ",".join(_inner(each, number == key, rest, text) for number, each in enumerate(value)) + "]"
+
+
+def _inner(value: Any, chosen: bool, rest: tuple[Any, ...], text: str) -> str:
+    return _replaced(value, rest, text) if chosen else json.dumps(value)
+
+
+def check(decoder: Decoder, data: bytes) -> None:
+    try:
+        found = decoder.decode(data)
+    except decoder.raises:
+        return
+    assert isinstance(found, decoder.returns), found
+
+
+@pytest.fixture(params=DECODERS)
+def decoder(request: pytest.FixtureRequest) -> Decoder:
+    found: Decoder = DECODERS[request.param]
+    return found
+
+
+def test_each_decoder_accepts_its_sample(decoder: Decoder) -> None:
+    found = decoder.decode(decoder.sample)
+    assert isinstance(found, decoder.returns)
+    assert not isinstance(found, MalformedNode)
+
+
+def test_hostile_values_in_every_place_of_a_good_one_are_an_answer_or_the_decoders_own_error(decoder: Decoder) -> None:
+    try:
+        good = json.loads(decoder.sample)
+    except ValueError:
+        good = 0
+    for place in _places(good):
+        for text in HOSTILE:
+            check(decoder, _replaced(good, place, text).encode())
+
+
+# One run for all decoders: what breaks one is likely to break others, and an example costs more than a call.
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_torn_and_random_bytes_are_an_answer_or_the_decoders_own_error(data: st.DataObject) -> None:
+    noise = data.draw(st.binary(max_size=40))
+    text = data.draw(st.text(max_size=20)).encode(errors="surrogatepass")
+    start, length = data.draw(st.integers(0, 200)), data.draw(st.integers(0, 8))
+    for decoder in DECODERS.values():
+        sample = decoder.sample
+        at = start % (len(sample) + 1)
+        for torn in (noise, text, sample[:at], sample[:at] + noise + sample[at + length :], sample[:at] + text):
+            check(decoder, torn)

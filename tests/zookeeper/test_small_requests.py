@@ -1,0 +1,89 @@
+"""A server with a small `jute.maxbuffer` drops the connection over larger requests: they are split, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups.exceptions import TooLargeError
+from zkgroups.testing import ZooKeeperServer
+
+from ..consumer.conftest import Running, ats, plant_topic
+
+pytestmark = pytest.mark.zookeeper
+
+BOUND = 16_384
+MANY = 900
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(jvm_options=[f"-Djute.maxbuffer={BOUND}"]) as server:
+        yield server
+
+
+@pytest.fixture
+def group(small: ZooKeeperServer, request: pytest.FixtureRequest) -> Iterator[Consumergroup]:
+    with Registry.connect(small.address) as registry:
+        yield registry.group(request.node.name)
+
+
+def test_a_member_with_many_partitions_settles_and_commits_them_all(group: Consumergroup) -> None:
+    registry_client = group.handle.session.client
+    plant_topic(registry_client, "orders", MANY)
+    everything = ats("orders", *range(MANY))
+    with Running(group, id="a") as a:
+        a.until_holding(everything)
+        for at in everything:
+            a.generations[-1].mark(at, 7)
+        a.generations[-1].commit()
+        with Running(group, id="b") as b:
+            half = ats("orders", *range(MANY // 2, MANY))
+            b.until_holding(half)
+            a.until_holding(everything - half)
+        a.until_holding(everything)
+    assert a.errors == b.errors == []
+    committed = {found.at for found in group.offsets if isinstance(found, CommittedOffset) and found.offset == 7}
+    assert committed == everything
+
+
+def test_what_one_connection_has_learned_is_not_tried_again(group: Consumergroup) -> None:
+    with group.instance("a") as me:
+        me.register(["payments"])
+        many = [TopicPartition("payments", number) for number in range(MANY)]
+        me.claim_many(many).release()
+        connected: list[str] = []
+        group.handle.session.client.add_listener(connected.append)
+        claims = me.claim_many(many)
+        claims.commit(dict.fromkeys(many, 5))
+        claims.release()
+        assert connected == []
+        assert claims.held is False
+    assert sum(1 for _ in group.offsets) == MANY
+
+
+def test_offsets_are_reset_and_deleted_in_requests_that_the_server_takes(group: Consumergroup) -> None:
+    many = {TopicPartition("refunds", number): 5 for number in range(MANY)}
+    group.offsets.commit_many(many)
+    group.offsets.reset(dict.fromkeys(many, 3))
+    assert {found.shown for found in group.offsets} == {"3"}
+    group.offsets.delete(many)
+    assert list(group.offsets) == []
+
+
+def test_a_group_is_deleted_in_requests_that_the_server_takes(group: Consumergroup, small: ZooKeeperServer) -> None:
+    group.offsets.commit_many({TopicPartition("refunds", number): 5 for number in range(MANY)})
+    with Registry.connect(small.address) as registry:  # which has learned nothing yet
+        registry.group(group.name).delete()
+    assert not group.exists()
+
+
+def test_a_registration_that_does_not_fit_by_itself_is_an_error_that_names_the_cause(group: Consumergroup) -> None:
+    topics = [f"topic-{number:05}" for number in range(1_500)]
+    with group.instance("a") as me, pytest.raises(TooLargeError, match=r"jute\.maxbuffer") as caught:
+        me.register(topics)
+    assert caught.value.size is not None
+    assert caught.value.size > BOUND
+    assert not group.exists() or group.instances() == []
