@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ..core.assignment import ASSIGNORS, MOST_STREAMS, Assignor
+from ..core.assignment import ASSIGNORS, Assignor
+from ..core.codec import MAX_STREAMS
 from ..core.model import Pattern, Registration, StartAt, TopicPartition
 from ..core.paths import check_topic
 from ..core.subscription import check_expression
@@ -116,8 +117,8 @@ def subscription(
     else:
         chosen, kind = _with_streams(topics, streams), Pattern.STATIC
     for name, count in chosen.items():
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_STREAMS:
-            reason = f"it must be a whole number between 1 and {MOST_STREAMS}"
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_STREAMS:
+            reason = f"it must be a whole number between 1 and {MAX_STREAMS}"
             raise InvalidOptionError(f"streams of {name!r}", count, reason)
     names = tuple(assignors)
     return Registration(chosen, kind, timestamp_ms, assignors=names, include_internal=bool(include_internal))
