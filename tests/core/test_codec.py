@@ -187,7 +187,11 @@ def test_what_only_java_compiles_is_neither_written_nor_guessed_at(expression: s
     with pytest.raises(InvalidOptionError):
         encode_registration(registration)
     data = json.dumps({"pattern": "white_list", "subscription": {expression: 1}}).encode()
-    assert "regular expression" in malformed(decode_registration("/p", data), "/p", data)
+    found = decode_registration("/p", data, session=5, version=6)
+    assert isinstance(found, UnevaluableRegistration)
+    assert (found.path, found.data, found.session, found.version) == ("/p", data, 5, 6)
+    assert found.subscription.streams == registration.streams
+    assert found.reason.startswith("its subscription cannot be evaluated: ")
 
 
 @pytest.mark.parametrize(

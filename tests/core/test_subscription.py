@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from zkgroups.core.codec import encode_registration
 from zkgroups.core.model import Pattern, Registration
-from zkgroups.core.subscription import check_expression, subscribed_topics, topic_expression
+from zkgroups.core.expression import topic_expression
+from zkgroups.core.subscription import check_expression, subscribed_topics
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError
 
 from . import old_clients

@@ -19,7 +19,18 @@ from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
 from ..exceptions import InvalidInputError, InvalidNameError, InvalidOptionError
-from .model import Broker, Dialect, MalformedNode, Owner, Pattern, Registration, Topic, TopicPartition
+from .expression import BrokenExpressionError, UnevaluableExpressionError, topic_filter
+from .model import (
+    Broker,
+    Dialect,
+    MalformedNode,
+    Owner,
+    Pattern,
+    Registration,
+    Topic,
+    TopicPartition,
+    UnevaluableRegistration,
+)
 from .paths import check_instance, check_topic, parse_partition
 from .subscription import check_expression
 
@@ -40,6 +51,14 @@ _PYKAFKA_PARTITION = re.compile(r"-?[0-9]+-([0-9]+)")
 
 class _Unreadable(Exception):
     """Strictly private: why something cannot be decoded."""
+
+
+class _Unevaluable(Exception):
+    """Strictly private: why a registration that can be decoded cannot be evaluated."""
+
+    def __init__(self, subscription: Registration, reason: str) -> None:
+        super().__init__(reason)
+        self.subscription = subscription
 
 
 # Registrations
@@ -90,6 +109,16 @@ def decode_registration(
     raw = data or b""
     try:
         return _registration_again(raw) if len(raw) <= _WORTH_KEEPING else _registration(raw)
+    except _Unevaluable as found:
+        return UnevaluableRegistration(
+            path,
+            raw,
+            f"its subscription cannot be evaluated: {found}",
+            session=session,
+            version=version,
+            subscription=found.subscription,
+            why=str(found),
+        )
     except _Unreadable as reason:
         return MalformedNode(path, raw, str(reason), session=session, version=version)
 
@@ -102,7 +131,7 @@ def _registration(data: bytes) -> Registration:
             raise _Unreadable("neither a JSON object nor the name of a topic")
         return Registration({text: 1}, dialect=Dialect.PYKAFKA)
     pattern = _pattern(fields)
-    return Registration(
+    registration = Registration(
         _subscription(fields, pattern),
         pattern,
         timestamp_ms=_timestamp_ms(fields),
@@ -111,6 +140,20 @@ def _registration(data: bytes) -> Registration:
         assignors=_assignors(fields),
         include_internal=fields.get("client") == CLIENT and fields.get("internal") is True,
     )
+    _check_expression(registration)
+    return registration
+
+
+def _check_expression(registration: Registration) -> None:
+    """Only the first expression counts, for Scala as well."""
+    if registration.pattern is Pattern.STATIC or not registration.streams:
+        return
+    try:
+        topic_filter(next(iter(registration.streams)))
+    except BrokenExpressionError as error:
+        raise _Unreadable(f"the expression is not a regular expression: {error}") from error
+    except UnevaluableExpressionError as error:
+        raise _Unevaluable(registration, str(error)) from error
 
 
 _WORTH_KEEPING = 1024
@@ -135,13 +178,11 @@ def _subscription(fields: Mapping[str, Any], pattern: Pattern) -> dict[str, int]
     for name, streams in subscription.items():
         if not _is_int(streams) or not 1 <= streams <= MAX_STREAMS:
             raise _Unreadable(f"{streams!r:.40} is no number of streams")
-        try:
-            if pattern is Pattern.STATIC:
+        if pattern is Pattern.STATIC:
+            try:
                 check_topic(name)
-            else:
-                check_expression(name)
-        except InvalidInputError as error:
-            raise _Unreadable(str(error)) from error
+            except InvalidInputError as error:
+                raise _Unreadable(str(error)) from error
     return subscription
 
 
