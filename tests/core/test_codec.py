@@ -33,6 +33,7 @@ from zkgroups.core.model import (
     Registration,
     Topic,
     TopicPartition,
+    UnevaluableRegistration,
 )
 from zkgroups.core.paths import check_name
 from zkgroups.exceptions import InvalidInputError, InvalidNameError, InvalidOptionError

@@ -40,6 +40,12 @@ MAX_OFFSET: Final = 2**63 - 1
 MAX_STREAMS: Final = 2**31 - 1
 """Numbers in a registration are Java ints."""
 
+MOST_TOPICS: Final = 5_000
+"""Each member of a group reads and watches each topic that a registration names, whether it exists or not."""
+
+MOST_ASSIGNORS: Final = 100
+"""Members compare their lists."""
+
 CLIENT: Final = "zkgroups"
 """How a registration of ours says so; every old parser ignores the field."""
 
@@ -93,6 +99,10 @@ def _check_subscription(registration: Registration) -> None:
     if registration.pattern is not Pattern.STATIC and len(registration.streams) > 1:
         expressions = list(registration.streams)
         raise InvalidOptionError("topic pattern", expressions, "Scala reads one expression only: join them with commas")
+    if len(registration.streams) > MOST_TOPICS:
+        raise InvalidOptionError(
+            "topics", list(registration.streams), f"at most {MOST_TOPICS} can be named: use a pattern"
+        )
     for name, streams in registration.streams.items():
         if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MAX_STREAMS:
             raise InvalidOptionError(f"streams of {name!r}", streams, "it must be a whole number of at least 1")
@@ -140,13 +150,16 @@ def _registration(data: bytes) -> Registration:
         assignors=_assignors(fields),
         include_internal=fields.get("client") == CLIENT and fields.get("internal") is True,
     )
-    _check_expression(registration)
+    _check_evaluable(registration)
     return registration
 
 
-def _check_expression(registration: Registration) -> None:
-    """Only the first expression counts, for Scala as well."""
-    if registration.pattern is Pattern.STATIC or not registration.streams:
+def _check_evaluable(registration: Registration) -> None:
+    """Of several expressions only the first counts, for Scala as well."""
+    named = len(registration.streams)
+    if registration.pattern is Pattern.STATIC and named > MOST_TOPICS:
+        raise _Unevaluable(registration, f"it names {named} topics, and at most {MOST_TOPICS} are looked up")
+    if registration.pattern is Pattern.STATIC or not named:
         return
     try:
         topic_filter(next(iter(registration.streams)))
@@ -205,7 +218,9 @@ def _dialect(fields: Mapping[str, Any]) -> Dialect:
 def _assignors(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """What a member of ours announces; only names, each once, and nothing at all where there is anything else."""
     names = fields.get("assignors")
-    if fields.get("client") != CLIENT or not isinstance(names, list) or not all(map(_is_text, names)):
+    if fields.get("client") != CLIENT or not isinstance(names, list) or len(names) > MOST_ASSIGNORS:
+        return ()
+    if not all(map(_is_text, names)):
         return ()
     return tuple(dict.fromkeys(names))
 

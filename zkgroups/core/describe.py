@@ -18,8 +18,8 @@ and of an instance:
     Unknown       its registration cannot be read or evaluated, so what it should own is not known
 
 A partition is blocked if somebody subscribes to its topic, and it is held by nobody of those: no member can have it
-before whoever holds it lets go, whatever they agree on. An instance whose subscription cannot be evaluated may subscribe
-to any topic, so nothing that it holds is blocked.
+before whoever holds it lets go, whatever they agree on. An instance whose subscription cannot be evaluated may
+subscribe to any topic, so nothing that it holds is blocked.
 """
 
 from __future__ import annotations

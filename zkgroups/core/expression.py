@@ -276,9 +276,8 @@ def _item(token: re.Match[str]) -> _Item:
             return _Item(_Kind.PART, _set(text))
         case "broken":
             raise BrokenExpressionError(f"{text!r:.20} is not complete")
-    raise UnevaluableExpressionError(
-        f"only Java has what begins at {token.string[token.start() : token.start() + 8]!r}"
-    )
+    begins = token.string[token.start() : token.start() + 8]
+    raise UnevaluableExpressionError(f"it has a part that only Java knows: {begins!r}")
 
 
 def _quoted(character: str) -> str:
