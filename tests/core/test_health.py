@@ -272,9 +272,7 @@ def test_what_only_java_could_judge_is_unevaluable_and_not_poison() -> None:
     nodes = group(member("java", data))
     assert codes(nodes) == ["unevaluable-subscription"]
     found = the("unevaluable-subscription", nodes)
-    assert (
-        found.what == r"the white_list '\\p{Lu}+' cannot be evaluated: it has a part that only Java knows: '\\p{Lu}+'"
-    )
+    assert found.what.startswith(r"the white_list '\\p{Lu}+' cannot be evaluated: it has a part that only Java knows")
     assert (found.severity, found.repair) == (Severity.WARNING, None)
 
 
