@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
@@ -188,15 +188,20 @@ def _subscription(fields: Mapping[str, Any], pattern: Pattern) -> dict[str, int]
     subscription = fields.get("subscription")
     if not isinstance(subscription, dict):
         raise _Unreadable("the subscription is not an object" if "subscription" in fields else "no subscription")
-    for name, streams in subscription.items():
+    for streams in subscription.values():
         if not _is_int(streams) or not 1 <= streams <= MAX_STREAMS:
             raise _Unreadable(f"{streams!r:.40} is no number of streams")
-        if pattern is Pattern.STATIC:
-            try:
-                check_topic(name)
-            except InvalidInputError as error:
-                raise _Unreadable(str(error)) from error
+    if pattern is Pattern.STATIC and len(subscription) <= MOST_TOPICS:
+        _check_topics(subscription)
     return subscription
+
+
+def _check_topics(names: Iterable[str]) -> None:
+    try:
+        for name in names:
+            check_topic(name)
+    except InvalidInputError as error:
+        raise _Unreadable(str(error)) from error
 
 
 def _timestamp_ms(fields: Mapping[str, Any]) -> int | None:
