@@ -43,7 +43,7 @@ def harmless(topics: list[str]) -> dict[str, Mapping[str, Any]]:
 
 
 def hostile(topics: list[str]) -> dict[str, Mapping[str, Any]]:
-    """Registrations that are made to hurt, by what they hurt with."""
+    """Registrations that are made to hurt, each under its name."""
     largest = "|".join(f".*[aeio{letter}]{{9}}.*" for letter in string.ascii_lowercase[:20])
     return {
         "backtracking": _listed("(a+)+b"),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from ..core.assignment import ASSIGNORS, Assignor
-from ..core.codec import MAX_STREAMS
 from ..core.model import Pattern, Registration, StartAt, TopicPartition
 from ..core.paths import check_topic
 from ..core.subscription import check_expression
@@ -20,6 +19,9 @@ OnPartitions: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] 
 OnEvent: TypeAlias = Callable[[MemberEvent], Awaitable[None] | None]
 
 _KAFKAS: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
+
+MOST_STREAMS: Final = 10_000
+"""Of one topic: whoever asks for more has mistaken something else for the number of streams."""
 
 LONGEST: Final = 86_400.0
 """In seconds; whoever asks for more has mistaken milliseconds for seconds."""
@@ -117,8 +119,8 @@ def subscription(
     else:
         chosen, kind = _with_streams(topics, streams), Pattern.STATIC
     for name, count in chosen.items():
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_STREAMS:
-            reason = f"it must be a whole number between 1 and {MAX_STREAMS}"
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_STREAMS:
+            reason = f"it must be a whole number between 1 and {MOST_STREAMS}"
             raise InvalidOptionError(f"streams of {name!r}", count, reason)
     names = tuple(assignors)
     return Registration(chosen, kind, timestamp_ms, assignors=names, include_internal=bool(include_internal))
