@@ -1,6 +1,6 @@
 """What hostile registrations cost those beside them: describing all groups, and a member's look at its own group.
 
-    python -m benchmarks.hostile [--rounds 5] [--groups 200] [--topics 2000]
+    python -m benchmarks.hostile [--rounds 9] [--groups 200] [--topics 2000]
 
 Both trees have the same topics, of four partitions each, the same healthy groups, some of which subscribe by a pattern,
 and two groups with a member that looks again and again. In the hostile tree some registrations are made to hurt: in
@@ -117,7 +117,7 @@ def contender(stack: ExitStack, options: argparse.Namespace, *, beside_hostile: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--groups", type=int, default=200)
     parser.add_argument("--topics", type=int, default=2_000)
     options = parser.parse_args()
