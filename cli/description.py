@@ -18,6 +18,7 @@ from zkgroups import (
     Registration,
     Registry,
     TopicPartition,
+    UnevaluableRegistration,
 )
 from zkgroups.core.lag import GroupLag, LagNote, Logs, PartitionLag, group_lag
 from zkgroups.core.mark import Mark
@@ -51,6 +52,8 @@ _NOTES: Final = {
 
 def _subscription(value: Mapping[str, Any]) -> str:
     """E.g. `orders, payments x2`, or `white_list orders.*`."""
+    if "unevaluable" in value:
+        return f"{value['pattern']} {next(iter(value['streams'])):.40} (cannot be evaluated)"
     names = ", ".join(name if streams == 1 else f"{name} x{streams}" for name, streams in value["streams"].items())
     return names or "nothing" if value["pattern"] == "static" else f"{value['pattern']} {names}"
 
@@ -64,6 +67,7 @@ _SUMMARY: Final = (
     Column("OWNED", "totals.owned", right=True),
     Column("OFFSETS", "totals.offsets", right=True),
     Column("LAST-COMMIT", "last_commit_ms", show=utc),
+    Column("UNEVALUABLE", "unevaluable", wide=True),
 )
 
 INSTANCES: Final = Table(
@@ -204,6 +208,7 @@ def summary_row(group: GroupDescription) -> dict[str, Any]:
         "state": group.state.value if known else None,
         "totals": totals if known else dict.fromkeys(totals),
         "last_commit_ms": group.last_commit_ms if known else None,
+        "unevaluable": list(group.unevaluable),
     }
 
 
@@ -246,12 +251,15 @@ def total_lag_row(group: GroupLag) -> Row:
 
 def instance_row(instance: InstanceDescription) -> Row:
     found = instance.registration
-    registration = found if isinstance(found, Registration) else None
+    registration, note = found if isinstance(found, Registration) else None, {}
+    if isinstance(found, UnevaluableRegistration):
+        registration, note = found.subscription, {"unevaluable": found.why}
+    streams = registration and {"pattern": registration.pattern.value, "streams": dict(registration.streams)}
     return {
         "instance": instance.id,
         "state": instance.state.value,
         "owned": len(instance.owned),
-        "subscription": registration and {"pattern": registration.pattern.value, "streams": dict(registration.streams)},
+        "subscription": streams and streams | note,
         "dialect": registration and registration.dialect.value,
         "session": _session(instance.session),
         "registered_ms": instance.registered_ms or None,

@@ -9,7 +9,15 @@ from typing import Final
 
 import click
 
-from zkgroups import DeniedNode, GroupDescription, GroupState, MalformedNode, Owner, TopicPartition
+from zkgroups import (
+    DeniedNode,
+    GroupDescription,
+    GroupState,
+    MalformedNode,
+    Owner,
+    TopicPartition,
+    UnevaluableRegistration,
+)
 from zkgroups.core.model import session_hex, utc
 from zkgroups.core.paths import GroupPaths, is_topic, parse_partition
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
@@ -142,9 +150,18 @@ def _row(options: Options, group: GroupDescription, found: Owner | MalformedNode
         "claimed_ms": found.claimed_ms,
         "state": "orphan" if found in group.orphans else "live",
         "path": found.path,
-        "reason": None,
+        "reason": _reason(group, found),
         "release": _release(options, group.group, found),
     }
+
+
+def _reason(group: GroupDescription, owner: Owner) -> str | None:
+    """Why it is not known whether the owner subscribes to the topic."""
+    for instance in group.instances:
+        unevaluable = isinstance(instance.registration, UnevaluableRegistration)
+        if unevaluable and instance.session == owner.session and owner.instance({instance.id}) is not None:
+            return f"the subscription of {instance.id!r} cannot be evaluated"
+    return None
 
 
 def _release(options: Options, group: str, owner: Owner) -> str:

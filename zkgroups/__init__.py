@@ -48,6 +48,7 @@ from .core.model import (
     StartAt,
     Topic,
     TopicPartition,
+    UnevaluableRegistration,
 )
 from .zookeeper.acl import Acl, AclPolicy
 from .zookeeper.claim import Claim, Claims
@@ -112,6 +113,7 @@ __all__ = [
     "Tls",
     "Topic",
     "TopicPartition",
+    "UnevaluableRegistration",
     "Watch",
     "Watched",
     "__version__",

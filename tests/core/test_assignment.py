@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import product
+from collections.abc import Iterator
+from itertools import cycle, product
 
 import pytest
 from hypothesis import given
@@ -52,7 +53,8 @@ def test_every_partition_of_a_subscribed_topic_is_assigned_once_and_to_a_stream_
 ) -> None:
     assignment = assignor(members)
     assert set(assignment) == {at for topic in members.topics for at in members.in_order(topic)}
-    assert all(stream in members.of(at.topic) for at, stream in assignment.items())
+    for at, stream in assignment.items():
+        assert 0 <= stream.number < members.streams[stream.instance][at.topic]
     shares = [assigned_to(id, assignment) for id in members.streams]
     assert sum(map(len, shares)) == len(assignment)
 
@@ -79,6 +81,74 @@ def test_what_a_member_computes_for_itself_is_its_share_of_the_whole(strategy: s
     whole = ASSIGNORS[strategy](members)
     for id in (*members.streams, "gone"):
         assert list(share_of(id, strategy, members).items()) == list(assigned_to(id, whole).items())
+
+
+# Kafka's own rules, with every stream listed. Very many streams must lead to the same result.
+
+
+def every_stream(members: Members, topic: str) -> list[Stream]:
+    counts = {id: topics.get(topic, 0) for id, topics in members.streams.items()}
+    return sorted((Stream(id, number) for id, count in counts.items() for number in range(count)), key=str)
+
+
+def listed_range(members: Members) -> Iterator[tuple[TopicPartition, Stream]]:
+    for topic in members.topics:
+        partitions, streams = members.in_order(topic), every_stream(members, topic)
+        for position, stream in enumerate(streams):
+            start = len(partitions) // len(streams) * position + min(position, len(partitions) % len(streams))
+            many = len(partitions) // len(streams) + (position < len(partitions) % len(streams))
+            yield from ((at, stream) for at in partitions[start : start + many])
+
+
+def listed_round_robin(members: Members) -> Iterator[tuple[TopicPartition, Stream]]:
+    readers = {topic: set(every_stream(members, topic)) for topic in members.topics}
+    walk = cycle(sorted(set().union(*readers.values()), key=str))
+    partitions = [at for topic in members.topics for at in members.in_order(topic)]
+    for at in sorted(partitions, key=lambda at: java_hash(f"{at.topic}-{at.partition}")):
+        yield at, next(stream for stream in walk if stream in readers[at.topic])
+
+
+LISTED = {"range": listed_range, "roundrobin": listed_round_robin}
+
+
+@pytest.mark.parametrize("strategy", COMPUTED_BY_EACH)
+@given(members=groups(streams=300))
+def test_many_streams_are_assigned_as_if_all_were_listed(strategy: str, members: Members) -> None:
+    expected = dict(LISTED[strategy](members))
+    assert ASSIGNORS[strategy](members) == expected
+    for id in members.streams:
+        assert share_of(id, strategy, members) == assigned_to(id, expected)
+
+
+@pytest.mark.parametrize("strategy", COMPUTED_BY_EACH)
+@pytest.mark.parametrize("name", ["a", "5", "zz"])
+def test_billions_of_streams_are_assigned_without_a_list_of_them(strategy: str, name: str) -> None:
+    """Listing a thousand is enough for a comparison: which instance has a partition depends on the first few."""
+    topics = {"t": range(7), "u": range(5)}
+    others = {"50": {"t": 1, "u": 1}, "a-1": {"t": 2}, "b": {"u": 3}}
+    most, listed = (Members({**others, name: {"t": count, "u": count}}, topics) for count in (2**31 - 1, 1_000))
+    expected = {at: stream.instance for at, stream in LISTED[strategy](listed)}
+    assert {at: stream.instance for at, stream in ASSIGNORS[strategy](most).items()} == expected
+    assert {at: id for id in most.streams for at in share_of(id, strategy, most)} == expected
+
+
+def test_the_first_of_billions_of_streams_are_those_with_the_least_texts() -> None:
+    members = Members({"a": {"t": 2**31 - 1}}, {"t": range(12)})
+    numbers = [0, 1, *(10**digits for digits in range(1, 10)), 1_000_000_001]
+    expected = dict(zip(members.in_order("t"), numbers, strict=True))
+    assert share_of("a", "range", members) == expected
+    assert [stream.number for stream in members.of("t")] == numbers
+    dealt = sorted(expected, key=lambda at: java_hash(str(at).replace("/", "-")))
+    assert share_of("a", "roundrobin", members) == dict(zip(dealt, numbers, strict=True))
+
+
+@pytest.mark.parametrize("strategy", COMPUTED_BY_EACH)
+def test_streams_are_passed_over_without_a_look_at_each(strategy: str) -> None:
+    """After `a-0`, and after it each other stream of `t`, the walk goes round to the only one of `u`."""
+    members = Members({"a": {"t": 2**31 - 1, "u": 1}, "b": {"u": 1}}, {"t": range(9), "u": range(40)})
+    share = share_of("a", strategy, members)
+    assert {stream for at, stream in share.items() if at.topic == "u"} == {0}
+    assert sum(at.topic == "t" for at in share) == 9
 
 
 def instances(assignment: Assignment) -> dict[str, list[int]]:
@@ -153,7 +223,7 @@ def test_a_stream_that_does_not_subscribe_is_passed_over_and_waits_for_the_next_
 def test_sticky_is_as_even_as_can_be_and_then_moves_as_little_as_can_be(members: Members) -> None:
     """Compared with every assignment there is, where there are not too many of them."""
     everything = [at for topic in members.topics for at in members.in_order(topic)]
-    able = [sorted({stream.instance for stream in members.of(at.topic)}) for at in everything]
+    able = [[instance for instance, _count in members.readers(at.topic)] for at in everything]
     found = [sticky_assignor(members)[at].instance for at in everything]
     choices = 1
     for ids in able:

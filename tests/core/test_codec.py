@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from zkgroups.core.codec import (
     MAX_OFFSET,
+    MOST_ASSIGNORS,
+    MOST_TOPICS,
     decode_broker,
     decode_offset,
     decode_offset_path,
@@ -33,6 +35,7 @@ from zkgroups.core.model import (
     Registration,
     Topic,
     TopicPartition,
+    UnevaluableRegistration,
 )
 from zkgroups.core.paths import check_name
 from zkgroups.exceptions import InvalidInputError, InvalidNameError, InvalidOptionError
@@ -149,6 +152,30 @@ def test_a_topic_that_can_be_no_znode_is_not_written(name: Any) -> None:
 
 
 # Each of them was given to Java 17; commas become `|` before Java sees them.
+def test_a_registration_with_very_many_topics_is_not_evaluated_nor_written() -> None:
+    most = {f"topic-{number}": 1 for number in range(MOST_TOPICS)}
+    assert isinstance(decode_registration("/p", registration_json(subscription=most)), Registration)
+    many = {**most, "one-more": 1}
+    found = decode_registration("/p", registration_json(subscription=many))
+    assert isinstance(found, UnevaluableRegistration)
+    assert found.why == "it names 5001 topics, and at most 5000 are looked up"
+    assert found.subscription.streams == many
+    with pytest.raises(InvalidOptionError, match="use a pattern"):
+        encode_registration(Registration(many))
+
+
+def test_of_several_expressions_only_the_first_is_evaluated() -> None:
+    data = registration_json(pattern="white_list", subscription={"t.*": 1, "(": 1, r"(a)\1": 1})
+    assert isinstance(decode_registration("/p", data), Registration)
+
+
+def test_very_many_assignors_count_for_none() -> None:
+    fields = {"client": "zkgroups", "assignors": [f"a{number}" for number in range(MOST_ASSIGNORS + 1)]}
+    found = decode_registration("/p", json.dumps({**json.loads(registration_json()), **fields}).encode())
+    assert isinstance(found, Registration)
+    assert found.assignors == ()
+
+
 REFUSED_BY_JAVA = ["(", "a)", "*", "[a", "a{", "{", "a{,3}", "{a}", "a{2", "x{2,1}", "(?P<n>a)", "(?#a)b", r"\y", "\\"]
 REFUSED_BY_JAVA += [
     r"\0",
@@ -187,7 +214,11 @@ def test_what_only_java_compiles_is_neither_written_nor_guessed_at(expression: s
     with pytest.raises(InvalidOptionError):
         encode_registration(registration)
     data = json.dumps({"pattern": "white_list", "subscription": {expression: 1}}).encode()
-    assert "regular expression" in malformed(decode_registration("/p", data), "/p", data)
+    found = decode_registration("/p", data, session=5, version=6)
+    assert isinstance(found, UnevaluableRegistration)
+    assert (found.path, found.data, found.session, found.version) == ("/p", data, 5, 6)
+    assert found.subscription.streams == registration.streams
+    assert found.reason.startswith("its subscription cannot be evaluated: ")
 
 
 @pytest.mark.parametrize(

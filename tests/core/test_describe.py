@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroups.core.codec import decode_registration
 from zkgroups.core.describe import (
     BlockedPartition,
     GroupDescription,
@@ -26,7 +27,16 @@ from zkgroups.core.describe import (
     RegisteredInstance,
     describe,
 )
-from zkgroups.core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, Pattern, Registration, TopicPartition
+from zkgroups.core.model import (
+    CommittedOffset,
+    DeniedNode,
+    MalformedNode,
+    Owner,
+    Pattern,
+    Registration,
+    TopicPartition,
+    UnevaluableRegistration,
+)
 
 MALFORMED = MalformedNode("/consumers/billing/ids/bad", b"", "empty", session=99)
 
@@ -313,6 +323,17 @@ def test_a_living_instance_that_does_not_subscribe_to_the_topic_blocks_its_parti
 def test_an_instance_whose_registration_cannot_be_read_blocks_what_it_holds() -> None:
     nodes = [instance("me", 1), instance("bad", 99, MALFORMED), MALFORMED, owner("orders/0", "bad-0", 99)]
     assert blocked(described(*nodes)) == {"orders/0": ("bad-0", Obstacle.REGISTRATION_UNREADABLE)}
+
+
+def test_an_instance_whose_subscription_cannot_be_evaluated_may_hold_any_partition() -> None:
+    data = b'{"pattern":"white_list","subscription":{"(a)\\\\1":1}}'
+    found = decode_registration("/consumers/billing/ids/java", data, session=7)
+    assert isinstance(found, UnevaluableRegistration)
+    nodes = [instance("me", 1), instance("java", 7, found), found, owner("orders/0", "java-0", 7)]
+    description = described(*nodes)
+    assert (description.unevaluable, blocked(description)) == (("java",), {})
+    assert description.instances[0].state is InstanceState.UNKNOWN
+    assert pickle.loads(pickle.dumps(description)) == description
 
 
 @pytest.mark.parametrize(

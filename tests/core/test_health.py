@@ -267,9 +267,13 @@ def test_a_bare_name_is_poison_among_scala_members_only() -> None:
     assert codes(group(member("py", b"orders"), member("pz", b"orders"))) == []
 
 
-def test_what_only_java_could_judge_is_unreadable_and_not_poison() -> None:
+def test_what_only_java_could_judge_is_unevaluable_and_not_poison() -> None:
     data = b'{"pattern":"white_list","subscription":{"\\\\p{Lu}+":1}}'
-    assert codes(group(member("java", data))) == ["unreadable-registration"]
+    nodes = group(member("java", data))
+    assert codes(nodes) == ["unevaluable-subscription"]
+    found = the("unevaluable-subscription", nodes)
+    assert found.what.startswith(r"the white_list '\\p{Lu}+' cannot be evaluated: it has a part that only Java knows")
+    assert (found.severity, found.repair) == (Severity.WARNING, None)
 
 
 def test_a_registration_of_no_session_is_found_and_one_that_is_hidden_is_not_called_that() -> None:

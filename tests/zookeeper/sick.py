@@ -106,7 +106,11 @@ def _registrations(tree: Tree) -> set[Place]:
     tree.member("mixed", "pykafka", b"orders")
     only_java_can_tell = SCALA.replace(b"orders", rb"\\p{Lu}+").replace(b"static", b"white_list")
     return poison | {
-        ("unreadable-registration", tree.member("java", "java_h-1-ab", only_java_can_tell)),
+        ("unevaluable-subscription", tree.member("java", "java_h-1-ab", only_java_can_tell)),
+        (
+            "unreadable-registration",
+            tree.member("dots", "dots_h-1-ab", b'{"subscription":{"..":1},"pattern":"static"}'),
+        ),
         ("persistent-registration", tree.put("for-ever/ids/for-ever_h-1-ab", SCALA)),
         ("kazoo-go-cannot-read", tree.member("go", "go_h-1-ab")),
         ("mixed-dialects", "/consumers/mixed/ids"),

@@ -243,7 +243,8 @@ class Member(BaseMember):
     ...         generation.wait()
 
     - `topics`: names, with a number of streams each if given; or `pattern`, an expression that chooses them, in which
-      case Kafka's own topics are left out unless `include_internal` says otherwise.
+      case Kafka's own topics are left out unless `include_internal` says otherwise. Expressions that only Java can
+      evaluate are refused: `zkgroups.core.expression` lists the syntax.
     - `id`: under which it registers; `host:uuid4` unless given. With a `session_file` (`Registry.connect`) it must be
       the same each time: then a process that comes back within the session time-out finds what it had, and the others
       see nothing of it.

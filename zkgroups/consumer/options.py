@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ..core.assignment import ASSIGNORS, MOST_STREAMS, Assignor
+from ..core.assignment import ASSIGNORS, Assignor
 from ..core.model import Pattern, Registration, StartAt, TopicPartition
 from ..core.paths import check_topic
 from ..core.starting import OUT_OF_RANGE
@@ -20,6 +20,9 @@ OnPartitions: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] 
 OnEvent: TypeAlias = Callable[[MemberEvent], Awaitable[None] | None]
 
 _KAFKAS: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
+
+MOST_STREAMS: Final = 10_000
+"""Of one topic: whoever asks for more has mistaken something else for the number of streams."""
 
 LONGEST: Final = 86_400.0
 """In seconds; whoever asks for more has mistaken milliseconds for seconds."""

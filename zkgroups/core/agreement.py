@@ -75,7 +75,11 @@ class Roster:
 
     @property
     def malformed(self) -> list[MalformedNode]:
-        """Registrations that cannot be read; they are set aside."""
+        """Registrations that cannot be read or evaluated; they are set aside.
+
+        A Scala member among them goes on as it did: it shares with all, and claims what it computes. Each partition
+        has one owner node, so that no two hold it, but some may wait until the subscription is written in another way.
+        """
         nodes = (instance.registration for instance in self.instances)
         return [node for node in nodes if isinstance(node, MalformedNode)]
 

@@ -10,18 +10,16 @@ None of them depends on the order in which members, topics or partitions are giv
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, pairwise
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from .model import TopicPartition
 from .paths import check_partition, check_topic
-
-MOST_STREAMS: Final = 10_000
-"""More of one instance are not counted, unless there are more partitions: a registration may name two billions."""
 
 
 class Stream(NamedTuple):
@@ -38,6 +36,10 @@ class Stream(NamedTuple):
         return f"{self.instance}-{self.number}"
 
 
+Readers: TypeAlias = tuple[tuple[str, int], ...]
+"""Instances with their numbers of streams."""
+
+
 @dataclass(frozen=True, slots=True)
 class Members:
     """What is known when partitions are assigned.
@@ -50,11 +52,17 @@ class Members:
     partitions: Mapping[str, Sequence[int]]
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
 
+    def readers(self, topic: str) -> Readers:
+        """The instances that read a topic, sorted by id, each with its number of streams."""
+        found = ((id, topics.get(topic, 0)) for id, topics in self.streams.items())
+        return tuple(sorted((id, count) for id, count in found if count > 0))
+
     def of(self, topic: str) -> list[Stream]:
-        """The streams that read a topic, sorted as text, each once: `-10` stands before `-2`."""
-        most = max(MOST_STREAMS, sum(map(len, self.partitions.values())))
-        counts = ((id, min(topics.get(topic, 0), most)) for id, topics in self.streams.items())
-        return sorted({Stream(id, number) for id, count in counts for number in range(count)}, key=str)
+        """The first streams that read a topic, sorted as text (`-10` before `-2`).
+
+        They are as many as all topics have partitions, at most: a registration may name two billions.
+        """
+        return list(islice(_in_order(self.readers(topic)), sum(map(len, self.partitions.values()))))
 
     @property
     def topics(self) -> list[str]:
@@ -109,10 +117,13 @@ def range_assignor(members: Members) -> Assignment:
 
 
 def _ranges(members: Members) -> Dealt:
+    first: dict[tuple[Readers, int], list[Stream]] = {}
     for topic in members.topics:
-        partitions, streams = members.numbers(topic), members.of(topic)
-        share, more = divmod(len(partitions), len(streams))
-        for position, stream in enumerate(streams):
+        partitions, readers = members.numbers(topic), members.readers(topic)
+        if (readers, len(partitions)) not in first:  # later streams get no partition
+            first[readers, len(partitions)] = list(islice(_in_order(readers), len(partitions)))
+        share, more = divmod(len(partitions), sum(count for _instance, count in readers))
+        for position, stream in enumerate(first[readers, len(partitions)]):
             start = share * position + min(position, more)
             for number in partitions[start : start + share + (position < more)]:
                 yield topic, number, stream
@@ -132,16 +143,95 @@ def round_robin_assignor(members: Members) -> Assignment:
 
 
 def _rounds(members: Members) -> Dealt:
-    readers = {topic: set(members.of(topic)) for topic in members.topics}
-    dealt = cycle(sorted(set().union(*readers.values()), key=str)) if readers else iter(())
+    readers = {topic: members.readers(topic) for topic in members.topics}
+    walks = {each: _Walk(each) for each in readers.values()}
     everything = [
         (_java_hash_on(start, str(number)), topic, number)
         for topic, start in ((topic, java_hash(f"{topic}-")) for topic in members.topics)
         for number in members.numbers(topic)
     ]
     everything.sort(key=itemgetter(0))
+    at: _Place = (0, "")
     for _hash, topic, number in everything:
-        yield topic, number, next(stream for stream in dealt if stream in readers[topic])
+        at, stream = walks[readers[topic]].after(at)
+        yield topic, number, stream
+
+
+_Place: TypeAlias = tuple[int, str]
+"""How many times the walk has gone round, and the text of the stream where it stands."""
+
+
+class _Walk:
+    """The circular walk over all sorted streams, as seen by the readers of a topic: other streams are passed over.
+
+    It holds the next stream of each instance only, so that its cost does not depend on how many streams there are.
+    """
+
+    def __init__(self, readers: Readers) -> None:
+        self._counts = dict(readers)
+        self._first = sorted((f"{id}-0", id) for id in self._counts)
+        self._round = 0
+        self._next = list(self._first)  # sorted, and so a heap
+
+    def after(self, at: _Place) -> tuple[_Place, Stream]:
+        """The next stream after a place, and its place. Places must not go back from call to call."""
+        number, text = at
+        if number != self._round:
+            self._restart(number)
+        while self._next and self._next[0][0] <= text:
+            self._pass(text)
+        if not self._next:
+            self._restart(number + 1)
+        found, instance = self._next[0]
+        return (self._round, found), Stream(instance, int(found[len(instance) + 1 :]))
+
+    def _restart(self, number: int) -> None:
+        self._round, self._next = number, list(self._first)
+
+    def _pass(self, text: str) -> None:
+        """Replace the first of the next streams by the one of its instance that follows `text`."""
+        instance = self._next[0][1]
+        own = text.startswith(f"{instance}-")  # otherwise all of the instance stand before it
+        number = _number_after(text[len(instance) + 1 :], self._counts[instance]) if own else None
+        if number is None:
+            heapq.heappop(self._next)
+        else:
+            heapq.heapreplace(self._next, (f"{instance}-{number}", instance))
+
+
+def _number_after(text: str, count: int) -> int | None:
+    """The number below `count` whose decimal text follows `text` most closely; None if there is none.
+
+    >>> [_number_after(text, 12) for text in ("0", "1", "10", "11", "1-0", "9", "b")]
+    [1, 10, 11, 2, 10, None, None]
+    """
+    for kept in range(min(len(text), len(str(count))), -1, -1):
+        prefix = text[:kept]
+        if prefix and not _is_number(prefix):
+            continue
+        digit = "0" if kept == len(text) or text[kept] < "0" else chr(ord(text[kept]) + 1)
+        if digit <= "9" and int(prefix + digit) < count:
+            return int(prefix + digit)
+    return None
+
+
+def _is_number(text: str) -> bool:
+    """True for decimal digits to which another digit can be added."""
+    return text.isascii() and text.isdigit() and text[0] != "0"
+
+
+def _in_order(readers: Readers) -> Iterator[Stream]:
+    """All streams of some instances, sorted as text."""
+    merged = heapq.merge(*(_texts(id, count) for id, count in readers))
+    return (Stream(instance, number) for _text, instance, number in merged)
+
+
+def _texts(instance: str, count: int) -> Iterator[tuple[str, str, int]]:
+    """The streams of one instance in the order of their texts, each after its text."""
+    number: int | None = 0
+    while number is not None:
+        yield f"{instance}-{number}", instance, number
+        number = _number_after(str(number), count)
 
 
 def _everything(dealt: Dealt) -> Assignment:

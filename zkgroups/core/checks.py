@@ -17,7 +17,18 @@ from .describe import Obstacle, RegisteredInstance
 from .examined import Directory, GroupNodes, is_in
 from .finding import Remove, Repair, Rewrite, Severity
 from .fixes import cannot_be_read, command, delete_node, end_session, exactly, repair_group, some_partitions
-from .model import DeniedNode, Dialect, MalformedNode, Owner, Pattern, Registration, TopicPartition, session_hex, utc
+from .model import (
+    DeniedNode,
+    Dialect,
+    MalformedNode,
+    Owner,
+    Pattern,
+    Registration,
+    TopicPartition,
+    UnevaluableRegistration,
+    session_hex,
+    utc,
+)
 from .paths import Part, check_instance, join, parent, parse_partition
 from .poison import poison
 
@@ -172,8 +183,20 @@ def _poisonous(nodes: GroupNodes) -> Iterator[tuple[str, bytes, int]]:
 def unreadable_registrations(nodes: GroupNodes) -> Iterator[Hit]:
     """We cannot say what it subscribes to; Scala members may."""
     for node in nodes.malformed(Part.IDS):
-        if poison(node.data) is None:
+        if not isinstance(node, UnevaluableRegistration) and poison(node.data) is None:
             yield Hit(node.path, cannot_be_read("the registration", node), end_session(node.session))
+
+
+def unevaluable_subscriptions(nodes: GroupNodes) -> Iterator[Hit]:
+    """The instance may subscribe to any topic. Members of zkgroups share the partitions without it."""
+    for node in nodes.malformed(Part.IDS):
+        if isinstance(node, UnevaluableRegistration):
+            expression = next(iter(node.subscription.streams))
+            yield Hit(
+                node.path,
+                f"the {node.subscription.pattern} {expression!r:.80} cannot be evaluated: {node.why}",
+                f"write the expression in another way; if the instance is dead: {end_session(node.session)}",
+            )
 
 
 def persistent_registrations(nodes: GroupNodes) -> Iterator[Hit]:

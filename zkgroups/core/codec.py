@@ -14,12 +14,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
 from ..exceptions import InvalidInputError, InvalidNameError, InvalidOptionError
-from .model import Broker, Dialect, MalformedNode, Owner, Pattern, Registration, Topic, TopicPartition
+from .expression import BrokenExpressionError, UnevaluableExpressionError, topic_filter
+from .model import (
+    Broker,
+    Dialect,
+    MalformedNode,
+    Owner,
+    Pattern,
+    Registration,
+    Topic,
+    TopicPartition,
+    UnevaluableRegistration,
+)
 from .paths import check_instance, check_topic, parse_partition
 from .subscription import check_expression
 
@@ -28,6 +39,12 @@ MAX_OFFSET: Final = 2**63 - 1
 
 MAX_STREAMS: Final = 2**31 - 1
 """Numbers in a registration are Java ints."""
+
+MOST_TOPICS: Final = 5_000
+"""Each member of a group reads and watches each topic that a registration names, whether it exists or not."""
+
+MOST_ASSIGNORS: Final = 100
+"""Members compare their lists."""
 
 CLIENT: Final = "zkgroups"
 """How a registration of ours says so; every old parser ignores the field."""
@@ -40,6 +57,14 @@ _PYKAFKA_PARTITION = re.compile(r"-?[0-9]+-([0-9]+)")
 
 class _Unreadable(Exception):
     """Strictly private: why something cannot be decoded."""
+
+
+class _Unevaluable(Exception):
+    """Strictly private: why a registration that can be decoded cannot be evaluated."""
+
+    def __init__(self, subscription: Registration, reason: str) -> None:
+        super().__init__(reason)
+        self.subscription = subscription
 
 
 # Registrations
@@ -74,6 +99,10 @@ def _check_subscription(registration: Registration) -> None:
     if registration.pattern is not Pattern.STATIC and len(registration.streams) > 1:
         expressions = list(registration.streams)
         raise InvalidOptionError("topic pattern", expressions, "Scala reads one expression only: join them with commas")
+    if len(registration.streams) > MOST_TOPICS:
+        raise InvalidOptionError(
+            "topics", list(registration.streams), f"at most {MOST_TOPICS} can be named: use a pattern"
+        )
     for name, streams in registration.streams.items():
         if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MAX_STREAMS:
             raise InvalidOptionError(f"streams of {name!r}", streams, "it must be a whole number of at least 1")
@@ -90,6 +119,16 @@ def decode_registration(
     raw = data or b""
     try:
         return _registration_again(raw) if len(raw) <= _WORTH_KEEPING else _registration(raw)
+    except _Unevaluable as found:
+        return UnevaluableRegistration(
+            path,
+            raw,
+            f"its subscription cannot be evaluated: {found}",
+            session=session,
+            version=version,
+            subscription=found.subscription,
+            why=str(found),
+        )
     except _Unreadable as reason:
         return MalformedNode(path, raw, str(reason), session=session, version=version)
 
@@ -102,7 +141,7 @@ def _registration(data: bytes) -> Registration:
             raise _Unreadable("neither a JSON object nor the name of a topic")
         return Registration({text: 1}, dialect=Dialect.PYKAFKA)
     pattern = _pattern(fields)
-    return Registration(
+    registration = Registration(
         _subscription(fields, pattern),
         pattern,
         timestamp_ms=_timestamp_ms(fields),
@@ -111,6 +150,23 @@ def _registration(data: bytes) -> Registration:
         assignors=_assignors(fields),
         include_internal=fields.get("client") == CLIENT and fields.get("internal") is True,
     )
+    _check_evaluable(registration)
+    return registration
+
+
+def _check_evaluable(registration: Registration) -> None:
+    """Of several expressions only the first counts, for Scala as well."""
+    named = len(registration.streams)
+    if registration.pattern is Pattern.STATIC and named > MOST_TOPICS:
+        raise _Unevaluable(registration, f"it names {named} topics, and at most {MOST_TOPICS} are looked up")
+    if registration.pattern is Pattern.STATIC or not named:
+        return
+    try:
+        topic_filter(next(iter(registration.streams)))
+    except BrokenExpressionError as error:
+        raise _Unreadable(f"the expression is not a regular expression: {error}") from error
+    except UnevaluableExpressionError as error:
+        raise _Unevaluable(registration, str(error)) from error
 
 
 _WORTH_KEEPING = 1024
@@ -132,17 +188,20 @@ def _subscription(fields: Mapping[str, Any], pattern: Pattern) -> dict[str, int]
     subscription = fields.get("subscription")
     if not isinstance(subscription, dict):
         raise _Unreadable("the subscription is not an object" if "subscription" in fields else "no subscription")
-    for name, streams in subscription.items():
+    for streams in subscription.values():
         if not _is_int(streams) or not 1 <= streams <= MAX_STREAMS:
             raise _Unreadable(f"{streams!r:.40} is no number of streams")
-        try:
-            if pattern is Pattern.STATIC:
-                check_topic(name)
-            else:
-                check_expression(name)
-        except InvalidInputError as error:
-            raise _Unreadable(str(error)) from error
+    if pattern is Pattern.STATIC and len(subscription) <= MOST_TOPICS:
+        _check_topics(subscription)
     return subscription
+
+
+def _check_topics(names: Iterable[str]) -> None:
+    try:
+        for name in names:
+            check_topic(name)
+    except InvalidInputError as error:
+        raise _Unreadable(str(error)) from error
 
 
 def _timestamp_ms(fields: Mapping[str, Any]) -> int | None:
@@ -164,7 +223,9 @@ def _dialect(fields: Mapping[str, Any]) -> Dialect:
 def _assignors(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """What a member of ours announces; only names, each once, and nothing at all where there is anything else."""
     names = fields.get("assignors")
-    if fields.get("client") != CLIENT or not isinstance(names, list) or not all(map(_is_text, names)):
+    if fields.get("client") != CLIENT or not isinstance(names, list) or len(names) > MOST_ASSIGNORS:
+        return ()
+    if not all(map(_is_text, names)):
         return ()
     return tuple(dict.fromkeys(names))
 

@@ -16,10 +16,11 @@ and of an instance:
     Stable        every partition of its topics has a living owner (which may be another)
     Leaving       no longer registered, but still the owner of something
     Dead          registered by a node of no session, and the owner of nothing: it cannot be alive, and does not count
-    Unknown       its registration cannot be read, so what it should own is not known
+    Unknown       its registration cannot be read or evaluated, so what it should own is not known
 
 A partition is blocked if somebody subscribes to its topic, and it is held by nobody of those: no member can have it
-before whoever holds it lets go, whatever they agree on.
+before whoever holds it lets go, whatever they agree on. An instance whose subscription cannot be evaluated may
+subscribe to any topic, so nothing that it holds is blocked.
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ from typing import Final, TypeAlias
 
 from .codec import decode_owner_path
 from .mark import Mark
-from .model import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, TopicPartition
+from .model import (
+    CommittedOffset,
+    DeniedNode,
+    MalformedNode,
+    Owner,
+    Registration,
+    TopicPartition,
+    UnevaluableRegistration,
+)
 from .paths import GroupPaths, parent
 from .subscription import subscribed_topics
 
@@ -192,6 +201,11 @@ class GroupDescription:
         return sum(instance.state not in gone for instance in self.instances)
 
     @property
+    def unevaluable(self) -> tuple[str, ...]:
+        """The instances whose subscriptions cannot be evaluated."""
+        return tuple(each.id for each in self.instances if isinstance(each.registration, UnevaluableRegistration))
+
+    @property
     def topics(self) -> tuple[str, ...]:
         """The topics that are subscribed to, owned, or have offsets, sorted."""
         return tuple(sorted({partition.at.topic for partition in self.partitions}.union(self.subscribed)))
@@ -282,9 +296,11 @@ def _blocked(
     if not wanted or any(isinstance(node, DeniedNode) and node.path.startswith(paths.ids) for node in view.malformed):
         return
     sessions = _by_session(view)
+    unevaluable = {each.id for each in view.instances if isinstance(each.registration, UnevaluableRegistration)}
     for owner in view.owners:
         if owner.at in wanted and owner.path in ("", paths.owner(owner.at)):
-            obstacle = _obstacle(owner, owner.instance(sessions.get(owner.session, frozenset())), subscribed)
+            instance = owner.instance(sessions.get(owner.session, frozenset()))
+            obstacle = None if instance in unevaluable else _obstacle(owner, instance, subscribed)
             if obstacle is not None:
                 yield BlockedPartition(owner.at, owner, obstacle)
     for node in view.malformed:

@@ -120,6 +120,13 @@ CHECKS: Final = (
         checks.unreadable_registrations,
     ),
     Check(
+        "unevaluable-subscription",
+        Severity.WARNING,
+        "the topics that an instance subscribes to are not known: only Java can evaluate its expression",
+        "it belongs to somebody alive",
+        checks.unevaluable_subscriptions,
+    ),
+    Check(
         "persistent-registration",
         Severity.ERROR,
         "an instance is registered by a node that never goes away by itself",

@@ -142,6 +142,19 @@ class DeniedNode(MalformedNode):
 
 
 @dataclass(frozen=True, slots=True)
+class UnevaluableRegistration(MalformedNode):
+    """A registration whose topic expression cannot be evaluated: the instance may subscribe to any topic, or to none.
+
+    Members leave it aside, like every registration that cannot be read. An owner of its partitions keeps them.
+    """
+
+    subscription: Registration = field(default_factory=lambda: Registration({}))
+    """The registration, with the expression as it was written."""
+    why: str = ""
+    """The reason without the words that it has for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Owner:
     """Who holds a partition: the text of the owner node, and the session without which the text means nothing."""
 

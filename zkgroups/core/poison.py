@@ -7,27 +7,14 @@ middle of that. Harmless to it are any version, any timestamp, a pattern it does
 from __future__ import annotations
 
 import json
-import re
-import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .subscription import topic_expression
+from .expression import BrokenExpressionError, UnevaluableExpressionError, topic_filter
 
 MAX_STREAMS: Final = 2**31 - 1
 
 _EXPRESSIONS: Final = {"white_list", "black_list"}
-
-_WRONG_IN_JAVA_TOO: Final = (
-    "missing )",
-    "unbalanced parenthesis",
-    "unterminated character set",
-    "nothing to repeat",
-    "multiple repeat",
-    "bad character range",
-    "min repeat greater than max repeat",
-)
-"""What Python says of expressions that Java refuses as well; of other errors only Java could tell."""
 
 
 def poison(data: bytes) -> str | None:
@@ -70,20 +57,20 @@ def _poison_in_pattern(fields: Mapping[str, Any]) -> str | None:
 
 
 def _poison_in_subscription(subscription: Mapping[str, Any], pattern: str) -> str | None:
-    for name, streams in subscription.items():
+    for streams in subscription.values():
         if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MAX_STREAMS:
             return f"{streams!r:.40} is no number of streams"
-        if pattern in _EXPRESSIONS and _is_broken(name):
-            return f"{name!r:.80} is no regular expression"
+    expression = next(iter(subscription), "")  # Scala compiles no other
+    if pattern in _EXPRESSIONS and _is_broken(expression):
+        return f"{expression!r:.80} is no regular expression"
     return None
 
 
 def _is_broken(expression: str) -> bool:
     try:
-        with warnings.catch_warnings(action="ignore"):
-            re.compile(topic_expression(expression))
-    except re.error as error:
-        return error.msg.startswith(_WRONG_IN_JAVA_TOO)
-    except (RecursionError, OverflowError):
+        topic_filter(expression)
+    except BrokenExpressionError:
+        return True
+    except UnevaluableExpressionError:
         return False
     return False

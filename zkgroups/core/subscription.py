@@ -2,57 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from ..exceptions import InvalidOptionError
+from .expression import ExpressionError, is_topic_of_kafka, topic_filter
 from .model import Pattern, Registration
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Kafka's own topics, which no pattern of a Scala member matches."""
 
-_JAVA_BLANKS = "".join(map(chr, range(0x21)))
-
-# What regular expressions of Java and of Python may both have, and mean the same by. They part where `{` stands for
-# itself, at named groups, comments, references and sets within sets; what else Java refuses, Python refuses too.
-_PORTABLE = re.compile(
-    r"""
-    (?:\(\?[ims]+\))?
-    (?: [^\\\[({*+?]
-      | [*+?]
-      | \{[0-9]{1,9}\}
-      | \((?:\?(?:[:=!>]|<[=!])|(?!\?))
-      | \\(?:[bBdDwWsS]|[^a-zA-Z0-9])
-      | \[\^?+(?:(?!--|&&|\|\||~~)[^\\\[\]]|\\(?:[dDwWsS]|[^a-zA-Z0-9]))++\]
-    )*+
-    """,
-    re.VERBOSE,
-)
-
-
-def topic_expression(expression: str) -> str:
-    """The regular expression that the Scala client makes of a white or black list: commas are alternatives.
-
-    >>> topic_expression("orders, refunds.*")
-    'orders|refunds.*'
-    """
-    stripped = expression.strip(_JAVA_BLANKS).replace(",", "|").replace(" ", "")
-    return re.sub(r"""["']+$""", "", re.sub(r"""^["']+""", "", stripped))
-
 
 def check_expression(expression: object) -> str:
-    """Return an expression that all clients read alike, or refuse it: what Java cannot compile stops Scala members."""
+    """Return an expression that means the same to every member, or refuse it: Java's errors stop Scala members."""
     if not isinstance(expression, str):
         raise InvalidOptionError("topic pattern", expression, "it must be text")
-    regex = topic_expression(expression)
-    if not _PORTABLE.fullmatch(regex):
-        raise InvalidOptionError("topic pattern", expression, "it is no regular expression to Java and Python alike")
     try:
-        expression.encode()
-        re.compile(regex)
-    except (re.error, UnicodeEncodeError, RecursionError) as error:
-        raise InvalidOptionError("topic pattern", expression, f"it is no regular expression: {str(error)!a}") from error
+        topic_filter(expression)
+    except ExpressionError as error:
+        reason = f"it cannot be used as a regular expression: {error}"
+        raise InvalidOptionError("topic pattern", expression, reason) from error
     return expression
 
 
@@ -68,7 +38,12 @@ def subscribed_topics(registration: Registration, topics: Iterable[str]) -> dict
         return dict(registration.streams)
     listed = registration.pattern is Pattern.WHITE_LIST
     for expression, streams in registration.streams.items():
-        matches = re.compile(topic_expression(expression)).fullmatch
-        chosen = (t for t in topics if registration.include_internal or t not in INTERNAL_TOPICS)
-        return {t: streams for t in chosen if bool(matches(t)) is listed}
+        chosen = _chosen(expression, listed, tuple(topics))
+        return {t: streams for t in chosen if registration.include_internal or t not in INTERNAL_TOPICS}
     return {}
+
+
+@lru_cache(maxsize=32)  # members look again and again, and many groups choose from the same topics
+def _chosen(expression: str, listed: bool, topics: tuple[str, ...]) -> tuple[str, ...]:
+    matches = topic_filter(expression).matches
+    return tuple(topic for topic in topics if is_topic_of_kafka(topic) and matches(topic) is listed)
