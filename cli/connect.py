@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -32,12 +32,20 @@ def refuse_read_only(options: Options) -> None:
         raise RefusedError("this command writes, and --read-only was given")
 
 
+UNREACHABLE_TIMEOUT: Final = 1.0
+"""In seconds: enough for several attempts. A server that is just being started may take longer: see `--timeout`."""
+
+
 def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
-    """Connect; the caller closes it. Where it `may_ask`, a missing password is asked for on the terminal."""
+    """Connect; the caller closes it. Where it `may_ask`, a missing password is asked for on the terminal.
+
+    Where no `--timeout` was given, hosts that are unknown or refuse connections are an error after a second.
+    """
     return Registry.connect(
         address(options),
         session_timeout=options.session_timeout,
         timeout=options.timeout,
+        unreachable_timeout=None if "timeout" in options.given else UNREACHABLE_TIMEOUT,
         auth=_auth(options, may_ask=may_ask),
         tls=_tls(options),
         read_only=options.read_only,

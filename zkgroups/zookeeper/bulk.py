@@ -31,9 +31,12 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ..core.model import DeniedNode
+from ..exceptions import DamagedAnswerError
+from . import probe
+from .answers import DamagedAnswer
 from .corrections import hand_over
 from .deadline import Deadline
-from .errors import LOSSES, translate
+from .errors import LOSSES, translate, translate_of_read
 from .handle import Handle
 from .multiread import (
     DENIED,
@@ -51,8 +54,7 @@ from .multiread import (
 )
 from .node import Node
 from .pace import HANDFUL, MAX_REQUEST_BYTES, Pace
-from .probe import knows_multiread, understands
-from .session import PIPELINE, Session
+from .session import PIPELINE, Peer, Session
 
 K = TypeVar("K")
 
@@ -140,7 +142,9 @@ def failure(path: str, error: int) -> DeniedNode | None:
         return None
     if error == DENIED:
         return DeniedNode(path, b"", "no permission to read it")
-    raise translate(EXCEPTIONS[error](), path)
+    if error not in EXCEPTIONS:
+        raise DamagedAnswerError(f"{path} could not be read: no error has the number {error}")
+    raise translate_of_read(EXCEPTIONS[error](), path)
 
 
 class _Reading(Generic[K]):
@@ -196,7 +200,7 @@ class _Reading(Generic[K]):
     def _ask(self, block: Block[K]) -> _Asked:
         if block.count <= HANDFUL:
             return self._ask_one_by_one(block)
-        together = knows_multiread(self._handle.session, self._handle.timeout)
+        together = probe.knows_multiread(self._handle.session, self._handle.timeout)
         self._pace.together(together)
         return _Together(self._handle.session, b"".join(block.questions)) if together else self._ask_one_by_one(block)
 
@@ -208,10 +212,12 @@ class _Reading(Generic[K]):
         deadline = self._handle.deadline()
         try:
             block.answer = asked.get(timeout=deadline.remaining)
+        except DamagedAnswer as error:
+            raise translate(error, block.parts[0].directory) from error
         except (UnimplementedError, *LOSSES, ConnectionClosedError, SessionExpiredError):
             block.answer = self._again(block, deadline)
         except (KazooException, KazooTimeoutError) as error:
-            raise translate(error, block.parts[0].directory) from error
+            raise translate_of_read(error, block.parts[0].directory) from error
         block.questions.clear()
         self._pace.answered(block.count, len(block.answer))
         return block
@@ -249,8 +255,17 @@ class _Together:
     """One request for many reads, which is under way."""
 
     def __init__(self, session: Session, questions: bytes) -> None:
-        self._request = MultiRead(questions, lambda: understands(session))
+        self._session = session
+        self._over: Peer | None = None  # the connection over which it was sent
+        self._request = MultiRead(questions, self._understood)
         self._answer = _sent(session, [self._request])
+
+    def _understood(self) -> bool:
+        """Called by kazoo as it sends."""
+        connection = probe.connection_of(self._session)
+        understood = probe.understands(self._session, connection)
+        self._over = connection if understood else None
+        return understood
 
     def get(self, timeout: float) -> bytes:
         """Wait for the answer, and raise what went wrong as kazoo does."""
@@ -258,8 +273,17 @@ class _Together:
             answer: bytes = self._answer.get(timeout=timeout)
         except NoAuthError as error:  # who asks for many nodes hears this of each; it is about what was sent instead
             raise UnimplementedError from error
-        if self._request.withheld:
+        except UnimplementedError:
+            if self._over is not None:
+                probe.refused(self._over)
+            raise
+        except LOSSES:
+            if self._over is not None:
+                probe.lost(self._session, self._over)
+            raise
+        if self._over is None:
             raise UnimplementedError
+        probe.answered(self._session, self._over)
         return answer
 
 
@@ -280,6 +304,10 @@ class _OneByOne:
             last = self._last.get(timeout=timeout)
         except (NoNodeError, NoAuthError) as error:
             last = error
+        except LOSSES:
+            for damage in (each for each in self._noted.answers if isinstance(each, DamagedAnswer)):
+                raise damage from None  # the reason for the loss
+            raise
         return b"".join([*map(self._part, [*self._noted.answers, last]), END])
 
     def _part(self, answer: bytes | KazooException) -> bytes:
