@@ -109,38 +109,33 @@ class _Reading:
         return header, answer, end
 
     def read_socket(self, timeout: float) -> Any:
-        """Read one answer or event, and pass it on to those who wait for it."""
-        with _undamaged("something"):
-            return self._read_socket(timeout)
+        """Read one answer or event, and pass it on to those who wait for it.
+
+        Servers answer in order. So a damaged answer is counted as the answer to the oldest request.
+        """
+        try:
+            with _undamaged("it"):
+                return self._read_socket(timeout)
+        except DamagedAnswer as damage:
+            if self._client._pending:
+                _request, waiting, _xid = self._client._pending.popleft()
+                if waiting is not None:
+                    waiting.set_exception(damage)
+            raise
 
     def read_response(self, header: Any, answer: bytes, offset: int) -> Any:
         """Decode the answer to the oldest request, once; kazoo finds the result, and cannot fail any more."""
-        request, waiting, _ = self._oldest(header)
-        if request and waiting is not None and not header.err:
-            try:
-                result = _decoded(request, answer, offset)
-            except DamagedAnswer as damage:
-                self._client._pending.popleft()
-                waiting.set_exception(damage)
-                raise
-            self._client._pending[0] = (_Answered(request, result), *self._client._pending[0][1:])
-        return self._read_response(header, answer, offset)
-
-    def _oldest(self, header: Any) -> tuple[Any, Any, int]:
-        """The request that must be answered first; an error if this is not an answer to it."""
         pending = self._client._pending
         if not pending:
             raise DamagedAnswer("nothing was asked")
-        oldest: tuple[Any, Any, int] = pending[0]
-        if header.xid != oldest[2]:
+        request, waiting, xid = pending[0]
+        if header.xid != xid:
             if header.err == UnimplementedError.code:
                 self._tell_unimplemented(header.xid)
-            waiting, damage = oldest[1], DamagedAnswer(f"to request {header.xid}, and it is the turn of {oldest[2]}")
-            pending.popleft()
-            if waiting is not None:
-                waiting.set_exception(damage)
-            raise damage
-        return oldest
+            raise DamagedAnswer(f"it answers request {header.xid} before request {xid}")
+        if request and waiting is not None and not header.err:
+            pending[0] = _Answered(request, _decoded(request, answer, offset)), waiting, xid
+        return self._read_response(header, answer, offset)
 
     def _tell_unimplemented(self, xid: int) -> None:
         """A server that does not know a request says so out of turn, and closes the connection."""
@@ -154,9 +149,9 @@ class _Reading:
     def read_watch_event(self, event: bytes, offset: int) -> None:
         """Decode a watch event, and let kazoo call those who watch."""
         with _undamaged("a watch event"):
-            watch, _ = Watch.deserialize(event, offset)
-            if watch.path is None:
-                raise DamagedAnswer("a watch event without a path")
+            watch, end = Watch.deserialize(event, offset)
+            if watch.path is None or end != len(event):
+                raise DamagedAnswer("a watch event without a path, or with a part of it")
             self._read_watch_event(event, offset)
 
     def invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:

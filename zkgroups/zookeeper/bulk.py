@@ -257,8 +257,8 @@ class _Together:
     def __init__(self, session: Session, questions: bytes) -> None:
         self._session = session
         self._over: Peer | None = None  # the connection over which it was sent
-        self._request = MultiRead(questions, self._understood)
-        self._answer = _sent(session, [self._request])
+        self._answer = session.client.handler.async_result()
+        hand_over(session.client, [(MultiRead(questions, self._understood), self)])
 
     def _understood(self) -> bool:
         """Called by kazoo as it sends."""
@@ -267,23 +267,28 @@ class _Together:
         self._over = connection if understood else None
         return understood
 
+    def set(self, answer: bytes) -> None:
+        """Called by kazoo with the answer."""
+        if self._over is not None:
+            probe.answered(self._session, self._over)
+        self._answer.set(answer)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Called by kazoo with what went wrong. Note it at once, before another such request is sent."""
+        if self._over is not None and isinstance(error, UnimplementedError):
+            probe.refused(self._over)
+        elif self._over is not None and isinstance(error, LOSSES):
+            probe.lost(self._session, self._over)
+        self._answer.set_exception(error)
+
     def get(self, timeout: float) -> bytes:
         """Wait for the answer, and raise what went wrong as kazoo does."""
         try:
             answer: bytes = self._answer.get(timeout=timeout)
-        except NoAuthError as error:  # who asks for many nodes hears this of each; it is about what was sent instead
+        except NoAuthError as error:  # an answer to many reads has one for each; this is about what was sent instead
             raise UnimplementedError from error
-        except UnimplementedError:
-            if self._over is not None:
-                probe.refused(self._over)
-            raise
-        except LOSSES:
-            if self._over is not None:
-                probe.lost(self._session, self._over)
-            raise
         if self._over is None:
             raise UnimplementedError
-        probe.answered(self._session, self._over)
         return answer
 
 

@@ -25,6 +25,7 @@ from kazoo.exceptions import (
     ConnectionDropped,
     ConnectionLoss,
     KazooException,
+    SASLException,
     SessionClosedRequireSaslError,
     SessionExpiredError,
 )
@@ -77,17 +78,8 @@ def log_in_cleanly(client: Any) -> None:
         sent = 0
         try:
             log_in(host, timeout)
-        except SessionClosedRequireSaslError as error:
-            raise AuthFailedError("the server insists on SASL and refused it") from error
-        except AuthFailedError as error:
-            match error.__cause__:
-                case DamagedAnswer() as damage:
-                    raise damage from None
-                case ConnectionDropped():
-                    raise ConnectionDropped("the connection was lost during the SASL login") from error
-                case Exception() as cause if not isinstance(cause, KazooException):
-                    raise DamagedAnswer(f"a step of the SASL login cannot be decoded: {cause}") from error
-            raise
+        except (SessionClosedRequireSaslError, SASLException, AuthFailedError) as error:
+            raise _failed_login(error) from error
 
     def submit_for_a_while(request: Any, timeout: float, xid: int | None = None) -> Any:
         nonlocal sent
@@ -97,6 +89,20 @@ def log_in_cleanly(client: Any) -> None:
         return submit(request, timeout, xid)
 
     connection._authenticate_with_sasl, connection._submit = authenticate_with_sasl, submit_for_a_while
+
+
+def _failed_login(error: KazooException) -> KazooException:
+    """What a login failed of, out of what kazoo makes of it."""
+    match error.__cause__:
+        case DamagedAnswer() as damage:
+            return damage
+        case ConnectionDropped():
+            return ConnectionDropped("the connection was lost during the SASL login")
+        case Exception() as cause if not isinstance(cause, KazooException):
+            return DamagedAnswer(f"a step of the SASL login cannot be decoded: {cause}")
+    if isinstance(error, SessionClosedRequireSaslError):
+        return AuthFailedError("the server insists on SASL and refused it")
+    return error
 
 
 _REFUSALS: Final = {
