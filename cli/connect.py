@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from zkgroups import Digest, Registry, Sasl, Tls
-from zkgroups.exceptions import RefusedError
+from zkgroups.exceptions import DamagedAnswerError, NotConnectedError, RefusedError
 
 from .options import PREFIX, Options
 
@@ -41,15 +41,21 @@ def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
 
     Where no `--timeout` was given, hosts that are unknown or refuse connections are an error after a second.
     """
-    return Registry.connect(
-        address(options),
-        session_timeout=options.session_timeout,
-        timeout=options.timeout,
-        unreachable_timeout=None if "timeout" in options.given else UNREACHABLE_TIMEOUT,
-        auth=_auth(options, may_ask=may_ask),
-        tls=_tls(options),
-        read_only=options.read_only,
-    )
+    will_wait = "timeout" in options.given
+    try:
+        return Registry.connect(
+            address(options),
+            session_timeout=options.session_timeout,
+            timeout=options.timeout,
+            unreachable_timeout=None if will_wait else UNREACHABLE_TIMEOUT,
+            auth=_auth(options, may_ask=may_ask),
+            tls=_tls(options),
+            read_only=options.read_only,
+        )
+    except NotConnectedError as error:
+        if not will_wait and not isinstance(error, DamagedAnswerError):
+            error.add_note("use --timeout SECONDS to wait for a server that is starting")
+        raise
 
 
 def address(options: Options) -> str:

@@ -211,3 +211,26 @@ def zeros(_frame: bytes) -> Iterable[bytes]:
     """It sends nothing but zero bytes, without end."""
     while True:
         yield bytes(4096)
+
+
+DAMAGES: dict[str, Lie] = {
+    "a negative length": with_length(-5),
+    "no length": with_length(0),
+    "2 GB": with_length(2**31 - 1),
+    "a header that is cut off": lambda frame: [framed(frame[4:14])],
+    "another xid": with_header(xid=5),
+    "a number that is no error": with_header(error=-99),
+    "a web server": instead(b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\n\r\n"),
+    "an SSH server": instead(b"SSH-2.0-OpenSSH_9.2p1\r\n"),
+    "a TLS alert": instead(b"\x15\x03\x03\x00\x02\x02\x28"),
+    "zero bytes": zeros,
+}
+"""No ZooKeeper server sends these, whatever it was asked."""
+
+ABSENCES: dict[str, Lie] = {
+    "hangs up": cut,
+    "hangs up in the middle": half,
+    "a byte now and then": dribble,
+    "less than announced": with_length(500),
+}
+"""These may be a broken network."""

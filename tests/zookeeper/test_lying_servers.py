@@ -28,7 +28,7 @@ from zkgroups.zookeeper.deadline import Deadline
 from zkgroups.zookeeper.transaction import Create
 
 from . import liar
-from .liar import CONNECT, END, NAMES, STAT, Liar, Lie, text
+from .liar import ABSENCES, CONNECT, DAMAGES, END, NAMES, STAT, Liar, Lie, text
 from .test_registry import AT_ONCE, in_time, no_thread_stays
 
 TIMEOUT = 0.3
@@ -62,28 +62,6 @@ ACTS: dict[int, Act] = {
 
 CHILDREN = Op.MULTI_READ + 1000
 ACTS[CHILDREN] = lambda registry: list(bulk.children(registry.handle, PATHS))
-
-DAMAGES: dict[str, Lie] = {
-    "a negative length": liar.with_length(-5),
-    "no length": liar.with_length(0),
-    "2 GB": liar.with_length(2**31 - 1),
-    "a header that is cut off": lambda frame: [liar.framed(frame[4:14])],
-    "another xid": liar.with_header(xid=5),
-    "a number that is no error": liar.with_header(error=-99),
-    "a web server": liar.instead(b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\n\r\n"),
-    "an SSH server": liar.instead(b"SSH-2.0-OpenSSH_9.2p1\r\n"),
-    "a TLS alert": liar.instead(b"\x15\x03\x03\x00\x02\x02\x28"),
-    "zero bytes": liar.zeros,
-}
-"""No ZooKeeper server sends these, whatever it was asked."""
-
-ABSENCES: dict[str, Lie] = {
-    "hangs up": liar.cut,
-    "hangs up in the middle": liar.half,
-    "a byte now and then": liar.dribble,
-    "less than announced": liar.with_length(500),
-}
-"""These may be a broken network."""
 
 
 def ask(act: Act, lies: dict[int, Lie], *, timeout: float = 30.0, **options: Any) -> ZkgroupsException:

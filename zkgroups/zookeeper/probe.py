@@ -47,9 +47,13 @@ class _Servers:
     """The answers of all servers that this process has asked, by their addresses."""
 
     def __init__(self) -> None:
-        self._known: dict[Peer, bool] = {}
-        self._doubted: dict[Peer, Peer] = {}  # the connection that was lost when a server was to prove it
+        self.forget()
         self.unlock()
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._known: dict[Peer, bool] = {}
+        self._doubted: dict[Peer, Peer] = {}  # by address, the last connection that was lost with a request
 
     def unlock(self) -> None:
         """In a fork, where nobody holds the locks any more."""
