@@ -21,7 +21,7 @@ STAT = struct.pack(">qqqqiiiqiiq", 1, 1, 0, 0, 0, 0, 0, 0, 1, 20, 1)
 END = struct.pack(">i?i", -1, True, -1)
 
 Lie = Callable[[bytes], Iterable[bytes] | None]
-"""From an honest frame, with its length, to what is sent instead; None after it hangs up."""
+"""Takes an honest frame with its length, and returns the chunks to send instead; None to hang up."""
 
 
 def text(value: str | bytes) -> bytes:
@@ -219,7 +219,7 @@ DAMAGES: dict[str, Lie] = {
     "2 GB": with_length(2**31 - 1),
     "a header that is cut off": lambda frame: [framed(frame[4:14])],
     "another xid": with_header(xid=5),
-    "a number that is no error": with_header(error=-99),
+    "an unknown error": with_header(error=-99),
     "a web server": instead(b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\n\r\n"),
     "an SSH server": instead(b"SSH-2.0-OpenSSH_9.2p1\r\n"),
     "a TLS alert": instead(b"\x15\x03\x03\x00\x02\x02\x28"),

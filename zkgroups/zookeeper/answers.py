@@ -28,7 +28,7 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """A node is one megabyte (`jute.maxbuffer`) or a few, but a list of names has no limit: here two million of them."""
 
 CHUNK_BYTES: Final = 256 * 1024
-"""Memory is taken for what has arrived, in such pieces, never for what is announced."""
+"""The largest piece to make room for. An announced length takes no memory, only bytes that have arrived do."""
 
 _PASSWORD_BYTES: Final = 16
 _HEADER_BYTES: Final = 16
@@ -54,7 +54,7 @@ def read_safely(client: Any) -> None:
 
 
 class _Reading:
-    """kazoo's own methods on one connection, and what is done around them."""
+    """kazoo's own methods of one connection, each with a check before or after it."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -109,12 +109,12 @@ class _Reading:
         return header, answer, end
 
     def read_socket(self, timeout: float) -> Any:
-        """Read one answer or event, and pass it on to those who wait for it.
+        """Read one answer or event, and pass it on.
 
         Servers answer in order. So a damaged answer is counted as the answer to the oldest request.
         """
         try:
-            with _undamaged("it"):
+            with _undamaged("an answer"):
                 return self._read_socket(timeout)
         except DamagedAnswer as damage:
             if self._client._pending:
@@ -147,7 +147,7 @@ class _Reading:
                 raise ConnectionDropped("the server does not know a request")
 
     def read_watch_event(self, event: bytes, offset: int) -> None:
-        """Decode a watch event, and let kazoo call those who watch."""
+        """Decode a watch event, and let kazoo call the watchers."""
         with _undamaged("a watch event"):
             watch, end = Watch.deserialize(event, offset)
             if watch.path is None or end != len(event):
@@ -181,8 +181,7 @@ def _undamaged(name: str) -> Iterator[None]:
 
 def _decoded(request: Any, answer: bytes, offset: int) -> Any:
     """The result of a request, decoded strictly."""
-    with _undamaged("the answer to a request"):
-        return names(answer, offset) if isinstance(request, GetChildren) else request.deserialize(answer, offset)
+    return names(answer, offset) if isinstance(request, GetChildren) else request.deserialize(answer, offset)
 
 
 def names(answer: bytes, start: int) -> list[str]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import random
 import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,13 +41,12 @@ class Attempts:
     """The last attempt at each address of each host."""
 
     def __init__(self, client: Any) -> None:
-        self._hosts: list[tuple[str, int]] = list(client.hosts)
+        self._client = client
         self._unknown: dict[tuple[str, int], Failure] = {}
         self._addresses: list[Address] = []
         self._failed: dict[Address, Failure] = {}
         self._current: Address | None = None
         self._expanded = False
-        self._logger = client.logger
         connection = client._connection
         self._connect, self._read_socket = connection._connect, connection._read_socket
         connection._connect, connection._read_socket = self.connect, self.read_socket
@@ -74,9 +71,10 @@ class Attempts:
     @property
     def reason(self) -> str:
         """Each host with its reason; the reason alone where there is one host."""
-        if len(self._hosts) == 1:
-            return self._of(self._hosts[0])
-        return "; ".join(f"{host}:{port}: {self._of((host, port))}" for host, port in self._hosts)
+        hosts = self._client.hosts
+        if len(hosts) == 1:
+            return self._of(hosts[0])
+        return "; ".join(f"{host}:{port}: {self._of((host, port))}" for host, port in dict.fromkeys(hosts))
 
     def _of(self, named: tuple[str, int]) -> str:
         if (unknown := self._unknown.get(named)) is not None:
@@ -88,12 +86,12 @@ class Attempts:
         """Called by kazoo at the start of each round: all addresses of all hosts, in the order to try them."""
         found: list[Address] = []
         unknown: dict[tuple[str, int], Failure] = {}
-        for host, port in self._hosts:
+        for host, port in self._client.hosts:
             try:
                 known = socket.getaddrinfo(host.strip(), port, 0, 0, socket.IPPROTO_TCP)
                 found += [(host, str(address[0]), int(address[1])) for *_, address in known]
             except socket.gaierror as error:
-                self._logger.warning("Cannot resolve %s: %s", host, error)
+                self._client.logger.warning("Cannot resolve %s: %s", host, error)
                 unknown[host, port] = Failure(f"unknown host ({error.strerror})", type(error))
         self._unknown, self._addresses = unknown, list(dict.fromkeys(found))
         self._expanded = True
@@ -102,20 +100,18 @@ class Attempts:
     def connect(self, host: str, address: str, port: int) -> Any:
         """Called by kazoo: connect to one address."""
         self._current = (host, address, port)
-        with self._noted():
+        try:
             found = self._connect(host, address, port)
+        except Exception as error:
+            self._failed[self._current] = _failure(error)
+            raise
         self._failed.pop(self._current, None)
         return found
 
     def read_socket(self, timeout: float) -> Any:
         """Called by kazoo: read an answer."""
-        with self._noted():
-            return self._read_socket(timeout)
-
-    @contextmanager
-    def _noted(self) -> Iterator[None]:
         try:
-            yield
+            return self._read_socket(timeout)
         except Exception as error:
             if self._current is not None:
                 self._failed[self._current] = _failure(error)

@@ -32,7 +32,7 @@ from .session import Peer, Session
 from .twin import twin
 
 PATIENCE: Final = 5.0
-"""As long as this a walk may be held up, once; then it reads in the way that every server knows."""
+"""A walk is held up no longer than this, once; then it reads in the way that every server knows."""
 
 VERSION_PATIENCE: Final = 1.5
 """A firewall may let four-letter words vanish."""
