@@ -30,6 +30,7 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES: Final = 256 * 1024
 """The largest piece to make room for. An announced length takes no memory, only bytes that have arrived do."""
 
+_NOT_YET: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _PASSWORD_BYTES: Final = 16
 _HEADER_BYTES: Final = 16
 _INT: Final = Struct(">i")
@@ -80,16 +81,14 @@ class _Reading:
         return bytes(found)
 
     def _some(self, most: int, deadline: Deadline) -> bytes:
-        """The next bytes, as soon as there are any."""
+        """The next bytes, as soon as there are any. Mostly they are there, and need not be waited for."""
         connection = self._connection
-        sock = connection._socket
         while True:
-            decoded_already = hasattr(sock, "pending") and sock.pending()  # by TLS
-            if not decoded_already and not connection.handler.select([sock], [], [], deadline.remaining)[0]:
-                raise connection.handler.timeout_exception("socket time-out during read")
             try:
-                chunk: bytes = sock.recv(min(most, CHUNK_BYTES))
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                chunk: bytes = connection._socket.recv(min(most, CHUNK_BYTES))
+            except _NOT_YET:
+                if not connection.handler.select([connection._socket], [], [], deadline.remaining)[0]:
+                    raise connection.handler.timeout_exception("socket time-out during read") from None
                 continue
             if not chunk:
                 raise ConnectionDropped("socket connection broken")
@@ -114,14 +113,22 @@ class _Reading:
         Servers answer in order. So a damaged answer is counted as the answer to the oldest request.
         """
         try:
-            with _undamaged("an answer"):
-                return self._read_socket(timeout)
+            return self._read_socket(timeout)
         except DamagedAnswer as damage:
-            if self._client._pending:
-                _request, waiting, _xid = self._client._pending.popleft()
-                if waiting is not None:
-                    waiting.set_exception(damage)
+            self._blame(damage)
             raise
+        except _NO_DAMAGE:
+            raise
+        except Exception as error:
+            undecodable = _cannot_be_decoded("an answer", error)
+            self._blame(undecodable)
+            raise undecodable from error
+
+    def _blame(self, damage: DamagedAnswer) -> None:
+        if self._client._pending:
+            _request, waiting, _xid = self._client._pending.popleft()
+            if waiting is not None:
+                waiting.set_exception(damage)
 
     def read_response(self, header: Any, answer: bytes, offset: int) -> Any:
         """Decode the answer to the oldest request, once; kazoo finds the result, and cannot fail any more."""
@@ -173,10 +180,17 @@ def _undamaged(name: str) -> Iterator[None]:
     """Turn every error that is not one of kazoo's or the socket's into `DamagedAnswer`: kazoo's thread survives it."""
     try:
         yield
-    except (KazooException, KazooTimeoutError, OSError):
+    except _NO_DAMAGE:
         raise
     except Exception as error:
-        raise DamagedAnswer(f"{name} cannot be decoded: {str(error) or type(error).__name__}") from error
+        raise _cannot_be_decoded(name, error) from error
+
+
+_NO_DAMAGE: Final = (KazooException, KazooTimeoutError, OSError)
+
+
+def _cannot_be_decoded(name: str, error: Exception) -> DamagedAnswer:
+    return DamagedAnswer(f"{name} cannot be decoded: {str(error) or type(error).__name__}")
 
 
 def _decoded(request: Any, answer: bytes, offset: int) -> Any:

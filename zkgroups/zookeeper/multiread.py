@@ -37,6 +37,9 @@ class Kind(IntEnum):
     CHILDREN = 8
 
 
+_NODE: Final = int(Kind.NODE)
+_CHILDREN: Final = int(Kind.CHILDREN)  # an integer is compared sooner than a member of an enumeration
+
 GONE: Final[int] = NoNodeError.code
 DENIED: Final[int] = NoAuthError.code
 
@@ -159,9 +162,10 @@ def records(answer: bytes, count: int) -> Iterator[Record | int]:
             if kind == _ERROR:
                 yield number
                 continue
-            start, length = position, max(number, 0)  # data that is null is -1 bytes long
+            length = number if number > 0 else 0  # data that is null is -1 bytes long
+            start = position
             position += length + STAT_BYTES
-            if kind != Kind.NODE or number < -1 or position > end:
+            if kind != _NODE or number < -1 or position > end:
                 raise ValueError(f"a record of kind {kind} and {number} bytes")
             yield _record(length).unpack_from(answer, start)
     except (struct.error, ValueError) as error:
@@ -213,7 +217,7 @@ def listings(answer: bytes, count: int) -> Iterator[list[str] | int]:
             if kind == _ERROR:
                 yield number
                 continue
-            if kind != Kind.CHILDREN:
+            if kind != _CHILDREN:
                 raise ValueError(f"a list of kind {kind}")
             same, found = known.get(number, (b"", []))
             if not same or not answer.startswith(same, position):
