@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from zkgroups import Digest, Registry, Sasl, Tls
-from zkgroups.exceptions import RefusedError
+from zkgroups.exceptions import DamagedAnswerError, NotConnectedError, RefusedError
 
 from .options import Options, secret_variable
 
@@ -38,16 +38,30 @@ def refuse_read_only(options: Options) -> None:
         raise RefusedError("this command writes, and --read-only was given")
 
 
+UNREACHABLE_TIMEOUT: Final = 1.0
+"""In seconds: enough for several attempts. A server that is just being started may take longer: see `--timeout`."""
+
+
 def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
-    """Connect; the caller closes it. Where it `may_ask`, a missing password is asked for on the terminal."""
-    return Registry.connect(
-        address(options),
-        session_timeout=options.session_timeout,
-        timeout=options.timeout,
-        auth=_auth(options, may_ask=may_ask),
-        tls=_tls(options),
-        read_only=options.read_only,
-    )
+    """Connect; the caller closes it. Where it `may_ask`, a missing password is asked for on the terminal.
+
+    Where no `--timeout` was given, hosts that are unknown or refuse connections are an error after a second.
+    """
+    will_wait = "timeout" in options.given
+    try:
+        return Registry.connect(
+            address(options),
+            session_timeout=options.session_timeout,
+            timeout=options.timeout,
+            unreachable_timeout=None if will_wait else UNREACHABLE_TIMEOUT,
+            auth=_auth(options, may_ask=may_ask),
+            tls=_tls(options),
+            read_only=options.read_only,
+        )
+    except NotConnectedError as error:
+        if not will_wait and not isinstance(error, DamagedAnswerError):
+            error.add_note("use --timeout SECONDS to wait for a server that is starting")
+        raise
 
 
 def address(options: Options) -> str:

@@ -117,6 +117,7 @@ def fill_in(options: Options) -> None:
     for key, text in contexts.get(name).items():
         if key not in counts_more:
             setattr(options, key, _value(name, key, text))
+            options.given[key] = ParameterSource.DEFAULT_MAP
 
 
 def _value(name: str, key: str, text: str) -> Any:

@@ -111,7 +111,11 @@ _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     ),
     (("--no-headers",), _FLAG | {"help": "Leave the first line out of tables and CSV."}),
     (("--read-only",), _FLAG | {"help": "Refuse to write anything; a server that has lost its quorum will do."}),
-    (("--timeout",), _SECONDS | {"help": "For the connection, and for each request."}),
+    (
+        ("--timeout",),
+        _SECONDS
+        | {"help": "For the connection, and for each request. If given, unreachable hosts are waited for, too."},
+    ),
     (("--session-timeout",), _SECONDS | {"help": "How long our session outlives its connection."}),
     (("--digest-user",), {"metavar": "NAME", "help": "Who we are to ACLs of the scheme digest."}),
     (("--sasl-user",), {"metavar": "NAME", "help": "Who we are by SASL DIGEST-MD5."}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -40,6 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xdist_group("kafka"))
         if names & (KAFKA | {"old_zookeeper"}) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DOWNLOAD_TIMEOUT))
+
+
+@pytest.fixture(autouse=True)
+def forgotten_servers() -> None:
+    """A port may lead to an old server in one test, and to a new one in another."""
+    if (probe := sys.modules.get("zkgroups.zookeeper.probe")) is not None:
+        probe._SERVERS.forget()
 
 
 @pytest.fixture(scope="session", params=OLD_RELEASES)

@@ -33,6 +33,7 @@ ZkgroupsException
 │   └── NoPermissionError               what we may do was not enough
 ├── UnavailableError                    no server, or nothing certain from one
 │   ├── NotConnectedError               no answer within the time given
+│   │   └── DamagedAnswerError          the server is not a ZooKeeper server, or its answer is damaged
 │   ├── ReadOnlyError                   the connection or the server takes no writes
 │   ├── SessionLostError                every claim and registration of that session is void
 │   └── OutcomeUnknownError             sent, and it could not be found out what became of it
@@ -334,6 +335,10 @@ class UnavailableError(ZkgroupsException):
 
 class NotConnectedError(UnavailableError):
     """No answer within the time given; what was asked for has not happened."""
+
+
+class DamagedAnswerError(NotConnectedError):
+    """The server is not a ZooKeeper server, or a proxy or a defect has damaged its answer; only reads raise it."""
 
 
 class ReadOnlyError(UnavailableError):

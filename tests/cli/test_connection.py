@@ -22,9 +22,10 @@ from cryptography.hazmat.primitives.serialization import (
 from kazoo.client import KazooClient
 
 from zkgroups import Registry
-from zkgroups.testing import ZooKeeperServer
+from zkgroups.testing import Op, ZooKeeperServer, ports
 from zkgroups.testing.configuration import Sasl, Tls
 
+from ..zookeeper.liar import CONNECT, DAMAGES, Liar
 from .conftest import Zkgroups
 from .running import TIMEOUT, Terminal, run, started
 
@@ -53,6 +54,64 @@ def test_an_unreachable_server_is_exit_code_7_within_the_time_given(hosts: str) 
     assert time.monotonic() - before < 0.5 + SLACK
     assert (ended.code, ended.out) == (7, "")
     assert ended.err.startswith(f"zkgroups: no connection to {hosts} within 0.5 s: ")
+    assert len(ended.err.splitlines()) == 1
+
+
+UNREACHABLE = {
+    "127.0.0.1:1": "Connection refused",
+    "no-such-host.invalid:2181": "unknown host",
+    "127.0.0.1:1,no-such-host.invalid:2181": "127.0.0.1:1: Connection refused; no-such-host.invalid:2181: unknown host",
+}
+HINT = "; use --timeout SECONDS to wait for a server that is starting\n"
+
+
+@pytest.mark.parametrize("hosts", UNREACHABLE)
+def test_hosts_that_cannot_be_reached_are_not_waited_for_unless_told(hosts: str) -> None:
+    """An error without "within 10 s" did not take them."""
+    ended = run("groups", "list", "-z", hosts)
+    assert (ended.code, ended.out) == (7, "")
+    assert ended.err.startswith(f"zkgroups: no connection to {hosts}: {UNREACHABLE[hosts]}")
+    assert ended.err.endswith(HINT)
+
+
+@pytest.mark.parametrize("way", ["option", "environment", "context"])
+def test_who_gives_a_timeout_waits_for_a_host_that_cannot_be_reached(way: str, tmp_path: Path) -> None:
+    env, options = {"ZKGROUPS_CONFIG": str(tmp_path / "contexts")}, list[str]()
+    if way == "option":
+        options = ["--timeout", "0.7"]
+    elif way == "environment":
+        env["ZKGROUPS_TIMEOUT"] = "0.7"
+    else:
+        assert run("context", "add", "it", "--timeout", "0.7", env=env).code == 0
+        options = ["-c", "it"]
+    ended = run("groups", "list", "-z", "127.0.0.1:1", *options, env=env)
+    assert ended.code == 7
+    assert ended.err == "zkgroups: no connection to 127.0.0.1:1 within 0.7 s: Connection refused\n"
+
+
+@pytest.mark.zookeeper
+def test_one_host_that_can_be_reached_is_enough(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
+    ended = zkgroups("groups", "list", "-z", f"127.0.0.1:1,no-such-host.invalid:2181,{zookeeper_hosts}")
+    assert (ended.code, ended.err) == (0, "There are no groups.\n")
+
+
+@pytest.mark.zookeeper
+def test_a_server_that_starts_within_the_time_given_is_found() -> None:
+    port = ports.reserve()
+    arguments = ("groups", "list", "-z", f"127.0.0.1:{port.number}", "--timeout", "60")
+    with started(*arguments) as process, ZooKeeperServer(port=port.number):
+        _, err = process.communicate(timeout=TIMEOUT)
+    port.release()
+    assert (process.returncode, err) == (0, "There are no groups.\n")
+
+
+@pytest.mark.parametrize("lie", ["a web server", "2 GB", "a negative length", "zero bytes"])
+@pytest.mark.parametrize("op", [CONNECT, Op.EXISTS])
+def test_what_is_no_zookeeper_server_is_one_sentence_and_exit_code_7(op: int, lie: str) -> None:
+    with Liar({op: DAMAGES[lie]}) as server:
+        ended = run("groups", "list", "-z", server.address)
+    assert (ended.code, ended.out) == (7, "")
+    assert ended.err.startswith(f"zkgroups: no connection to {server.address}: not a ZooKeeper server, or a damaged ")
     assert len(ended.err.splitlines()) == 1
 
 

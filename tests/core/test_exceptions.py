@@ -238,6 +238,7 @@ def test_only_what_may_succeed_unchanged_later_is_retriable() -> None:
         "SessionInUseError",
         "UnavailableError",
         "NotConnectedError",
+        "DamagedAnswerError",
         "ReadOnlyError",
         "SessionLostError",
         "ClaimTimeout",

@@ -322,7 +322,7 @@ def unreachable(request: pytest.FixtureRequest, zookeeper: Any) -> Iterator[tupl
                 proxy.refuse()
                 yield proxy.address, "reset|hung up"
             case "no such host":
-                yield "no-such-host.invalid:2181", "resolve"
+                yield "no-such-host.invalid:2181", "unknown host"
 
 
 @contextmanager

@@ -99,7 +99,9 @@ def _plain_columns(blocks: Sequence[Block[Place]]) -> list[Any] | None:
             return None
         partitions.extend(numbers)
     columns = offset_columns([block.answer for block in blocks])
-    return None if columns is None else [from_array(partitions), *columns]
+    if columns is None or len(columns[0]) != len(partitions):  # a damaged answer: `records` raises the error
+        return None
+    return [from_array(partitions), *columns]
 
 
 @lru_cache(maxsize=256)  # most topics have the partitions that another had, too

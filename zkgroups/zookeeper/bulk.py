@@ -31,9 +31,12 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ..core.model import DeniedNode
+from ..exceptions import DamagedAnswerError
+from . import probe
+from .answers import DamagedAnswer
 from .corrections import hand_over
 from .deadline import Deadline
-from .errors import LOSSES, translate
+from .errors import LOSSES, translate, translate_of_read
 from .handle import Handle
 from .multiread import (
     DENIED,
@@ -51,8 +54,7 @@ from .multiread import (
 )
 from .node import Node
 from .pace import HANDFUL, MAX_REQUEST_BYTES, Pace
-from .probe import knows_multiread, understands
-from .session import PIPELINE, Session
+from .session import PIPELINE, Peer, Session
 from .transaction import SMALLEST_LIMIT
 
 K = TypeVar("K")
@@ -141,7 +143,9 @@ def failure(path: str, error: int) -> DeniedNode | None:
         return None
     if error == DENIED:
         return DeniedNode(path, b"", "no permission to read it")
-    raise translate(EXCEPTIONS[error](), path)
+    if error not in EXCEPTIONS:
+        raise DamagedAnswerError(f"{path} could not be read: no error has the number {error}")
+    raise translate_of_read(EXCEPTIONS[error](), path)
 
 
 class _Reading(Generic[K]):
@@ -202,7 +206,7 @@ class _Reading(Generic[K]):
     def _ask(self, block: Block[K]) -> _Asked:
         if block.count <= HANDFUL:
             return self._ask_one_by_one(block)
-        together = knows_multiread(self._handle.session, self._handle.timeout)
+        together = probe.knows_multiread(self._handle.session, self._handle.timeout)
         self._pace.together(together)
         return _Together(self._handle.session, b"".join(block.questions)) if together else self._ask_one_by_one(block)
 
@@ -214,12 +218,14 @@ class _Reading(Generic[K]):
         deadline = self._handle.deadline()
         try:
             block.answer = asked.get(timeout=deadline.remaining)
+        except DamagedAnswer as error:
+            raise translate(error, block.parts[0].directory) from error
         except LOSSES as error:
             block.answer = self._once_more(block, asked, error, deadline)
         except (UnimplementedError, ConnectionClosedError, SessionExpiredError):
             block.answer = self._again(block, deadline)
         except (KazooException, KazooTimeoutError) as error:
-            raise translate(error, block.parts[0].directory) from error
+            raise translate_of_read(error, block.parts[0].directory) from error
         block.questions.clear()
         self._pace.answered(block.count, len(block.answer))
         return block
@@ -233,12 +239,14 @@ class _Reading(Generic[K]):
             session_id = session.id
             try:
                 return _Together(session, b"".join(block.questions)).get(deadline.remaining)
+            except DamagedAnswer as trouble:
+                raise translate(trouble, block.parts[0].directory) from trouble
             except LOSSES:
                 session.limit.lost_twice(block.length, session_id=session_id)
             except (UnimplementedError, ConnectionClosedError, SessionExpiredError):
                 pass
             except (KazooException, KazooTimeoutError) as trouble:
-                raise translate(trouble, block.parts[0].directory) from trouble
+                raise translate_of_read(trouble, block.parts[0].directory) from trouble
         return self._again(block, deadline)
 
     def _again(self, block: Block[K], deadline: Deadline) -> bytes:
@@ -274,16 +282,39 @@ class _Together:
     """One request for many reads, which is under way."""
 
     def __init__(self, session: Session, questions: bytes) -> None:
-        self._request = MultiRead(questions, lambda: understands(session))
-        self._answer = _sent(session, [self._request])
+        self._session = session
+        self._over: Peer | None = None  # the connection over which it was sent
+        self._answer = session.client.handler.async_result()
+        hand_over(session.client, [(MultiRead(questions, self._understood), self)])
+
+    def _understood(self) -> bool:
+        """Called by kazoo as it sends."""
+        connection = probe.connection_of(self._session)
+        understood = probe.understands(self._session, connection)
+        self._over = connection if understood else None
+        return understood
+
+    def set(self, answer: bytes) -> None:
+        """Called by kazoo with the answer."""
+        if self._over is not None:
+            probe.answered(self._session, self._over)
+        self._answer.set(answer)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Called by kazoo with what went wrong. Note it at once, before another such request is sent."""
+        if self._over is not None and isinstance(error, UnimplementedError):
+            probe.refused(self._over)
+        elif self._over is not None and isinstance(error, LOSSES):
+            probe.lost(self._session, self._over)
+        self._answer.set_exception(error)
 
     def get(self, timeout: float) -> bytes:
         """Wait for the answer, and raise what went wrong as kazoo does."""
         try:
             answer: bytes = self._answer.get(timeout=timeout)
-        except NoAuthError as error:  # who asks for many nodes hears this of each; it is about what was sent instead
+        except NoAuthError as error:  # an answer to many reads has one for each; this is about what was sent instead
             raise UnimplementedError from error
-        if self._request.withheld:
+        if self._over is None:
             raise UnimplementedError
         return answer
 
@@ -305,6 +336,10 @@ class _OneByOne:
             last = self._last.get(timeout=timeout)
         except (NoNodeError, NoAuthError) as error:
             last = error
+        except LOSSES:
+            for damage in (each for each in self._noted.answers if isinstance(each, DamagedAnswer)):
+                raise damage from None  # the reason for the loss
+            raise
         return b"".join([*map(self._part, [*self._noted.answers, last]), END])
 
     def _part(self, answer: bytes | KazooException) -> bytes:

@@ -1,8 +1,7 @@
 """Opening a connection: options checked at once, and a failure that says why.
 
-kazoo answers a refused connection, a wrong name and every fault of TLS with the same time-out, and the reason goes to
-its log only; a wrong SASL password is noticed after `start()` has returned. So its log is read while it connects, and
-one request is made before the connection counts as open.
+kazoo does not tell why it cannot connect (`attempts.py`), and notices a wrong SASL password after `start()` has
+returned. So one request is made before the connection counts as open.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ from kazoo.retry import KazooRetry
 from ..core.paths import check_name
 from ..exceptions import (
     AuthenticationError,
+    DamagedAnswerError,
     InvalidNameError,
     InvalidOptionError,
     MissingDependencyError,
     NotConnectedError,
-    UnavailableError,
 )
+from .attempts import Attempts
 from .corrections import ConnectionLog, close, drop, end_in_forks, log_in_cleanly, share_time
 from .deadline import Deadline
 from .roots import no_chroot
@@ -130,6 +130,7 @@ def connect(
     *,
     session_timeout: float,
     timeout: float,
+    unreachable_timeout: float | None,
     auth: Sequence[Digest | Sasl],
     tls: Tls | None,
     read_only: bool,
@@ -137,13 +138,13 @@ def connect(
 ) -> Opened:
     """Connect; the options are those of `Registry.connect`."""
     deadline = Deadline.after("timeout", timeout)
-    log = ConnectionLog()
+    unreachable = Deadline.after("unreachable_timeout", timeout if unreachable_timeout is None else unreachable_timeout)
     hosts = check_hosts(hosts)
     client = KazooClient(
         hosts=hosts,
         timeout=check_session_timeout(session_timeout),
         read_only=read_only,
-        logger=log,
+        logger=ConnectionLog(),
         # kazoo's own back-off doubles up to an hour, and a session has long ended by then.
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         auth_data=[("digest", f"{entry.user}:{entry.password}") for entry in auth if isinstance(entry, Digest)],
@@ -154,10 +155,11 @@ def connect(
     log_in_cleanly(client)
     end_in_forks(client)
     session = Session.of(client)  # before it connects, so that it hears what the server grants
+    attempts = Attempts(client)
     file = _open_file(session_file, client)
     with _undone_on_error(client, file):
-        _start(client, hosts, deadline, log)
-        _prove(session, hosts, deadline, log)
+        _start(session, hosts, deadline, unreachable, attempts)
+        _prove(session, hosts, deadline, attempts)
         if file is not None:
             file.follow(client)
             session.outlives_us = True
@@ -222,24 +224,35 @@ def _check_readable(tls: Tls) -> None:
         raise InvalidOptionError(option, str(file), f"it cannot be used: {error.strerror or error}") from error
 
 
-def _start(client: Any, hosts: str, deadline: Deadline, log: ConnectionLog) -> None:
-    client.start_async()
+_GLANCE: Final = 0.05
+"""So often to look whether all hosts are hopeless."""
+
+
+def _start(session: Session, hosts: str, deadline: Deadline, unreachable: Deadline, attempts: Attempts) -> None:
+    session.client.start_async()
     try:
-        connected = Session.of(client).wait_connected(deadline)
+        while not session.wait_connected(Deadline(min(_GLANCE, deadline.remaining))):
+            if deadline.passed:
+                raise _unreachable(f"no connection to {hosts} within {deadline.seconds:g} s", attempts)
+            if unreachable.passed and attempts.are_hopeless:
+                raise _unreachable(f"no connection to {hosts}", attempts)
     except AuthenticationError as error:
         raise AuthenticationError(f"{hosts} did not accept the credentials, or insists on some") from error
-    except UnavailableError as error:
-        raise NotConnectedError(f"no connection to {hosts}: {log.reason}") from error
-    if not connected:
-        raise NotConnectedError(f"no connection to {hosts} within {deadline.seconds:g} s: {log.reason}")
 
 
-def _prove(session: Session, hosts: str, deadline: Deadline, log: ConnectionLog) -> None:
+def _unreachable(text: str, attempts: Attempts) -> NotConnectedError:
+    kind = DamagedAnswerError if attempts.met_no_zookeeper else NotConnectedError
+    return kind(f"{text}: {attempts.reason}")
+
+
+def _prove(session: Session, hosts: str, deadline: Deadline, attempts: Attempts) -> None:
     """One request, because kazoo reports a connection before it has authenticated, and a chroot may not be there."""
     try:
         found = session.exists("/", deadline=deadline)
+    except DamagedAnswerError as error:
+        raise DamagedAnswerError(f"no connection to {hosts}: {attempts.reason}") from error
     except NotConnectedError as error:
-        raise NotConnectedError(f"no answer from {hosts} within {deadline.seconds:g} s: {log.reason}") from error
+        raise _unreachable(f"no answer from {hosts} within {deadline.seconds:g} s", attempts) from error
     except AuthenticationError as error:
         raise AuthenticationError(f"{hosts} did not accept the credentials, or insists on some") from error
     if not found:

@@ -2,7 +2,7 @@
 
 It waits for one silent host as long as a session lasts, and for its own end even longer; it cannot end without ending
 its session, nor tell a fork that it has none; its thread dies with a traceback when a login is refused; it takes a
-Ctrl-C for a connection that was closed; and the reason why it cannot connect goes to its log only, passwords included.
+Ctrl-C for a connection that was closed; and it logs passwords.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionDropped,
     ConnectionLoss,
+    KazooException,
+    SASLException,
     SessionClosedRequireSaslError,
     SessionExpiredError,
 )
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance
 from kazoo.protocol.states import KazooState, KeeperState
 
+from .answers import DamagedAnswer
 from .deadline import Deadline
 
 SHORTEST_ATTEMPT: Final = 1.0
@@ -64,7 +67,7 @@ def log_in_cleanly(client: Any) -> None:
     """Let a SASL login that fails end the connection as kazoo ends one that was refused, and nothing else end it.
 
     Of an enforcing server's refusal kazoo's thread dies with a traceback; to a server that knows no SASL it sends the
-    same request again and again; and a connection that is lost in the middle it takes for a refusal.
+    same request again and again; and it takes a lost connection or a damaged answer for a refusal.
     """
     connection = client._connection
     log_in, submit = connection._authenticate_with_sasl, connection._submit
@@ -75,12 +78,8 @@ def log_in_cleanly(client: Any) -> None:
         sent = 0
         try:
             log_in(host, timeout)
-        except SessionClosedRequireSaslError as error:
-            raise AuthFailedError("the server insists on SASL and refused it") from error
-        except AuthFailedError as error:
-            if isinstance(error.__cause__, ConnectionDropped):
-                raise ConnectionDropped("the connection was lost during the SASL login") from error
-            raise
+        except (SessionClosedRequireSaslError, SASLException, AuthFailedError) as error:
+            raise _failed_login(error) from error
 
     def submit_for_a_while(request: Any, timeout: float, xid: int | None = None) -> Any:
         nonlocal sent
@@ -90,6 +89,20 @@ def log_in_cleanly(client: Any) -> None:
         return submit(request, timeout, xid)
 
     connection._authenticate_with_sasl, connection._submit = authenticate_with_sasl, submit_for_a_while
+
+
+def _failed_login(error: KazooException) -> KazooException:
+    """What a login failed of, out of what kazoo makes of it."""
+    match error.__cause__:
+        case DamagedAnswer() as damage:
+            return damage
+        case ConnectionDropped():
+            return ConnectionDropped("the connection was lost during the SASL login")
+        case Exception() as cause if not isinstance(cause, KazooException):
+            return DamagedAnswer(f"a step of the SASL login cannot be decoded: {cause}")
+    if isinstance(error, SessionClosedRequireSaslError):
+        return AuthFailedError("the server insists on SASL and refused it")
+    return error
 
 
 _REFUSALS: Final = {
@@ -174,6 +187,8 @@ def close(client: Any) -> bool:
     if client._stopped.is_set():
         return False
     connected, states = client.connected, list[str]()
+    if not connected and isinstance(client.logger, ConnectionLog):
+        client.logger.disabled = True  # it would warn that it has given up
     client.add_listener(states.append)
     connection = client._connection
     with _hung_up_if_interrupted(client):
@@ -275,33 +290,28 @@ def _end_all() -> None:
 os.register_at_fork(after_in_child=_end_all)
 
 
-_PLAINER: Final = {
-    "None": "no server answered",
-    "socket connection broken": "the server hung up; it may want TLS, or have no quorum",
-}
-"""What kazoo says when time runs out, and when the other side closes, in words that help."""
-
-
 class ConnectionLog(logging.Logger):
-    """kazoo's log, passed on to its usual logger, and read for the reason why a connection cannot be made."""
+    """kazoo's log without passwords, passed on to its usual logger."""
 
     def __init__(self) -> None:
         super().__init__("kazoo.client")
         self.parent = self._usual = logging.getLogger("kazoo.client")
-        self.reason = "no server answered"
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Keep what kazoo says about a connection, and pass everything on but passwords."""
+        """Pass everything on but passwords."""
         if isinstance(record.args, tuple):
             record.args = tuple("(a login)" if isinstance(arg, Auth | SASL) else arg for arg in record.args)
-        message = record.getMessage()
-        record.msg, record.args = message, None  # who keeps the record would keep the error in it, and its open socket
-        for start in ("Connection dropped: ", "Connection time-out: ", "Cannot resolve "):
-            if message.startswith(start):
-                reason = message.removeprefix("Connection dropped: ").removeprefix("socket connection error: ")
-                self.reason = _PLAINER.get(reason, reason)
+        record.msg, record.args = record.getMessage(), None  # a kept record would keep the error, and its open socket
         super().handle(record)
 
     def isEnabledFor(self, level: int) -> bool:
-        """Warnings are always read here, whether or not anybody shows them."""
-        return level >= logging.WARNING or self._usual.isEnabledFor(level)
+        """As the usual logger has it."""
+        return not self.disabled and self._usual.isEnabledFor(level)
+
+
+class Silence(logging.Logger):
+    """The log of a connection whose failures are expected."""
+
+    def __init__(self) -> None:
+        super().__init__("kazoo.client", logging.CRITICAL + 1)
+        self.disabled = True

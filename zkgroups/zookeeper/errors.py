@@ -10,6 +10,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from ..exceptions import (
     AuthenticationError,
+    DamagedAnswerError,
     InvalidOptionError,
     NoPermissionError,
     NotConnectedError,
@@ -19,10 +20,23 @@ from ..exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
+from .answers import DamagedAnswer
 
 LOSSES = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMovedError, kazoo.ConnectionDropped)
 """The answer may be lost although the request was carried out."""
 
+
+_SERVER_ERRORS = (
+    kazoo.SystemZookeeperError,
+    kazoo.RuntimeInconsistency,
+    kazoo.DataInconsistency,
+    kazoo.MarshallingError,
+    kazoo.UnimplementedError,
+    kazoo.UnknownSessionError,
+    kazoo.APIError,
+    kazoo.RequestTimeoutError,
+)
+"""The server could not do its work, whatever was asked."""
 
 _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str], ZkgroupsException]], ...] = (
     ((kazoo.NoAuthError,), NoPermissionError),
@@ -52,10 +66,22 @@ _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str], Zkgroups
 
 def translate(error: BaseException, path: str) -> ZkgroupsException:
     """Our error for one of kazoo's, met on `path`."""
+    if isinstance(error, DamagedAnswer):
+        return DamagedAnswerError(f"{path} could not be read: {error}")
     for kinds, meaning in _MEANINGS:
         if isinstance(error, kinds):
             return meaning(path)
+    if isinstance(error, _SERVER_ERRORS):
+        return UnavailableError(f"the server failed to answer about {path}: {type(error).__name__}")
     return ZkgroupsException(f"{path}: {type(error).__name__} {error}".rstrip())
+
+
+def translate_of_read(error: BaseException, path: str) -> ZkgroupsException:
+    """Our error for one of kazoo's, met while reading `path`: most errors of writes cannot be answers to that."""
+    found = translate(error, path)
+    if type(found) is ZkgroupsException:
+        return DamagedAnswerError(f"{path} could not be read: {type(error).__name__} is not an answer to a read")
+    return found
 
 
 @contextmanager

@@ -9,22 +9,25 @@ Servers know the request since ZooKeeper 3.6; kazoo does not. On the wire, tried
 
 A text and data are preceded by their length, names by their number. A read that fails, because its node is gone or may
 not be read, fails alone. kazoo decodes answers on the thread of its connection, so here that only takes the bytes;
-`records` and `listings` are for the caller's thread.
+`records` and `listings` are for the caller's thread. They raise `DamagedAnswerError` for bytes that no server sends.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from itertools import groupby
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.serialization import Exists
 
 from ..core.codec import is_plain_offset
+from ..exceptions import DamagedAnswerError
+from .answers import list_of_names
 
 
 class Kind(IntEnum):
@@ -33,6 +36,9 @@ class Kind(IntEnum):
     NODE = 4
     CHILDREN = 8
 
+
+_NODE: Final = int(Kind.NODE)
+_CHILDREN: Final = int(Kind.CHILDREN)  # an integer is compared sooner than a member of an enumeration
 
 GONE: Final[int] = NoNodeError.code
 DENIED: Final[int] = NoAuthError.code
@@ -147,17 +153,27 @@ def failed(error: int) -> bytes:
 
 def records(answer: bytes, count: int) -> Iterator[Record | int]:
     """The nodes in an answer, of each the number of its error where it has one."""
-    position = 0
+    position, end = 0, len(answer) - len(END)
     head = _HEAD.unpack_from
-    for _ in range(count):
-        kind, number = head(answer, position)
-        position += _HEAD.size
-        if kind == _ERROR:
-            yield number
-        else:
-            length = max(number, 0)  # data that is null is -1 bytes long
-            yield _record(length).unpack_from(answer, position)
+    try:
+        for _ in range(count):
+            kind, number = head(answer, position)
+            position += _HEAD.size
+            if kind == _ERROR:
+                yield number
+                continue
+            length = number if number > 0 else 0  # data that is null is -1 bytes long
+            start = position
             position += length + STAT_BYTES
+            if kind != _NODE or number < -1 or position > end:
+                raise ValueError(f"a record of kind {kind} and {number} bytes")
+            yield _record(length).unpack_from(answer, start)
+    except (struct.error, ValueError) as error:
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> DamagedAnswerError:
+    return DamagedAnswerError(f"the answer of a server to many reads is damaged ({error})")
 
 
 def plain_offsets(answer: bytes, count: int) -> tuple[list[int], list[int]] | None:
@@ -167,15 +183,15 @@ def plain_offsets(answer: bytes, count: int) -> tuple[list[int], list[int]] | No
     position = 0
     for _ in range(count):
         start = position + DATA_AT
-        if not answer.startswith(GOOD_HEAD, position):
+        if not answer.startswith(GOOD_HEAD, position) or start > len(answer):
             return None
         end = start + answer[start - 1]
         data = answer[start:end]
-        if not is_plain_offset(data):
+        position = end + STAT_BYTES
+        if not is_plain_offset(data) or position > len(answer):
             return None
         offsets.append(int(data))
         zxids += _MZXID.unpack_from(answer, end)
-        position = end + STAT_BYTES
     return zxids, offsets
 
 
@@ -194,28 +210,20 @@ def listings(answer: bytes, count: int) -> Iterator[list[str] | int]:
     """
     position = 0
     known: dict[int, tuple[bytes, list[str]]] = {}
-    for _ in range(count):
-        kind, number = _HEAD.unpack_from(answer, position)
-        position += _HEAD.size
-        if kind == _ERROR:
-            yield number
-            continue
-        same, found = known.get(number, (b"", []))
-        if not same or not answer.startswith(same, position):
-            same, found = known[number] = _names(answer, position, number)
-        position += len(same)
-        yield found.copy()
-
-
-def _names(answer: bytes, start: int, count: int) -> tuple[bytes, list[str]]:
-    """The bytes of a list of names, and the names."""
-    parts: list[bytes] = []
-    length_at: Any = _INT.unpack_from
-    position = start
-    for _ in range(count):
-        (length,) = length_at(answer, position)
-        position += _INT.size
-        parts.append(answer[position : position + length])
-        position += length
-    # No name has a slash, so all are decoded at once.
-    return answer[start:position], b"/".join(parts).decode().split("/") if parts else []
+    try:
+        for _ in range(count):
+            kind, number = _HEAD.unpack_from(answer, position)
+            position += _HEAD.size
+            if kind == _ERROR:
+                yield number
+                continue
+            if kind != _CHILDREN:
+                raise ValueError(f"a list of kind {kind}")
+            same, found = known.get(number, (b"", []))
+            if not same or not answer.startswith(same, position):
+                found, end = list_of_names(answer, position, number)
+                same, found = known[number] = answer[position:end], found
+            position += len(same)
+            yield found.copy()
+    except (struct.error, ValueError) as error:
+        raise _damaged(error) from error

@@ -1,45 +1,114 @@
-"""Whether a server answers many reads in one request, found out without harm.
+"""Find out whether a server answers many reads in one request, without harm.
 
-Servers before ZooKeeper 3.6 do not, and close the connection that asked; and kazoo's thread may not survive their
-answer where other requests are under way. So a second connection to the same server asks, as the same user and nothing
-else. What it hears is kept with the session for as long as its connection lasts: the next one may lead to another
-server, also under the same address. An ensemble may be of two minds while it is being upgraded.
+Servers before ZooKeeper 3.6 do not. They complain in their log about such a request, and close the connection. So each
+server is asked once by each process, by the cheapest way that it offers:
+
+1. its version, with the four-letter word `srvr`, over a connection without a session;
+2. where it does not answer that, the request itself, over a second connection and as the same user.
+
+The answer is kept for the address. But an address may lead to another server later: while an upgrade is undone, or
+behind a load balancer. Then the old server closes our own connection on the first such request. Nothing is lost by
+that, because all that was under way is asked again or looked at, and the process does not use the request with this
+address again. A loss without an answer may have the same reason, if nothing on this connection was answered yet: so
+the server is asked once more, and the second time in a row it counts as an old one.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import threading
+from collections import defaultdict
 from typing import Any, Final
 
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ..exceptions import ZkgroupsException
-from .corrections import close
+from .corrections import Silence, close
 from .deadline import Deadline
 from .multiread import Kind, MultiRead, operations
 from .session import Peer, Session
 from .twin import twin
 
 PATIENCE: Final = 5.0
-"""As long as this a walk may be held up, once; then it reads in the way that every server knows."""
+"""A walk is held up no longer than this, once; then it reads in the way that every server knows."""
+
+VERSION_PATIENCE: Final = 1.5
+"""A firewall may let four-letter words vanish."""
+
+MULTI_READ_SINCE: Final = (3, 6)
+
+_VERSION: Final = re.compile(rb"^Zookeeper version: (\d+)\.(\d+)\.")
+_LONGEST_FIRST_LINE: Final = 1024
+
+
+class _Servers:
+    """The answers of all servers that this process has asked, by their addresses."""
+
+    def __init__(self) -> None:
+        self.forget()
+        self.unlock()
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._known: dict[Peer, bool] = {}
+        self._doubted: dict[Peer, Peer] = {}  # by address, the last connection that was lost with a request
+
+    def unlock(self) -> None:
+        """In a fork, where nobody holds the locks any more."""
+        self._locks: defaultdict[Peer, threading.Lock] = defaultdict(threading.Lock)
+
+    def asking(self, connection: Peer) -> threading.Lock:
+        """The lock to hold while the server is asked."""
+        return self._locks[_address(connection)]
+
+    def knows(self, connection: Peer) -> bool | None:
+        """Whether the server at the other end knows the request; None if it was never asked."""
+        return self._known.get(_address(connection))
+
+    def learn(self, connection: Peer, knows: bool) -> None:
+        """Keep an answer."""
+        self._known[_address(connection)] = knows
+
+    def prove(self, connection: Peer) -> None:
+        """The server has answered such a request."""
+        self._doubted.pop(_address(connection), None)
+
+    def doubt(self, connection: Peer) -> None:
+        """The connection was lost with such a request, before any was answered."""
+        address = _address(connection)
+        before = self._doubted.setdefault(address, connection)
+        if before == connection:
+            self._known.pop(address, None)
+        else:
+            self._known[address] = False
+
+
+_SERVERS: Final = _Servers()
+os.register_at_fork(after_in_child=_SERVERS.unlock)
 
 
 def knows_multiread(session: Session, timeout: float) -> bool:
-    """Whether the server we are with is known to. It is asked once for each connection of ours."""
-    with session.probing:
-        connection = _both_ends(session)
-        if connection is not None and connection not in session.reads_many:
-            session.reads_many = {connection: _ask(session.client, connection, Deadline(min(timeout, PATIENCE)))}
-    return understands(session)
+    """Whether the server of this session is known to; it is asked if nobody has asked it yet."""
+    connection = connection_of(session)
+    if connection is None:
+        return False
+    if connection not in session.reads_many and _SERVERS.knows(connection) is None:
+        _ask_once(session, connection, Deadline(min(timeout, PATIENCE)))
+    return understands(session, connection)
 
 
-def understands(session: Session) -> bool:
-    """The same of the server we are with at this moment, without asking it."""
-    return session.reads_many.get(_both_ends(session) or (), False)
+def understands(session: Session, connection: Peer | None) -> bool:
+    """Whether the server at the other end is known to, without asking it."""
+    if connection is None:
+        return False
+    shown = session.reads_many.get(connection)
+    return bool(_SERVERS.knows(connection)) if shown is None else shown
 
 
-def _both_ends(session: Session) -> Peer | None:
-    """What tells our connection from any other; on kazoo's own thread it is that of what is sent next."""
+def connection_of(session: Session) -> Peer | None:
+    """Both ends of the connection; on kazoo's own thread it is the connection over which the next request is sent."""
     try:
         socket = session.client._connection._socket
         return socket.getsockname(), socket.getpeername(), getattr(socket, "server_hostname", None)
@@ -47,19 +116,98 @@ def _both_ends(session: Session) -> Peer | None:
         return None
 
 
-def _ask(client: Any, connection: Peer, deadline: Deadline) -> bool:
-    """Ask the server at the other end; no answer is as good as no."""
+def answered(session: Session, connection: Peer) -> None:
+    """Note that the server has answered many reads in one request."""
+    if connection not in session.reads_many:
+        session.reads_many = {connection: True}
+        _SERVERS.prove(connection)
+
+
+def refused(connection: Peer) -> None:
+    """Note that the server does not know the request."""
+    _SERVERS.learn(connection, False)
+
+
+def lost(session: Session, connection: Peer) -> None:
+    """Note that the connection was lost before such a request was answered."""
+    if connection not in session.reads_many:
+        _SERVERS.doubt(connection)
+
+
+def _address(connection: Peer) -> Peer:
+    return connection[1:]
+
+
+def _ask_once(session: Session, connection: Peer, deadline: Deadline) -> None:
+    """Ask the server, unless another thread does. Without an answer, this connection does not ask again."""
+    lock = _SERVERS.asking(connection)
+    if not lock.acquire(timeout=deadline.remaining):
+        return
+    try:
+        if connection in session.reads_many or _SERVERS.knows(connection) is not None:
+            return
+        knows = _ask(session.client, connection, deadline)
+        if knows is None:
+            session.reads_many = {connection: False}
+        else:
+            _SERVERS.learn(connection, knows)
+    finally:
+        lock.release()
+
+
+def _ask(client: Any, connection: Peer, deadline: Deadline) -> bool | None:
+    """Ask the server at the other end; None where it does not answer."""
+    version = _version(client, connection, Deadline(min(VERSION_PATIENCE, deadline.remaining)))
+    return _answers(client, connection, deadline) if version is None else version >= MULTI_READ_SINCE
+
+
+def _version(client: Any, connection: Peer, deadline: Deadline) -> tuple[int, int] | None:
+    """Its version, None where it does not tell: a server may be told to answer no four-letter words."""
+    _here, (address, port, *_), name = connection
+    answer = b""
+    try:
+        sock = client.handler.create_connection(
+            address=(address, port),
+            hostname=name or address,
+            timeout=deadline.remaining,
+            use_ssl=client.use_ssl,
+            keyfile=client.keyfile,
+            certfile=client.certfile,
+            ca=client.ca,
+            keyfile_password=client.keyfile_password,
+            verify_certs=client.verify_certs,
+            check_hostname=client.check_hostname,
+        )
+        with sock:
+            sock.settimeout(max(deadline.remaining, 0.001))
+            sock.sendall(b"srvr")
+            # The version is on the first line. A server that is just starting does not close the connection.
+            while b"\n" not in answer and len(answer) < _LONGEST_FIRST_LINE:
+                sock.settimeout(max(deadline.remaining, 0.001))
+                if not (more := sock.recv(_LONGEST_FIRST_LINE)):
+                    break
+                answer += more
+    except OSError:
+        return None
+    found = _VERSION.match(answer)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _answers(client: Any, connection: Peer, deadline: Deadline) -> bool | None:
+    """Whether it answers such a request, over a second connection."""
     second = _second(client, connection, deadline)
     answer = second.handler.async_result()
     session = Session.of(second)
     second.start_async()
     try:
         if not session.wait_connected(deadline):
-            return False
+            return None
         second._call(MultiRead(operations(Kind.NODE, b"", ["zookeeper"]), lambda: True), answer)
         answer.get(timeout=deadline.remaining)
         return True
-    except (KazooException, KazooTimeoutError, ZkgroupsException):
+    except (KazooTimeoutError, ZkgroupsException):
+        return None
+    except KazooException:
         return False
     finally:
         close(second)
@@ -68,6 +216,6 @@ def _ask(client: Any, connection: Peer, deadline: Deadline) -> bool:
 def _second(client: Any, connection: Peer, deadline: Deadline) -> Any:
     """A client for that very address: a name may stand for many. TLS checks the name, nothing else needs it."""
     _here, (address, port, *_), name = connection
-    second = twin(client, deadline.seconds, hosts=[(name or address, port)])
+    second = twin(client, deadline.seconds, hosts=[(name or address, port)], logger=Silence())
     second._connection._expand_client_hosts = lambda: [(name or address, address, port)]
     return second

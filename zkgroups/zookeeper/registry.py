@@ -48,6 +48,7 @@ class Registry:
         *,
         session_timeout: float = 30.0,
         timeout: float = 15.0,
+        unreachable_timeout: float | None = None,
         auth: Sequence[Digest | Sasl] = (),
         tls: Tls | None = None,
         acl: AclPolicy | None = None,
@@ -57,8 +58,10 @@ class Registry:
         """Connect to `host:port,host:port/chroot`, e.g. `Registry.connect("zk1:2181,zk2:2181/kafka")`.
 
         `session_timeout` is what is asked of the server, at most 300 s; see `Registry.session_timeout` for what it
-        grants. `timeout` is how long the connection, and later each call, may take. `read_only` refuses every write,
-        and also accepts a server that has lost its quorum.
+        grants. `timeout` is how long the connection, and later each call, may take. With `unreachable_timeout` the
+        connection fails earlier, after so many seconds, if no host can be reached: each is unknown, refuses
+        connections, or is not a ZooKeeper server. `read_only` refuses every write, and also accepts a server that has
+        lost its quorum.
 
         With `session_file` the session outlives the process, killed or closed with `leave=False`: the next one that is
         started with the same file goes on with it, if that is within the session time-out, and with all that was
@@ -81,6 +84,7 @@ class Registry:
             hosts,
             session_timeout=session_timeout,
             timeout=timeout,
+            unreachable_timeout=unreachable_timeout,
             auth=auth,
             tls=tls,
             read_only=read_only,

@@ -34,9 +34,10 @@ from ..exceptions import (
     SessionLostError,
     TooLargeError,
 )
+from .answers import DamagedAnswer, read_safely
 from .corrections import hand_over_safely
 from .deadline import Deadline, uptime
-from .errors import LOSSES, translate, translated
+from .errors import LOSSES, translate, translate_of_read, translated
 from .node import Node
 from .transaction import (
     SMALLEST_LIMIT,
@@ -66,6 +67,7 @@ class Session:
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        read_safely(client)
         self._pulse = _Pulse(client)
         self._changed = threading.Condition()
         self._deletions: dict[str, list[_Waiter]] = {}
@@ -73,9 +75,8 @@ class Session:
         self.outlives_us = False
         """Whether it is kept in a file, for a process that comes after this one."""
         self.reads_many: dict[Peer, bool] = {}
-        """Which servers answer many reads in one request, as far as that is known (`probe.py`)."""
+        """Whether the server answers many reads in one request, as far as this connection has shown (`probe.py`)."""
         self.limit = RequestLimit()
-        self.probing = threading.Lock()  # held while that is found out, which needs to be done once
         hand_over_safely(client)
         client.add_listener(self._on_state)
 
@@ -174,13 +175,15 @@ class Session:
                 return None
             except ConnectionClosedError as error:
                 raise self._closed() from error
+            except DamagedAnswer as error:
+                raise translate_of_read(error, path) from error
             except (*LOSSES, SessionExpiredError) as error:
                 if not self.wait_connected(deadline):
                     raise NotConnectedError(
                         f"no connection within {deadline.seconds:g} s while reading {path}"
                     ) from error
             except (KazooException, KazooTimeoutError) as error:
-                raise translate(error, path) from error
+                raise translate_of_read(error, path) from error
 
     # Waiting
 

@@ -157,11 +157,11 @@ class PinnedRequest:
     """A transaction as kazoo sends it, but only in the session it is meant for, and only until it is withdrawn."""
 
     type = wire.Transaction.type
-    deserialize = staticmethod(wire.Transaction.deserialize)
 
     def __init__(self, client: Any, session_id: int, operations: Sequence[Operation]) -> None:
         self._client = client
         self._session_id = session_id
+        self._operations = operations
         self._payload = bytes(wire.Transaction([_on_the_wire(client.chroot, op) for op in operations]).serialize())
         if len(self._payload) + _ENVELOPE_BYTES > MAX_REQUEST_BYTES:
             raise TooLargeError(
@@ -189,6 +189,13 @@ class PinnedRequest:
             self.sent = True
             return self._payload
 
+    def deserialize(self, answer: bytes, offset: int) -> list[Any]:
+        """Called by kazoo. ValueError for results that cannot belong to these operations: the outcome is unknown."""
+        results: list[Any] = wire.Transaction.deserialize(answer, offset)
+        if not self.refused:
+            _check_results(self._operations, results)
+        return results
+
     def withdraw(self) -> bool:
         """Make sure that it is never carried out; False if it is too late for that."""
         with self._lock:
@@ -197,6 +204,18 @@ class PinnedRequest:
 
     def __repr__(self) -> str:
         return f"PinnedRequest({len(self._payload)} bytes, session {session_hex(self._session_id)})"
+
+
+_RESULTS: Final[dict[type[Operation], type]] = {Create: str, Set: ZnodeStat, Delete: bool, Check: bool}
+
+
+def _check_results(operations: Sequence[Operation], results: Sequence[object]) -> None:
+    if len(results) != len(operations):
+        raise ValueError(f"{len(results)} results of {len(operations)} operations")
+    done = [isinstance(result, _RESULTS[type(each)]) for each, result in zip(operations, results, strict=True)]
+    failed = [isinstance(result, ZookeeperError) for result in results]
+    if not (all(done) or (all(failed) and culprit(operations, results) is not None)):
+        raise ValueError("results that do not belong to the operations")
 
 
 def _on_the_wire(chroot: str, operation: Operation) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
-from .corrections import log_in_cleanly, share_time
+from .corrections import ConnectionLog, log_in_cleanly, share_time
 
 
 def twin(
@@ -17,6 +18,7 @@ def twin(
     *,
     hosts: Sequence[tuple[str, int]] = (),
     client_id: tuple[int, bytes] | None = None,
+    logger: logging.Logger | None = None,
 ) -> Any:
     """Make one, for these of the servers if any are named; it is not started yet, and has so long to connect."""
     made = KazooClient(
@@ -25,6 +27,7 @@ def twin(
         ),
         timeout=client._session_timeout / 1000,
         client_id=client_id,
+        logger=logger or ConnectionLog(),
         auth_data=client.auth_data,
         sasl_options=client._connection.sasl_options,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
