@@ -17,7 +17,7 @@ from .migration_run import broker_options, installed, own_spark, plan_argument, 
 from .migration_tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_told, planned_row
 from .options import Command, Options
 from .output import Column, Output, Row, Table
-from .spark import selection_options, spark_options, steps_shown
+from .spark import selection_options, spark_options, steps_shown, writing_options
 from .talk import say
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _PLANS: Final = Table(
 @stale_options
 @click.option("--without-brokers", is_flag=True, help="Ask no broker: a plan to be shown and exported only.")
 @click.option("--parallelism", type=click.IntRange(1, 1024), help="How many tasks read; one for each core by default.")
-@spark_options
+@writing_options
 @click.pass_obj
 def plan(
     options: Options,

@@ -17,6 +17,7 @@ ZkgroupsException
 │   ├── OffsetWouldGoBackError          rule 5: only when told
 │   ├── OffsetOutOfRangeError
 │   ├── GuardFailedError                what an administrative act expected is not what is there
+│   ├── NotSharedError                  Spark's workers write, or may write, where the driver does not see it
 │   ├── GroupMigratedError              the group is being moved to Kafka's own offsets, or was
 │   └── InterruptedDeleteError          a group that was too large for one transaction is partly deleted
 ├── ConflictError                       somebody else was first
@@ -216,6 +217,15 @@ class GroupMigratedError(RefusedError):
         self.group = group
         self.plan = plan
         self.target = target
+
+
+class NotSharedError(RefusedError):
+    """Spark's workers wrote, or may write, where its driver does not see it; what is there does not count."""
+
+    def __init__(self, destination: str, reason: str, more: str = "") -> None:
+        cure = "use hdfs://, s3a:// or a mount that all machines share"
+        super().__init__("; ".join(filter(None, [f"{destination} was not written: {reason}", cure, more])))
+        self.destination = destination
 
 
 class InterruptedDeleteError(RefusedError):

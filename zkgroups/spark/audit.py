@@ -35,6 +35,7 @@ from .options import MAX_PARALLELISM, SourceOptions, Starting
 from .snapshot import session_beside
 from .source import NAME, active
 from .whose import Whose
+from .writing import check_shared
 
 __all__ = ["AuditStep", "Audited", "audit", "locked", "read_audit", "standing_at"]
 
@@ -91,6 +92,7 @@ def audit(
         raise SparkJobError("no audit can be made: this Spark was stopped")
     if not 0 <= every < float("inf"):
         raise InvalidOptionError("every", every, "it must be a number of seconds")
+    check_shared(spark, destination)
     source = SourceOptions(zookeeper=source) if isinstance(source, str) else source
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
     source = replace(source, parallelism=source.parallelism or cores)

@@ -30,7 +30,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ...core.plan import MatchRow, PlanRow, ReportRow, Step
 from ...exceptions import NotFoundError, RefusedError
 from ..errors import translated
-from ..layout import ABANDONED_AFTER, MARK, UNFINISHED, java, reached, snapshot_name, snapshot_time
+from ..files import java, reached
+from ..layout import ABANDONED_AFTER, MARK, UNFINISHED, snapshot_name, snapshot_time
 from .columns import schema
 
 PLAN: Final = "plan"
@@ -39,11 +40,6 @@ REPORTS: Final = "reports"
 _TIME: Final = r"([0-9]{8}T[0-9]{6}\.[0-9]{3}Z)"
 _REPORT: Final = re.compile(f"{_TIME}-[a-z-]+")
 _LEFT: Final = re.compile(f"{_TIME}-[0-9a-f]{{8}}")
-
-
-def write(rows: DataFrame, path: str) -> None:
-    """Write rows where a folder says; which file makes them whole is for the folder to say, too."""
-    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(path)
 
 
 @dataclass(slots=True)

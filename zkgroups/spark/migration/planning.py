@@ -34,6 +34,7 @@ from ..options import SourceOptions
 from ..snapshot import session_beside
 from ..source import active
 from ..work import interruptible
+from ..writing import check_shared
 from .chunks import in_chunks
 from .columns import split, table
 from .folder import Folder
@@ -127,6 +128,7 @@ class _Job:
     def run(
         self, spark: SparkSession, destination: str, instead_of: str | None, told: Callable[[str], None]
     ) -> PlanSummary:
+        check_shared(spark, destination)
         own = session_beside(spark)
         folder = Folder(own, destination)
         with folder.new_plan(_utc(self.planning.planned_ms), instead_of) as path:
