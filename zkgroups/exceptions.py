@@ -39,7 +39,8 @@ ZkgroupsException
 ├── MalformedNodeError                  a znode that cannot be read as what it should be
 ├── DamagedDataError                    files of ZooKeeper that do not add up to a state
 ├── SparkJobError                       a Spark job failed; of a snapshot, nothing is seen
-│   └── DamagedFileError                what it was to read is not as it was written
+│   ├── DamagedFileError                what it was to read is not as it was written
+│   └── SparkStoppedError               Spark was stopped, by its cluster or by its user
 ├── TooLargeError                       would break the server's limit on one request
 ├── MissingDependencyError              an extra or a program that is not installed
 └── ServerStartError                    a throw-away server did not come up; carries the tail of its log
@@ -381,6 +382,10 @@ class SparkJobError(ZkgroupsException):
 
 class DamagedFileError(SparkJobError):
     """A file that Spark was to read, of a snapshot or an audit, is not as it was written."""
+
+
+class SparkStoppedError(SparkJobError):
+    """Spark was stopped: by this program, or by its cluster, which could not start any executors for instance."""
 
 
 class TooLargeError(ZkgroupsException):

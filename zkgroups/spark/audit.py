@@ -26,7 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ..exceptions import ConflictError, InvalidOptionError, RefusedError, SparkJobError, UnavailableError
+from ..exceptions import ConflictError, InvalidOptionError, RefusedError, SparkStoppedError, UnavailableError
 from ..zookeeper.position import position
 from .errors import translated
 from .journal import CHECKPOINT, Journal
@@ -89,7 +89,7 @@ def audit(
     `once` it does not. `told` hears of each step.
     """
     if spark.sparkContext._jsc is None:
-        raise SparkJobError("no audit can be made: this Spark was stopped")
+        raise SparkStoppedError("no audit can be made: this Spark was stopped")
     if not 0 <= every < float("inf"):
         raise InvalidOptionError("every", every, "it must be a number of seconds")
     check_shared(spark, destination)

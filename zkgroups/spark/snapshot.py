@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ..core.paths import Part
-from ..exceptions import InvalidOptionError, NotFoundError, SparkJobError
+from ..exceptions import InvalidOptionError, NotFoundError, SparkStoppedError
 from ..zookeeper import walk
 from . import from_files
 from .errors import translated
@@ -91,7 +91,7 @@ def snapshot(
     `STEPS` as it begins.
     """
     if spark.sparkContext._jsc is None:
-        raise SparkJobError("no snapshot can be taken: this Spark was stopped")
+        raise SparkStoppedError("no snapshot can be taken: this Spark was stopped")
     source, groups = _seen(_whole(source))  # an error of ours, and at once, not one out of a job
     return interruptible(spark, lambda step: _take(spark, destination, source, groups, step), told)
 
