@@ -221,7 +221,7 @@ class GroupMigratedError(RefusedError):
 
 
 class NotSharedError(RefusedError):
-    """Spark's workers wrote, or may write, where its driver does not see it; what is there does not count."""
+    """Spark's workers wrote, or may write, to files that its driver does not see; nothing was marked as written."""
 
     def __init__(self, destination: str, reason: str, more: str = "") -> None:
         cure = "use hdfs://, s3a:// or a mount that all machines share"

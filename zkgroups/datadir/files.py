@@ -63,7 +63,7 @@ def data_files(folder: str, log_folder: str | None = None) -> DataFiles:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading; OSError for a pipe, a device or a directory, none of which is ever waited for."""
+    """Open a file for reading; raise OSError for a pipe, a device or a directory, without waiting for it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

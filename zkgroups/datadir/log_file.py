@@ -161,7 +161,7 @@ _MAYBE_RECORD: Final = re.compile(rb"(?=\0{4}.{4}[\0-\x0f].{3})", re.DOTALL)
 
 
 def _has_record(data: mmap, at: int, end: int, last: int) -> bool:
-    """Whether a whole record with a later zxid begins there; so many traces of records as to hide one count as one."""
+    """Whether a whole record with a later zxid begins there, or so many false ones that the search is given up."""
     left = _MOST_SEARCHED
     for match in _MAYBE_RECORD.finditer(data, at, end):
         start = match.start()

@@ -205,7 +205,7 @@ class Scan:
         return buffer, at
 
     def _number(self, buffer: bytes, at: int) -> tuple[int, bytes, int]:
-        """A length or a number of things; none of what is null, which is -1."""
+        """Read a length or a count; -1 stands for null, and counts as 0."""
         buffer, at = self._skip(buffer, at, 0)
         if len(buffer) < at + 4:
             buffer, at = self._more(buffer, at, 4), 0
@@ -215,7 +215,7 @@ class Scan:
         return max(0, number), buffer, at + 4
 
     def _skip(self, buffer: bytes, at: int, length: int) -> tuple[bytes, int]:
-        """What is skipped does not stay in memory."""
+        """Go on by so many bytes, and keep none of them in memory."""
         at += length
         while len(buffer) < at:
             at -= len(buffer)
@@ -223,7 +223,7 @@ class Scan:
         return buffer, at
 
     def _more(self, buffer: bytes, at: int, wanted: int) -> bytes:
-        """What is left of it, with more behind it: at least so many bytes in all."""
+        """The rest of the buffer and at least one chunk more, until there are as many bytes as wanted."""
         parts, size = [buffer[at:]], len(buffer) - at
         while not size or size < wanted:
             chunk = next(self._chunks, b"")

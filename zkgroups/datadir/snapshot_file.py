@@ -89,7 +89,7 @@ def chunks(path: Path) -> Iterator[bytes]:
 
 
 def _unzipped(stream: BinaryIO) -> Iterator[bytes]:
-    """Refuse what no tree of nodes unpacks to; such bytes cost the reader hours and their writer nothing."""
+    """Unpack a file, and give up where it is a bomb: a tree of nodes does not become that small."""
     most = _MOST_FOR_EACH * os.fstat(stream.fileno()).st_size + _MOST_OF_SMALL
     with gzip.open(stream) as unzipped:
         while chunk := unzipped.read(_CHUNK):

@@ -28,7 +28,7 @@ def reached(spark: SparkSession, destination: str) -> tuple[Any, Any]:
 
 
 def data_files(files: Any, folder: Any) -> dict[str, Any]:
-    """The files in a folder that Spark reads, as Hadoop describes them, by name; none where there is no folder."""
+    """The files in a folder that Spark reads, as Hadoop describes them, by name; empty if there is none."""
     found = files.listStatus(folder) if files.exists(folder) else ()
     named = {str(each.getPath().getName()): each for each in found if each.isFile()}
     return {name: each for name, each in named.items() if not name.startswith(("_", "."))}

@@ -92,7 +92,7 @@ def diff(
 
 
 def having(rows: DataFrame, states: Collection[str]) -> DataFrame:
-    """Of a diff, whatever has an offset in one of these states, or one that is unchanged-held."""
+    """Of a diff, whatever has an offset in one of these states, unchanged-held included."""
     return rows.where(reduce(Column.__or__, [f.expr(_is_in(rows, state)) for state in states], f.lit(False)))
 
 
