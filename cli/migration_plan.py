@@ -10,6 +10,7 @@ import click
 
 from zkgroups.core.migration import Action, Reason
 from zkgroups.core.plan import MatchRow, ReportRow
+from zkgroups.exceptions import DamagedFileError
 
 from .codes import ExitCode
 from .migration_options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
@@ -171,5 +172,7 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
 
 def _write_report(output: Output, rows: Iterator[ReportRow | MatchRow]) -> None:
     """All rows of one report, which are of one kind."""
-    first = next(rows)
+    first = next(rows, None)
+    if first is None:
+        raise DamagedFileError("the report has lost its rows")
     output.write(MATCHES if isinstance(first, MatchRow) else REPORT, map(plain, chain([first], rows)))

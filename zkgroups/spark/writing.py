@@ -56,12 +56,12 @@ def write(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dic
     observed = rows.observe(counted, f.count(f.lit(1)).alias(ROWS), *counts)
     observed.drop(without).write.option(_UNMARKED, "false").parquet(path)
     found = counted.get
-    _check_seen(rows.sparkSession, path, int(found[ROWS] or 0))
+    check_seen(rows.sparkSession, path, int(found[ROWS] or 0))
     return found
 
 
-def _check_seen(spark: SparkSession, path: str, written: int) -> None:
-    """Spark writes a file even for no rows."""
+def check_seen(spark: SparkSession, path: str, written: int) -> None:
+    """Raise NotSharedError unless the driver finds so many rows; Spark writes a file even for no rows."""
     found = list(data_files(*reached(spark, path)).values())
     seen = _rows_in(spark, found)
     if not found or seen != written:

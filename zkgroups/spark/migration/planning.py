@@ -192,12 +192,10 @@ def read_plan(spark: SparkSession, destination: str) -> DataFrame:
 def summary(spark: SparkSession, destination: str) -> PlanSummary:
     """What a plan was made from, and what is in it."""
     found = groups(spark, destination)
-    with translated(f"the plan in {destination} cannot be read"):
-        head = read_plan(spark, destination).select(*_HEAD).first()
-    assert head is not None, "a plan has rows"
+    folder = Folder(spark, destination)
     return PlanSummary(
-        **head.asDict(),
-        destination=str(Folder(spark, destination)),
+        **folder.head(*_HEAD).asDict(),
+        destination=str(folder),
         groups=len(found),
         blocked=sum(bool(group.obstacles) for group in found),
         counts=dict(sum((Counter(group.counts) for group in found), Counter())),
