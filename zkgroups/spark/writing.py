@@ -12,7 +12,7 @@ session says that all of its machines have that folder mounted:
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 
 from ..exceptions import NotSharedError
 from .files import data_files, hadoop, java, reached
+from .work import at_once
 
 SHARED: Final = "spark.zkgroups.sharedFileSystem"
 """The setting of a session whose machines all have the destination mounted."""
@@ -28,6 +29,7 @@ ROWS: Final = "rows"
 """Of what `write` returns: how many rows were written."""
 
 _UNMARKED: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+_FILES_OF_A_THREAD: Final = 8
 _THREADS: Final = 16
 """An object store needs about a tenth of a second for a footer, and there may be thousands."""
 
@@ -73,15 +75,21 @@ def check_seen(spark: SparkSession, path: str, written: int) -> None:
 
 
 def _rows_in(spark: SparkSession, found: list[Any]) -> int:
-    """The rows of these files, out of their footers."""
+    """The rows of these files, out of their footers; many files are looked at by several threads."""
     parquet, conf = java(spark).org.apache.parquet.hadoop, hadoop(spark)
 
-    def rows(file: Any) -> int:
-        reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromStatus(file, conf))
-        try:
-            return int(reader.getRecordCount())
-        finally:
-            reader.close()
+    def rows(some: list[Any]) -> int:
+        return sum(_record_count(parquet, file, conf) for file in some)
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return sum(threads.map(rows, found))
+    shares = min(_THREADS, 1 + len(found) // _FILES_OF_A_THREAD)
+    if shares == 1:
+        return rows(found)
+    return sum(at_once(spark, [partial(rows, found[number::shares]) for number in range(shares)]))
+
+
+def _record_count(parquet: Any, file: Any, conf: Any) -> int:
+    reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromStatus(file, conf))
+    try:
+        return int(reader.getRecordCount())
+    finally:
+        reader.close()
