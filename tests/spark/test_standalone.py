@@ -150,7 +150,7 @@ def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_cou
         env=env,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=330,
     )
     assert done.returncode == 0, done.stderr
     told = {name: outcome for name, *outcome in map(json.loads, done.stdout.splitlines())}
