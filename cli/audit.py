@@ -18,7 +18,7 @@ from .output import Column, Output, Table
 from .progress import Told, status_line
 from .seconds import seconds_option
 from .signals import NotedStop, noted_signals, raise_noted
-from .spark import SparkOptions, spark_installed, spark_options
+from .spark import SparkOptions, spark_installed, writing_options
 from .talk import say
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ _COMMITS: Final = Table(
 )
 @click.option("--show", is_flag=True, help="Print the commits that are there, and do nothing else.")
 @click.option("--parallelism", type=click.IntRange(1, 1024), help="How many tasks read; one for each core by default.")
-@spark_options
+@writing_options
 @click.pass_obj
 def audit(
     options: Options,

@@ -26,7 +26,7 @@ from .migration_tables import DONE, MATCHES, STATES, counted, done_row, plain
 from .options import Command, Options
 from .output import Output
 from .progress import unseen
-from .spark import spark_options, steps_shown
+from .spark import spark_options, steps_shown, writing_options
 from .talk import say
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def at_work(options: Options, destination: str, given: dict[str, Any], *, what_f
 @plan_argument
 @without_zookeeper_option
 @execute_option
-@spark_options
+@writing_options
 @click.pass_obj
 def apply(options: Options, /, destination: str, execute: bool, **given: Any) -> None:
     """Write the offsets that a plan has, for the groups that nothing stands in the way of.
@@ -133,7 +133,7 @@ def _told(done: Carried) -> str:
 @click.command(cls=Command)
 @plan_argument
 @without_zookeeper_option
-@spark_options
+@writing_options
 @click.pass_obj
 def verify(options: Options, /, destination: str, **given: Any) -> None:
     """Read both sides anew, and show every offset that is not as the plan says.
@@ -170,7 +170,7 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
 )
 @without_zookeeper_option
 @execute_option
-@spark_options
+@writing_options
 @click.pass_obj
 def rollback(
     options: Options, /, destination: str, force: bool, to_zookeeper: bool, execute: bool, **given: Any

@@ -18,7 +18,7 @@ from .connect import refuse_read_only
 from .migration_carry import Work, at_work, carry_out
 from .migration_options import rule_is_said, rule_of, rule_options
 from .options import Command, Options
-from .spark import spark_options, steps_shown
+from .spark import steps_shown, writing_options
 from .talk import say
 
 _NOTHING_TO_WRITE: Final = (Stage.BLOCKED, Stage.NOTHING)
@@ -30,7 +30,7 @@ _NOTHING_TO_WRITE: Final = (Stage.BLOCKED, Stage.NOTHING)
 @click.option("--as", "target", metavar="NAME", help="What the group is to be called on the brokers.")
 @rule_options
 @execute_option
-@spark_options
+@writing_options
 @click.pass_obj
 def group(options: Options, /, group: str, destination: str, target: str | None, execute: bool, **given: Any) -> None:
     """Move one group: `migrate plan` and `migrate apply` in one, with the same guards.

@@ -10,6 +10,7 @@ import click
 
 from zkgroups.core.migration import Action, Reason
 from zkgroups.core.plan import MatchRow, ReportRow
+from zkgroups.exceptions import DamagedFileError
 
 from .codes import ExitCode
 from .migration_options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
@@ -17,7 +18,7 @@ from .migration_run import broker_options, installed, own_spark, plan_argument, 
 from .migration_tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_told, planned_row
 from .options import Command, Options
 from .output import Column, Output, Row, Table
-from .spark import selection_options, spark_options, steps_shown
+from .spark import selection_options, spark_options, steps_shown, writing_options
 from .talk import say
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _PLANS: Final = Table(
 @stale_options
 @click.option("--without-brokers", is_flag=True, help="Ask no broker: a plan to be shown and exported only.")
 @click.option("--parallelism", type=click.IntRange(1, 1024), help="How many tasks read; one for each core by default.")
-@spark_options
+@writing_options
 @click.pass_obj
 def plan(
     options: Options,
@@ -171,5 +172,7 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
 
 def _write_report(output: Output, rows: Iterator[ReportRow | MatchRow]) -> None:
     """All rows of one report, which are of one kind."""
-    first = next(rows)
+    first = next(rows, None)
+    if first is None:
+        raise DamagedFileError("the report has lost its rows")
     output.write(MATCHES if isinstance(first, MatchRow) else REPORT, map(plain, chain([first], rows)))

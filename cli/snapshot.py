@@ -12,7 +12,7 @@ from .codes import ExitCode
 from .connect import for_workers
 from .options import Command, Options
 from .output import Column, Output, Table
-from .spark import SparkOptions, spark_installed, spark_options, steps_shown
+from .spark import SparkOptions, spark_installed, steps_shown, writing_options
 from .talk import complain, say
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ _SURVEY: Final = Table(
     callback=lambda _ctx, _param, text: _zxid(text),
     help="With --from-data-dir: as it was after that transaction, the last by default.",
 )
-@spark_options
+@writing_options
 @click.option("--dry-run", is_flag=True, help="Only say what would be read, and how much. Spark is not started.")
 @click.pass_obj
 def snapshot(

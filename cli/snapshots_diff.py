@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from zkgroups.core.fate import LOOKED_FOR, STALLED_HELD, By, State, field
+from zkgroups.core.fate import LOOKED_FOR, UNCHANGED_HELD, By, State, field
 from zkgroups.core.model import utc
 
 from .codes import ExitCode
@@ -40,7 +40,7 @@ def _table(by: By) -> Table:
     names = (_CLUSTER, *_NAMES[: list(By).index(by) + 1])
     if by is By.PARTITION:
         details = (
-            Column("STATE", "state", styles={"went-back": "red", "unreadable": "red", "stalled": "yellow"}),
+            Column("STATE", "state", styles={"went-back": "red", "unreadable": "red"}),
             Column("BEFORE", "before", right=True),
             Column("AFTER", "after", right=True),
             *_MOVED_BY,
@@ -50,7 +50,7 @@ def _table(by: By) -> Table:
         )
         return Table("partitions", key="group", columns=(*names, *details, _COMMITTED))
     counts = [Column(state.upper(), field(state), right=True) for state in State]
-    counts.insert(2, Column(STALLED_HELD.upper(), field(STALLED_HELD), right=True))
+    counts.insert(2, Column(UNCHANGED_HELD.upper(), field(UNCHANGED_HELD), right=True))
     all_of_them = Column("PARTITIONS", "partitions", right=True)
     anew = Column("ANEW", "anew", right=True, wide=True)
     return Table(f"{by}s", key="group", columns=(*names, all_of_them, *counts, anew, *_MOVED_BY, _COMMITTED))
@@ -97,21 +97,23 @@ def diff(
     has no zone.
 
     \b
-    moved        it is further
-    stalled      it stands where it stood
-    stalled-held the same, and somebody owns it; among the stalled, and to be looked for by itself
-    went-back    it is lower
-    new          it was not there before
-    gone         it is not there any more
-    unreadable   in one of the two it is no number, or may not be read
+    moved          it is further
+    unchanged      it stands where it stood
+    unchanged-held the same, and an instance owns it; counted among the unchanged, too
+    went-back      it is lower
+    new            it was not there before
+    gone           it is not there any more
+    unreadable     in one of the two it is not a number, or may not be read
+
+    A snapshot has no log ends: an unchanged offset may be that of an idle group, or of one that is stuck.
 
     The rate is in messages a second, between the two last commits. Anew is a node that was deleted and made again.
 
     \b
     Example:
       zkgroups snapshots diff /data/groups
-      zkgroups snapshots diff /data/groups 2026-01-31T22:00:00 latest --only stalled,went-back --by partition
-      zkgroups snapshots diff /data/groups --groups 'billing.*' --fail-on went-back,stalled-held
+      zkgroups snapshots diff /data/groups 2026-01-31T22:00:00 latest --only gone,went-back --by partition
+      zkgroups snapshots diff /data/groups --groups 'billing.*' --fail-on went-back,gone
     """
     with spark_installed():
         from zkgroups.spark.history import diff as history
@@ -134,7 +136,7 @@ def _counted(rows: Iterable[dict[str, Any]], found: Counter[str]) -> Iterator[di
     for row in rows:
         if "state" in row:
             found[row["state"]] += 1
-            found[STALLED_HELD] += row["state"] == State.STALLED and row["held"]
+            found[UNCHANGED_HELD] += row["state"] == State.UNCHANGED and row["held"]
         else:
             found.update({state: row[field(state)] for state in LOOKED_FOR})
         yield row

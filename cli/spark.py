@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -15,6 +15,9 @@ from .options import Options
 from .progress import Told, progress, status_line
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_SHARED: Final = "spark.zkgroups.sharedFileSystem"
+"""As in `zkgroups.spark.writing`, which is not imported for `--help`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,25 @@ def spark_options(command: Decorated) -> Decorated:
     return master(conf(command))
 
 
+def writing_options(command: Decorated) -> Decorated:
+    """`spark_options` of a command whose workers write files."""
+    shared = click.option(
+        "--shared-file-system",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_shared,
+        help="With --master and a folder on a disk: all machines of Spark have it mounted.",
+    )
+    return shared(spark_options(command))
+
+
+def _shared(ctx: click.Context, _param: click.Parameter, given: bool) -> None:
+    """Before --conf, which adds it to the settings."""
+    if given:
+        ctx.meta[_SHARED] = "true"
+
+
 def selection_options(command: Decorated) -> Decorated:
     """`--groups` and `--topics`, as `groups` and `topics`: what is none is told before anything is reached."""
     groups, topics = (
@@ -75,11 +97,12 @@ def checked_moment(_ctx: click.Context, _param: click.Parameter, text: str | Non
     return text
 
 
-def _settings(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def _settings(ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     for setting in given:
         if "=" not in setting:
             raise click.BadParameter(f"{setting!r} is not like KEY=VALUE")
-    return dict(setting.split("=", 1) for setting in given)
+    shared = {_SHARED: ctx.meta[_SHARED]} if _SHARED in ctx.meta else {}
+    return dict(setting.split("=", 1) for setting in given) | shared
 
 
 @contextmanager

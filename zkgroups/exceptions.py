@@ -20,6 +20,7 @@ ZkgroupsException
 │   │   └── CommittedOutOfRangeError    found by a member at the start; carries the group
 │   ├── BrokersTooOldError              brokers of that release cannot do it
 │   ├── GuardFailedError                what an administrative act expected is not what is there
+│   ├── NotSharedError                  Spark's workers write, or may write, where the driver does not see it
 │   ├── GroupMigratedError              the group is being moved to Kafka's own offsets, or was
 │   └── InterruptedDeleteError          a group that was too large for one transaction is partly deleted
 ├── ConflictError                       somebody else was first
@@ -42,7 +43,8 @@ ZkgroupsException
 ├── MalformedNodeError                  a znode that cannot be read as what it should be
 ├── DamagedDataError                    files of ZooKeeper that do not add up to a state
 ├── SparkJobError                       a Spark job failed; of a snapshot, nothing is seen
-│   └── DamagedFileError                what it was to read is not as it was written
+│   ├── DamagedFileError                what it was to read is not as it was written
+│   └── SparkStoppedError               Spark was stopped, by its cluster or by its user
 ├── TooLargeError                       would break the server's limit on one request
 ├── MissingDependencyError              an extra or a program that is not installed
 └── ServerStartError                    a throw-away server did not come up; carries the tail of its log
@@ -247,6 +249,15 @@ class GroupMigratedError(RefusedError):
         self.target = target
 
 
+class NotSharedError(RefusedError):
+    """Spark's workers wrote, or may write, to files that its driver does not see; nothing was marked as written."""
+
+    def __init__(self, destination: str, reason: str, more: str = "") -> None:
+        cure = "use hdfs://, s3a:// or a mount that all machines share"
+        super().__init__("; ".join(filter(None, [f"{destination} was not written: {reason}", cure, more])))
+        self.destination = destination
+
+
 class InterruptedDeleteError(RefusedError):
     """A group too large for one transaction is partly deleted; whole topics are left, and no topic is half gone."""
 
@@ -404,6 +415,10 @@ class SparkJobError(ZkgroupsException):
 
 class DamagedFileError(SparkJobError):
     """A file that Spark was to read, of a snapshot or an audit, is not as it was written."""
+
+
+class SparkStoppedError(SparkJobError):
+    """Spark was stopped: by this program, or by its cluster, which could not start any executors for instance."""
 
 
 class TooLargeError(ZkgroupsException):

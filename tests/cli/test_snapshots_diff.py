@@ -15,8 +15,10 @@ WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"}
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--only", "moved,lost"), "'lost' is none of moved, stalled, went-back, new, gone, unreadable"),
+        (("--only", "moved,lost"), "'lost' is none of moved, unchanged, went-back, new, gone, unreadable"),
         (("--fail-on", ""), "'' is none of moved"),
+        # A snapshot does not tell an idle group from one that is stuck.
+        (("--fail-on", "stalled-held"), "'stalled-held' is none of moved"),
         (("--by", "owner"), "--by"),
         (("--groups", "("), "groups"),
         (("latest", "latest", "latest"), "unexpected extra argument"),

@@ -19,7 +19,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from pyspark.sql import DataFrame, SparkSession
 from zkgroups_cli.snapshots_diff import diff as command
 
-from zkgroups.core.fate import LOOKED_FOR, STALLED_HELD, By, State, field
+from zkgroups.core.fate import LOOKED_FOR, UNCHANGED_HELD, By, State, field
 from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
 from zkgroups.spark import SourceOptions, Table, diff_snapshots, snapshot
 from zkgroups.spark.history import diff as history
@@ -137,7 +137,7 @@ def modelled(destination: Path, before: str, after: str) -> dict[str, tuple[str,
         if rows[0] is None or rows[1] is None:
             return ("new" if rows[0] is None else "gone"), None
         delta = rows[1]["offset"] - rows[0]["offset"]
-        return "moved" if delta > 0 else "went-back" if delta else "stalled", delta
+        return "moved" if delta > 0 else "went-back" if delta else "unchanged", delta
 
     return {name: became(name) for name in chain(*at)}
 
@@ -170,7 +170,7 @@ def test_what_became_of_it_is_told_and_what_cannot_be_known_is_null(
     told = {n: tuple(rows[f"g0/t0/{n}"][name] for name in names) for n in (0, 1, 2, 3, 4, 5, 10, 11, 20, 21)}
     assert told == {
         0: ("moved", 10, 25, 15, 1, False, False),
-        1: ("stalled", 10, 10, 0, 0, False, True),
+        1: ("unchanged", 10, 10, 0, 0, False, True),
         2: ("went-back", 10, 3, -7, 1, False, False),
         3: ("gone", 10, None, None, None, False, False),
         4: ("unreadable", 10, None, None, 1, False, False),
@@ -200,7 +200,7 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
             states = [one["state"] for one in its]
             assert {state: row[field(state)] for state in State} == {state: states.count(state) for state in State}
             assert (row["partitions"], row["anew"]) == (len(its), sum(one["anew"] for one in its))
-            assert row["stalled_held"] == sum(one["held"] for one in its if one["state"] == "stalled")
+            assert row["unchanged_held"] == sum(one["held"] for one in its if one["state"] == "unchanged")
             assert row["committed_at"] == max(one["committed_at"] for one in its)
             deltas = [one["delta"] for one in its if one["delta"] is not None]
             assert row["delta"] == (sum(deltas) if deltas else None)
@@ -211,7 +211,7 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
     assert found(some).keys() == {"g0", "late"}
     assert history.totals(diff_snapshots(spark, str(tmp_path), by="partition")) == history.totals(rows)
     held = [
-        history.having(diff_snapshots(spark, str(tmp_path), by=by), [STALLED_HELD]) for by in (By.GROUP, By.PARTITION)
+        history.having(diff_snapshots(spark, str(tmp_path), by=by), [UNCHANGED_HELD]) for by in (By.GROUP, By.PARTITION)
     ]
     assert [found(rows).keys() for rows in held] == [{"g0"}, {"g0/t0/1"}]
 
@@ -242,7 +242,7 @@ def test_files_are_brought_together_only_where_both_snapshots_say_how_they_were_
     _as_it_was(tmp_path, before)
     assert len(parts(spark, _side(spark, tmp_path, before), sides[after])) == 1
     rows = found(diff_snapshots(spark, str(tmp_path), before, after, by="partition"))
-    assert {(row["state"], row["held"], row["anew"]) for row in rows.values()} == {("stalled", False, False)}
+    assert {(row["state"], row["held"], row["anew"]) for row in rows.values()} == {("unchanged", False, False)}
     assert (len(rows), {row["commits"] for row in rows.values()}) == (32, {None})
 
 
@@ -326,9 +326,11 @@ def test_the_command_shows_it_says_what_is_compared_and_fails_on_what_it_is_told
         ended = zkgroups("snapshots", "diff", tmp_path, "--groups", "g0|late", "--fail-on", "gone,went-back")
         assert ended.code == 10
         assert f"From snapshot {changed[0]} to {changed[1]} of " in ended.err
-        assert "Offsets: 3 moved, 24 stalled, 1 went-back, 2 new, 1 gone, 4 unreadable, 1 stalled-held." in ended.err
+        assert (
+            "Offsets: 3 moved, 24 unchanged, 1 went-back, 2 new, 1 gone, 4 unreadable, 1 unchanged-held." in ended.err
+        )
         lines = [line.split() for line in ended.lines]
-        assert lines[0][:5] == ["GROUP", "PARTITIONS", "MOVED", "STALLED", "STALLED-HELD"]
+        assert lines[0][:5] == ["GROUP", "PARTITIONS", "MOVED", "UNCHANGED", "UNCHANGED-HELD"]
         assert [line[:9] for line in lines[1:]] == [
             ["g0", "34", "3", "24", "1", "1", "1", "1", "4"],
             ["late", "1", "0", "0", "0", "0", "1", "0", "0"],

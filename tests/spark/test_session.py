@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +41,27 @@ def test_it_can_be_started_again_in_one_process_also_after_it_did_not_start() ->
     assert (first, second, done.returncode) == ("zkgroups 3 True", "again 3 True", 0), done.stderr
     assert wrong.startswith("Spark did not start: ")
     assert "spark.task.cpus" in wrong
+
+
+PANDAS = """
+import warnings
+__version__ = "3.1.1"
+warnings.warn("what pandas itself says", FutureWarning)
+"""
+
+ONCE = """
+from zkgroups.spark.session import own_session
+with own_session(master="local[1]") as spark:
+    print(spark.range(3).count())
+"""
+
+
+@pytest.mark.spark
+def test_that_pyspark_does_not_support_an_unused_pandas_is_not_said_but_other_warnings_are(tmp_path: Path) -> None:
+    (tmp_path / "pandas").mkdir()
+    (tmp_path / "pandas" / "__init__.py").write_text(PANDAS)
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", ONCE], capture_output=True, text=True, timeout=230, env=env)
+    assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+    assert "FutureWarning: what pandas itself says" in done.stderr
+    assert "PySpark does not yet" not in done.stderr

@@ -10,25 +10,25 @@ class State(StrEnum):
     """What became of one offset."""
 
     MOVED = "moved"
-    STALLED = "stalled"
+    UNCHANGED = "unchanged"
     WENT_BACK = "went-back"
     NEW = "new"
     GONE = "gone"
     UNREADABLE = "unreadable"
 
 
-STALLED_HELD: Final = "stalled-held"
-"""What is both stalled and owned: somebody has it, and does not move. It is looked for, and counted, beside states."""
+UNCHANGED_HELD: Final = "unchanged-held"
+"""Unchanged and owned. Whether such a group is idle or stuck, only the end of the log tells. Counted beside states."""
 
 
-LOOKED_FOR: Final = (*State, STALLED_HELD)
+LOOKED_FOR: Final = (*State, UNCHANGED_HELD)
 
 
 def field(name: str) -> str:
     """The column in which it is counted.
 
-    >>> field(State.WENT_BACK), field(STALLED_HELD)
-    ('went_back', 'stalled_held')
+    >>> field(State.WENT_BACK), field(UNCHANGED_HELD)
+    ('went_back', 'unchanged_held')
     """
     return name.replace("-", "_")
 

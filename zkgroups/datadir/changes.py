@@ -229,15 +229,18 @@ _NO_CHILDREN: Final = (-1, 0)
 
 def _block(record: bytes, at: int) -> tuple[bytes, int]:
     """A text, and where it ends."""
-    [length] = _INT.unpack_from(record, at)
-    at += _INT.size
-    return record[at : at + length], at + length
+    end = _after_data(record, at)
+    return record[at + _INT.size : end], end
 
 
 def _after_data(record: bytes, at: int) -> int:
+    """Where data ends, which lies within the record; a length of -1 stands for null."""
     length: int
     [length] = _INT.unpack_from(record, at)
-    return at + _INT.size + max(0, length)
+    end = at + _INT.size + max(0, length)
+    if length < -1 or end > len(record):
+        raise ValueError(f"it has a length of {length} with {len(record) - at} bytes left")
+    return end
 
 
 def _after_acl(record: bytes, at: int) -> int:

@@ -9,10 +9,13 @@ A server may keep its logs in another directory (`dataLogDir`), which may be giv
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from ..exceptions import NotFoundError
 
@@ -20,6 +23,9 @@ VERSION: Final = "version-2"
 
 _SNAPSHOT: Final = re.compile(r"snapshot\.([0-9a-f]{1,16})(?:\.(?:gz|snappy))?")
 _LOG: Final = re.compile(r"log\.([0-9a-f]{1,16})")
+
+LONGEST: Final = 2**28
+"""No server takes a request as long as this; a length beyond it is damage."""
 
 COUNTER_BITS: Final = 32
 COUNTER: Final = (1 << COUNTER_BITS) - 1
@@ -54,6 +60,15 @@ def data_files(folder: str, log_folder: str | None = None) -> DataFiles:
     if not snapshots and not logs:
         raise NotFoundError(f"{folder} is no data directory of ZooKeeper: it has no {VERSION}/snapshot.* and no log.*")
     return DataFiles(folder, tuple(reversed(snapshots)), tuple(logs))
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; raise OSError for a pipe, a device or a directory, without waiting for it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def _directory(folder: str, wanted: re.Pattern[str]) -> Path:

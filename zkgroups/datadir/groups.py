@@ -14,6 +14,7 @@ from typing import IO, Final
 
 from ..core.codec import decode_owned_topic
 from ..core.paths import CONSUMERS, Part
+from ..exceptions import DamagedDataError
 from ..zookeeper.bulk import Block, Siblings
 from ..zookeeper.multiread import END
 from ..zookeeper.walk import Place, Wanted
@@ -49,12 +50,20 @@ class Groups:
         self._has_group = has_group
         self._wanted = wanted
         self._group: bytes | None = None
+        self._done: set[bytes] = set()
         self._is_wanted = self._in_owners = False
         self._owners_are_known = False
         self._waiting: IO[bytes] | None = None
 
     def blocks(self) -> Iterator[Block[Place]]:
         """The nodes, group by group; all of the tree has gone by when they end."""
+        try:
+            yield from self._blocks()
+        finally:
+            if self._waiting is not None:
+                self._waiting.close()
+
+    def _blocks(self) -> Iterator[Block[Place]]:
         for run in self._scan.runs():
             _, *names = run.directory[len(self._root) :].split(b"/")
             if not names:
@@ -73,11 +82,14 @@ class Groups:
         self._scan.rest()
 
     def _found(self, run: Run) -> None:
-        self.names += filter(self._has_group, (name.decode() for name in run.names))
+        self.names += filter(self._has_group, map(_text, run.names))
 
     def _begin(self, group: bytes) -> None:
+        if group in self._done:
+            raise DamagedDataError("the snapshot", f"the nodes of group {_text(group)!r} are not together in it")
+        self._done.add(group)
         self._group = group
-        self._is_wanted = self._has_group(group.decode())
+        self._is_wanted = self._has_group(_text(group))
         self._in_owners = False
         self._owners_are_known = Part.OWNERS not in self._parts
 
@@ -126,13 +138,13 @@ class Groups:
         part = _PARTS.get(names[0]) if names else None
         if part not in self._parts or part is None or len(names) != (1 if part is Part.IDS else 2):
             return None
-        group, topic = (self._group or b"").decode(), names[-1].decode() if part is not Part.IDS else ""
+        group, topic = _text(self._group or b""), _text(names[-1]) if part is not Part.IDS else ""
         known = decode_owned_topic(topic) if part is Part.OWNERS else topic
         if not self._is_wanted or not self._wanted(group, known):
             return None
         block: Block[Place] = Block()
-        directory = CONSUMERS + run.directory[len(self._root) :].decode()
-        block.add(Siblings(Place(group, part, topic), directory, b"/".join(run.names).decode().split("/")), b"")
+        directory = CONSUMERS + _text(run.directory[len(self._root) :])
+        block.add(Siblings(Place(group, part, topic), directory, _text(b"/".join(run.names)).split("/")), b"")
         block.answer = run.answer() + END
         return block
 
@@ -152,6 +164,13 @@ class Groups:
             waiting.seek(0)
             while waiting.tell() < end:
                 yield pickle.load(waiting)
+
+
+def _text(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedDataError("the snapshot or the log", f"it has a name that is not UTF-8: {name[:200]!r}") from error
 
 
 def _by_group(changes: Changes, root: bytes) -> dict[bytes, dict[bytes, list[list[bytes]]]]:

@@ -11,6 +11,7 @@ end and not its checksum was written whole, and so was what has whole records be
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,10 +19,10 @@ from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import Struct
-from typing import IO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from ..exceptions import DamagedDataError
-from .files import COUNTER_BITS, DataFile, follows, is_first
+from .files import COUNTER_BITS, LONGEST, DataFile, follows, is_first, open_regular
 
 HEADER: Final = b"ZKLG\0\0\0\2"
 HEADER_BYTES: Final = 16
@@ -31,8 +32,9 @@ _END_OF_RECORD: Final = b"B"
 _HEAD: Final = Struct(">qiqqi")
 HEAD_BYTES: Final = _HEAD.size
 _SHORTEST: Final = _FRAME.size + HEAD_BYTES
-_LONGEST: Final = 2**28
-"""No server takes a request as long as this; what says so is no length."""
+_LARGE: Final = 2**20
+_MOST_SEARCHED: Final = 2**30
+"""So many bytes of possible records are compared with their checksums; a torn record never comes near it."""
 
 
 class Transaction(NamedTuple):
@@ -71,7 +73,7 @@ class Log:
         for file in self.files:
             if self.zxid == self.until:  # what comes after it may be damaged
                 return
-            with file.path.open("rb") as stream:
+            with open_regular(file.path) as stream:
                 for found in self._in_file(file.path, stream):
                     self.reached = max(self.reached, found.zxid)
                     if self.after is not None and found.zxid <= self.after == self.zxid:
@@ -95,7 +97,7 @@ class Log:
         reason = f"it {what} 0x{zxid:x} after 0x{self.zxid:x}, so that transactions are missing or in disorder"
         raise DamagedDataError(str(path), reason, last_zxid=self.zxid)
 
-    def _in_file(self, path: Path, stream: IO[bytes]) -> Iterator[Transaction]:
+    def _in_file(self, path: Path, stream: BinaryIO) -> Iterator[Transaction]:
         self.torn = None
         header = stream.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES:
@@ -110,25 +112,25 @@ class Log:
             yield Transaction(session, zxid, time_ms, kind, record)
         self._end(path, stream, at)
 
-    def _end(self, path: Path, stream: IO[bytes], at: int) -> None:
+    def _end(self, path: Path, stream: BinaryIO, at: int) -> None:
         """Behind the last record there is nothing; or a part of one; or some that should have been read."""
         end = _last_byte(stream, at)
         if end <= at:
             return
         self.torn = path
         with mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
-            if any(_is_record(data, match.start(), self.zxid) for match in _MAYBE_RECORD.finditer(data, at, end)):
+            if _has_record(data, at, end, self.zxid):
                 reason = f"there are whole records behind one that is none, after 0x{self.zxid:x}"
                 raise DamagedDataError(str(path), reason, last_zxid=self.zxid)
 
 
-def _next(stream: IO[bytes], path: Path, last: int) -> bytes | None:
+def _next(stream: BinaryIO, path: Path, last: int) -> bytes | None:
     """The next record; None where there is no whole one."""
     frame = stream.read(_FRAME.size)
     if len(frame) < _FRAME.size:
         return None
     checksum, length = _FRAME.unpack(frame)
-    if not HEAD_BYTES <= length < _LONGEST:
+    if not HEAD_BYTES <= length < LONGEST or (length > _LARGE and length > _left(stream)):
         return None
     record = stream.read(length)
     if stream.read(1) != _END_OF_RECORD:
@@ -138,7 +140,12 @@ def _next(stream: IO[bytes], path: Path, last: int) -> bytes | None:
     return record
 
 
-def _last_byte(stream: IO[bytes], at: int) -> int:
+def _left(stream: BinaryIO) -> int:
+    """How many bytes the file still has."""
+    return os.fstat(stream.fileno()).st_size - stream.tell()
+
+
+def _last_byte(stream: BinaryIO, at: int) -> int:
     """Where the zeros begin that go on to the end of the file."""
     stream.seek(at)
     end = at
@@ -153,11 +160,19 @@ _ZEROS: Final = bytes(2**20)
 _MAYBE_RECORD: Final = re.compile(rb"(?=\0{4}.{4}[\0-\x0f].{3})", re.DOTALL)
 
 
-def _is_record(data: mmap, at: int, last: int) -> bool:
-    if at + _SHORTEST > len(data):
-        return False
-    checksum, length = _FRAME.unpack_from(data, at)
-    start, end = at + _FRAME.size, at + _FRAME.size + length
-    if length < HEAD_BYTES or data[end : end + 1] != _END_OF_RECORD:
-        return False
-    return zlib.adler32(data[start:end]) == checksum and int(_HEAD.unpack_from(data, start)[2]) > last
+def _has_record(data: mmap, at: int, end: int, last: int) -> bool:
+    """Whether a whole record with a later zxid begins there, or so many false ones that the search is given up."""
+    left = _MOST_SEARCHED
+    for match in _MAYBE_RECORD.finditer(data, at, end):
+        start = match.start()
+        if start + _SHORTEST > len(data):
+            break
+        checksum, length = _FRAME.unpack_from(data, start)
+        start += _FRAME.size
+        if length < HEAD_BYTES or data[start + length : start + length + 1] != _END_OF_RECORD:
+            continue
+        left -= length
+        record = data[start : start + length]
+        if left < 0 or (zlib.adler32(record) == checksum and int(_HEAD.unpack_from(record)[2]) > last):
+            return True
+    return False

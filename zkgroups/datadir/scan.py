@@ -15,6 +15,7 @@ from ..core.paths import CONSUMERS
 from ..exceptions import DamagedDataError
 from ..zookeeper.multiread import GOOD_HEAD
 from .changes import STAT, Change, Changes, Written
+from .files import LONGEST
 from .snapshot_file import END_OF_NODES, HEADER_BYTES
 
 _INT: Final = Struct(">i")
@@ -30,7 +31,9 @@ TAIL: Final = bytes(8)
 _BETWEEN: Final = TAIL + HEAD
 
 MOST: Final = 2000
-"""So many siblings are passed on together."""
+"""So many siblings are passed on together, or fewer that are large."""
+_LARGE_BITS: Final = 13
+"""Each 8 KiB of a node count as a sibling."""
 
 _NOBODY: Final = bytes(8)
 
@@ -70,13 +73,13 @@ class Scan:
         """The nodes below the root: those of the snapshot as they are after all changes; what is new, see `new`."""
         changes, closed, crc32 = self._changes.nodes, self._changes.closed, zlib.crc32
         digests, newest, digest = self._wants_digest, _NOBODY, 0
-        directory, names, records = None, list[bytes](), list[bytes]()
+        directory, names, records, room = None, list[bytes](), list[bytes](), MOST
         for path, record in self._records():
             above, _, name = path.rpartition(b"/")
-            if above != directory or len(names) >= MOST:
+            if above != directory or room <= 0:
                 if names:
                     yield Run(directory or b"", names, records)
-                directory, names, records = above, [], []
+                directory, names, records, room = above, [], [], MOST
                 self.has_above = self.has_above or self._is_below_above(above)
                 kept, digested = self._is_kept(above), digests and _is_digested(above)
                 changed = changes.get(above)
@@ -92,6 +95,7 @@ class Scan:
             elif not looked_up:
                 newest = max(newest, record[-52:-44], record[-8:])
             if kept:
+                room -= 1 + (len(record) >> _LARGE_BITS)
                 names.append(name)
                 records.append(record if record[-16] < 0x80 else _told(record))
         if names:
@@ -167,15 +171,21 @@ class Scan:
         buffer, at = self._after_acls()
         size, int_at = len(buffer), _INT.unpack_from
         while True:
-            path_at, end = at + 4, size + 1
-            if path_at <= size and (data_at := path_at + int_at(buffer, at)[0]) + 4 <= size:
-                [length] = int_at(buffer, data_at)
-                stat_at = data_at + 12 + (length if length > 0 else 0)  # max() would take a tenth of it all
-                end = stat_at + 60
+            path_at, end = at + 4, at + 5
+            if path_at <= size:
+                if not path_at <= (data_at := path_at + int_at(buffer, at)[0]) <= path_at + LONGEST:
+                    raise _damaged(f"a path in it has a length of {data_at - path_at}")
+                end = data_at + 4
+                if end <= size:
+                    [length] = int_at(buffer, data_at)
+                    stat_at = data_at + 12 + (length if length > 0 else 0)  # max() would take a tenth of it all
+                    end = stat_at + 60
             if end > size or data_at == path_at + 1:
                 if buffer.startswith(END_OF_NODES, at):
                     return
-                buffer, at = self._more(buffer, at), 0
+                if end <= size or end - at > LONGEST:
+                    raise _damaged(f"it has a node of {end - at} bytes" if end > size else "a path in it is one letter")
+                buffer, at = self._more(buffer, at, end - at), 0
                 size = len(buffer)
                 continue
             yield buffer[path_at:data_at], buffer[data_at : stat_at - 8] + buffer[stat_at:end]
@@ -183,34 +193,49 @@ class Scan:
 
     def _after_acls(self) -> tuple[bytes, int]:
         """The first bytes, and where in them the nodes begin."""
-        buffer, at = self._need(b"", 0, HEADER_BYTES + 4), HEADER_BYTES
-        at += 4 + _SESSION_BYTES * _INT.unpack_from(buffer, at)[0]
-        buffer = self._need(buffer, at, 4)
-        [acls] = _INT.unpack_from(buffer, at)
-        at += 4
+        sessions, buffer, at = self._number(*self._skip(b"", 0, HEADER_BYTES))
+        acls, buffer, at = self._number(*self._skip(buffer, at, _SESSION_BYTES * sessions))
         for _ in range(acls):
-            at += _ACL_NUMBER
-            buffer = self._need(buffer, at, 4)
-            [entries] = _INT.unpack_from(buffer, at)
-            at += 4
-            for _ in range(max(0, entries)):
+            entries, buffer, at = self._number(*self._skip(buffer, at, _ACL_NUMBER))
+            for _ in range(entries):
                 at += 4  # what is allowed
                 for _scheme_and_id in range(2):
-                    buffer = self._need(buffer, at, 4)
-                    at += 4 + max(0, *_INT.unpack_from(buffer, at))
+                    length, buffer, at = self._number(buffer, at)
+                    buffer, at = self._skip(buffer, at, length)
         return buffer, at
 
-    def _need(self, buffer: bytes, at: int, length: int) -> bytes:
-        while len(buffer) < at + length:
-            buffer = self._more(buffer, 0)
-        return buffer
+    def _number(self, buffer: bytes, at: int) -> tuple[int, bytes, int]:
+        """Read a length or a count; -1 stands for null, and counts as 0."""
+        buffer, at = self._skip(buffer, at, 0)
+        if len(buffer) < at + 4:
+            buffer, at = self._more(buffer, at, 4), 0
+        [number] = _INT.unpack_from(buffer, at)
+        if number < -1:
+            raise _damaged(f"it has a number of {number}")
+        return max(0, number), buffer, at + 4
 
-    def _more(self, buffer: bytes, at: int) -> bytes:
-        """What is left of it, with more behind it."""
-        chunk = next(self._chunks, b"")
-        if not chunk:
-            raise DamagedDataError("the snapshot", "it ends in the midst of its nodes", last_zxid=None)
-        return buffer[at:] + chunk
+    def _skip(self, buffer: bytes, at: int, length: int) -> tuple[bytes, int]:
+        """Go on by so many bytes, and keep none of them in memory."""
+        at += length
+        while len(buffer) < at:
+            at -= len(buffer)
+            buffer = self._more(b"", 0, 1)
+        return buffer, at
+
+    def _more(self, buffer: bytes, at: int, wanted: int) -> bytes:
+        """The rest of the buffer and at least one chunk more, until there are as many bytes as wanted."""
+        parts, size = [buffer[at:]], len(buffer) - at
+        while not size or size < wanted:
+            chunk = next(self._chunks, b"")
+            if not chunk:
+                raise _damaged("it ends in the midst of its nodes")
+            parts.append(chunk)
+            size += len(chunk)
+        return b"".join(parts)
+
+
+def _damaged(reason: str) -> DamagedDataError:
+    return DamagedDataError("the snapshot", reason)
 
 
 def _told(record: bytes) -> bytes:

@@ -16,17 +16,17 @@ none is newer than what the end says, where it says so.
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from struct import Struct
-from typing import IO, Any, Final
+from typing import BinaryIO, Final
 
 from ..exceptions import MissingDependencyError
-from .files import DataFile
+from .files import DataFile, open_regular
 
 HEADER: Final = b"ZKSN\0\0\0\2"
 HEADER_BYTES: Final = 16
@@ -39,6 +39,10 @@ DIGEST_VERSION: Final = 2
 """How digests are made; other ways than this one there were none in any release."""
 
 _CHUNK: Final = 2**22
+
+_MOST_FOR_EACH: Final = 100
+"""So many bytes may come of each that is packed: nodes, whose times and zxids differ, make about ten."""
+_MOST_OF_SMALL: Final = 2**26
 
 _SNAPPY_HEADER: Final = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
 _LENGTH: Final = Struct(">i")
@@ -74,13 +78,25 @@ def examine(file: DataFile) -> Whole | None:
 
 def chunks(path: Path) -> Iterator[bytes]:
     """The bytes of a snapshot, unpacked, some millions at a time."""
-    opened: Callable[[], Any] = partial(gzip.open, path) if path.suffix == ".gz" else partial(path.open, "rb")
-    with opened() as stream:
+    with open_regular(path) as stream:
         if path.suffix == ".snappy":
             yield from _gathered(_unsnapped(stream))
+        elif path.suffix == ".gz":
+            yield from _unzipped(stream)
         else:
             while chunk := stream.read(_CHUNK):
                 yield chunk
+
+
+def _unzipped(stream: BinaryIO) -> Iterator[bytes]:
+    """Unpack a file, and give up where it is a bomb: a tree of nodes does not become that small."""
+    most = _MOST_FOR_EACH * os.fstat(stream.fileno()).st_size + _MOST_OF_SMALL
+    with gzip.open(stream) as unzipped:
+        while chunk := unzipped.read(_CHUNK):
+            most -= len(chunk)
+            if most < 0:
+                raise ValueError(f"it unpacks to more than {_MOST_FOR_EACH} times its size")
+            yield chunk
 
 
 _ENDS: Final[tuple[tuple[Struct, ...], ...]] = ((), (_DIGEST,), (_ZXID,), (_DIGEST, _ZXID))
@@ -127,7 +143,7 @@ def _digest(end: bytes, parts: tuple[Struct, ...]) -> Digest | None:
 # Snappy, as Java writes it: a header, and pieces each with its length in front
 
 
-def _unsnapped(stream: IO[bytes]) -> Iterator[bytes]:
+def _unsnapped(stream: BinaryIO) -> Iterator[bytes]:
     try:
         import pyarrow as pa
     except ModuleNotFoundError as error:
@@ -136,8 +152,7 @@ def _unsnapped(stream: IO[bytes]) -> Iterator[bytes]:
         raise ValueError("no snappy of Java's")
     while start := stream.read(_LENGTH.size):
         [length] = _LENGTH.unpack(start.ljust(_LENGTH.size, b"\xff"))
-        piece = stream.read(max(0, length))
-        if not 0 < length == len(piece):
+        if not 0 < length <= 2 * _CHUNK or len(piece := stream.read(length)) != length:
             raise EOFError
         yield pa.decompress(piece, _unpacked_length(piece), "snappy", asbytes=True)
 

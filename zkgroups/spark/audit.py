@@ -26,7 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ..exceptions import ConflictError, InvalidOptionError, RefusedError, SparkJobError, UnavailableError
+from ..exceptions import ConflictError, InvalidOptionError, RefusedError, SparkStoppedError, UnavailableError
 from ..zookeeper.position import position
 from .errors import translated
 from .journal import CHECKPOINT, Journal
@@ -35,6 +35,7 @@ from .options import MAX_PARALLELISM, SourceOptions, Starting
 from .snapshot import session_beside
 from .source import NAME, active
 from .whose import Whose
+from .writing import check_shared
 
 __all__ = ["AuditStep", "Audited", "audit", "locked", "read_audit", "standing_at"]
 
@@ -88,9 +89,10 @@ def audit(
     `once` it does not. `told` hears of each step.
     """
     if spark.sparkContext._jsc is None:
-        raise SparkJobError("no audit can be made: this Spark was stopped")
+        raise SparkStoppedError("no audit can be made: this Spark was stopped")
     if not 0 <= every < float("inf"):
         raise InvalidOptionError("every", every, "it must be a number of seconds")
+    check_shared(spark, destination)
     source = SourceOptions(zookeeper=source) if isinstance(source, str) else source
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
     source = replace(source, parallelism=source.parallelism or cores)

@@ -7,6 +7,7 @@ line of a Python traceback has the name of our error and what it said.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -15,10 +16,23 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from .. import exceptions
-from ..exceptions import DamagedFileError, SparkJobError, ZkgroupsException
+from .._version import VERSION
+from ..exceptions import (
+    DamagedFileError,
+    MissingDependencyError,
+    SparkJobError,
+    SparkStoppedError,
+    ZkgroupsException,
+)
 
 _OURS: Final = re.compile(r"^zkgroups\.exceptions\.(\w+): (.*)$", re.MULTILINE)
 _DAMAGED: Final = re.compile(r"ChecksumException|could not verify page integrity|is not a Parquet file")
+_STOPPED: Final = re.compile(
+    "stopped SparkContext|SparkContext was shut down|Master removed our application|All masters are unresponsive"
+)
+_WRONG_PYTHON: Final = re.compile(
+    r"(ModuleNotFoundError: No module named .*)|(Cannot run program \".*)|(Python in worker has different version.*)"
+)
 _CAUSE: Final = "Caused by: "
 _LAST_OF_TRACEBACK: Final = re.compile(
     r"^(?:  File .*|    .*)\n([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE
@@ -40,8 +54,23 @@ def _ours(what: str, text: str) -> ZkgroupsException:
     if not (isinstance(kind, type) and issubclass(kind, ZkgroupsException)):
         if _DAMAGED.search(text):
             return DamagedFileError(f"{what}, because a file is damaged: {_reason(text)}")
+        if wrong := _WRONG_PYTHON.search(text):
+            return MissingDependencyError(f"{what}: {wrong[0].strip()}; {_PYTHON_CURE}")
+        if _STOPPED.search(text):
+            return SparkStoppedError(f"{what}: {_reason(text)}; {_STOPPED_CURE}")
         return SparkJobError(f"{what}: {_reason(text)}")
     return kind.__new__(kind, words)  # of what it carried only its words are left
+
+
+_PYTHON_CURE: Final = (
+    "each worker needs a Python {}.{} in which zkgroups {} is installed with the extras that this one has "
+    "(pip install 'zkgroups[spark]=={}'); PYSPARK_PYTHON or spark.pyspark.python names that Python"
+).format(*sys.version_info[:2], VERSION, VERSION)
+_STOPPED_CURE: Final = (
+    "if this program did not stop Spark, its cluster did, for instance because no executor could be started: the logs "
+    "of the workers say why. A worker that was not started by sbin/start-worker.sh needs the variable "
+    "SPARK_SCALA_VERSION"
+)
 
 
 def _reason(text: str) -> str:

@@ -36,8 +36,10 @@ from pyspark.sql.types import StructType
 from ..exceptions import NotFoundError, RefusedError
 from ..zookeeper.position import Position
 from .errors import translated
-from .layout import MARK, UNFINISHED, java, reached
+from .files import java, reached
+from .layout import MARK, UNFINISHED
 from .whose import Whose
+from .writing import write
 
 COMMITS: Final = "commits"
 STANDING: Final = "standing"
@@ -241,10 +243,9 @@ class Journal:
 
     def _put(self, rows: DataFrame, *names: str) -> None:
         path, there = self._path(UNFINISHED, uuid.uuid4().hex), self._path(*names)
-        unmarked = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         with translated(f"{there.toString()} could not be written"):
             try:
-                unmarked.parquet(path.toString())
+                write(rows, path.toString())
                 self._move(path, there)
                 self._files.create(self._path(*names, MARK), False).close()
             finally:

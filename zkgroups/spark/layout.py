@@ -22,7 +22,7 @@ from __future__ import annotations
 import random
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -32,6 +32,7 @@ from pyspark.sql import SparkSession
 
 from ..exceptions import NotFoundError, SparkJobError
 from .errors import translated
+from .files import data_files, java, reached
 from .summary import Summary
 from .tables import Table
 
@@ -69,19 +70,6 @@ def snapshot_time(name: str) -> datetime:
     '2026-01-31T12:00:07.005000+00:00'
     """
     return datetime.strptime(name, f"{_FORMAT}.%fZ").replace(tzinfo=UTC)
-
-
-def java(spark: SparkSession) -> Any:
-    """Java's side of a session, by which files are reached wherever Spark can write."""
-    return spark.sparkContext._jvm
-
-
-def reached(spark: SparkSession, destination: str) -> tuple[Any, Any]:
-    """The file system that a destination is on, and its whole path there."""
-    with translated(f"{destination} cannot be used"):
-        root = java(spark).org.apache.hadoop.fs.Path(destination)
-        files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        return files, files.makeQualified(root)
 
 
 class Layout:
@@ -147,7 +135,7 @@ class Layout:
     def files(self, table: Table, name: str) -> dict[str, int]:
         """The files of a table with their lengths; none where it is not there."""
         with translated(f"{self} cannot be read"):
-            return _data_files(self._files, self._path(*_place(table, name)))
+            return _lengths(data_files(self._files, self._path(*_place(table, name))))
 
     def begun(self) -> list[str]:
         """The names that have something in place, whether or not it is a snapshot by now; oldest first."""
@@ -218,7 +206,7 @@ class Unfinished:
     def files(self, table: Table) -> dict[str, int]:
         """The files that were written of a table, with their lengths."""
         with translated(f"{self._here(table).toString()} cannot be read"):
-            return _data_files(self._files, self._here(table))
+            return _lengths(data_files(self._files, self._here(table)))
 
     def summarize(self, summary: Summary) -> None:
         """Write down what is in it, to be moved with the offsets."""
@@ -272,8 +260,5 @@ def _place(table: Table, name: str) -> tuple[str, str]:
     return f"table={table}", f"snapshot={name}"
 
 
-def _data_files(files: Any, folder: Any) -> dict[str, int]:
-    """Those that Spark reads."""
-    found = files.listStatus(folder) if files.exists(folder) else ()
-    lengths = {str(each.getPath().getName()): int(each.getLen()) for each in found if each.isFile()}
-    return {name: length for name, length in lengths.items() if not name.startswith(("_", "."))}
+def _lengths(files: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(each.getLen()) for name, each in files.items()}

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
@@ -68,11 +69,21 @@ def _started(conf: SparkConf, log: Any, stack: ExitStack) -> SparkContext:
     try:
         gateway = _java(conf, log)
         stack.callback(_end, gateway)
-        return SparkContext(conf=conf, gateway=gateway)
+        with _silent_on_pandas():
+            return SparkContext(conf=conf, gateway=gateway)
     finally:
         # Spark's own handler calls Java in the midst of whatever call is under way.
         if signal.getsignal(signal.SIGINT) is not ctrl_c:
             signal.signal(signal.SIGINT, ctrl_c)
+
+
+@contextmanager
+def _silent_on_pandas() -> Iterator[None]:
+    """The first call to Java imports `pyspark.testing`, which warns where pandas 3 is installed, whoever uses it."""
+    unsupported = "PySpark does not yet fully support pandas"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", unsupported, FutureWarning, r"pyspark\.testing\.utils$")
+        yield
 
 
 def _java(conf: SparkConf, log: Any) -> Any:

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ..core.paths import Part
-from ..exceptions import InvalidOptionError, NotFoundError, SparkJobError
+from ..exceptions import InvalidOptionError, NotFoundError, SparkStoppedError
 from ..zookeeper import walk
 from . import from_files
 from .errors import translated
@@ -31,6 +31,7 @@ from .summary import Contents, Summary, columns_of, digest
 from .tables import Table
 from .versions import as_it_is, as_today
 from .work import at_once, interruptible
+from .writing import check_shared, write
 
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is deprecated, and takes twice as long
@@ -86,10 +87,11 @@ def snapshot(
 ) -> Snapshot:
     """Take a snapshot of the groups that the source names: all, if it is nothing but the address of a ZooKeeper.
 
-    The destination may be any folder that Spark can write to. `told` hears of each of the `STEPS` as it begins.
+    The destination may be any folder that Spark's driver and workers see; see `writing.py`. `told` hears of each of the
+    `STEPS` as it begins.
     """
     if spark.sparkContext._jsc is None:
-        raise SparkJobError("no snapshot can be taken: this Spark was stopped")
+        raise SparkStoppedError("no snapshot can be taken: this Spark was stopped")
     source, groups = _seen(_whole(source))  # an error of ours, and at once, not one out of a job
     return interruptible(spark, lambda step: _take(spark, destination, source, groups, step), told)
 
@@ -108,6 +110,7 @@ def _take(
     spark: SparkSession, destination: str, source: SourceOptions, groups: int, told: Callable[[str], None]
 ) -> Snapshot:
     began = time.monotonic()
+    check_shared(spark, destination)
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
     source = replace(source, parallelism=source.parallelism or cores)
     own = session_beside(spark)
@@ -154,21 +157,17 @@ def _write_all(spark: SparkSession, source: SourceOptions, unfinished: Unfinishe
 
 def _write(spark: SparkSession, source: SourceOptions, unfinished: Unfinished) -> Counts:
     """Write one table, and count its rows on the way."""
-    counts = Observation()
     with active(spark), translated(f"the table {source.table} could not be written"):
         rows = spark.read.format(NAME).options(**source.as_text()).load()
         problem = f.col("problem").isNotNull()
-        observed = rows.observe(
-            counts,
-            f.count(f.lit(1)).alias("rows"),
+        counts = write(
+            rows,
+            unfinished.table(source.table),
             f.count("problem").alias("problems"),
             f.count_if(problem & f.col("raw").isNull()).alias("denied"),
             digest(rows.schema).alias("digest"),
         )
-        # Which file makes it whole is ours to say.
-        unmarked = observed.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        unmarked.parquet(unfinished.table(source.table))
-        return {**counts.get, "columns": columns_of(rows)}
+        return {**counts, "columns": columns_of(rows)}
 
 
 def _summary(source: SourceOptions, groups: int, written: Mapping[Table, Counts], unfinished: Unfinished) -> Summary:

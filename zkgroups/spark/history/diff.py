@@ -1,7 +1,7 @@
 """What became of each offset between two snapshots: by partition, topic or group.
 
 moved       it is further; `delta` is by how much
-stalled     it stands where it stood; `held` says whether somebody owns the partition
+unchanged   it stands where it stood, whether there is more to read or not; `held` says whether the partition is owned
 went-back   it is lower
 new         it was not there before
 gone        it is not there any more
@@ -21,7 +21,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.fate import LOOKED_FOR, STALLED_HELD, By, State, field
+from ...core.fate import LOOKED_FOR, UNCHANGED_HELD, By, State, field
 from ...exceptions import InvalidOptionError
 from ..errors import translated
 from .clusters import Choice, choose
@@ -92,18 +92,18 @@ def diff(
 
 
 def having(rows: DataFrame, states: Collection[str]) -> DataFrame:
-    """Of a diff, whatever has an offset in one of these states, or one that is stalled-held."""
+    """Of a diff, whatever has an offset in one of these states, unchanged-held included."""
     return rows.where(reduce(Column.__or__, [f.expr(_is_in(rows, state)) for state in states], f.lit(False)))
 
 
 def _is_in(rows: DataFrame, state: str) -> str:
     if "state" not in rows.columns:
         return f"{field(state)} > 0"
-    return f"state = '{State.STALLED}' and held" if state == STALLED_HELD else f"state = '{state}'"
+    return f"state = '{State.UNCHANGED}' and held" if state == UNCHANGED_HELD else f"state = '{state}'"
 
 
 def totals(rows: DataFrame) -> Mapping[str, int]:
-    """How many offsets of a diff are in which state, and how many are stalled-held."""
+    """How many offsets of a diff are in which state, and how many are unchanged-held."""
     together = "state" not in rows.columns
     sums = [f"sum({field(state)})" if together else f"count_if({_is_in(rows, state)})" for state in LOOKED_FOR]
     with translated("the snapshots cannot be compared"):
@@ -191,7 +191,7 @@ def _state(hidden: Collection[str]) -> str:
         when b_hash is null then {gone}
         when b_offset > a_offset then {moved}
         when b_offset < a_offset then {went_back}
-        else {stalled} end""".format(
+        else {unchanged} end""".format(
         before_unseen=unseen.get("a_", "false"), after_unseen=unseen.get("b_", "false"), **number
     )
 
@@ -201,7 +201,7 @@ _ANEW: Final = "coalesce(a_created != b_created, false)"
 _DELTA: Final = "try_subtract(b_offset, a_offset)"
 _SECONDS: Final = "((unix_micros(b_committed) - unix_micros(a_committed)) / 1e6d)"
 _RATE: Final = f"""case
-    when state = {_NUMBERS[State.STALLED]} then 0.0d
+    when state = {_NUMBERS[State.UNCHANGED]} then 0.0d
     when state = {_NUMBERS[State.MOVED]} and {_SECONDS} > 0 then {_DELTA} / {_SECONDS} end"""
 _COLUMNS: Final = (
     *(f"`{name}`" for name in KEY),
@@ -223,7 +223,7 @@ def _together(rows: DataFrame, by: By) -> DataFrame:
     counts = {
         "partitions": "count(1)",
         **{field(state): f"count_if(state = {number})" for state, number in _NUMBERS.items()},
-        field(STALLED_HELD): f"count_if(state = {_NUMBERS[State.STALLED]} and held)",
+        field(UNCHANGED_HELD): f"count_if(state = {_NUMBERS[State.UNCHANGED]} and held)",
         "anew": "count_if(anew)",
         "delta": "try_sum(delta)",
         "rate": "sum(rate)",

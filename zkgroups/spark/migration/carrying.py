@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from ...core.plain import Group
 from ...core.plan import OF_THE_PLAN, MatchRow, PlanRow, ReportRow, Step
 from ...core.rows import Rows
-from ...exceptions import GuardFailedError, InvalidOptionError
+from ...exceptions import GuardFailedError, InvalidOptionError, NotSharedError
 from ...kafka import BrokerOptions, Brokers
 from ...migration.apply import apply_plans
 from ...migration.report import check_cluster
@@ -34,6 +34,7 @@ from ..options import SourceOptions
 from ..snapshot import session_beside
 from ..source import active
 from ..work import interruptible
+from ..writing import check_shared
 from .chunks import in_chunks
 from .columns import split, table
 from .folder import Folder
@@ -224,6 +225,8 @@ class Planned:
         found = rows.coalesce(1).agg(*counts, *(f.first(name).alias(name) for name in OF_THE_PLAN)).first()
         assert found is not None
         total, asked, *same = found
+        if not total:
+            raise folder.without_rows()
         if asked < total:
             raise GuardFailedError(
                 f"the plan in {folder} was made without brokers: it can be shown and exported, and nothing else"
@@ -245,6 +248,7 @@ def _carry(
         _refuse_speculation(spark)
 
     def run(told: Told) -> Carried:
+        check_shared(spark, destination)
         own = session_beside(spark)
         folder, at = Folder(own, destination), datetime.now(UTC)
         with active(own), translated(f"the plan in {folder} cannot be read"):
@@ -254,7 +258,8 @@ def _carry(
             told(_DOING[step])
             with active(own), translated(f"the plan in {folder} could not be gone through"):
                 made = mapped(planned.rows, Work(sides, chunk, planned.same), chunk.kind, tally=True)
-                found = write_and_count(made, chunk.kind, report.path)
+                with _only_the_report_is_missing(executed=executed):
+                    found = write_and_count(made, chunk.kind, report.path)
             told("moving the report into place")
         return Carried(
             destination=str(folder),
@@ -269,6 +274,17 @@ def _carry(
         )
 
     return interruptible(spark, run, told)
+
+
+@contextmanager
+def _only_the_report_is_missing(*, executed: bool) -> Iterator[None]:
+    """Note on the error that the offsets were written, where they were."""
+    try:
+        yield
+    except NotSharedError as error:
+        if executed:
+            error.add_note("this is the report: the plan itself was carried out, as `migrate status` shows")
+        raise
 
 
 def _refuse_speculation(spark: SparkSession) -> None:

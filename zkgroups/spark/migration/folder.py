@@ -25,12 +25,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from ...core.plan import MatchRow, PlanRow, ReportRow, Step
-from ...exceptions import NotFoundError, RefusedError
+from ...exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..errors import translated
-from ..layout import ABANDONED_AFTER, MARK, UNFINISHED, java, reached, snapshot_name, snapshot_time
+from ..files import java, reached
+from ..layout import ABANDONED_AFTER, MARK, UNFINISHED, snapshot_name, snapshot_time
 from .columns import schema
 
 PLAN: Final = "plan"
@@ -39,11 +40,6 @@ REPORTS: Final = "reports"
 _TIME: Final = r"([0-9]{8}T[0-9]{6}\.[0-9]{3}Z)"
 _REPORT: Final = re.compile(f"{_TIME}-[a-z-]+")
 _LEFT: Final = re.compile(f"{_TIME}-[0-9a-f]{{8}}")
-
-
-def write(rows: DataFrame, path: str) -> None:
-    """Write rows where a folder says; which file makes them whole is for the folder to say, too."""
-    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(path)
 
 
 @dataclass(slots=True)
@@ -76,6 +72,18 @@ class Folder:
         if not self.has_plan():
             raise NotFoundError(f"there is no plan in {self}")
         return self._read(PlanRow, PLAN)
+
+    def head(self, *columns: str) -> Row:
+        """These columns of any row of the plan."""
+        with translated(f"the plan in {self} cannot be read"):
+            row = self.plan().select(*columns).first()
+        if row is None:
+            raise self.without_rows()
+        return row
+
+    def without_rows(self) -> DamagedFileError:
+        """The error for a plan that was marked as written and has no rows: one always has some."""
+        return DamagedFileError(f"the plan in {self} has lost its rows: make a new one in another folder")
 
     def reports(self) -> list[str]:
         """The names of the reports that are there, oldest first: each is a time, and what was done."""
@@ -115,10 +123,7 @@ class Folder:
             raise RefusedError(f"there is a plan in {self} already: a new one needs a folder of its own")
 
     def _plan_there(self) -> str:
-        with translated(f"the plan in {self} cannot be read"):
-            row = self.plan().select("plan").first()
-        assert row is not None, "a plan has rows"
-        return str(row["plan"])
+        return str(self.head("plan")["plan"])
 
     @contextmanager
     def new_report(self, step: Step, at: datetime) -> Iterator[NewReport]:

@@ -34,6 +34,7 @@ from ..options import SourceOptions
 from ..snapshot import session_beside
 from ..source import active
 from ..work import interruptible
+from ..writing import check_shared
 from .chunks import in_chunks
 from .columns import split, table
 from .folder import Folder
@@ -127,6 +128,7 @@ class _Job:
     def run(
         self, spark: SparkSession, destination: str, instead_of: str | None, told: Callable[[str], None]
     ) -> PlanSummary:
+        check_shared(spark, destination)
         own = session_beside(spark)
         folder = Folder(own, destination)
         with folder.new_plan(_utc(self.planning.planned_ms), instead_of) as path:
@@ -190,12 +192,10 @@ def read_plan(spark: SparkSession, destination: str) -> DataFrame:
 def summary(spark: SparkSession, destination: str) -> PlanSummary:
     """What a plan was made from, and what is in it."""
     found = groups(spark, destination)
-    with translated(f"the plan in {destination} cannot be read"):
-        head = read_plan(spark, destination).select(*_HEAD).first()
-    assert head is not None, "a plan has rows"
+    folder = Folder(spark, destination)
     return PlanSummary(
-        **head.asDict(),
-        destination=str(Folder(spark, destination)),
+        **folder.head(*_HEAD).asDict(),
+        destination=str(folder),
         groups=len(found),
         blocked=sum(bool(group.obstacles) for group in found),
         counts=dict(sum((Counter(group.counts) for group in found), Counter())),

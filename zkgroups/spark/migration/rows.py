@@ -11,6 +11,7 @@ from ...core.migration import Action, Reason
 from ...core.plan import Match, MatchRow, Outcome, PlanRow, ReportRow, Step
 from ..errors import translated
 from .columns import collected, schema
+from .folder import Folder
 from .planning import read_plan
 from .reports import read_report
 
@@ -19,7 +20,10 @@ _ORDER: Final = ("target", "group", "topic", "partition")
 
 def plan_head(spark: SparkSession, destination: str) -> PlanRow:
     """Any row of a plan: it has what is the same for all."""
-    return collected(PlanRow, read_plan(spark, destination).limit(1))[0]
+    rows = collected(PlanRow, read_plan(spark, destination).limit(1))
+    if not rows:
+        raise Folder(spark, destination).without_rows()
+    return rows[0]
 
 
 def plan_rows(spark: SparkSession, destination: str) -> Iterator[PlanRow]:

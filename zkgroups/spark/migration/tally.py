@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ...core.migration import Action, Reason
 from ...core.plan import Match, MatchRow, Outcome, PlanRow, ReportRow
+from ..writing import write
 from .columns import schema
-from .folder import write
 
 _NAME: Final = "tally"
 _GROUP, _LEFT, _FAILED = 1, 2, 4
@@ -83,10 +83,7 @@ def _flags(kind: type[Any], rows: Any) -> tuple[Any, Any]:
 
 def write_and_count(rows: DataFrame, kind: type[Any], path: str) -> Tally:
     """Write tallied rows where a folder says, and tell what was written."""
-    observation = Observation()
-    observed = rows.observe(observation, *_sums(kind))
-    write(observed.drop(_NAME), path)
-    found = {name: int(count or 0) for name, count in observation.get.items()}
+    found = {name: int(count or 0) for name, count in write(rows, path, *_sums(kind), without=_NAME).items()}
     words = [each.value for kind in _WORDS[kind].values() for each in kind]
     return Tally(
         groups=found["groups"],

@@ -1,0 +1,215 @@
+"""A standalone cluster of Spark whose worker has another file system than the driver, or another Python.
+
+`/proc/self/cwd` is another folder for each process: what an executor writes there, the driver does not find.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from zkgroups_cli.snapshot import snapshot as snapshot_command
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.exceptions import MissingDependencyError, NotFoundError
+from zkgroups.spark import SourceOptions, audit, read_audit, snapshots
+from zkgroups.spark.migration import read_plan
+from zkgroups.spark.writing import SHARED
+from zkgroups.testing import missing
+from zkgroups.testing.java import find_java, pyspark_jars
+from zkgroups.testing.process import ChildProcess
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+
+PATIENCE = 120.0
+"""In seconds: the bound of each step of a cluster that starts on a busy machine."""
+
+JAVA = ("-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dspark.master.rest.enabled=false")
+OFFSETS = 20
+
+DRIVER = """
+import json, os, sys
+from zkgroups.exceptions import ZkgroupsException
+from zkgroups.spark import SourceOptions, audit, snapshot
+from zkgroups.spark.migration import plan
+from zkgroups.spark.session import own_session
+from zkgroups.spark.writing import SHARED
+
+master, hosts, bare = sys.argv[1:]
+source, here = SourceOptions(zookeeper=hosts, parallelism=1), "file:/proc/self/cwd"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SMALL = {
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.extraJavaOptions": QUICK,
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
+NO_EXECUTOR = {"spark.executorEnv.JAVA_HOME": "/nowhere"}
+
+def tell(name, work):
+    try:
+        work()
+        print(json.dumps([name, None, None, None]), flush=True)
+    except ZkgroupsException as error:
+        print(json.dumps([name, type(error).__name__, str(error), type(error.__cause__).__name__]), flush=True)
+
+def all_writers(spark, when):
+    tell(f"snapshot {when}", lambda: snapshot(spark, f"{here}/groups", source))
+    tell(f"audit {when}", lambda: audit(spark, f"{here}/audit", source, once=True))
+    tell(f"plan {when}", lambda: plan(spark, f"{here}/plan", source, None))
+
+with own_session(SMALL, master=master) as spark:
+    all_writers(spark, "untold")
+    spark.conf.set(SHARED, "true")
+    all_writers(spark, "told")
+    os.environ["PYSPARK_PYTHON"] = spark.sparkContext.pythonExec = bare
+    tell("bare", lambda: snapshot(spark, f"{here}/bare", source))
+    os.environ["PYSPARK_PYTHON"] = spark.sparkContext.pythonExec = f"{bare}-not-there"
+    tell("no python", lambda: snapshot(spark, f"{here}/bare", source))
+del os.environ["PYSPARK_PYTHON"]
+
+def without_executors():
+    with own_session(SMALL | NO_EXECUTOR | {SHARED: "true"}, master=master) as spark:
+        snapshot(spark, f"{here}/none", source)
+
+tell("no executors", without_executors)
+"""
+
+
+class Cluster:
+    """A master with one worker, which run in folders of their own."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder, self._stack = folder, stack
+        jars = pyspark_jars("spark-core_2.13")[0].parent
+        self._command = ("env", "SPARK_LOCAL_IP=127.0.0.1", "SPARK_SCALA_VERSION=2.13", f"SPARK_HOME={jars.parent}")
+        self._command += (str(find_java()), *JAVA, "-cp", f"{jars}/*")
+        self.master = self._start("master.Master", r"Starting Spark master at (\S+)", "--port", "0")
+        self._start("worker.Worker", "(Successfully registered)", "--memory", "1g", "--cores", "2", self.master)
+
+    def _start(self, name: str, ready: str, *arguments: str) -> str:
+        """What its log says when it is ready."""
+        folder = self._folder / name
+        folder.mkdir()
+        log = folder / "log"
+        command = [*self._command, f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
+        process = self._stack.enter_context(ChildProcess([*command, *arguments], log=log, directory=folder))
+        deadline = time.monotonic() + PATIENCE
+        while (found := re.search(ready, log.read_text())) is None:
+            assert process.running, process.tail()
+            assert time.monotonic() < deadline, process.tail()
+            time.sleep(0.01)
+        return found[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    try:
+        find_java()
+    except MissingDependencyError as error:
+        missing("spark", str(error))
+    with ExitStack() as stack:
+        yield Cluster(tmp_path_factory.mktemp("cluster"), stack)
+
+
+def python_without_packages(folder: Path) -> Path:
+    """It finds pyspark, which Spark puts on its path, and nothing else that was installed."""
+    python = folder / "bare-python"
+    python.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" -S -P "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def groups_are_made(hosts: str) -> None:
+    with Registry.connect(hosts) as registry:
+        for partition in range(OFFSETS):
+            registry.group("billing").offsets.commit(TopicPartition("orders", partition), partition)
+
+
+def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_counts_for_nothing(
+    cluster: Cluster, zookeeper_hosts: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    """One driver for all of it: each start of a Spark takes seconds."""
+    groups_are_made(zookeeper_hosts)
+    bare = python_without_packages(tmp_path)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHONPATH"))}
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, cluster.master, zookeeper_hosts, str(bare)],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=330,
+    )
+    assert done.returncode == 0, done.stderr
+    told = {name: outcome for name, *outcome in map(json.loads, done.stdout.splitlines())}
+
+    # Refused before anything runs.
+    for writer, folder in (("snapshot", "groups"), ("audit", "audit"), ("plan", "plan")):
+        kind, words, _cause = told[f"{writer} untold"]
+        assert (kind, words) == ("NotSharedError", refusal(cluster, folder))
+
+    # Nothing counts, although the workers have written all.
+    assert told["snapshot told"][0] == "NotSharedError"
+    assert "the driver finds 0 rows in 0 files" in told["snapshot told"][1]
+    assert snapshots(spark, str(tmp_path / "groups")) == []
+    assert told["audit told"][0] == "NotSharedError"
+    assert f"the workers wrote {OFFSETS} rows, and the driver finds 0 rows in 0 files" in told["audit told"][1]
+    assert told["plan told"][0] == "NotSharedError"
+    assert f"the workers wrote {OFFSETS} rows, and the driver finds 0 rows in 0 files" in told["plan told"][1]
+    assert "use hdfs://, s3a:// or a mount that all machines share" in told["plan told"][1]
+    with pytest.raises(NotFoundError):
+        read_plan(spark, str(tmp_path / "plan"))
+
+    # The position of the audit has not moved: a Spark that shares its disk finds all of them.
+    source = SourceOptions(zookeeper=zookeeper_hosts, parallelism=1)
+    assert not list(tmp_path.glob("audit/commits/*"))
+    assert audit(spark, str(tmp_path / "audit"), source, once=True).commits == OFFSETS
+    assert read_audit(spark, str(tmp_path / "audit")).count() == OFFSETS
+
+    # Workers that lack something are an error that names the cure.
+    for name, reason in (
+        ("bare", "ModuleNotFoundError: No module named 'zkgroups'"),
+        ("no python", f'Cannot run program "{bare}-not-there"'),
+    ):
+        kind, words, cause = told[name]
+        assert kind == "MissingDependencyError"
+        assert cause != "NoneType"
+        assert reason in words
+        assert "in which zkgroups 0.1.0 is installed" in words
+        assert "PYSPARK_PYTHON" in words
+    kind, words, cause = told["no executors"]
+    assert kind == "SparkStoppedError"
+    assert cause != "NoneType"
+    assert "needs the variable SPARK_SCALA_VERSION" in words
+
+
+def refusal(cluster: Cluster, folder: str) -> str:
+    return (
+        f"file:/proc/self/cwd/{folder} was not written: the workers of {cluster.master} may have a file system of "
+        "their own; use hdfs://, s3a:// or a mount that all machines share; with such a mount, say so: "
+        f"--shared-file-system, or the setting {SHARED}=true"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ([], {"a": "b"}),
+        (["--shared-file-system"], {"a": "b", SHARED: "true"}),
+    ],
+)
+def test_that_the_file_system_is_shared_is_a_setting_of_the_session(given: list[str], settings: dict[str, Any]) -> None:
+    context = snapshot_command.make_context("snapshot", ["/groups", "--conf", "a=b", *given])
+    assert context.params["settings"] == settings

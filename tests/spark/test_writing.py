@@ -1,0 +1,54 @@
+"""What Spark writes is counted where a reader finds it; see test_standalone.py for workers that write elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.exceptions import DamagedFileError, NotSharedError
+from zkgroups.spark import SourceOptions
+from zkgroups.spark.migration import plan, read_plan, summary
+from zkgroups.spark.writing import check_seen, write
+
+from .commands import command_on
+
+
+def test_rows_of_which_the_driver_finds_only_a_part_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "rows")
+    assert write(spark.range(0, 20, 1, 20), path, f.max("id").alias("last")) == {"rows": 20, "last": 19}
+    check_seen(spark, path, 20)
+    first, *others = sorted(tmp_path.glob("rows/part-*"))
+    first.unlink()
+    with pytest.raises(NotSharedError, match="the workers wrote 20 rows, and the driver finds 19 rows in 19 files"):
+        check_seen(spark, path, 20)
+    for file in others:
+        file.unlink()
+    with pytest.raises(NotSharedError, match="the workers wrote 0 rows, and the driver finds 0 rows in 0 files"):
+        check_seen(spark, path, 0)
+
+
+def test_no_rows_are_a_file_and_a_column_may_be_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "rows")
+    rows = spark.range(0).withColumn("counted", f.col("id"))
+    assert write(rows, path, f.count("counted").alias("counted"), without="counted") == {"rows": 0, "counted": 0}
+    assert spark.read.parquet(path).columns == ["id"]
+
+
+@pytest.mark.zookeeper
+def test_a_plan_that_has_lost_its_rows_is_a_sentence(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> None:
+    with Registry.connect(zookeeper_hosts) as registry:
+        registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    plan(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, parallelism=1), None)
+    assert read_plan(spark, str(tmp_path)).count() == 1
+    for file in tmp_path.glob("plan/part-*"):
+        file.unlink()
+    with pytest.raises(DamagedFileError, match="has lost its rows: make a new one in another folder"):
+        summary(spark, str(tmp_path))
+    with command_on(spark, None) as zkgroups:
+        ended = zkgroups("migrate", "show", tmp_path)
+    assert (ended.code, ended.out) == (10, "")
+    assert f"zkgroups: the plan in file:{tmp_path} has lost its rows" in ended.err

@@ -1,0 +1,34 @@
+"""Files wherever Spark can write, seen from the driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from .errors import translated
+
+
+def java(spark: SparkSession) -> Any:
+    """Java's side of a session."""
+    return spark.sparkContext._jvm
+
+
+def hadoop(spark: SparkSession) -> Any:
+    """Hadoop's settings, with those of the session."""
+    return spark._jsparkSession.sessionState().newHadoopConf()
+
+
+def reached(spark: SparkSession, destination: str) -> tuple[Any, Any]:
+    """The file system that a destination is on, and its whole path there."""
+    with translated(f"{destination} cannot be used"):
+        root = java(spark).org.apache.hadoop.fs.Path(destination)
+        files = root.getFileSystem(hadoop(spark))
+        return files, files.makeQualified(root)
+
+
+def data_files(files: Any, folder: Any) -> dict[str, Any]:
+    """The files in a folder that Spark reads, as Hadoop describes them, by name; empty if there is none."""
+    found = files.listStatus(folder) if files.exists(folder) else ()
+    named = {str(each.getPath().getName()): each for each in found if each.isFile()}
+    return {name: each for name, each in named.items() if not name.startswith(("_", "."))}

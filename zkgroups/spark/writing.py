@@ -1,0 +1,95 @@
+"""Parquet that workers write, counted on the driver as a reader would find it.
+
+Spark reports success when its tasks do. Where a worker has a file system of its own, its files stay there: the driver
+finds a folder without them. So each write counts its rows on the way, and the driver then adds up the rows that the
+footers of the files name. Only footers are read. A mark, a checkpoint or a plan comes after that.
+
+A folder on the driver's own disk (`file:`) is refused in advance, unless Spark runs on this machine alone, or the
+session says that all of its machines have that folder mounted:
+
+    spark.conf.set("spark.zkgroups.sharedFileSystem", "true")
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from ..exceptions import NotSharedError
+from .files import data_files, hadoop, java, reached
+from .work import at_once
+
+SHARED: Final = "spark.zkgroups.sharedFileSystem"
+"""The setting of a session whose machines all have the destination mounted."""
+
+ROWS: Final = "rows"
+"""Of what `write` returns: how many rows were written."""
+
+_UNMARKED: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+_FILES_OF_A_THREAD: Final = 8
+_THREADS: Final = 16
+"""An object store needs about a tenth of a second for a footer, and there may be thousands."""
+
+
+def check_shared(spark: SparkSession, destination: str) -> None:
+    """Refuse a destination on this machine's disk where workers may have another one."""
+    master = str(spark.sparkContext.master)
+    if master.startswith("local") or (spark.conf.get(SHARED, "false") or "").lower() == "true":
+        return
+    _files, root = reached(spark, destination)
+    if root.toUri().getScheme() == "file":
+        raise NotSharedError(
+            str(root.toString()),
+            f"the workers of {master} may have a file system of their own",
+            f"with such a mount, say so: --shared-file-system, or the setting {SHARED}=true",
+        )
+
+
+def write(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:
+    """Write rows to a new folder without a `_SUCCESS`, and return these counts, with the number of `ROWS`.
+
+    The column `without` may be counted, and is not written. Raise NotSharedError where the driver does not find all of
+    the rows there.
+    """
+    counted = Observation()
+    observed = rows.observe(counted, f.count(f.lit(1)).alias(ROWS), *counts)
+    observed.drop(without).write.option(_UNMARKED, "false").parquet(path)
+    found = counted.get
+    check_seen(rows.sparkSession, path, int(found[ROWS] or 0))
+    return found
+
+
+def check_seen(spark: SparkSession, path: str, written: int) -> None:
+    """Raise NotSharedError unless the driver finds so many rows; Spark writes a file even for no rows."""
+    found = list(data_files(*reached(spark, path)).values())
+    seen = _rows_in(spark, found)
+    if not found or seen != written:
+        raise NotSharedError(
+            path,
+            f"the workers wrote {written} rows, and the driver finds {seen} rows in {len(found)} files: workers wrote "
+            "to a file system that the driver does not see",
+        )
+
+
+def _rows_in(spark: SparkSession, found: list[Any]) -> int:
+    """The rows of these files, out of their footers; many files are looked at by several threads."""
+    parquet, conf = java(spark).org.apache.parquet.hadoop, hadoop(spark)
+
+    def rows(some: list[Any]) -> int:
+        return sum(_record_count(parquet, file, conf) for file in some)
+
+    shares = min(_THREADS, 1 + len(found) // _FILES_OF_A_THREAD)
+    if shares == 1:
+        return rows(found)
+    return sum(at_once(spark, [partial(rows, found[number::shares]) for number in range(shares)]))
+
+
+def _record_count(parquet: Any, file: Any, conf: Any) -> int:
+    reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromStatus(file, conf))
+    try:
+        return int(reader.getRecordCount())
+    finally:
+        reader.close()
