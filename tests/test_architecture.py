@@ -57,6 +57,7 @@ MAY_START_THREADS = (
     "zkgroups/consumer/",
     "zkgroups/spark/work.py",
     "zkgroups/testing/",
+    "zkgroups/zookeeper/proving.py",
     "zkgroups/zookeeper/watch.py",
 )
 
