@@ -7,6 +7,7 @@ are late together, not one after the other. What becomes of it is decided when i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 
 from .faults import Direction, Faults, Verdict
@@ -16,6 +17,8 @@ Arrival = tuple[float, Frame]
 Queue = asyncio.Queue[Arrival | None]
 
 _LONG = 60.0
+_TRIES = 100
+_PAUSE = 0.05
 
 _PASSING = (Verdict.PASS, Verdict.PASS_AS_LAST, Verdict.PASS_AND_CUT)
 
@@ -52,7 +55,7 @@ class Link:
         replace: tuple[bytes, bytes] | None = None,
     ) -> None:
         self._client = client
-        self._read_all = read_frames if framed else read_chunks
+        self._framed = framed
         self._replace = replace
         self._server: asyncio.StreamWriter | None = None
         self._faults = faults
@@ -68,7 +71,7 @@ class Link:
         """Connect to the server and pass on frames until one side ends the connection or it is cut."""
         await self._hold()
         try:
-            answers, self._server = await asyncio.open_connection(host, port)
+            answers, self._server = await self._connect(host, port)
         except OSError:
             self.cut()
         else:
@@ -78,6 +81,15 @@ class Link:
                 await self._pass_on(reader, answers, self._server)
         finally:
             self._faults.on_closed(self)
+
+    async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect; a server of an ensemble tries a closed port again, but not a connection that ends, which is all that
+        it would see of it. So this tries for it."""
+        for _ in range(0 if self._framed else _TRIES):
+            with contextlib.suppress(ConnectionRefusedError):
+                return await asyncio.open_connection(host, port)
+            await self._changes.wait(_PAUSE)
+        return await asyncio.open_connection(host, port)
 
     def cut(self) -> None:
         """End it now, on both sides; what was not yet passed on is lost."""
@@ -100,9 +112,10 @@ class Link:
     ) -> None:
         to_server: Queue = asyncio.Queue()
         to_client: Queue = asyncio.Queue()
+        read_all = read_frames if self._framed else read_chunks
         readers = [
-            asyncio.create_task(_read(self._read_all(requests), to_server, self._replace)),
-            asyncio.create_task(_read(self._read_all(replies), to_client)),
+            asyncio.create_task(_read(read_all(requests), to_server, self._replace)),
+            asyncio.create_task(_read(read_all(replies), to_client)),
         ]
         writers = [
             asyncio.create_task(self._write("requests", to_server, server, self._judge_request)),
