@@ -295,7 +295,7 @@ def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_l
 def test_a_command_may_run_for_longer_than_a_session_lasts_without_a_word(
     zookeeper_hosts: str, invoices: Consumergroup
 ) -> None:
-    options = ("--session-timeout", "3", "--grace", "1", "-q")
+    options = ("--session-timeout", "3", "--grace", "0.3", "-q")
     env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
     done = run("claim", "invoices", "orders", "0", *options, "--", "sh", "-c", "sleep 4; echo done", env=env)
     assert (done.code, done.out, done.err) == (0, "done\n", "")

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.cutting import FORGOTTEN, ROLES, cut_off, restart, victim
 from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registry, TopicPartition
 from zkgroups.testing import ZooKeeperEnsemble, ZooKeeperServer
@@ -36,25 +37,6 @@ def ensemble() -> Iterator[ZooKeeperEnsemble]:
     """Every test leaves it healed."""
     with ZooKeeperEnsemble(tick_time=TICK, sync_limit=SYNC_LIMIT, cuttable=True) as ensemble:
         yield ensemble
-
-
-def whole(ensemble: ZooKeeperEnsemble) -> bool:
-    return sorted(str(node.mode()) for node in ensemble.nodes) == ["follower", "follower", "leader"]
-
-
-@contextmanager
-def cut_off(ensemble: ZooKeeperEnsemble, node: ZooKeeperServer) -> Iterator[None]:
-    ensemble.cut_off(node)
-    try:
-        yield
-    finally:
-        ensemble.heal()
-        assert eventually(lambda: whole(ensemble), timeout=60)
-
-
-def victim(ensemble: ZooKeeperEnsemble, role: str) -> ZooKeeperServer:
-    assert eventually(lambda: whole(ensemble), timeout=60)
-    return ensemble.leader() if role == "leader" else ensemble.followers()[0]
 
 
 @dataclass
@@ -146,6 +128,8 @@ def run(ensemble: ZooKeeperEnsemble, role: str) -> dict[str, float]:
     node = victim(ensemble, role)
     with scene(ensemble, node) as found:
         with cut_off(ensemble, node):
+            if role == FORGOTTEN:
+                restart([each for each in ensemble.nodes if each is not node])
             alone = [found.holders["one", session] for session in (SHORT, LONG)]
             assert eventually(lambda: all(holder.taken for holder in alone), timeout=60)
             overlaps = {holder.name: holder.overlap for holder in found.holders.values()}
@@ -157,7 +141,7 @@ def run(ensemble: ZooKeeperEnsemble, role: str) -> dict[str, float]:
     return overlaps
 
 
-@pytest.mark.parametrize("role", ["follower", "leader"])
+@pytest.mark.parametrize("role", ROLES)
 def test_failure_25_nobody_holds_what_another_has_claimed_while_a_server_is_cut_off(
     ensemble: ZooKeeperEnsemble, role: str
 ) -> None:
@@ -166,7 +150,7 @@ def test_failure_25_nobody_holds_what_another_has_claimed_while_a_server_is_cut_
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("role", ["follower", "leader"])
+@pytest.mark.parametrize("role", ROLES)
 def test_soak_cuts(ensemble: ZooKeeperEnsemble, role: str) -> None:
     """The same again and again; it prints how much time was left for each holder."""
     runs = [run(ensemble, role) for _ in range(SOAK)]
