@@ -303,7 +303,7 @@ def test_a_command_may_run_for_longer_than_a_session_lasts_without_a_word(
 
 @contextmanager
 def in_the_foreground(proxy: TcpProxy, hosts: str) -> Iterator[subprocess.Popen[str]]:
-    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", "6", "--timeout", "4")
+    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", "10", "--timeout", "4")
     with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": same_chroot(proxy, hosts)}) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "Held. Ctrl-C lets go.\n"

@@ -2,8 +2,9 @@
 
 Three servers reach each other through proxies that hold everything back and close nothing. Each run has four holders of
 a partition each, all connected to the server that is cut off: two know only that one, two know all three; two have a
-session that is shorter than a server goes on answering by itself, and two a longer one, in the ratios of 6 s, 10 s and
-30 s. An instance on the other side waits for each partition. `held` must be over when it gets it.
+session that is shorter than a server goes on answering by itself, and two a longer one, as 6 s, 30 s and the 10 s of
+ZooKeeper's sample configuration. An instance on the other side waits for each partition. `held` must be over when it
+gets it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.cutting import FORGOTTEN, ROLES, cut_off, restart, victim
+from tests.cutting import FOLLOWER, FORGOTTEN, ROLES, cut_off, restart, victim
 from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registry, TopicPartition
 from zkgroups.testing import ZooKeeperEnsemble, ZooKeeperServer
@@ -27,7 +28,7 @@ from zkgroups.testing import ZooKeeperEnsemble, ZooKeeperServer
 pytestmark = pytest.mark.zookeeper
 
 TICK = 0.4
-SYNC_LIMIT = 2.4
+SYNC_LIMIT = 4.8
 SHORT, LONG = 1.6, 6.0
 SOAK = int(os.environ.get("ZKGROUPS_SOAK_CUTS", "20"))
 
@@ -141,7 +142,7 @@ def run(ensemble: ZooKeeperEnsemble, role: str) -> dict[str, float]:
     return overlaps
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [FOLLOWER, FORGOTTEN])
 def test_failure_25_nobody_holds_what_another_has_claimed_while_a_server_is_cut_off(
     ensemble: ZooKeeperEnsemble, role: str
 ) -> None:
