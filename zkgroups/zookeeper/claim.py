@@ -32,6 +32,8 @@ class LastCommit:
     """None where nothing that can be read was committed."""
     tenure_version: int
     """The version of our registration under which this was learned."""
+    made: int | None = None
+    """The zxid that made the node, None where that is not known: a node made anew may have the same version."""
 
 
 class Claim:
