@@ -55,7 +55,7 @@ def test_failure_25_a_command_has_ended_before_the_next_one_begins(ensemble: Zoo
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("role", [FOLLOWER, LEADER])
 def test_soak_commands(ensemble: ZooKeeperEnsemble, role: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same again and again; it prints how much time was left."""
+    """Many runs of it; this prints how much time was left."""
     left = sorted(run(ensemble, role, tmp_path_factory.mktemp("cut-")) for _ in range(SOAK))
     assert left[0] > 0, left
     print(f"{role} cut off: {SOAK} runs, {left[0]:.2f} to {left[-1]:.2f} s between the two commands")

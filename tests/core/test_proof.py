@@ -51,7 +51,7 @@ def test_a_proof_counts_from_when_it_was_sent_and_not_from_when_the_answer_came(
 
 
 def test_after_a_pause_a_proof_does_not_count_for_more_than_the_leader_knows_of() -> None:
-    """The leader may know only of what was sent before the pause."""
+    """The leader may know only of requests from before the pause."""
     proof = steady(T)
     before, until = proof.sent, proof.until
     resumed = before + 0.5 * T
@@ -78,7 +78,7 @@ def test_memory_is_bounded_however_many_requests_are_answered() -> None:
 
 
 def test_never_for_longer_than_the_leader_keeps_it() -> None:
-    """A model of a follower that is cut off at some moment: it reports at each ping before that what it has heard."""
+    """A model of a follower that is cut off at some moment. At each ping before that, it reports what it has heard."""
     luck = random.Random(1)
     for _ in range(3_000):
         half_tick, phase = luck.choice([T / 4, luck.uniform(T / 100, T / 4)]), luck.random()

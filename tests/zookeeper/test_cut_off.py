@@ -68,7 +68,7 @@ class Holder:
 
 
 class Scene:
-    """The four holders, and those that wait."""
+    """The four holders, and the instances that wait."""
 
     def __init__(self, ensemble: ZooKeeperEnsemble, node: ZooKeeperServer, stack: ExitStack) -> None:
         self._stack = stack
@@ -153,7 +153,7 @@ def test_failure_25_nobody_holds_what_another_has_claimed_while_a_server_is_cut_
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("role", ROLES)
 def test_soak_cuts(ensemble: ZooKeeperEnsemble, role: str) -> None:
-    """The same again and again; it prints how much time was left for each holder."""
+    """Many runs of it; this prints how much time was left for each holder."""
     runs = [run(ensemble, role) for _ in range(SOAK)]
     for name in runs[0]:
         left = sorted(-found[name] for found in runs if found[name] > -1e9)

@@ -54,7 +54,7 @@ _GAP: Final = 0.01
 
 
 class Proof:
-    """What one client knows of its current session.
+    """The knowledge of one client about its current session.
 
     >>> proof = Proof(timeout=10.0)
     >>> proof.connected(100.0)
@@ -77,7 +77,7 @@ class Proof:
     def connected(self, sent: float) -> None:
         """A server has accepted the session, asked at `sent`: it has asked its leader, which so heard of the session.
 
-        This is no proof, as a leader without a majority says yes by itself.
+        It does not prove the session, because a leader without a majority says yes by itself.
         """
         self._answered.clear()
         self._reported = sent

@@ -103,7 +103,7 @@ class ZooKeeperEnsemble:
                     proxy.hold()
 
     def heal(self) -> None:
-        """Let the nodes reach each other again; what was held back arrives."""
+        """Let the nodes reach each other again; everything that was held back arrives."""
         for proxies in self._ways.values():
             for proxy in proxies:
                 proxy.heal()

@@ -73,7 +73,7 @@ class Commit:
             for claim in claims:
                 claim.last = None  # what the next commit finds may be our own
             raise
-        # There is no result where the answer was lost and the outcome was found by looking.
+        # Without results the answer was lost, and the outcome was found by looking.
         made = [stat.czxid for stat in stats(results)] or [None] * len(claims)
         for claim, zxid in zip(claims, made, strict=True):
             self._written(claim, left.pop(claim), zxid)

@@ -29,7 +29,7 @@ could be heard, is not mistaken for a silent server."""
 
 
 class Prover:
-    """Proves the session of one client, for those that rely on it."""
+    """Proves the session of one client, as long as somebody relies on it."""
 
     def __init__(self, client: Any, pulse: Pulse) -> None:
         self._client = client
@@ -160,7 +160,7 @@ def _looked(prover: Prover) -> float:
     try:
         return prover.look()
     except Exception:
-        log.exception("a session cannot be proved, and what is held with it ends")
+        log.exception("a session cannot be proved, so its claims end")
         return _AFTER_AN_ERROR
 
 

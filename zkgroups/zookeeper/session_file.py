@@ -210,7 +210,7 @@ def _encode(chroot: str, place: str, credentials: SessionCredentials | None) -> 
 
 
 def _decode(data: bytes) -> tuple[str, str, SessionCredentials | None] | None:
-    """What stands before all paths, where it was written, and the session, if it names one; None if it is no record."""
+    """What stands before all paths, where it was written, and the session if there is one; None for anything else."""
     try:
         fields = json.loads(data)
         if fields["zkgroups"] != 1:
