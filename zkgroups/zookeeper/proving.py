@@ -69,7 +69,7 @@ class Prover:
         self._client._call(ProofRequest(), answer)
         return answer
 
-    def on_state(self, _state: str) -> None:
+    def on_state(self) -> None:
         """A new connection is proved at once, and a closed one no more. On kazoo's thread: only wakes."""
         self._asked_at, self._looks = -math.inf, 0
         _THREAD.wake()

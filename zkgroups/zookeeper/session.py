@@ -77,7 +77,6 @@ class Session:
         self.probing = threading.Lock()  # held while that is found out, which needs to be done once
         hand_over_safely(client)
         client.add_listener(self._on_state)
-        client.add_listener(self._prover.on_state)
 
     @classmethod
     def of(cls, client: Any) -> Session:
@@ -260,6 +259,7 @@ class Session:
     def _on_state(self, _state: str) -> None:
         with self._changed:
             self._changed.notify_all()
+        self._prover.on_state()
 
     # Writing
 
