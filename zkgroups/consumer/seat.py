@@ -14,6 +14,7 @@ from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignment, Assignor,
 from ..core.heralds import Heralds
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
 from ..core.paths import BROKER_TOPICS, broker_topic
+from ..core.proof import LASTS
 from ..core.subscription import subscribed_topics
 from ..exceptions import (
     AlreadyRegisteredError,
@@ -385,10 +386,10 @@ _SEATS: WeakKeyDictionary[Session, WeakValueDictionary[str, Seat]] = WeakKeyDict
 
 
 def _in_a_hurry(group: Consumergroup) -> Consumergroup:
-    """The same group with a time limit that leaves room for a second try before the session ends."""
+    """The same group with a time limit that leaves room for a second try before the claims end."""
     handle = group.handle
     session_timeout = handle.session.granted_timeout or handle.timeout
-    limit = min(handle.timeout, max(session_timeout / 3, SHORTEST))
+    limit = min(handle.timeout, max(session_timeout * LASTS / 2, SHORTEST))
     return Consumergroup(group.name, replace(handle, timeout=limit))
 
 
