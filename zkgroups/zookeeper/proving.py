@@ -13,6 +13,8 @@ import logging
 import math
 import os
 import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -123,27 +125,40 @@ class _Thread:
         self._lock = threading.Lock()  # guards the two below, and is never held during a call
         self._provers: set[Prover] = set()
         self._thread: threading.Thread | None = None
-        self._woken = threading.Event()
+        # Not an Event: Ctrl-C while one is set can leave it locked for ever.
+        self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def serve(self, prover: Prover) -> None:
         """Look after this one, too."""
         with self._lock:
             self._provers.add(prover)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="zkgroups-proofs", daemon=True)
-                self._thread.start()
+            if self._thread is None:
+                self._start()
         self.wake()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="zkgroups-proofs", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:  # also Ctrl-C: should it run all the same, it ends at once
+            self._thread = None
+            raise
 
     def wake(self) -> None:
         """Look at once."""
-        self._woken.set()
+        self._wakes.put(None)
 
     def _run(self) -> None:
         while provers := self._needed():
             pause = min(_looked(prover) for prover in provers)
             del provers
-            self._woken.wait(max(pause, 0.0))
-            self._woken.clear()
+            self._sleep(max(pause, 0.0))
+
+    def _sleep(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._wakes.get(timeout=seconds)
+            while True:
+                self._wakes.get_nowait()
 
     def _needed(self) -> list[Prover]:
         with self._lock:
