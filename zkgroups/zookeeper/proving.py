@@ -16,7 +16,7 @@ import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from ..core.proof import PATIENCE, PERIOD
 from .corrections import hang_up_and_shun
@@ -42,7 +42,6 @@ class Prover:
         self._asked_at = -math.inf
         self._looks = 0
         self._look_at = -math.inf
-        _ALL.add(self)
 
     def rely(self, who: object, session_id: int) -> None:
         """From now on `who` relies on that session, as long as it lives itself and does not take it back."""
@@ -123,7 +122,7 @@ class _Thread:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the two below, and is never held during a call
-        self._provers: set[Prover] = set()
+        self.provers: set[Prover] = set()
         self._thread: threading.Thread | None = None
         # Not an Event: Ctrl-C while one is set can leave it locked for ever.
         self._wakes: SimpleQueue[None] = SimpleQueue()
@@ -131,7 +130,7 @@ class _Thread:
     def serve(self, prover: Prover) -> None:
         """Look after this one, too."""
         with self._lock:
-            self._provers.add(prover)
+            self.provers.add(prover)
             if self._thread is None:
                 self._start()
         self.wake()
@@ -164,10 +163,10 @@ class _Thread:
         with self._lock:
             if self._thread is not threading.current_thread():  # Ctrl-C came between, and there is another one
                 return []
-            self._provers = {prover for prover in self._provers if prover.needed}
-            if not self._provers:
+            self.provers = {prover for prover in self.provers if prover.needed}
+            if not self.provers:
                 self._thread = None
-            return list(self._provers)
+            return list(self.provers)
 
 
 def _looked(prover: Prover) -> float:
@@ -182,14 +181,13 @@ def _looked(prover: Prover) -> float:
 _AFTER_AN_ERROR: Final = 1.0
 """In seconds."""
 
-_ALL: Final[WeakSet[Prover]] = WeakSet()
 _THREAD = _Thread()
 
 
 def _forget_all() -> None:
     global _THREAD
-    _THREAD = _Thread()
-    for prover in list(_ALL):
+    provers, _THREAD = _THREAD.provers, _Thread()
+    for prover in provers:
         prover.forget()
 
 
