@@ -36,7 +36,7 @@ check: lint ## Lint, types, and the tests that need no server: seconds
 test: java $(INSTALLED) ## All tests, on real servers
 	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 3
 
-soak: java $(INSTALLED) ## Kill whoever takes a snapshot, ZKGROUPS_SOAK_KILLS times (120), and members, ZKGROUPS_SOAK_ROUNDS times (30)
+soak: java $(INSTALLED) ## Kill whoever takes a snapshot, ZKGROUPS_SOAK_KILLS times (120), and members, ZKGROUPS_SOAK_ROUNDS times (30); cut servers off, ZKGROUPS_SOAK_CUTS times each (20)
 	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -m soak -s
 
 bench: java $(INSTALLED) ## All benchmarks, one after the other

@@ -25,6 +25,7 @@ from zkgroups import (
     TopicPartition,
 )
 from zkgroups.core.model import session_hex
+from zkgroups.core.proof import LASTS
 from zkgroups.core.subscription import subscribed_topics
 from zkgroups.exceptions import (
     ClaimedByOtherError,
@@ -40,7 +41,7 @@ from zkgroups.zookeeper.deadline import Deadline
 from .arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
 from .child import Child, Ended
 from .connect import connected
-from .lease import Lease
+from .lease import Lease, longest_margin
 from .options import SECRETS, Command, Options, secret_variable
 from .output import Column, Output, Row, Table
 from .seconds import seconds_option
@@ -173,9 +174,14 @@ def claim(
 
 def _check_grace(registry: Registry, grace: float, command: object) -> None:
     timeout = registry.session_timeout
-    if command is not None and timeout is not None and grace >= timeout:
-        reason = f"it must be less than the {timeout:g} s that the server gives our session: --session-timeout"
-        raise InvalidOptionError("--grace", grace, reason)
+    if command is None or timeout is None or grace < longest_margin(timeout):
+        return
+    reason = (
+        f"it must be less than {longest_margin(timeout):g} s: with a session of {timeout:g} s, a claim is certain for "
+        f"{LASTS * timeout:g} s after each proof that the session lives. Give a shorter time, or a longer "
+        "--session-timeout"
+    )
+    raise InvalidOptionError("--grace", grace, reason)
 
 
 # Claiming

@@ -1,26 +1,31 @@
-"""How long claims are certain to be held: what a command that runs under them must know all the time, without waiting.
+"""How long claims are certain to be held: a command that runs under them must know that all the time, without waiting.
 
-Certain is what a server has said. It is asked again and again, and its answer counts from the moment of the question:
-for as long as the session lasts from then on, nobody else can have the partitions. That the owner nodes are there, and
-are ours, is seen once, and their end is heard of.
+The session is proved again and again for as long as its instance is registered (`zkgroups/core/proof.py`). The owner
+nodes are seen once, and a watch tells of their end.
 """
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from zkgroups import Claims, Consumergroup, Owner, Registry, TopicPartition, Watched
+from zkgroups.core.proof import LASTS, PERIOD
 from zkgroups.exceptions import NotClaimedError, UnavailableError, ZkgroupsException
 from zkgroups.zookeeper.deadline import Deadline, uptime
 
 from .link import CONNECTED, LOST, Link
 
-_PRUDENCE: Final = 0.8
-"""What counts of the time that an answer is good for: a busy machine is late with everything, also with a SIGKILL."""
+_PRUDENCE: Final = 0.2
+"""Of the time for which a proof counts: a busy machine is late with everything, also with a SIGKILL."""
 
-_QUESTIONS: Final = 5
-"""In the time for which an answer counts, so that one that is late ends nothing."""
+_SPARE: Final = 2 * PERIOD
+"""Of the session time-out: a proof or two may be late without ending anything."""
+
+
+def longest_margin(session_timeout: float) -> float:
+    """The longest `margin` of a lease that does not end between two proofs, in seconds."""
+    return (LASTS - _SPARE) * session_timeout
 
 
 class Lease:
@@ -30,13 +35,10 @@ class Lease:
     """
 
     def __init__(self, registry: Registry, group: Consumergroup, claims: Claims, *, margin: float = 0.0) -> None:
-        self._client = registry.client
         self._claims = claims
-        self._lasts = ((registry.session_timeout or 0.0) - margin) * _PRUDENCE
-        self._root = group.paths.root
+        lasts = LASTS * (registry.session_timeout or 0.0)
+        self._margin = margin + max(lasts - margin, 0.0) * _PRUDENCE
         self._at = {group.paths.owner(at): at for at in claims}
-        self._asked: Any = None
-        self._asked_at = self._heard = uptime()
         self._link = Link(registry)
         self._watch = group.watch(Watched.OWNERS)
         self.owners: dict[TopicPartition, Owner] = {}
@@ -60,12 +62,11 @@ class Lease:
 
     @property
     def until(self) -> float:
-        """Until when they are certain without another word of a server, by `uptime`."""
-        return self._heard + self._lasts
+        """Until when they are certain without another proof, by `uptime`."""
+        return self._claims.certain_until - self._margin
 
     def wait(self, seconds: float) -> None:
-        """Let some time pass, less if something happens, and take note of what does."""
-        self._ask()
+        """Let some time pass, less if something happens, and take note of the changes."""
         try:
             self._look(seconds)
         except ZkgroupsException as error:
@@ -75,9 +76,8 @@ class Lease:
             self.disturbed = self.disturbed or self.suspended
             if state == LOST:
                 self.lost = self.lost or "the session has ended"
-        self._ask()
         if not self.lost and (uptime() >= self.until or not self._claims.held):
-            self.lost = "no server has answered for as long as the claim would last" if self.suspended else _UNHEARD
+            self.lost = _UNHEARD if self.suspended else _UNPROVED
 
     def _look(self, seconds: float) -> None:
         change = self._watch.next(timeout=seconds)
@@ -88,16 +88,6 @@ class Lease:
             self.owners.setdefault(at, change.now)
         if self.owners.get(at) != change.now:
             raise NotClaimedError(at, "was taken away by somebody else")
-
-    def _ask(self) -> None:
-        """Take the answer that has come, and ask anew when it is time; nothing is waited for."""
-        if self._asked is not None and self._asked.ready():
-            if self._asked.successful():
-                self._heard = max(self._heard, self._asked_at)
-            self._asked = None
-        if self._asked is None and uptime() - self._asked_at >= self._lasts / _QUESTIONS:
-            self._asked_at = uptime()
-            self._asked = self._client.exists_async(self._root)
 
     def __enter__(self) -> Self:
         self._link.__enter__()
@@ -110,4 +100,8 @@ class Lease:
         self._link.__exit__(kind, error, trace)
 
 
-_UNHEARD: Final = "the claim may have ended while this process could not run"
+_UNHEARD: Final = "no server has answered for as long as the claim would last"
+_UNPROVED: Final = (
+    "nothing has proved in time that the session lives: this process could not run, or the server is cut off from its "
+    "leader"
+)

@@ -59,12 +59,14 @@ MAY_START_THREADS = (
     "zkgroups/consumer/",
     "zkgroups/spark/work.py",
     "zkgroups/testing/",
+    "zkgroups/zookeeper/proving.py",
     "zkgroups/zookeeper/watch.py",
 )
 
 
 # Users set levels by these names, so they are named after topics and not after modules.
 LOGGERS = (
+    "zkgroups.claim",
     "zkgroups.kafka",
     "zkgroups.member",
     "zkgroups.migration",

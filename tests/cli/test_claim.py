@@ -183,10 +183,12 @@ def test_times_that_are_none_are_refused(zkgroups: Zkgroups, option: str, value:
     assert zkgroups("claim", "invoices", "orders", "0", option, value, "-z", "127.0.0.1:1", "--", "true").code == 2
 
 
-def test_a_grace_time_that_a_session_does_not_last_is_refused(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
-    done = zkgroups("claim", "invoices", "orders", "0", "--session-timeout", "4", "--grace", "4", "--", "echo", "ran")
+def test_a_grace_time_that_a_proof_of_the_session_does_not_last_is_refused(
+    zkgroups: Zkgroups, invoices: Consumergroup
+) -> None:
+    done = zkgroups("claim", "invoices", "orders", "0", "--session-timeout", "4", "--grace", "1.6", "--", "echo", "ran")
     assert (done.code, done.out) == (2, "")
-    assert "it must be less than the 4 s" in done.err
+    assert "it must be less than 1.6 s: with a session of 4 s, a claim is certain for 2.4 s" in done.err
 
 
 # In the foreground

@@ -388,7 +388,7 @@ def test_a_kill_of_all_processes_with_our_name_leaves_nothing_of_the_command(sev
 def test_a_command_may_run_for_longer_than_a_session_lasts_without_a_word(
     zookeeper_hosts: str, invoices: Consumergroup
 ) -> None:
-    options = ("--session-timeout", "3", "--grace", "1", "-q")
+    options = ("--session-timeout", "3", "--grace", "0.3", "-q")
     env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
     done = run("claim", "invoices", "orders", "0", *options, "--", "sh", "-c", "sleep 4; echo done", env=env)
     assert (done.code, done.out, done.err) == (0, "done\n", "")
@@ -396,7 +396,7 @@ def test_a_command_may_run_for_longer_than_a_session_lasts_without_a_word(
 
 @contextmanager
 def in_the_foreground(proxy: TcpProxy, hosts: str) -> Iterator[subprocess.Popen[str]]:
-    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", "6", "--timeout", "4")
+    arguments = ("claim", "invoices", "orders", "0", "--session-timeout", "10", "--timeout", "4")
     with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": same_chroot(proxy, hosts)}) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "Held. Ctrl-C lets go.\n"

@@ -142,6 +142,8 @@ def read(data_dir: Path, group: str, *, chroot: str = "") -> tuple[list[Write], 
         if change.path.startswith(f"{root}/offsets/") and at is not None:
             owner = tree.owners.get(f"{root}/owners/{at}")
             registered = change.session in tree.ids.values()
+            if writes and (writes[-1].zxid, writes[-1].at) == (change.zxid, str(at)):
+                writes.pop()  # made and written in one transaction, which nobody sees in between
             writes.append(Write(change.zxid, change.session, str(at), _offset(change.data), owner, registered))
         elif change.path.startswith(f"{root}/owners/") and at is not None and change.ephemeral:
             name = (change.data or b"").decode(errors="replace")

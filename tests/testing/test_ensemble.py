@@ -88,6 +88,18 @@ def test_a_minority_serves_reads_to_clients_that_ask_for_it(connect: Clients) ->
         client.stop()
 
 
+def test_a_follower_that_is_cut_off_goes_on_for_the_sync_limit_and_comes_back_when_it_is_healed() -> None:
+    with ZooKeeperEnsemble(sync_limit=1.0, cuttable=True) as ensemble:
+        lone = ensemble.followers()[0]
+        ensemble.cut_off(lone)
+        assert lone.mode() == "follower"
+        assert eventually(lambda: lone.mode() is None)
+        assert ensemble.leader() is not lone
+        assert len(ensemble.followers()) == 1
+        ensemble.heal()
+        assert eventually(lambda: lone.mode() == "follower")
+
+
 def test_leaving_ends_every_node_and_removes_the_data() -> None:
     with ZooKeeperEnsemble(1) as ensemble:
         (node,) = ensemble.nodes

@@ -402,6 +402,38 @@ def test_who_connects_just_before_close_is_not_left_hanging() -> None:
                 assert client.recv(1) == b""
 
 
+def test_what_is_held_back_arrives_when_it_is_healed_and_nothing_was_closed(
+    client: KazooClient, direct: KazooClient, proxy: TcpProxy, path: str
+) -> None:
+    connections = proxy.connections
+    proxy.hold()
+    answer = client.set_async(path, b"held")
+    assert eventually(lambda: client._pending)
+    assert direct.get(path)[0] == b""
+
+    proxy.heal()
+
+    assert answer.get(timeout=30).version == 1
+    assert proxy.connections == connections
+
+
+def test_another_protocol_is_passed_on_as_it_comes_and_held_back_until_it_is_healed(
+    server: ZooKeeperServer,
+) -> None:
+    with TcpProxy(server.address, framed=False) as proxy:
+        host, _, port = proxy.address.rpartition(":")
+        with (
+            socket.create_connection((host, int(port)), timeout=30) as passing,
+            socket.create_connection((host, int(port)), timeout=30) as waiting,
+        ):
+            passing.sendall(b"srvr")
+            assert passing.recv(9) == b"Zookeeper"
+            proxy.hold()
+            waiting.sendall(b"srvr")
+            proxy.heal()
+            assert waiting.recv(9) == b"Zookeeper"
+
+
 def test_close_does_not_wait_for_what_is_delayed(server: ZooKeeperServer, connect: Clients) -> None:
     with TcpProxy(server.address) as proxy:
         client = connect(proxy.address)

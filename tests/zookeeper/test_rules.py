@@ -366,6 +366,41 @@ def test_rule_5_an_offset_set_without_a_claim_does_not_go_back_unless_told(group
     assert raw.get(OFFSET)[0] == b"4"
 
 
+@pytest.mark.parametrize("there_before", [False, True])
+def test_rule_5_an_offset_that_another_tool_deletes_and_makes_anew_under_a_claim_is_not_written_over(
+    registry: Registry, raw: Any, there_before: bool
+) -> None:
+    """The node made anew has version 0, as the first one had."""
+    if there_before:
+        raw.create(OFFSET, b"3", makepath=True)
+    claim = member(registry).claim(P0)
+    claim.commit(5)
+    raw.delete(OFFSET)
+    raw.create(OFFSET, b"9")
+    with pytest.raises(OffsetConflictError, match="is now 9"):
+        claim.commit(6)
+    assert raw.get(OFFSET)[0] == b"9"
+    claim.commit(10)
+
+
+def test_an_offset_made_anew_and_written_as_often_is_written_over_and_that_is_logged(
+    registry: Registry, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A limit that the README names: versions are all that ZooKeeper compares."""
+    claim = member(registry).claim(P0)
+    claim.commit(5)
+    raw.delete(OFFSET)
+    raw.create(OFFSET, b"8")
+    while raw.get(OFFSET)[1].version < 1:
+        raw.set(OFFSET, b"9")
+    claim.commit(6)
+    claim.commit(7)
+    assert raw.get(OFFSET)[0] == b"7"
+    assert [record.message for record in caplog.records if "made anew" in record.message] == [
+        f"{OFFSET} was deleted and made anew by somebody else, and 6 has been written over what was there"
+    ]
+
+
 # Found by trying to break it
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -280,7 +281,8 @@ def test_a_file_of_another_user_is_refused(connect: Connect, file: Path) -> None
     ],
 )
 def test_a_damaged_file_is_written_anew(connect: Connect, zookeeper_hosts: str, file: Path, damage: bytes) -> None:
-    file.write_bytes(damage.replace(b"CHROOT", b"/" + zookeeper_hosts.partition("/")[2].encode()))
+    damage = damage.replace(b"CHROOT", b"/" + zookeeper_hosts.partition("/")[2].encode())
+    file.write_bytes(damage.replace(b'"pid": 1', b'"pid": 1, "place": ""'))
     registry = connect(session_file=file)
     assert not registry.resumed
     assert kept_session(file) == registry.session_id
@@ -343,6 +345,42 @@ def test_a_session_of_another_chroot_is_left_alone(
     assert holder(raw) == session
     assert "is left alone" in caplog.text
     assert kept_session(file) == second.session_id
+
+
+def test_failure_27_a_copy_of_the_file_begins_a_session_of_its_own_while_the_first_process_lives(
+    zookeeper_hosts: str, connect: Connect, file: Path, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A volume that was cloned, or a backup that was restored to another path, or to the same one."""
+    with process(HOLDER + WAIT, zookeeper_hosts, file) as first:
+        session = int(line(first))
+        copy = file.with_name("copy")
+        shutil.copy2(file, copy)
+        second = connect(session_file=copy)
+        assert not second.resumed
+        assert second.session_id != session
+        assert "is a copy" in caplog.text
+        copy.unlink()
+        shutil.copy2(file, copy)
+        copy.rename(file)
+        third = connect(session_file=file)
+        assert (third.resumed, third.session_id != session) == (False, True)
+        assert first.poll() is None
+        assert holder(raw) == session
+
+
+def test_failure_27_a_file_of_another_machine_or_of_before_this_one_was_started_begins_a_new_session(
+    connect: Connect, file: Path
+) -> None:
+    first = connect(session_file=file)
+    session = claimed(first)
+    first.close(leave=False)
+    record = kept(file)
+    boot, _, inode = record["place"].partition(" ")
+    file.write_text(json.dumps(record | {"place": f"{boot[::-1]} {inode}"}))
+    second = connect(session_file=file)
+    assert (second.resumed, second.session_id != session) == (False, True)
+    second.close(leave=False)
+    assert connect(session_file=file).resumed
 
 
 def test_a_session_of_another_zookeeper_is_one_that_has_ended(zookeeper: Any, connect: Connect, file: Path) -> None:

@@ -273,7 +273,7 @@ class Member(BaseMember):
 
     A member starts with the `with` block, or with `start`. While no server answers it waits, logs a warning, and joins
     when one does. Only `Registry.connect` gives up, with `NotConnectedError` after its `timeout`. A long one lets a
-    program start before ZooKeeper; a member waits for each answer no longer than a third of the session time-out.
+    program start before ZooKeeper; a member waits for each answer no longer than 0.3 of the session time-out.
     All durations are in seconds. Nobody can join a group while a migration to Kafka's own offsets has marked it:
     `generations` raises `GroupMigratedError`.
     """

@@ -14,6 +14,7 @@ from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignment, Assignor,
 from ..core.heralds import Heralds
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
 from ..core.paths import BROKER_TOPICS, broker_topic
+from ..core.proof import LASTS
 from ..core.subscription import subscribed_topics
 from ..exceptions import (
     AlreadyRegisteredError,
@@ -394,9 +395,9 @@ _SEATS: WeakKeyDictionary[Session, WeakValueDictionary[str, Seat]] = WeakKeyDict
 
 
 def in_a_hurry(handle: Handle) -> Handle:
-    """A handle with a time limit that leaves room for a second try before the session expires."""
+    """A handle with a time limit that leaves room for a second try before the claims end."""
     session_timeout = handle.session.granted_timeout or handle.timeout
-    return replace(handle, timeout=min(handle.timeout, max(session_timeout / 3, SHORTEST)))
+    return replace(handle, timeout=min(handle.timeout, max(session_timeout * LASTS / 2, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:

@@ -20,6 +20,7 @@ from typing import Self
 from zkgroups.exceptions import ServerStartError
 
 from . import ports
+from .proxy import TcpProxy
 from .server import PORT_TAKEN, ZooKeeperServer
 
 _ATTEMPTS = 3
@@ -38,7 +39,9 @@ class ZooKeeperEnsemble:
     `size` servers, in `nodes`; each can be stopped, killed, suspended and restarted as a `ZooKeeperServer`.
 
     With `read_only` a node without a quorum serves reads to clients that ask for it. Sessions are local then: one ends
-    with its connection to a node, until it has made an ephemeral node. The other options are those of
+    with its connection to a node, until it has made an ephemeral node. `sync_limit` is in seconds: for as long a server
+    goes on without a word from its leader, or a leader without one from a follower. With `cuttable` the nodes reach
+    each other through proxies, so that `cut_off` can part one from the others. The other options are those of
     `ZooKeeperServer`, for every node.
     """
 
@@ -47,6 +50,8 @@ class ZooKeeperEnsemble:
         size: int = 3,
         *,
         tick_time: float = 0.2,
+        sync_limit: float = _SYNC_LIMIT,
+        cuttable: bool = False,
         read_only: bool = False,
         config: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = (),
@@ -54,6 +59,9 @@ class ZooKeeperEnsemble:
     ) -> None:
         self._size = size
         self._tick_time = tick_time
+        self._sync_limit = sync_limit
+        self._cuttable = cuttable
+        self._ways: dict[tuple[int, int], tuple[TcpProxy, TcpProxy]] = {}
         self._config = (_READ_ONLY_CONFIG if read_only else {}) | dict(config or {})
         self._jvm_options = (*(_READ_ONLY_OPTIONS if read_only else ()), *jvm_options)
         self._jars = jars
@@ -86,6 +94,20 @@ class ZooKeeperEnsemble:
         """The nodes that follow a leader now."""
         return tuple(node for node in self._nodes if node.mode() == "follower")
 
+    def cut_off(self, node: ZooKeeperServer) -> None:
+        """Hold back whatever a node and the others send each other, without closing anything, until `heal`."""
+        number = self._nodes.index(node) + 1
+        for way, proxies in self._ways.items():
+            if number in way:
+                for proxy in proxies:
+                    proxy.hold()
+
+    def heal(self) -> None:
+        """Let the nodes reach each other again; everything that was held back arrives."""
+        for proxies in self._ways.values():
+            for proxy in proxies:
+                proxy.heal()
+
     def start(self, *, timeout: float = 60.0) -> Self:
         """Start all nodes and return when each serves."""
         for attempt in range(_ATTEMPTS):
@@ -106,6 +128,10 @@ class ZooKeeperEnsemble:
             return
         for node in self._nodes:
             node.kill()
+        for proxies in self._ways.values():
+            for proxy in proxies:
+                proxy.close()
+        self._ways.clear()
         for port in self._reserved:
             port.release()
         self._reserved.clear()
@@ -114,15 +140,35 @@ class ZooKeeperEnsemble:
 
     def _build(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="zkgroups-ensemble-"))
-        config = self._members() | self._config
-        self._nodes = tuple(self._node(number, config) for number in range(1, self._size + 1))
+        numbers = range(1, self._size + 1)
+        ports_of = {number: (self._reserve(), self._reserve()) for number in numbers}
+        self._nodes = tuple(self._node(number, self._members(number, ports_of) | self._config) for number in numbers)
 
-    def _members(self) -> dict[str, str]:
-        members = {
-            f"server.{number}": f"{ports.HOST}:{self._reserve()}:{self._reserve()}"
-            for number in range(1, self._size + 1)
-        }
-        return members | {"initLimit": self._ticks(_INIT_LIMIT), "syncLimit": self._ticks(_SYNC_LIMIT)}
+    def _members(self, own: int, ports_of: Mapping[int, tuple[int, int]]) -> dict[str, str]:
+        """How one node knows all of them: the ports for the leader's followers, and for elections."""
+        members = {}
+        for number, (peers, elections) in ports_of.items():
+            if self._cuttable and number != own:
+                peers, elections = map(_port, self._way(own, number, ports_of))
+            members[f"server.{number}"] = f"{ports.HOST}:{peers}:{elections}"
+        return members | {"initLimit": self._ticks(_INIT_LIMIT), "syncLimit": self._ticks(self._sync_limit)}
+
+    def _way(self, own: int, other: int, ports_of: Mapping[int, tuple[int, int]]) -> tuple[TcpProxy, TcpProxy]:
+        """The proxies by which one node reaches another.
+
+        In an election the higher one calls the lower one back, at the address that the lower one has told.
+        """
+        if (own, other) not in self._ways:
+            peers, elections = (f"{ports.HOST}:{port}" for port in ports_of[other])
+            back = None
+            if own < other:
+                told, way = f"{ports.HOST}:{ports_of[own][1]}", self._way(other, own, ports_of)[1]
+                back = told.encode(), way.address.encode()
+            self._ways[own, other] = (
+                TcpProxy(peers, framed=False).start(),
+                TcpProxy(elections, framed=False, replace=back).start(),
+            )
+        return self._ways[own, other]
 
     def _node(self, number: int, config: Mapping[str, str]) -> ZooKeeperServer:
         assert self._directory is not None
@@ -161,3 +207,7 @@ class ZooKeeperEnsemble:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _port(proxy: TcpProxy) -> int:
+    return int(proxy.address.rpartition(":")[2])

@@ -97,6 +97,7 @@ class Faults:
         """Take back every rule; the counts stay."""
         self.refusing = False
         self.swallowing_watch_events = False
+        self.holding = False
         self.dropping: set[Direction] = set()
         self.delays: dict[Direction, float] = dict.fromkeys(DIRECTIONS, 0.0)
         self._armed: list[Fault] = []

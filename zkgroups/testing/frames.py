@@ -77,6 +77,12 @@ async def read_frames(reader: asyncio.StreamReader) -> AsyncIterator[Frame]:
             return
         yield parse(head + body)
         parse = _parse
+    async for chunk in read_chunks(reader):
+        yield chunk
+
+
+async def read_chunks(reader: asyncio.StreamReader) -> AsyncIterator[Frame]:
+    """The bytes of another protocol as they come, until the connection ends."""
     while chunk := await _some(reader):
         yield Frame(chunk)
 

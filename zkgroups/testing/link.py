@@ -7,13 +7,18 @@ are late together, not one after the other. What becomes of it is decided when i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 
 from .faults import Direction, Faults, Verdict
-from .frames import Frame, read_frames
+from .frames import Frame, read_chunks, read_frames
 
 Arrival = tuple[float, Frame]
 Queue = asyncio.Queue[Arrival | None]
+
+_LONG = 60.0
+_TRIES = 100
+_PAUSE = 0.05
 
 _PASSING = (Verdict.PASS, Verdict.PASS_AS_LAST, Verdict.PASS_AND_CUT)
 
@@ -40,8 +45,18 @@ class Changes:
 class Link:
     """A client's connection and the one to the server that goes with it."""
 
-    def __init__(self, client: asyncio.StreamWriter, faults: Faults, changes: Changes) -> None:
+    def __init__(
+        self,
+        client: asyncio.StreamWriter,
+        faults: Faults,
+        changes: Changes,
+        *,
+        framed: bool = True,
+        replace: tuple[bytes, bytes] | None = None,
+    ) -> None:
         self._client = client
+        self._framed = framed
+        self._replace = replace
         self._server: asyncio.StreamWriter | None = None
         self._faults = faults
         self._changes = changes
@@ -54,8 +69,9 @@ class Link:
 
     async def run(self, reader: asyncio.StreamReader, host: str, port: int) -> None:
         """Connect to the server and pass on frames until one side ends the connection or it is cut."""
+        await self._hold()
         try:
-            answers, self._server = await asyncio.open_connection(host, port)
+            answers, self._server = await self._connect(host, port)
         except OSError:
             self.cut()
         else:
@@ -65,6 +81,15 @@ class Link:
                 await self._pass_on(reader, answers, self._server)
         finally:
             self._faults.on_closed(self)
+
+    async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect; a server of an ensemble tries a closed port again, but not a connection that ends, which is all that
+        it would see of it. So this tries for it."""
+        for _ in range(0 if self._framed else _TRIES):
+            with contextlib.suppress(ConnectionRefusedError):
+                return await asyncio.open_connection(host, port)
+            await self._changes.wait(_PAUSE)
+        return await asyncio.open_connection(host, port)
 
     def cut(self) -> None:
         """End it now, on both sides; what was not yet passed on is lost."""
@@ -87,7 +112,11 @@ class Link:
     ) -> None:
         to_server: Queue = asyncio.Queue()
         to_client: Queue = asyncio.Queue()
-        readers = [asyncio.create_task(_read(requests, to_server)), asyncio.create_task(_read(replies, to_client))]
+        read_all = read_frames if self._framed else read_chunks
+        readers = [
+            asyncio.create_task(_read(read_all(requests), to_server, self._replace)),
+            asyncio.create_task(_read(read_all(replies), to_client)),
+        ]
         writers = [
             asyncio.create_task(self._write("requests", to_server, server, self._judge_request)),
             asyncio.create_task(self._write("replies", to_client, self._client, self._judge_reply)),
@@ -102,9 +131,14 @@ class Link:
     async def _write(
         self, direction: Direction, queue: Queue, writer: asyncio.StreamWriter, judge: Callable[[Frame], Verdict]
     ) -> None:
-        while (arrival := await queue.get()) is not None:
+        while True:
+            arrival = await queue.get()
+            await self._hold()
+            if arrival is None:
+                return
             came, frame = arrival
             await self._delay(direction, came)
+            await self._hold()
             if self._is_cut or not self._act(judge(frame), frame, writer):
                 return
             try:
@@ -116,6 +150,10 @@ class Link:
         loop = asyncio.get_running_loop()
         while not self._is_cut and (left := came + self._faults.delays[direction] - loop.time()) > 0:
             await self._changes.wait(left)
+
+    async def _hold(self) -> None:
+        while not self._is_cut and self._faults.holding:
+            await self._changes.wait(_LONG)
 
     def _act(self, verdict: Verdict, frame: Frame, writer: asyncio.StreamWriter) -> bool:
         """Do it; whether the connection goes on."""
@@ -145,8 +183,10 @@ class Link:
         return verdict
 
 
-async def _read(reader: asyncio.StreamReader, queue: Queue) -> None:
+async def _read(frames: AsyncIterator[Frame], queue: Queue, replace: tuple[bytes, bytes] | None = None) -> None:
     loop = asyncio.get_running_loop()
-    async for frame in read_frames(reader):
+    async for frame in frames:
+        if replace is not None:
+            frame, replace = Frame(frame.data.replace(*replace)), None
         queue.put_nowait((loop.time(), frame))
     queue.put_nowait(None)

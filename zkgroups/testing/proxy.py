@@ -34,9 +34,16 @@ T = TypeVar("T")
 
 
 class TcpProxy:
-    """The way to one server, `target` being its `host:port`; the faults hold until `heal`."""
+    """The way to one server, `target` being its `host:port`; the faults hold until `heal`.
 
-    def __init__(self, target: str) -> None:
+    With `framed=False` it passes on any other protocol, such as that between the servers of an ensemble: nothing is
+    counted then. `replace` is for servers that tell each other where they can be reached: it is replaced in the first
+    bytes of each connection, by as many others.
+    """
+
+    def __init__(self, target: str, *, framed: bool = True, replace: tuple[bytes, bytes] | None = None) -> None:
+        self._framed = framed
+        self._replace = replace
         host, _, port = target.rpartition(":")
         self._target = (host.strip("[]"), int(port))
         self._faults = Faults()
@@ -101,6 +108,11 @@ class TcpProxy:
         """Let requests, replies or both vanish while connections stay open, as a broken network does."""
         self._call(lambda: self._faults.dropping.update(_directions(direction)))
 
+    def hold(self) -> None:
+        """Hold everything back, new connections and the end of old ones included, as a network does that is broken for
+        a while; `heal` lets it go on."""
+        self._set("holding", True)
+
     def swallow_watch_events(self) -> None:
         """Pass on everything except the news that a watched node has changed."""
         self._set("swallowing_watch_events", True)
@@ -147,7 +159,7 @@ class TcpProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
-        link = Link(writer, self._faults, self._changes)
+        link = Link(writer, self._faults, self._changes, framed=self._framed, replace=self._replace)
         if self._faults.refusing or self._closing.is_set():
             link.cut()
             return

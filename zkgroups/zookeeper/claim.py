@@ -7,6 +7,7 @@ One whose session has ended, or whose claim is gone, gets a typed error and chan
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,6 +32,8 @@ class LastCommit:
     """None where nothing that can be read was committed."""
     tenure_version: int
     """The version of our registration under which this was learned."""
+    made: int | None = None
+    """The zxid that made the node, None where that is not known: a node made anew may have the same version."""
 
 
 class Claim:
@@ -105,6 +108,11 @@ class Claims(Mapping[TopicPartition, Claim]):
     def held(self) -> bool:
         """Whether all of them are certainly still ours."""
         return all(claim.held for claim in self.values())
+
+    @property
+    def certain_until(self) -> float:
+        """Until when, by `uptime`, the session of all of them is certain to live without another proof."""
+        return min((self._instance.certain_until(claim) for claim in self.values()), default=-math.inf)
 
     def verify(self) -> list[TopicPartition]:
         """Ask the server which of them are still ours."""

@@ -2,28 +2,40 @@
 
 Each transaction is {registration unchanged; for each claim: owner unchanged, offset written over the version known}.
 Registration and owners are ephemerals of the session that the transaction is pinned to, so the checks are exact.
+
+An offset node that another tool deletes and makes anew has version 0. So no claim writes over version 0 but what it has
+just read: a node that is made here is written once more in the same transaction. Where the node made anew has been
+written just as often as the one before, the write succeeds, and its answer tells of the other node: that is logged.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.codec import encode_offset
 from ..core.model import CommittedOffset, DeniedNode, TopicPartition
 from ..core.paths import GroupPaths, join
-from ..exceptions import NoPermissionError, OffsetConflictError, OffsetWouldGoBackError, OutcomeUnknownError
+from ..exceptions import (
+    NoPermissionError,
+    OffsetConflictError,
+    OffsetWouldGoBackError,
+    OutcomeUnknownError,
+    TooLargeError,
+)
 from . import bulk, view
 from .claim import Claim, LastCommit
 from .directories import ensure_all
 from .errors import translate
 from .handle import Handle
-from .splitting import first_batch, fits_the_server
+from .splitting import first_batch
 from .tenure import Tenure
-from .transaction import Check, Create, Operation, Set, TransactionFailed
+from .transaction import Check, Create, Operation, Set, TransactionFailed, stats
+
+log = logging.getLogger("zkgroups.claim")
 
 
 class Commit:
@@ -58,32 +70,43 @@ class Commit:
         claims = list(left)[: len(batch)]
         operations = [*self._guard, *(operation for unit in batch for operation in unit)]
         session_id, deadline = self._tenure.session_id, self._handle.deadline()
-        transact = partial(self._handle.session.transact, operations, session_id=session_id, deadline=deadline)
         try:
-            if not fits_the_server(transact, batch):
-                return
+            results = self._handle.session.transact(operations, session_id=session_id, deadline=deadline)
+        except TooLargeError:
+            if len(batch) == 1:
+                raise
+            return  # the next batch is smaller
         except TransactionFailed as failure:
             if isinstance(failure.operation, Check):
                 raise
-            self._offset_failed(claims, claims[(failure.index - len(self._guard)) // 2], failure)
+            failed = next(c for c in claims if self._paths.offset(c.partition) == failure.operation.path)
+            self._offset_failed(claims, failed, failure)
             return
         except OutcomeUnknownError:
             for claim in claims:
                 claim.last = None  # what the next commit finds may be our own
             raise
-        for claim in claims:
-            self._written(claim, left.pop(claim))
+        # Without results the answer was lost, and the outcome was found by looking.
+        made = [stat.czxid for stat in stats(results)] or [None] * len(claims)
+        for claim, zxid in zip(claims, made, strict=True):
+            self._written(claim, left.pop(claim), zxid)
 
     def _unit(self, claim: Claim, data: bytes) -> Sequence[Operation]:
         path = self._paths.offset(claim.partition)
         owner = Check(self._paths.owner(claim.partition), claim.version)
         if claim.last is None or claim.last.version is None:
-            return [owner, Create(path, data, acl=self._handle.acls.offsets)]
+            return [owner, Create(path, data, acl=self._handle.acls.offsets), Set(path, data, 0)]
         return [owner, Set(path, data, claim.last.version)]
 
-    def _written(self, claim: Claim, offset: int) -> None:
-        version = claim.last.version if claim.last is not None else None
-        claim.last = LastCommit(0 if version is None else version + 1, offset, self._tenure.version)
+    def _written(self, claim: Claim, offset: int, made: int | None) -> None:
+        version, known = (0, None) if claim.last is None else (claim.last.version or 0, claim.last.made)
+        if None not in (known, made) and known != made:
+            log.warning(
+                "%s was deleted and made anew by somebody else, and %d has been written over what was there",
+                self._paths.offset(claim.partition),
+                offset,
+            )
+        claim.last = LastCommit(version + 1, offset, self._tenure.version, known if made is None else made)
 
     def _learn(self, claims: Sequence[Claim]) -> None:
         """Read what was committed before, by whomever."""
@@ -95,7 +118,8 @@ class Commit:
             found = None if node is None else view.offset(self._paths.group, claim.partition, node)
             # Something that cannot be read as an offset may be written over: it is no offset to fall behind.
             offset = found.offset if isinstance(found, CommittedOffset) else None
-            claim.last = LastCommit(None if node is None else node.version, offset, self._tenure.version)
+            version, made = (None, None) if node is None else (node.version, node.czxid)
+            claim.last = LastCommit(version, offset, self._tenure.version, made)
 
     def _with_a_node(self, claims: Sequence[Claim]) -> list[Claim]:
         """Those where something may be committed. Of several in a topic, its directory tells all that have nothing."""

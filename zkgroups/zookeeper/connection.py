@@ -21,6 +21,7 @@ from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
 from ..core.paths import check_name
+from ..core.proof import LASTS
 from ..exceptions import (
     AuthenticationError,
     DamagedAnswerError,
@@ -37,11 +38,13 @@ from .session import Session
 from .session_file import SessionFile
 
 MAX_SESSION_TIMEOUT: Final = 300.0
-SHORT_SESSION_TIMEOUT: Final = 6.0
+SHORT_SESSION_TIMEOUT: Final = 10.0
+"""As long as this a server that is cut off from its leader goes on answering in ZooKeeper's sample configuration
+(`syncLimit` × `tickTime`). No server tells its own limits."""
 
 
 class ShortSessionWarning(UserWarning):
-    """The session time-out is so short that a pause for garbage collection can end the session."""
+    """The session time-out is so short that a pause, an election or a server that is cut off can end the claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,14 @@ def check_hosts(hosts: object) -> str:
 
 
 def check_session_timeout(seconds: object) -> float:
-    """Return a session time-out that makes sense; a very short one is warned of."""
+    """Return a session time-out that makes sense, with a warning if it is short."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SESSION_TIMEOUT:
         raise InvalidOptionError("session_timeout", seconds, f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} s")
     if seconds < SHORT_SESSION_TIMEOUT:
         warnings.warn(
-            f"a session of {seconds:g} s ends at the first long pause; {SHORT_SESSION_TIMEOUT:g} s or more is safer",
+            f"a session of {seconds:g} s is short: its claims end when ZooKeeper has not proved it for "
+            f"{LASTS * seconds:g} s, because of a long pause or an election, or because the server is cut off from its "
+            f"leader; {SHORT_SESSION_TIMEOUT:g} s or more is safer",
             ShortSessionWarning,
             stacklevel=4,
         )

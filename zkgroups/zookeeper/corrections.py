@@ -245,6 +245,24 @@ def _hang_up(connection: Any) -> None:
         socket.socket.shutdown(connection._socket, socket.SHUT_RDWR)
 
 
+def hang_up_and_shun(client: Any) -> str:
+    """Hang up, and let kazoo try this server last when it connects again. Return the address of the server."""
+    connection = client._connection
+    try:
+        peer = tuple(connection._socket.getpeername()[:2])
+    except (OSError, AttributeError):
+        return "(none)"
+    expand = connection._expand_client_hosts
+
+    def expand_once() -> list[tuple[str, str, int]]:
+        connection._expand_client_hosts = expand
+        return sorted(expand(), key=lambda host: (host[1], host[2]) == peer)
+
+    connection._expand_client_hosts = expand_once
+    _hang_up(connection)
+    return f"{peer[0]}:{peer[1]}"
+
+
 def _free(client: Any) -> None:
     client.handler.stop()
     if client._connection.connection_stopped.is_set():

@@ -334,6 +334,10 @@ class Instance:
             current = self._is_current(claim) and not claim.doubtful
         return current and self._session.alive(claim.session_id)
 
+    def certain_until(self, claim: Claim) -> float:
+        """Until when, by `uptime`, the session of a claim is certain to live without another proof."""
+        return self._session.certain_until(claim.session_id)
+
     def _is_current(self, claim: Claim) -> bool:
         tenure = self._registrar.tenure
         return (

@@ -76,7 +76,8 @@ class Registry:
             registry.close(leave=False)
 
         The file is made for its owner only, belongs on a disk of this machine, and is locked while it is in use:
-        `SessionInUseError` names the process that has it. What a process had registered and the next one does not use
+        `SessionInUseError` names the process that has it. With a copy of it, or after a restart of the machine, a new
+        session begins. What a process had registered and the next one does not use
         stays as long as the session. A session of another chroot is left alone; to another ZooKeeper any is one that
         has ended.
         """

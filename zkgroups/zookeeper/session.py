@@ -8,19 +8,19 @@ Three things are done here and nowhere else:
   what happened, or sends again. A server that takes a session over refuses what may still come over the old connection,
   so that nothing is under way any more when it has answered.
 - kazoo's errors become ours (`errors.py`).
-- It is known how long ago a server last proved that it had heard from us. kazoo tells of a lost session only when a
+- A session counts as alive only while it is proved to be (`core/proof.py`). kazoo tells of a lost session only when a
   server answers again; `alive` also ends by our own clock (rule 7).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KeeperState
 
 from ..core.model import session_hex
@@ -39,6 +39,8 @@ from .corrections import hand_over_safely
 from .deadline import Deadline, uptime
 from .errors import LOSSES, translate, translate_of_read, translated
 from .node import Node
+from .proving import Prover
+from .pulse import Pulse
 from .transaction import (
     SMALLEST_LIMIT,
     Create,
@@ -68,7 +70,8 @@ class Session:
     def __init__(self, client: Any) -> None:
         self._client = client
         read_safely(client)
-        self._pulse = _Pulse(client)
+        self._pulse = Pulse(client)
+        self._prover = Prover(client, self._pulse)
         self._changed = threading.Condition()
         self._deletions: dict[str, list[_Waiter]] = {}
         self.refuses_writes = False
@@ -136,11 +139,34 @@ class Session:
             return None
 
     def alive(self, session_id: int) -> bool:
-        """Whether that session is certain to live: it is the current one, and a server has heard us recently enough."""
+        """Whether that session is certain to live: it is the current one, and was proved recently enough."""
+        return uptime() < self.certain_until(session_id)
+
+    def certain_until(self, session_id: int) -> float:
+        """Until when, by `uptime`, that session is certain to live; long ago if it is not the current one."""
         if self.id != session_id or self.server_is_read_only:
-            return False
-        timeout = self._pulse.granted or self._client._session_timeout / 1000
-        return self._pulse.silence() < timeout
+            return -math.inf
+        return self._pulse.certain_until(session_id)
+
+    def rely(self, who: object, session_id: int) -> None:
+        """From now on the session is proved again and again, for as long as `who` lives and does not take it back."""
+        self._prover.rely(who, session_id)
+
+    def rely_no_more(self, who: object) -> None:
+        """Take it back."""
+        self._prover.rely_no_more(who)
+
+    def prove(self, session_id: int, *, deadline: Deadline) -> None:
+        """Wait until that session is certain to live, if it is not already."""
+        while not self.alive(session_id):
+            if self.id not in (session_id, None):
+                raise SessionLostError(f"session {session_hex(session_id)} has ended")
+            if deadline.passed:
+                raise NotConnectedError(
+                    f"no server has proved within {deadline.seconds:g} s that session {session_hex(session_id)} lives: "
+                    "the server may be cut off from its leader"
+                )
+            self.call(self._prover.ask, "/", deadline)
 
     # Reading
 
@@ -245,6 +271,7 @@ class Session:
     def _on_state(self, _state: str) -> None:
         with self._changed:
             self._changed.notify_all()
+        self._prover.on_state()
 
     # Writing
 
@@ -395,50 +422,3 @@ class _Waiter:
     def __init__(self) -> None:
         self.woken = threading.Event()
         self.deleted = False
-
-
-class _Pulse:
-    """When a server last proved that it had heard us, and what session time-out it granted.
-
-    An answer proves that the server had the request: so what counts is when the request was sent, not when the answer
-    came. A watch event proves nothing. kazoo shows neither the time nor the grant, so its connection is listened to.
-    """
-
-    def __init__(self, client: Any) -> None:
-        self.granted: float | None = None
-        self.has_beaten = bool(client.connected)
-        self._heard = uptime()
-        self._sent: dict[int | None, float] = {}
-        connection = client._connection
-        self._submit, self._read_header, self._invoke = connection._submit, connection._read_header, connection._invoke
-        connection._submit, connection._read_header, connection._invoke = self.submit, self.read_header, self.invoke
-
-    def silence(self) -> float:
-        """Seconds since the last sign that a server had heard us."""
-        return uptime() - self._heard
-
-    def submit(self, request: Any, timeout: float, xid: int | None = None) -> Any:
-        """Note when a request is sent."""
-        if xid is None:
-            self._sent.clear()  # a new connection: nothing that was asked on the old one will be answered
-        self._sent[xid] = uptime()
-        return self._submit(request, timeout, xid)
-
-    def read_header(self, timeout: float) -> Any:
-        """Note that a request was answered."""
-        answer = self._read_header(timeout)
-        sent = self._sent.pop(answer[0].xid, None)
-        if sent is not None:
-            self._heard = max(self._heard, sent)
-        return answer
-
-    def invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """Note what the server grants when a connection is made."""
-        answer = self._invoke(timeout, request, xid)
-        if isinstance(request, Connect):
-            granted = answer[0].time_out / 1000
-            if granted > 0:
-                self.granted = granted
-                self.has_beaten = True
-                self._heard = self._sent.pop(None, self._heard)
-        return answer

@@ -8,6 +8,11 @@ What is written is one short record, in place and at once, for the lock is on th
 another. So who is killed leaves one record or the next. Nothing waits for the disk: after a crash of the whole machine
 the file may name a session that has ended, or none, and then a new one begins, as it would without a file.
 
+A copy of the file is another file: a process that went on with its session while the first process lives would double
+the claims. The lock does not tell, because the copy has a lock of its own. So the record names the file, by its number
+on its disk, and the start of the machine. On a cloned volume, in a backup that was restored, and after a restart of the
+machine one of them is another. Then a new session begins.
+
 The servers are not written down. They may get other names; and to those of another ZooKeeper the session is one that
 has ended. What stands before all paths is, as the session would keep alive what was registered there.
 """
@@ -18,6 +23,7 @@ import fcntl
 import json
 import logging
 import os
+import socket
 import stat
 import threading
 from contextlib import suppress
@@ -38,6 +44,8 @@ _MARK: Final = b'{"zkgroups": '
 _MODE: Final = 0o600
 _LONGEST: Final = 4_096
 _BLANK: Final = b"\0\r\n\t "
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+"""Another one after each start of the machine. Containers have that of their host."""
 _IDS: Final = range(-(2**63), 2**63)
 
 
@@ -50,6 +58,7 @@ class SessionFile:
         self.resumed = False
         """Whether the session that it named was still there, and goes on."""
         self._chroot = chroot
+        self._place = ""
         self._lock = threading.Lock()  # guards what is below, also while it is written
         self._fd: int | None = fd
         self._saved: SessionCredentials | None = None
@@ -89,6 +98,7 @@ class SessionFile:
         except BlockingIOError as error:
             raise SessionInUseError(str(self.path), _pid(os.pread(fd, _LONGEST, 0))) from error
         self._length = os.fstat(fd).st_size  # who had it until now may have written to it
+        self._place = _place(status)
         self.past = self._read(os.pread(fd, _LONGEST + 1, 0).strip(_BLANK))
         if stat.S_IMODE(status.st_mode) != _MODE:
             self._close_to_others(fd, status.st_mode)
@@ -103,7 +113,14 @@ class SessionFile:
         if found is None:
             log.warning("session file %s is damaged; starting a new session", self.path)
             return None
-        chroot, past = found
+        chroot, place, past = found
+        if place != self._place and past is not None:
+            log.warning(
+                "%s is a copy, or of before this machine was started: session %s is left, and another one begins",
+                self.path,
+                session_hex(past.session_id),
+            )
+            return None
         if chroot != self._chroot and past is not None:
             session, here = session_hex(past.session_id), self._chroot or "/"
             log.warning(
@@ -161,7 +178,7 @@ class SessionFile:
     def _write(self, credentials: SessionCredentials | None) -> None:
         if self._fd is None or (credentials is not None and credentials == self._saved):
             return
-        data = _encode(self._chroot, credentials)
+        data = _encode(self._chroot, self._place, credentials)
         # Blanks to the end of what was there: cutting it off is a second step, and who is killed may not come to it.
         os.pwrite(self._fd, data.ljust(self._length), 0)
         self._saved, self._length = credentials, max(self._length, len(data))
@@ -187,24 +204,34 @@ class SessionFile:
             os.close(fd)
 
 
-def _encode(chroot: str, credentials: SessionCredentials | None) -> bytes:
+def _place(status: os.stat_result) -> str:
+    """Which file this is, and since which start of the machine."""
+    try:
+        boot = _BOOT_ID.read_text().strip()
+    except OSError:  # elsewhere than on Linux
+        boot = socket.gethostname()
+    return f"{boot} {status.st_dev:x}:{status.st_ino:x}"
+
+
+def _encode(chroot: str, place: str, credentials: SessionCredentials | None) -> bytes:
     session = None if credentials is None else credentials.dump()
-    return json.dumps({"zkgroups": 1, "chroot": chroot, "pid": os.getpid(), "session": session}).encode() + b"\n"
+    record = {"zkgroups": 1, "chroot": chroot, "pid": os.getpid(), "place": place, "session": session}
+    return json.dumps(record).encode() + b"\n"
 
 
-def _decode(data: bytes) -> tuple[str, SessionCredentials | None] | None:
-    """What stands before all paths, and the session, if it names one; None if this is no record."""
+def _decode(data: bytes) -> tuple[str, str, SessionCredentials | None] | None:
+    """What stands before all paths, where it was written, and the session if there is one; None for anything else."""
     try:
         fields = json.loads(data)
         if fields["zkgroups"] != 1:
             return None
         session = None if fields["session"] is None else SessionCredentials.load(fields["session"])
-        chroot = str(fields["chroot"])
+        chroot, place = str(fields["chroot"]), str(fields["place"])
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     if session is not None and (session.session_id not in _IDS or not session.session_id):
         return None
-    return chroot, session
+    return chroot, place, session
 
 
 def _pid(data: bytes) -> int | None:

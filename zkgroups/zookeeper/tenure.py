@@ -99,6 +99,7 @@ class Registrar:
             except AlreadyRegisteredError as taken:
                 self._make_way(taken, patience, past_session)
                 past_session = None  # ending it works the first time, or is of no use
+        self._session.prove(tenure.session_id, deadline=self._handle.deadline())  # the answer may have been lost
         return tenure
 
     def attach(self) -> bool:
@@ -107,12 +108,14 @@ class Registrar:
         node = self._session.get(self.path, deadline=self._handle.deadline())
         if node is None or node.session != session_id:
             return False
+        self._session.prove(session_id, deadline=self._handle.deadline())
         self._begin(Tenure(session_id, node.version))
         return True
 
     def _begin(self, tenure: Tenure) -> None:
         with self._lock:
             self._tenure = tenure
+        self._session.rely(self, tenure.session_id)
 
     def _create(self, data: bytes, tenure: Tenure) -> None:
         create = Create(self.path, data, True, self._handle.acls.ephemerals)
@@ -189,6 +192,7 @@ class Registrar:
         with self._lock:
             self._tenure = None
             self._unsure.clear()
+        self._session.rely_no_more(self)
 
     # The fence
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -272,11 +272,14 @@ def telling(operations: Sequence[Operation]) -> Operation:
 
 
 def changed(operations: Sequence[Operation]) -> dict[str, Operation]:
-    """For each path the last operation that changes it; what is made and deleted again leaves nothing to see."""
+    """For each path the last operation that changes it, where a node that is made and written is one that is made with
+    those data; a node that is made and deleted again leaves nothing to see."""
     found: dict[str, Operation] = {}
     for operation in operations:
         if isinstance(operation, Delete) and isinstance(found.get(operation.path), Create):
             del found[operation.path]
+        elif isinstance(operation, Set) and isinstance(made := found.get(operation.path), Create):
+            found[operation.path] = replace(made, data=operation.data)
         elif not isinstance(operation, Check):
             found[operation.path] = operation
     return found

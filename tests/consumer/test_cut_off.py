@@ -1,0 +1,72 @@
+"""Failure 25 for members: a generation is over before another member has its partitions."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from tests.cutting import FOLLOWER, cut_off, victim
+from tests.testing.waiting import eventually
+from zkgroups import EventKind, Generation, Member, MemberEvent, Registry, TopicPartition
+from zkgroups.testing import ZooKeeperEnsemble
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Person:
+    """A member, and when its generations were active for the last time."""
+
+    def __init__(self, stack: ExitStack, hosts: str, id: str) -> None:
+        self.events: list[EventKind] = []
+        self.last_active = 0.0
+        self.first_with_both = 0.0
+        self._registry = stack.enter_context(Registry.connect(hosts, session_timeout=2.0))
+        self.member = Member(
+            self._registry.group("billing"), ["orders"], id=id, partitions=lambda _: range(2), on_event=self._note
+        )
+        thread = threading.Thread(target=self._run)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(self.member.stop)
+
+    def _note(self, event: MemberEvent) -> None:
+        self.events.append(event.kind)
+
+    def _run(self) -> None:
+        with self.member:
+            for generation in self.member.generations():
+                generation.start(self._work)
+                generation.wait()
+
+    def _work(self, generation: Generation) -> None:
+        while True:
+            now = time.monotonic()
+            if not generation.active:
+                return
+            self.last_active = now
+            if len(generation.partitions) == 2 and not self.first_with_both:
+                self.first_with_both = now
+            time.sleep(0.001)
+
+
+def test_failure_25_a_member_has_stopped_before_another_begins_and_joins_again_when_the_server_is_back() -> None:
+    with (
+        ZooKeeperEnsemble(tick_time=0.4, sync_limit=6.0, cuttable=True) as ensemble,
+        ExitStack() as stack,
+    ):
+        node = victim(ensemble, FOLLOWER)
+        others = ",".join(each.address for each in ensemble.nodes if each is not node)
+        anne = Person(stack, node.address, "anne")
+        bert = Person(stack, others, "bert")
+        assert eventually(lambda: anne.member.assignment == {P0} and bert.member.assignment == {P1})
+        bert.first_with_both = 0.0
+        with cut_off(ensemble, node):
+            assert eventually(lambda: bert.first_with_both)
+            assert anne.last_active < bert.first_with_both
+            assert EventKind.LOST in anne.events
+        assert eventually(lambda: anne.member.assignment == {P0} and bert.member.assignment == {P1}, timeout=60)

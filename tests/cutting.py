@@ -1,0 +1,40 @@
+"""One server of an ensemble that is cut off from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.testing.waiting import eventually
+from zkgroups.testing import ZooKeeperEnsemble, ZooKeeperServer
+
+
+def whole(ensemble: ZooKeeperEnsemble) -> bool:
+    return sorted(str(node.mode()) for node in ensemble.nodes) == ["follower", "follower", "leader"]
+
+
+@contextmanager
+def cut_off(ensemble: ZooKeeperEnsemble, node: ZooKeeperServer) -> Iterator[None]:
+    ensemble.cut_off(node)
+    try:
+        yield
+    finally:
+        ensemble.heal()
+        assert eventually(lambda: whole(ensemble), timeout=60)
+
+
+FOLLOWER, LEADER, FORGOTTEN = "follower", "leader", "leader whose followers are restarted"
+ROLES = [FOLLOWER, LEADER, FORGOTTEN]
+"""The last ones elect another leader at once, instead of waiting for the first as long as that waits for them."""
+
+
+def victim(ensemble: ZooKeeperEnsemble, role: str) -> ZooKeeperServer:
+    assert eventually(lambda: whole(ensemble), timeout=60)
+    return ensemble.followers()[0] if role == FOLLOWER else ensemble.leader()
+
+
+def restart(nodes: list[ZooKeeperServer]) -> None:
+    for node in nodes:
+        node.kill()
+    for node in nodes:
+        node.launch()

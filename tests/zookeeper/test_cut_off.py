@@ -1,0 +1,162 @@
+"""Failure 25: a server that is cut off from the others goes on answering, while its clients' sessions end elsewhere.
+
+Three servers reach each other through proxies that hold everything back and close nothing. Each run has four holders of
+a partition each, all connected to the server that is cut off: two know only that one, two know all three; two have a
+session that is shorter than a server goes on answering by itself, and two a longer one, as 6 s, 30 s and the 10 s of
+ZooKeeper's sample configuration. An instance on the other side waits for each partition. `held` must be over when it
+gets it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from uuid import uuid4
+
+import pytest
+
+from tests.cutting import FOLLOWER, FORGOTTEN, ROLES, cut_off, restart, victim
+from tests.testing.waiting import eventually
+from zkgroups import Claim, Instance, Registry, TopicPartition
+from zkgroups.testing import ZooKeeperEnsemble, ZooKeeperServer
+
+pytestmark = pytest.mark.zookeeper
+
+TICK = 0.4
+SYNC_LIMIT = 4.8
+SHORT, LONG = 1.6, 6.0
+SOAK = int(os.environ.get("ZKGROUPS_SOAK_CUTS", "20"))
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[ZooKeeperEnsemble]:
+    """Every test leaves it healed."""
+    with ZooKeeperEnsemble(tick_time=TICK, sync_limit=SYNC_LIMIT, cuttable=True) as ensemble:
+        yield ensemble
+
+
+@dataclass
+class Holder:
+    """A claim, and who waits for it on the other side. All times are monotonic."""
+
+    name: str
+    registry: Registry
+    claim: Claim
+    waiting: Instance
+    last_held: float = 0.0
+    taken: float | None = None
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def sample(self) -> None:
+        now = time.monotonic()
+        if self.claim.held:
+            self.last_held = now
+
+    def wait(self) -> None:
+        self.waiting.claim(self.claim.partition, timeout=60)
+        self.taken = time.monotonic()
+
+    @property
+    def overlap(self) -> float:
+        """How long two held it; negative where there was time in between."""
+        return -1e9 if self.taken is None else self.last_held - self.taken
+
+
+class Scene:
+    """The four holders, and the instances that wait."""
+
+    def __init__(self, ensemble: ZooKeeperEnsemble, node: ZooKeeperServer, stack: ExitStack) -> None:
+        self._stack = stack
+        self._done = threading.Event()
+        others = ",".join(each.address for each in ensemble.nodes if each is not node)
+        waiting = stack.enter_context(Registry.connect(others, session_timeout=20.0, timeout=60.0))
+        group = uuid4().hex
+        self.holders = {}
+        for number, (knows, session) in enumerate(product(("one", "all"), (SHORT, LONG))):
+            hosts = node.address if knows == "one" else ensemble.address
+            registry = self._connected(node, hosts, session)
+            me = registry.group(group).instance(f"holder-{number}")
+            me.register(["orders"])
+            next_one = waiting.group(group).instance(f"next-{number}")
+            next_one.register(["orders"])
+            claim = me.claim(TopicPartition("orders", number))
+            self.holders[knows, session] = Holder(f"{knows} {session:g} s", registry, claim, next_one)
+        self._threads = [threading.Thread(target=holder.wait) for holder in self.holders.values()]
+        self._sampler = threading.Thread(target=self._sample)
+        for thread in (*self._threads, self._sampler):
+            thread.start()
+
+    def _connected(self, node: ZooKeeperServer, hosts: str, session: float) -> Registry:
+        """kazoo takes any of the servers first."""
+        for _ in range(100):
+            registry = Registry.connect(hosts, session_timeout=session, timeout=8.0)
+            peer = registry.handle.session.peer
+            if peer is not None and peer[1] == node.port:
+                self._stack.callback(registry.close)
+                return registry
+            registry.close()
+        raise AssertionError(f"never connected to {node.address}")
+
+    def _sample(self) -> None:
+        while not self._done.wait(0.001):
+            for holder in self.holders.values():
+                holder.sample()
+
+    def end(self) -> None:
+        """Whoever still holds lets go."""
+        for holder in self.holders.values():
+            if holder.taken is None:
+                holder.claim.release()
+        for thread in self._threads:
+            thread.join(60)
+        self._done.set()
+        self._sampler.join()
+
+
+@contextmanager
+def scene(ensemble: ZooKeeperEnsemble, node: ZooKeeperServer) -> Iterator[Scene]:
+    with ExitStack() as stack:
+        yield Scene(ensemble, node, stack)
+
+
+def run(ensemble: ZooKeeperEnsemble, role: str) -> dict[str, float]:
+    """One cut; the overlap of each holder."""
+    node = victim(ensemble, role)
+    with scene(ensemble, node) as found:
+        with cut_off(ensemble, node):
+            if role == FORGOTTEN:
+                restart([each for each in ensemble.nodes if each is not node])
+            alone = [found.holders["one", session] for session in (SHORT, LONG)]
+            assert eventually(lambda: all(holder.taken for holder in alone), timeout=60)
+            overlaps = {holder.name: holder.overlap for holder in found.holders.values()}
+            moved = found.holders["all", LONG]
+            kept = moved.claim.held and moved.taken is None
+        found.end()
+    assert max(overlaps.values()) < 0, overlaps
+    assert kept, "whoever knows all servers goes to another one in time"
+    return overlaps
+
+
+@pytest.mark.parametrize("role", [FOLLOWER, FORGOTTEN])
+def test_failure_25_nobody_holds_what_another_has_claimed_while_a_server_is_cut_off(
+    ensemble: ZooKeeperEnsemble, role: str
+) -> None:
+    run(ensemble, role)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("role", ROLES)
+def test_soak_cuts(ensemble: ZooKeeperEnsemble, role: str) -> None:
+    """Many runs of it; this prints how much time was left for each holder."""
+    runs = [run(ensemble, role) for _ in range(SOAK)]
+    for name in runs[0]:
+        left = sorted(-found[name] for found in runs if found[name] > -1e9)
+        kept = sum(found[name] == -1e9 for found in runs)
+        between = f"{left[0]:.2f} to {left[-1]:.2f} s between the two" if left else ""
+        print(f"{role} cut off, knows {name}: {len(runs)} runs, 0 overlaps, {kept} times kept; {between}")

@@ -1,0 +1,194 @@
+"""The thread that proves sessions: one for the whole process, and only while somebody relies on a session.
+
+It sends one tiny transaction for each session every tenth of the session time-out, and waits for no answer: kazoo's
+connection thread notes the answers (`pulse.py`). A session whose own transactions prove it is asked for nothing more.
+
+Where the answers stay away although the connection looks fine, the server is cut off from its leader, or does not work.
+Then the connection is hung up, so that kazoo goes to another server while there is time left.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from ..core.proof import PATIENCE, PERIOD
+from .corrections import hang_up_and_shun
+from .deadline import uptime
+from .pulse import ProofRequest, Pulse
+
+log = logging.getLogger("zkgroups.session")
+
+_LOOKS: Final = 5
+"""Before a connection is hung up, its proof was looked for as often. So a pause of the whole process, in which nothing
+could be heard, is not mistaken for a silent server."""
+
+
+class Prover:
+    """Proves the session of one client, as long as somebody relies on it."""
+
+    def __init__(self, client: Any, pulse: Pulse) -> None:
+        self._client = client
+        self._pulse = pulse
+        self._lock = threading.Lock()  # guards what follows, and is never held during a call
+        self._relying: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._asked: Any = None
+        self._asked_at = -math.inf
+        self._looks = 0
+        self._look_at = -math.inf
+
+    def rely(self, who: object, session_id: int) -> None:
+        """From now on `who` relies on that session, as long as it lives itself and does not take it back."""
+        with self._lock:
+            self._relying[who] = session_id
+        _THREAD.serve(self)
+
+    def rely_no_more(self, who: object) -> None:
+        """Take it back."""
+        with self._lock:
+            self._relying.pop(who, None)
+        _THREAD.wake()
+
+    @property
+    def needed(self) -> bool:
+        """Whether somebody relies on the session that the client has now."""
+        if self._client._stopped.is_set():
+            return False
+        session_id = self._client._session_id
+        with self._lock:
+            return session_id in self._relying.values()
+
+    def ask(self) -> Any:
+        """Send a proof now; the answer is for whoever wants to wait for it."""
+        answer = self._client.handler.async_result()
+        self._client._call(ProofRequest(), answer)
+        return answer
+
+    def on_state(self) -> None:
+        """A new connection is proved at once, and a closed one no more. On kazoo's thread: only wakes."""
+        self._asked_at, self._looks = -math.inf, 0
+        _THREAD.wake()
+
+    def look(self) -> float:
+        """Do what is due, and return in how many seconds to look again. Nothing is waited for."""
+        now = uptime()
+        if not self._client.connected:
+            self._asked, self._looks = None, 0
+            return PERIOD * self._pulse.timeout
+        if self._asked is not None and not self._asked.ready():
+            return self._look_for_answer(now)
+        left = self._pulse.due(self._asked_at) - now
+        if left <= 0:
+            self._asked_at, self._looks, self._asked = now, 0, self.ask()
+            left = self._between_looks
+            self._look_at = now + left
+        return left
+
+    @property
+    def _between_looks(self) -> float:
+        return PATIENCE * self._pulse.timeout / _LOOKS
+
+    def _look_for_answer(self, now: float) -> float:
+        if now < self._look_at:
+            return self._look_at - now
+        self._looks += 1
+        self._look_at = now + self._between_looks
+        if self._looks >= _LOOKS:
+            self._asked = None
+            log.warning(
+                "ZooKeeper server %s has not proved for %.1f s that the session lives, and is left for another one: "
+                "it may be cut off from its leader",
+                hang_up_and_shun(self._client),
+                _LOOKS * self._between_looks,
+            )
+        return self._between_looks
+
+    def forget(self) -> None:
+        """In a fork: nothing of it is ours."""
+        self._lock = threading.Lock()
+        self._relying = WeakKeyDictionary()
+        self._asked = None
+        self._pulse.void()
+
+
+class _Thread:
+    """The thread, as long as there is something to do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the two below, and is never held during a call
+        self.provers: set[Prover] = set()
+        self._thread: threading.Thread | None = None
+        # Not an Event: Ctrl-C while one is set can leave it locked for ever.
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+
+    def serve(self, prover: Prover) -> None:
+        """Look after this one, too."""
+        with self._lock:
+            self.provers.add(prover)
+            if self._thread is None:
+                self._start()
+        self.wake()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="zkgroups-proofs", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:  # also Ctrl-C: should it run all the same, it ends at once
+            self._thread = None
+            raise
+
+    def wake(self) -> None:
+        """Look at once."""
+        self._wakes.put(None)
+
+    def _run(self) -> None:
+        while provers := self._needed():
+            pause = min(_looked(prover) for prover in provers)
+            del provers
+            self._sleep(max(pause, 0.0))
+
+    def _sleep(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._wakes.get(timeout=seconds)
+            while True:
+                self._wakes.get_nowait()
+
+    def _needed(self) -> list[Prover]:
+        with self._lock:
+            if self._thread is not threading.current_thread():  # Ctrl-C came between, and there is another one
+                return []
+            self.provers = {prover for prover in self.provers if prover.needed}
+            if not self.provers:
+                self._thread = None
+            return list(self.provers)
+
+
+def _looked(prover: Prover) -> float:
+    """An error with one client must not end the proofs of the others."""
+    try:
+        return prover.look()
+    except Exception:
+        log.exception("a session cannot be proved, so its claims end")
+        return _AFTER_AN_ERROR
+
+
+_AFTER_AN_ERROR: Final = 1.0
+"""In seconds."""
+
+_THREAD = _Thread()
+
+
+def _forget_all() -> None:
+    global _THREAD
+    provers, _THREAD = _THREAD.provers, _Thread()
+    for prover in provers:
+        prover.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

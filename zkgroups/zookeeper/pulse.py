@@ -1,0 +1,143 @@
+"""What kazoo's connection sends and hears, as far as it tells that the session lives; the rules are in `core/proof.py`.
+
+kazoo shows neither when it sends a request nor the time-out that a server granted. So its connection is listened to.
+All of it happens on kazoo's connection thread, but for the reading of `certain_until`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, Final
+
+from kazoo.exceptions import BadVersionError, NoAuthError, NoNodeError
+from kazoo.protocol.serialization import CheckVersion, Connect, Transaction
+
+from ..core.proof import Proof
+from .deadline import uptime
+
+_CONNECTED_BEFORE: Final = 0.6
+"""Of the session time-out: so long ago the leader has heard at the latest of a client that was connected before we
+could listen. kazoo sends something every third of it, and a follower reports that within a quarter."""
+
+_FROM_THE_LEADER: Final = frozenset(error.code for error in (NoNodeError, NoAuthError, BadVersionError))
+"""A leader looks at these only after it has found the session alive."""
+
+_RESULT: Final = struct.Struct("!i?i")
+_ERROR: Final = struct.Struct("!i")
+_FAILED: Final = -1
+
+
+class Pulse:
+    """When the leader last proved the session of one client, and what session time-out a server granted."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.granted: float | None = None
+        self.has_beaten = bool(client.connected)
+        self._proof = Proof(self._timeout)
+        self._session_id: int | None = client._session_id or None
+        if client.connected:
+            self._proof.connected(uptime() - _CONNECTED_BEFORE * self._timeout)
+        self._certain: tuple[int | None, float] = (None, -math.inf)
+        self._sent: dict[int | None, tuple[float, Any]] = {}
+        connection = client._connection
+        self._submit, self._read_header, self._invoke = connection._submit, connection._read_header, connection._invoke
+        connection._submit, connection._read_header, connection._invoke = self.submit, self.read_header, self.invoke
+
+    @property
+    def _timeout(self) -> float:
+        return self.granted or float(self._client._session_timeout) / 1000
+
+    @property
+    def timeout(self) -> float:
+        """The session time-out: as granted, or as requested where the server has told nobody here."""
+        return self._proof.timeout
+
+    def certain_until(self, session_id: int) -> float:
+        """Until when, by `uptime`, that session is certain to live."""
+        known, until = self._certain
+        return until if known == session_id else -math.inf
+
+    def due(self, asked: float) -> float:
+        """When the next proof is to be sent, if the last one was asked for at `asked`."""
+        return self._proof.due(asked)
+
+    def void(self) -> None:
+        """In a fork: the session is that of the process it was forked from."""
+        self._certain = (None, -math.inf)
+
+    def submit(self, request: Any, timeout: float, xid: int | None = None) -> Any:
+        """Note when a request is sent."""
+        if xid is None:
+            self._sent.clear()  # a new connection: nothing that was asked on the old one will be answered
+        self._sent.setdefault(xid, (uptime(), request.type))
+        return self._submit(request, timeout, xid)
+
+    def read_header(self, timeout: float) -> Any:
+        """Note that a request was answered. A watch event answers none."""
+        answer = self._read_header(timeout)
+        header, body, offset = answer
+        sent, kind = self._sent.pop(header.xid, (None, None))
+        if sent is not None:
+            self._proof.answered(sent, uptime())
+            if kind == Transaction.type and not header.err and _is_proof(body, offset):
+                self._proof.proved(sent)
+                self._certain = (self._session_id, self._proof.until)
+        return answer
+
+    def invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        """Note what the server grants when a connection is made."""
+        answer = self._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            accepted = answer[0]
+            if accepted.time_out > 0:
+                self.granted = accepted.time_out / 1000
+                self.has_beaten = True
+                if accepted.session_id != self._session_id or self.granted != self._proof.timeout:
+                    self._session_id, self._proof = accepted.session_id, Proof(self.granted)
+                sent, _ = self._sent.pop(None, (-math.inf, None))
+                self._proof.connected(sent)
+        return answer
+
+
+class ProofRequest:
+    """A transaction that changes nothing. ZooKeeper's answer proves that the session lives.
+
+    Nothing smaller will do. Reads and pings are answered by a follower alone. `sync` needs the leader, but a leader
+    answers it without its followers. A leader that is cut off does so for more than `syncLimit` ticks (3.1 s, measured
+    with 3 s), while the others may have elected another leader long before, for example after a restart. A transaction
+    waits for a majority, also if it only checks, and also if the check is refused: a leader that was cut off has
+    answered none. It costs a record in the servers' logs and, with 1 ms, as much time as a commit.
+    """
+
+    type = Transaction.type
+    deserialize = staticmethod(Transaction.deserialize)
+
+    def serialize(self) -> bytes:
+        """The root is always there; with version -1 nothing but the right to read it is asked for."""
+        return _PAYLOAD
+
+    def __repr__(self) -> str:
+        return "ProofRequest()"
+
+
+_PAYLOAD: Final = bytes(Transaction([CheckVersion("/", -1)]).serialize())
+
+
+def _is_proof(body: bytes, offset: int) -> bool:
+    """Whether the leader found the session alive, by the answer to a transaction.
+
+    Of a failed one all results are errors: 0 before the culprit, and then what the leader has against that.
+    """
+    while offset + _RESULT.size <= len(body):
+        kind, done, _ = _RESULT.unpack_from(body, offset)
+        if done:
+            return False
+        if kind != _FAILED:
+            return True
+        [error] = _ERROR.unpack_from(body, offset + _RESULT.size)
+        if error:
+            return error in _FROM_THE_LEADER
+        offset += _RESULT.size + _ERROR.size
+    return False
