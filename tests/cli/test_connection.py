@@ -90,6 +90,7 @@ def test_who_gives_a_timeout_waits_for_a_host_that_cannot_be_reached(way: str, t
 
 
 @pytest.mark.zookeeper
+@pytest.mark.usefixtures("cluster")
 def test_one_host_that_can_be_reached_is_enough(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
     ended = zkgroups("groups", "list", "-z", f"127.0.0.1:1,no-such-host.invalid:2181,{zookeeper_hosts}")
     assert (ended.code, ended.err) == (0, "There are no groups.\n")
@@ -98,11 +99,11 @@ def test_one_host_that_can_be_reached_is_enough(zkgroups: Zkgroups, zookeeper_ho
 @pytest.mark.zookeeper
 def test_a_server_that_starts_within_the_time_given_is_found() -> None:
     port = ports.reserve()
-    arguments = ("groups", "list", "-z", f"127.0.0.1:{port.number}", "--timeout", "60")
+    arguments = ("groups", "create", "billing", "-z", f"127.0.0.1:{port.number}", "--timeout", "60")
     with started(*arguments) as process, ZooKeeperServer(port=port.number):
         _, err = process.communicate(timeout=TIMEOUT)
     port.release()
-    assert (process.returncode, err) == (0, "There are no groups.\n")
+    assert (process.returncode, err) == (0, "created billing\n")
 
 
 @pytest.mark.parametrize("lie", ["a web server", "2 GB", "a negative length", "zero bytes"])

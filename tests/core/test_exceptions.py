@@ -34,6 +34,7 @@ from zkgroups.exceptions import (
     NoPermissionError,
     NotClaimedError,
     NotRegisteredError,
+    NotSharedError,
     OffsetConflictError,
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
@@ -127,6 +128,11 @@ BUILT = [
     (
         MalformedNodeError(BROKEN),
         "/consumers/billing/owners/orders/3 cannot be read: not UTF-8 (b'\\xff')",
+    ),
+    (
+        NotSharedError("file:/data", "the workers may have a file system of their own"),
+        "file:/data was not written: the workers may have a file system of their own; use hdfs://, s3a:// or a mount "
+        "that all machines share",
     ),
     (DamagedDataError("/data", "it has no snapshot"), "/data: it has no snapshot"),
     (

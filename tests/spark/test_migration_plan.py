@@ -24,10 +24,11 @@ from zkgroups.spark import SourceOptions, snapshot
 from zkgroups.spark.layout import ABANDONED_AFTER, snapshot_name
 from zkgroups.spark.migration import chunks, columns, planning
 from zkgroups.spark.migration.chunks import in_chunks
-from zkgroups.spark.migration.folder import Folder, write
+from zkgroups.spark.migration.folder import Folder
 from zkgroups.spark.migration.jobs import by_target, mapped
 from zkgroups.spark.migration.planning import PlanningWork, groups, plan, read_plan, summary
 from zkgroups.spark.migration.sources import Naming, SnapshotSource, read
+from zkgroups.spark.writing import write
 from zkgroups.testing import KafkaBroker
 
 from ..kafka.conftest import Writer

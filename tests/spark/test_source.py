@@ -23,9 +23,10 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.exceptions import (
     AuthenticationError,
     InvalidOptionError,
+    MissingDependencyError,
     NoPermissionError,
+    NoRegistryError,
     NotConnectedError,
-    NotFoundError,
     SparkJobError,
     ZkgroupsException,
 )
@@ -723,7 +724,7 @@ def test_an_interpreter_that_somebody_chose_is_the_one(
         monkeypatch.setattr(context, "_conf", context.getConf().set("spark.pyspark.python", "/no/such/python"))
     register(session)
     assert context.pythonExec == "/no/such/python"
-    with pytest.raises(SparkJobError, match=r"Cannot run program ./no/such/python."), translated("it"):
+    with pytest.raises(MissingDependencyError, match=r"Cannot run program ./no/such/python."), translated("it"):
         read(session=session)
 
 
@@ -737,7 +738,7 @@ WRONG: dict[str, tuple[Mapping[str, str], type[ZkgroupsException], str]] = {
     "table": ({"table": "groups"}, InvalidOptionError, "table is 'groups', but it must be one of offsets, owners, mem"),
     "hosts": ({"zookeeper": "a:b"}, InvalidOptionError, "zookeeper is 'a:b', but it must be like host:port"),
     "nobody": ({"zookeeper": NOWHERE, "timeout": "0.3"}, NotConnectedError, f"no connection to {NOWHERE} within 0.3 s"),
-    "chroot": ({"chroot": "/nope"}, NotFoundError, "there is no /.*/nope in the ZooKeeper at "),
+    "chroot": ({"chroot": "/nope"}, NoRegistryError, "there is no /.*/nope in the ZooKeeper at "),
     "password": ({"digestUser": "ops", "passwordFile": "/no/such"}, InvalidOptionError, "passwordFile is '/no/such', "),
 }
 
