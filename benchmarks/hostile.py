@@ -1,12 +1,11 @@
-"""What hostile registrations cost those beside them: describing all groups, and a member's look at its own group.
+"""How much hostile registrations slow down others: describing all groups, and a member's look at its own group.
 
     python -m benchmarks.hostile [--rounds 9] [--groups 200] [--topics 2000]
 
-Both trees have the same topics, of four partitions each, the same healthy groups, some of which subscribe by a pattern,
-and two groups with a member that looks again and again. In the hostile tree some registrations are made to hurt: in
-groups of their own, and in the groups of the two members. In the healthy tree there are harmless ones in their place.
-Ratios are the time in the hostile tree over the time in the healthy one: at 1 they cost nothing, at 1.5 half as much as
-everything else.
+Both trees have the same topics, with four partitions each, the same healthy groups, some of which subscribe by a
+pattern, and two groups with a member that looks repeatedly. The hostile tree has hostile registrations, in groups of
+their own and in the groups of the two members. The healthy tree has harmless ones instead. Ratios are the time in the
+hostile tree over the time in the healthy one: 1 means no cost, 1.5 means half as much again.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def names(count: int) -> list[str]:
 
 
 def harmless(topics: list[str]) -> dict[str, Mapping[str, Any]]:
-    """What stands in place of each of `hostile`."""
+    """The harmless counterpart of each registration in `hostile`."""
     one = {"pattern": "static", "subscription": {topics[1]: 1}}
     listed = dict.fromkeys(("backtracking", "lookahead", "java-only", "long", "largest", "alternatives"), _listed("x"))
     return {**listed, "streams": {"pattern": "static", "subscription": dict.fromkeys(topics, 1)}, "wide": one}

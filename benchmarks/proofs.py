@@ -1,11 +1,11 @@
-"""The cost of proving a session: requests per second for each, and one proof against a ping, a read and a commit.
+"""The cost of proving a session: requests per second, and one proof against a `sync`, a read and a commit.
 
     python -m benchmarks.proofs [--members 20] [--seconds 20] [--session-timeout 30] [--rounds 300]
 
-Idle members that hold one partition each are counted through a proxy, with the default session time-out: the requests
-that each sends are its proofs. A member that commits as often sends none.
+A proxy counts the requests of idle members that hold one partition each, with the default session timeout. Nearly all
+of them are proofs. A member that commits as often sends no proofs.
 
-Then one client asks an ensemble of three, and waits for each answer: a proof, a `sync`, a read, and a commit.
+Then one client of an ensemble of three sends a proof, a `sync`, a read and a commit, and waits for each answer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def ask(client: Any, request: Any) -> None:
 
 
 def costs(rounds: int) -> dict[str, Times]:
-    """Seconds for each request, of a client of a follower."""
+    """The seconds that each request takes, for a client of a follower."""
     with ZooKeeperEnsemble() as ensemble:
         client = KazooClient(ensemble.followers()[0].address)
         client.start()

@@ -111,7 +111,7 @@ class Child:
                 self._ended = Ended(int(code), by_itself=by_whom == "itself")
 
     def _bury(self) -> None:
-        """The supervisor was killed: kill everything that it has started, together with the guardian."""
+        """The supervisor was killed: kill everything that it has started. The guardian does the same meanwhile."""
         while self._group is not None and _kill_group(self._group):
             with contextlib.suppress(ChildProcessError):  # in a container they may be ours now
                 os.waitpid(-self._group, os.WNOHANG)

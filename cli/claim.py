@@ -140,16 +140,16 @@ def claim(
                            partitions (the zxid that made the owner node), for a
                            store that turns away whoever comes with an old one
 
-    and not ZKGROUPS_PASSWORD or ZKGROUPS_TLS_KEY_PASSWORD: passwords are not passed on. A zkgroups that COMMAND runs
-    can read them from files: --password-file or ZKGROUPS_PASSWORD_FILE.
+    ZKGROUPS_PASSWORD and ZKGROUPS_TLS_KEY_PASSWORD are removed from its environment. If COMMAND runs zkgroups, it can
+    read the passwords from files: --password-file or ZKGROUPS_PASSWORD_FILE.
 
-    COMMAND ends with everything it has started, before the partitions are let go; its exit code is passed on, 128 + n
-    for signal n. When the connection is lost, the session ends, or somebody takes a partition away, COMMAND is stopped:
-    SIGTERM, and SIGKILL after the grace time; the exit code is 7. Two helper processes see to that, so that COMMAND has
-    ended before the session does, also when zkgroups itself is killed or suspended. On Linux this holds for everything
-    that COMMAND has started, and if any two of the three are killed by SIGKILL together. If all three are, COMMAND is
-    killed, but not what it has started; elsewhere neither is. What COMMAND runs as another user, or on another machine,
-    cannot be stopped. Ctrl-C and SIGTERM are passed on, and end with 130 and 143.
+    When COMMAND ends, everything it has started is ended too, and then the partitions are released. Its exit code is
+    passed on, 128 + n for signal n. If the connection is lost, the session expires, or a partition is taken away,
+    COMMAND gets SIGTERM, and SIGKILL after the grace time; the exit code is 7. Two helper processes make sure that
+    COMMAND ends before the session does, even if zkgroups is killed or suspended. On Linux they also end everything
+    that COMMAND has started, even if SIGKILL hits any two of zkgroups and its two helpers at once. If it hits all
+    three, only COMMAND itself is killed, and on other systems not even that. Processes that COMMAND runs as another
+    user or on another machine cannot be stopped. Ctrl-C and SIGTERM are passed on, and end with 130 and 143.
 
     A group whose name begins with a dash stands after a -- of its own.
 
@@ -178,7 +178,7 @@ def _check_grace(registry: Registry, grace: float, command: object) -> None:
         return
     reason = (
         f"it must be less than {longest_margin(timeout):g} s: with a session of {timeout:g} s, a claim is certain for "
-        f"{LASTS * timeout:g} s after each proof that the session lives. Give a shorter time, or a longer "
+        f"{LASTS * timeout:g} s after each proof that the session lives; give a shorter time, or a longer "
         "--session-timeout"
     )
     raise InvalidOptionError("--grace", grace, reason)
@@ -201,10 +201,10 @@ def _claimed(registry: Registry, wish: _Wish) -> Iterator[tuple[Instance, Claims
 
 
 def _claim(instance: Instance, wish: _Wish, patience: Deadline) -> Claims:
-    """Try again and again: between two attempts members may have come.
+    """Retry until the partitions are claimed or time is up: members may come between two attempts.
 
-    The owner nodes say `<id>-0`, as those of Scala members do: Kafka's own tool cuts off what follows the last dash,
-    and fails for the whole group where an id has none.
+    The owner nodes carry `<id>-0`, as those of Scala members do. Kafka's own tool cuts off the part after the last
+    dash, and fails for the whole group if an owner has no dash.
     """
     streams = dict.fromkeys(wish.partitions, 0)
     while True:
@@ -250,7 +250,7 @@ def _held(
 
 
 def _subscribers(group: Consumergroup, topic: str) -> list[str]:
-    """The live members that subscribe to the topic, or may, as their registrations cannot be read."""
+    """The live members that subscribe to the topic, or whose registrations cannot be read."""
     return [
         instance.id
         for instance in group.living()
@@ -338,7 +338,7 @@ def _reason(lease: Lease) -> str:
 
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Our own passwords are not for COMMAND, which may be anybody's program."""
+    """Remove zkgroups' own passwords: COMMAND may be an untrusted program."""
     secrets = {secret_variable(name) for name in SECRETS}
     return {name: value for name, value in environment.items() if name not in secrets}
 

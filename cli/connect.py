@@ -19,10 +19,10 @@ from .options import Options, secret_variable
 
 @contextmanager
 def connected(options: Options, *, writes: bool = False, begins: bool = False) -> Iterator[Registry]:
-    """The registry that the options name. A command that `writes` is refused here where `--read-only` was given.
+    """Connect to the registry that the options name. With `--read-only`, a command that `writes` is refused.
 
-    A chroot with neither groups nor brokers is an error, as it is probably the wrong one; except for a command that
-    `begins` a group, which may be the first.
+    A chroot with neither groups nor brokers is probably wrong, and an error. A command that `begins` a group accepts
+    it, because that may be the first group.
     """
     if writes:
         refuse_read_only(options)
@@ -39,13 +39,13 @@ def refuse_read_only(options: Options) -> None:
 
 
 UNREACHABLE_TIMEOUT: Final = 1.0
-"""In seconds: enough for several attempts. A server that is just being started may take longer: see `--timeout`."""
+"""In seconds: enough for several attempts. To wait longer, e.g. for a server that is starting, there is `--timeout`."""
 
 
 def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
     """Connect; the caller closes it. Where it `may_ask`, a missing password is asked for on the terminal.
 
-    Where no `--timeout` was given, hosts that are unknown or refuse connections are an error after a second.
+    Without `--timeout`, it fails after a second if all hosts are unknown or refuse connections.
     """
     will_wait = "timeout" in options.given
     try:
@@ -146,9 +146,9 @@ def _tls(options: Options) -> Tls | None:
 
 
 def _secret(name: str, file: Path | None) -> str | None:
-    """Return the secret from the file, else from its environment variable; None where neither is given.
+    """Return the secret from the file, else from its environment variable; None if neither is given.
 
-    No error shows any part of the secret, and none is chained that would show it in a traceback.
+    Errors never show a part of the secret, and are not chained to errors that would show it in a traceback.
     """
     if file is None:
         secret = os.environ.get(secret_variable(name))

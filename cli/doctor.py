@@ -59,10 +59,10 @@ def doctor(
     The exit code is 10 if there is an error or a warning. What is only worth knowing (info) leaves it at 0. With
     -o wide there is the line to type for each.
 
-    --repair shows what can be repaired without harm to anybody, and with --execute does it: empty directories of
-    groups and of topics that are gone, owners that belong to no session and to nobody who is registered, registrations
-    that belong to no session, blanks around the number of an offset. Each is looked at again in the moment of its
-    repair. All else is left to you.
+    --repair shows what can be repaired without harm to any client, and with --execute repairs it: empty directories of
+    groups and of deleted topics, registrations that belong to no session, owners that belong to no session and to no
+    registered instance, blanks around the number of an offset. Each repair checks again that nothing has changed. All
+    else is left to you. The repair of a registration may make its owners repairable: then run it again.
 
     \b
     Example:

@@ -57,14 +57,14 @@ def export(
 ) -> None:
     """Write the offsets of groups to stdout, for `offsets import` and for other tools.
 
-    json, jsonl and csv have group, topic, partition and offset. In csv a name that a spreadsheet would take for a
-    formula (it begins with =, +, - or @) has an apostrophe in front, which `offsets import` takes off. kafka-csv is
-    what kafka-consumer-groups.sh --reset-offsets --from-file reads. path has lines like
+    json, jsonl and csv have group, topic, partition and offset. In csv, a name that begins with =, +, - or @ gets
+    a leading apostrophe, or a spreadsheet would take it for a formula; `offsets import` removes it. kafka-csv is what
+    kafka-consumer-groups.sh --reset-offsets --from-file reads. path has lines like
     /consumers/billing/offsets/orders/0:5, as Kafka's ExportZkOffsets wrote. spark is the option startingOffsets of
     Spark's Kafka source, and has one group only.
 
-    Nodes that hold no offset are left out and reported; the exit code is then 9. With --from-snapshot the offsets of a
-    snapshot are written, without a connection to ZooKeeper: of the newest, or of --at a time.
+    Nodes that hold no valid offset are left out and reported; the exit code is then 9. --from-snapshot writes the
+    offsets of a snapshot, without a connection to ZooKeeper: of the newest one, or of the one that --at chooses.
 
     \b
     Example:

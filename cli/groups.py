@@ -199,8 +199,8 @@ def create(options: Options, names: tuple[str, ...]) -> None:
 def delete(options: Options, names: tuple[str, ...]) -> None:
     """Delete groups with their offsets, at once. A group with a registered instance or a living owner is left alone.
 
-    Nothing brings the offsets back but what was kept before: zkgroups offsets export GROUP > FILE. An owner or a
-    registration that belongs to no session, and whatever else is in the group, goes with it.
+    Deleted offsets cannot be restored unless they were saved before: zkgroups offsets export GROUP > FILE. Everything
+    in the group is deleted, also owners and registrations that belong to no session.
 
     \b
     Example:

@@ -1,7 +1,7 @@
-"""How long claims are certain to be held: a command that runs under them must know that all the time, without waiting.
+"""Until when claims are certain to be held. A command that runs under them needs this at any time, without waiting.
 
-The session is proved again and again for as long as its instance is registered (`zkgroups/core/proof.py`). The owner
-nodes are seen once, and a watch tells of their end.
+While its instance is registered, the session is proved periodically (`zkgroups/core/proof.py`). The owner nodes are
+read once, and a watch reports when they go.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from zkgroups.zookeeper.deadline import Deadline, uptime
 from .link import CONNECTED, LOST, Link
 
 _PRUDENCE: Final = 0.2
-"""Of the time for which a proof counts: a busy machine is late with everything, also with a SIGKILL."""
+"""A fraction of the time for which a proof counts: on a busy machine everything is late, even SIGKILL."""
 
 _SPARE: Final = 2 * PERIOD
-"""Of the session time-out: a proof or two may be late without ending anything."""
+"""A fraction of the session timeout: one or two late proofs do not end the lease."""
 
 
 def longest_margin(session_timeout: float) -> float:
-    """The longest `margin` of a lease that does not end between two proofs, in seconds."""
+    """The longest `margin`, in seconds, with which a lease does not end between two proofs."""
     return (LASTS - _SPARE) * session_timeout
 
 
@@ -62,11 +62,11 @@ class Lease:
 
     @property
     def until(self) -> float:
-        """Until when they are certain without another proof, by `uptime`."""
+        """Until when the claims are certain without another proof, on the clock of `uptime`."""
         return self._claims.certain_until - self._margin
 
     def wait(self, seconds: float) -> None:
-        """Let some time pass, less if something happens, and take note of the changes."""
+        """Wait for so many seconds, or until something happens, and record the changes."""
         try:
             self._look(seconds)
         except ZkgroupsException as error:

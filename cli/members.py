@@ -96,9 +96,9 @@ def members() -> None:
 def list_members(options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None) -> None:
     """List the instances of groups, or of all groups: state, what they subscribe to, and how much they own.
 
-    The state "Leaving" means that it is no longer registered and still owns something, "Dead" that its registration
-    belongs to no session, so that nobody is there; `zkgroups doctor --repair` removes that. A registration that
-    cannot be read has no subscription and no dialect; `zkgroups members show` tells why.
+    "Leaving" means that an instance is no longer registered but still owns something. "Dead" means that its
+    registration belongs to no session, so no client is behind it; `zkgroups doctor --repair --execute` deletes it. A
+    registration that cannot be read has no subscription and no dialect; `zkgroups members show` tells why.
 
     \b
     Example:

@@ -174,5 +174,5 @@ def _write_report(output: Output, rows: Iterator[ReportRow | MatchRow]) -> None:
     """All rows of one report, which are of one kind."""
     first = next(rows, None)
     if first is None:
-        raise DamagedFileError("the report has lost its rows")
+        raise DamagedFileError("the rows of the report are missing")
     output.write(MATCHES if isinstance(first, MatchRow) else REPORT, map(plain, chain([first], rows)))

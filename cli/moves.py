@@ -202,7 +202,7 @@ def _left_alone(because: ZkgroupsException) -> str:
 
 
 _ALLOWS: Final = {Refused.BACK: "--backward lets it", Refused.FORWARD: "--forward lets it skip messages"}
-"""The option for an offset that stays as it is."""
+"""The option that allows such a move."""
 
 
 def _count_held(plan: Plan, tally: Tally) -> None:

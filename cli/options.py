@@ -22,7 +22,7 @@ PREFIX: Final = "ZKGROUPS_"
 """What the environment variables begin with."""
 
 SECRETS: Final = ("password", "tls-key-password")
-"""The secrets that may be in the environment; each may be in a file as well, e.g. --password-file."""
+"""The secrets that may be given in the environment, or in a file, e.g. with --password-file."""
 
 
 def secret_variable(name: str) -> str:
@@ -105,8 +105,8 @@ _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
         ("-o", "--output"),
         {
             "type": _choice(Format),
-            "help": "How data is written; a table by default. In CSV, text that begins with =, +, - or @ has an "
-            "apostrophe in front, so that no spreadsheet takes it for a formula.",
+            "help": "How data is written; a table by default. In CSV, text that begins with =, +, - or @ gets a "
+            "leading apostrophe, or spreadsheets would take it for a formula.",
         },
     ),
     (("--no-headers",), _FLAG | {"help": "Leave the first line out of tables and CSV."}),
@@ -114,7 +114,7 @@ _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     (
         ("--timeout",),
         _SECONDS
-        | {"help": "For the connection, and for each request. If given, unreachable hosts are waited for, too."},
+        | {"help": "For the connection, and for each request. If given, also wait for hosts that cannot be reached."},
     ),
     (("--session-timeout",), _SECONDS | {"help": "How long our session outlives its connection."}),
     (("--digest-user",), {"metavar": "NAME", "help": "Who we are to ACLs of the scheme digest."}),

@@ -131,7 +131,7 @@ class Output:
             self._put(self._raw(row[table.key]))
 
     def _cell(self, value: Any) -> str:
-        """A value in CSV: numbers as they are, text so that no spreadsheet takes it for a formula."""
+        """A value in CSV: numbers unchanged, text escaped if a spreadsheet would take it for a formula."""
         text = self._raw(value)
         return guarded(text) if _is_text(value) else text
 

@@ -156,7 +156,7 @@ def _row(options: Options, group: GroupDescription, found: Owner | MalformedNode
 
 
 def _reason(group: GroupDescription, owner: Owner) -> str | None:
-    """Why it is not known whether the owner subscribes to the topic."""
+    """Explain why it is unknown whether the owner subscribes to the topic; None if it is known."""
     for instance in group.instances:
         unevaluable = isinstance(instance.registration, UnevaluableRegistration)
         if unevaluable and instance.session == owner.session and owner.instance({instance.id}) is not None:

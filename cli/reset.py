@@ -74,8 +74,8 @@ def reset(
     last, so an offset may be older than it was at that time, and one that was deleted by then comes back. A time after
     its last look is refused.
 
-    With a time, an offset that would go forward stays as it is, because messages would be skipped: --forward lets it.
-    The other options say which way they go.
+    --to-datetime and --by-duration leave an offset as it is if it would go forward, because that would skip messages;
+    --forward allows it. All other options move offsets both ways.
 
     \b
     Example:

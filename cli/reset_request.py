@@ -25,12 +25,12 @@ FLAGS: Final[Mapping[str, Target]] = {
 """What is the same for all partitions."""
 
 _OF_A_TIME: Final = {"to_datetime", "by_duration"}
-"""A time does not say whether an offset goes forward or back. All other options do, or name the very offset."""
+"""With these options the user cannot know whether an offset goes forward or back; with all others that is explicit."""
 
 forward_option = click.option(
     "--forward",
     is_flag=True,
-    help="With a time: let offsets go forward, too, past messages that may be unread.",
+    help="With --to-datetime or --by-duration: also move offsets forward, past messages that may be unread.",
 )
 """As `forward`; see `Request.may_go_forward`."""
 
@@ -56,7 +56,7 @@ class Request:
 
     @property
     def may_go_forward(self) -> bool:
-        """Whether the option by itself allows an offset to skip messages."""
+        """True if offsets may go forward without `--forward`."""
         return self.option not in _OF_A_TIME
 
     def check(self, *, all_topics: bool) -> None:

@@ -97,15 +97,15 @@ def diff(
     has no zone.
 
     \b
-    moved          it is further
-    unchanged      it stands where it stood
-    unchanged-held the same, and an instance owns it; counted among the unchanged, too
-    went-back      it is lower
-    new            it was not there before
-    gone           it is not there any more
-    unreadable     in one of the two it is not a number, or may not be read
+    moved          the offset is higher
+    unchanged      the offset is the same
+    unchanged-held the same, and an instance owns the partition; also counted as unchanged
+    went-back      the offset is lower
+    new            the offset is only in B
+    gone           the offset is only in A
+    unreadable     in A or B it is not a number, or there was no permission to read it
 
-    A snapshot has no log ends: an unchanged offset may be that of an idle group, or of one that is stuck.
+    Snapshots do not contain log ends. So an unchanged offset does not show whether the group is idle or stuck.
 
     The rate is in messages a second, between the two last commits. Anew is a node that was deleted and made again.
 

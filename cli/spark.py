@@ -59,13 +59,13 @@ def writing_options(command: Decorated) -> Decorated:
         is_eager=True,
         expose_value=False,
         callback=_shared,
-        help="With --master and a folder on a disk: all machines of Spark have it mounted.",
+        help="With --master: DEST is a folder that all machines of Spark have mounted.",
     )
     return shared(spark_options(command))
 
 
 def _shared(ctx: click.Context, _param: click.Parameter, given: bool) -> None:
-    """Before --conf, which adds it to the settings."""
+    """Run before the callback of --conf, which adds it to the settings."""
     if given:
         ctx.meta[_SHARED] = "true"
 

@@ -8,9 +8,9 @@ when it has ended: on Linux orphans become children of this process, also those 
 group, so that nobody is overlooked.
 
 Two processes run this program: the supervisor, and its parent, the guardian, which only waits. If the supervisor is
-killed, the kernel kills the command, and whatever else it has started becomes the guardian's and is killed by it, also
-if the holder was killed in the same moment. If the guardian is killed, the supervisor goes on, and the holder takes the
-guardian's place. So a command outlives a SIGKILL only if it hits all three at once.
+killed, the kernel kills the command. All other processes that the command has started become children of the guardian,
+which kills them, even if the holder was killed at the same moment. If the guardian is killed, the supervisor continues,
+and the holder takes the guardian's place. So processes are left only if a SIGKILL hits all three at once.
 
 It is run with `python -I -S`, and needs nothing but the standard library. Its orders are lines: `until TIME`, a time of
 the clock that goes on while the machine sleeps, and `stop SIGNAL`. What it tells are lines, too: `started PID`,
@@ -208,17 +208,17 @@ def _now() -> float:
 
 
 def guard(supervisor: int) -> None:
-    """Wait for the end of the supervisor, and kill whatever it has left: nothing, unless it was killed itself."""
-    signal.signal(signal.SIGCONT, lambda *_: _kill(supervisor, signal.SIGCONT))  # for both, if both are suspended
+    """Wait until the supervisor ends, and kill all processes that it has left. Only a killed supervisor leaves any."""
+    signal.signal(signal.SIGCONT, lambda *_: _kill(supervisor, signal.SIGCONT))  # both may be suspended
     _rename(f"guardian of {supervisor}")
     while os.waitpid(-1, 0)[0] != supervisor:
         pass
-    signal.signal(signal.SIGCONT, signal.SIG_IGN)  # its pid may be another's by now
+    signal.signal(signal.SIGCONT, signal.SIG_IGN)  # its pid may have been reused
     kill_descendants()
 
 
 def kill_descendants() -> None:
-    """Kill them all, and return when none is left. Waits for those that it may not kill."""
+    """Kill all descendants, and return when none is left. Wait for those that cannot be killed."""
     pace = _PACE_OF_STOPPING
     while left := descendants():
         for pid in left:
@@ -231,7 +231,7 @@ def kill_descendants() -> None:
 
 
 def _rename(title: str) -> None:
-    """Replace the command line that `ps` shows: a kill of all that have the same one would spare nobody."""
+    """Replace the command line that `ps` shows, so that `pkill -f supervisor.py` does not kill both processes."""
     with contextlib.suppress(OSError, ValueError, IndexError):  # there is no /proc
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
         start, end = int(fields[45]), int(fields[46])
@@ -292,7 +292,7 @@ def _put_in_foreground(terminal: int, group: int) -> None:
 def main(arguments: list[str]) -> None:
     """Run what the arguments say: two pipes, the grace time, the end of the claim, the holder's group, the command.
 
-    From here on there are two processes: the guardian, which the holder has started, and the supervisor.
+    This forks: the process that the holder has started becomes the guardian, and its child the supervisor.
     """
     orders, told, grace, until, holders_group, *command = arguments
     for number in (*_IGNORED, signal.SIGCHLD):
@@ -301,7 +301,7 @@ def main(arguments: list[str]) -> None:
     adopt_orphans()
     if supervisor := os.fork():
         for pipe in (int(orders), int(told)):
-            os.close(pipe)  # the end of either process at the other side is to be seen at once
+            os.close(pipe)  # or the end of the supervisor or the holder would not close the pipes
         guard(supervisor)
         return
     os.setpgid(0, 0)

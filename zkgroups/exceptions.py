@@ -18,9 +18,9 @@ ZkgroupsException
 │   ├── OffsetWouldGoBackError          rule 5: only when told
 │   ├── OffsetOutOfRangeError
 │   │   └── CommittedOutOfRangeError    found by a member at the start; carries the group
-│   ├── BrokersTooOldError              brokers of that release cannot do it
+│   ├── BrokersTooOldError              the brokers' release does not support it
 │   ├── GuardFailedError                what an administrative act expected is not what is there
-│   ├── NotSharedError                  Spark's workers write, or may write, where the driver does not see it
+│   ├── NotSharedError                  Spark's workers write, or may write, to files that its driver does not see
 │   ├── GroupMigratedError              the group is being moved to Kafka's own offsets, or was
 │   └── InterruptedDeleteError          a group that was too large for one transaction is partly deleted
 ├── ConflictError                       somebody else was first
@@ -43,8 +43,8 @@ ZkgroupsException
 ├── MalformedNodeError                  a znode that cannot be read as what it should be
 ├── DamagedDataError                    files of ZooKeeper that do not add up to a state
 ├── SparkJobError                       a Spark job failed; of a snapshot, nothing is seen
-│   ├── DamagedFileError                what it was to read is not as it was written
-│   └── SparkStoppedError               Spark was stopped, by its cluster or by its user
+│   ├── DamagedFileError                the files that it read are not as they were written
+│   └── SparkStoppedError               its cluster or its user stopped Spark
 ├── TooLargeError                       would break the server's limit on one request
 ├── MissingDependencyError              an extra or a program that is not installed
 └── ServerStartError                    a throw-away server did not come up; carries the tail of its log
@@ -214,7 +214,7 @@ class OffsetOutOfRangeError(RefusedError):
 
 
 class CommittedOutOfRangeError(OffsetOutOfRangeError):
-    """A member cannot begin: the committed offset of a partition lies outside of its log; nothing was changed."""
+    """A committed offset is outside of the log, so a member cannot start there; nothing was changed."""
 
     def __init__(self, group: str, at: TopicPartition, committed: int, start: int, end: int) -> None:
         super().__init__(at, committed, start, end)
@@ -230,7 +230,7 @@ class CommittedOutOfRangeError(OffsetOutOfRangeError):
 
 
 class BrokersTooOldError(RefusedError):
-    """Brokers of that release cannot do it, or would answer something else than was asked; nothing was changed."""
+    """The brokers' release does not support it, or would misunderstand the request; nothing was changed."""
 
 
 class GuardFailedError(RefusedError):
@@ -349,7 +349,7 @@ class NotConnectedError(UnavailableError):
 
 
 class DamagedAnswerError(NotConnectedError):
-    """The server is not a ZooKeeper server, or a proxy or a defect has damaged its answer; only reads raise it."""
+    """The server is not a ZooKeeper server, or its answer is damaged. Only connecting and reading raise it."""
 
 
 class ReadOnlyError(UnavailableError):
@@ -418,11 +418,11 @@ class DamagedFileError(SparkJobError):
 
 
 class SparkStoppedError(SparkJobError):
-    """Spark was stopped: by this program, or by its cluster, which could not start any executors for instance."""
+    """Spark was stopped by this program, or by its cluster, e.g. because no executor could be started."""
 
 
 class TooLargeError(ZkgroupsException):
-    """The request is larger than the server accepts, and nothing was changed; `size` is in bytes, if it is known."""
+    """The request is larger than the server accepts; nothing was changed. `size` is in bytes, if known."""
 
     def __init__(self, message: str, *, size: int | None = None) -> None:
         super().__init__(message)

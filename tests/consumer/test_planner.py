@@ -74,7 +74,7 @@ def test_a_planner_that_hangs_in_a_strategy_is_passed_over_and_its_late_plan_doe
     a.until(lambda: len(a.member.assignment) == 3, "agreement of a")
     a.until_holding(orders - b.member.assignment)
     assert registry.client.exists(OWNERS).version == version + 1
-    passed = [record for record in caplog.records if "passes over 'a'" in record.getMessage()]
+    passed = [record for record in caplog.records if "skips planner 'a'" in record.getMessage()]
     assert [(record.name, record.levelname) for record in passed] == [("zkgroups.member", "WARNING")]
     assert a.errors == b.errors == []
 

@@ -198,7 +198,7 @@ def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_cou
 def refusal(cluster: Cluster, folder: str) -> str:
     return (
         f"file:/proc/self/cwd/{folder} was not written: the workers of {cluster.master} may have a file system of "
-        "their own; use hdfs://, s3a:// or a mount that all machines share; with such a mount, say so: "
+        "their own; use hdfs://, s3a:// or a mount that all machines share; for such a mount, give "
         f"--shared-file-system, or the setting {SHARED}=true"
     )
 

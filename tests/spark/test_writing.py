@@ -46,9 +46,9 @@ def test_a_plan_that_has_lost_its_rows_is_a_sentence(spark: SparkSession, zookee
     assert read_plan(spark, str(tmp_path)).count() == 1
     for file in tmp_path.glob("plan/part-*"):
         file.unlink()
-    with pytest.raises(DamagedFileError, match="has lost its rows: make a new one in another folder"):
+    with pytest.raises(DamagedFileError, match="are missing: make a new plan in another folder"):
         summary(spark, str(tmp_path))
     with command_on(spark, None) as zkgroups:
         ended = zkgroups("migrate", "show", tmp_path)
     assert (ended.code, ended.out) == (10, "")
-    assert f"zkgroups: the plan in file:{tmp_path} has lost its rows" in ended.err
+    assert f"zkgroups: the rows of the plan in file:{tmp_path} are missing" in ended.err

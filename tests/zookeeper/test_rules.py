@@ -396,8 +396,8 @@ def test_an_offset_made_anew_and_written_as_often_is_written_over_and_that_is_lo
     claim.commit(6)
     claim.commit(7)
     assert raw.get(OFFSET)[0] == b"7"
-    assert [record.message for record in caplog.records if "made anew" in record.message] == [
-        f"{OFFSET} was deleted and made anew by somebody else, and 6 has been written over what was there"
+    assert [record.message for record in caplog.records if "recreated" in record.message] == [
+        f"{OFFSET} was deleted and recreated by another client; its offset was overwritten with 6"
     ]
 
 

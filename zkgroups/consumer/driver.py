@@ -106,7 +106,7 @@ _STEPS: Final = {
     Release: "release partitions",
     Deregister: "leave",
 }
-"""The steps that may fail, for the log."""
+"""The steps that may fail, as the log names them."""
 
 _BEGIN: Final = "read its committed offsets"
 
@@ -207,13 +207,13 @@ class Driver:
         self._inbox.put(None)
 
     def _note(self, reset: Reset) -> None:
-        """A worker begins at another offset than the committed one."""
+        """A worker starts at another offset than the committed one."""
         self._inbox.put(reset)
 
     def tell_ended(self, generation: Generation, error: BaseException | None) -> None:
         """A worker has come to its end."""
         if isinstance(error, NotClaimedError | GenerationEndedError) or getattr(error, "retriable", False):
-            log.warning("a worker of member %s failed; another generation begins: %s", self._name, error)
+            log.warning("a worker of member %s failed, starting another generation: %s", self._name, error)
             self._changed = True  # somebody may have taken a partition away
         elif isinstance(error, Exception):
             self._hand_out(error)
@@ -362,9 +362,9 @@ class Driver:
                 self._receive(Ended())
 
     def _pass_over(self, awaited: AwaitedPlan) -> None:
-        """Let another member plan, perhaps this one."""
+        """Skip the planner, so that another member plans, possibly this one."""
         limit = self._options.planning_timeout
-        log.warning("member %s passes over %r, which has not planned in %g s", self._name, awaited.planner, limit)
+        log.warning("member %s skips planner %r, which wrote no plan within %g s", self._name, awaited.planner, limit)
         self._seat.pass_over(awaited)
         self._changed = True
 
@@ -499,7 +499,7 @@ class Driver:
         try:
             self._seat.await_free(partitions)
         except ZkgroupsException as error:  # the next look begins anew
-            log.info("member %s could not watch partitions and will look again: %s", self._name, error)
+            log.info("member %s could not watch partitions, retrying: %s", self._name, error)
             self._changed = True
 
     # Generations

@@ -52,8 +52,8 @@ class Generation:
 
     - `group`, `member`: the names of both; `number`: of the plan it was made from. It never falls, and is the same for
       all members that follow one plan, but it is no fence: a member may have several generations of one number.
-    - `partitions`: what to work on, each with where to begin: the committed offset, or the member's `start_at`. Pass
-      the range of its log to `start_offset` to get the offset to read from.
+    - `partitions`: the partitions to work on, each with its committed offset, or the member's `start_at`. Pass the
+      range of a partition's log to `start_offset` to get the offset to read from.
     - `streams`: which of the member's streams reads each, counted from 0.
     - `unreadable`: what is ours but is left alone, because its committed offset cannot be read.
     """
@@ -94,7 +94,7 @@ class Generation:
         self._marked: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._resets: dict[TopicPartition, Reset] = {}
-        self._back_from: dict[TopicPartition, int] = {}  # committed offsets below which one commit may go
+        self._back_from: dict[TopicPartition, int] = {}  # committed offsets from which one commit may go back
         self._busy = threading.Condition()
         self._at_work: list[object] = []  # the threads, and tasks, that are to come to an end
         self._to_tell: list[Callable[[], object]] = []  # of the end
@@ -159,12 +159,12 @@ class Generation:
         return self._over.wait(None if timeout is None else Deadline.after("timeout", timeout).remaining)
 
     def start_offset(self, at: TopicPartition, *, log_start: int, log_end: int) -> int:
-        """The offset at which to begin reading a partition whose log has `log_start` to `log_end` (the next to write).
+        """Return the offset at which to start reading a partition. `log_end` is the next offset to be written.
 
-        This is the committed offset. Where nothing is committed, the member's `start_at` decides. For a committed
-        offset outside of the log the member's `out_of_range` decides: raise `CommittedOutOfRangeError`, or begin at the
-        start or the end of the log. The chosen offset is marked, and its commit may go back, once, but only from the
-        committed offset found here.
+        This is the committed offset. Without one, the member's `start_at` decides. If the committed offset is outside
+        of the log, the member's `out_of_range` decides: raise `CommittedOutOfRangeError`, or start at the start or the
+        end of the log. The chosen offset is then marked, and one commit may go back to it, but only if the committed
+        offset is still the one found here.
         """
         self._check_mine(at)
         log = OffsetRange(check_offset(log_start), check_offset(log_end))
@@ -179,7 +179,7 @@ class Generation:
         return self._reset(Reset(at, start, log, start_offset(self._out_of_range, log) or 0))
 
     def _reset(self, reset: Reset) -> int:
-        """Begin somewhere else; once for each partition, however often a worker asks."""
+        """Start elsewhere. This is done once for each partition, however often a worker asks."""
         with self._busy:
             known = self._resets.setdefault(reset.at, reset)
             if known is not reset:
@@ -193,9 +193,9 @@ class Generation:
     def mark(self, at: TopicPartition, offset: int) -> None:
         """Record that everything before `offset` is processed. It is committed by auto-commit and before a hand-over.
 
-        An offset lower than one marked before in this generation only shows that the worker is alive. One lower than
-        the committed offset could never be committed, and raises `OffsetWouldGoBackError`, unless `start_offset` found
-        the committed offset outside of the log.
+        An offset lower than the last one marked in this generation only shows that the worker is alive. An offset lower
+        than the committed one raises `OffsetWouldGoBackError`, as it could never be committed, unless `start_offset`
+        found the committed offset outside of the log.
         """
         self._check_mine(at)
         if self._closed:
@@ -296,7 +296,7 @@ class Generation:
         return len(chosen)
 
     def _save(self, chosen: Offsets) -> None:
-        """Write these; a partition that was reset may go back in the first commit that has it."""
+        """Commit these offsets. The first commit of a partition that was reset may go back."""
         if not chosen:
             return
         self._write(chosen, {at: self._back_from[at] for at in chosen if at in self._back_from})

@@ -86,7 +86,7 @@ class LoneSeat:
         return Outlook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
 
     def pass_over(self, _awaited: AwaitedPlan) -> None:
-        """Nobody plans."""
+        """A lone member waits for no plan."""
 
     def claim(self, partitions: Partitions) -> Partitions:
         """Everything is granted."""

@@ -253,15 +253,16 @@ class Member(BaseMember):
       `partition.assignment.strategy`: nobody can see it, so all of ours must say the same.
     - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.
     - `start_at`: where to begin where nothing is committed.
-    - `out_of_range`: where to begin if the committed offset is outside of the log, because the topic was created anew
-      or messages were deleted unread: at the "earliest" or "latest" offset of the log, or "error". zkgroups does not
-      ask the brokers. So pass the range of the log to `Generation.start_offset`, and read from the offset it returns.
-      It applies the policy once for each partition and generation, logs a warning, and lets the offset go back.
+    - `out_of_range`: where to start if the committed offset is outside of the log, because the topic was recreated or
+      messages were deleted unread: at the "earliest" or "latest" offset of the log, or "error". zkgroups does not ask
+      the brokers. So pass the range of the log to `Generation.start_offset`, and read from the offset it returns. It
+      applies this policy once for each partition and generation, logs a warning, and lets the offset go back.
     - `release_timeout`: how long workers may take to come to an end (Scala's members try for six seconds to get what is
-      theirs, and then go without); `rebalance_timeout`: how long others may take to let go before it is said that they
-      do not. The second must be longer. Under `sticky`, and under functions, one member plans for all: if it has not
-      written a plan within a third of `rebalance_timeout`, or `release_timeout` if that is longer, another member does.
-    - `join_backoff`: the longest pause between two tries of something that failed.
+      theirs, and then go without); `rebalance_timeout`: how long others may take to release partitions before the
+      member logs a warning. The second must be longer. With `sticky`, and with functions, one member plans for all. If
+      it has not written a plan within a third of `rebalance_timeout`, or within `release_timeout` if that is longer,
+      another member does.
+    - `join_backoff`: the longest pause before a failed step is retried.
     - `reconcile_every`: how often to look at the group although nothing was heard.
     - `auto_commit_every`: how often what is marked is committed; it always is before a hand-over.
     - `max_idle`: after as long without a mark or a commit everything is given up, until the workers have come to an
@@ -271,11 +272,11 @@ class Member(BaseMember):
       may be coroutine functions, run on the member's own thread (a commit is told of on the thread that commits), and
       hold up this member only.
 
-    A member starts with the `with` block, or with `start`. While no server answers it waits, logs a warning, and joins
-    when one does. Only `Registry.connect` gives up, with `NotConnectedError` after its `timeout`. A long one lets a
-    program start before ZooKeeper; a member waits for each answer no longer than 0.3 of the session time-out.
-    All durations are in seconds. Nobody can join a group while a migration to Kafka's own offsets has marked it:
-    `generations` raises `GroupMigratedError`.
+    A member starts with the `with` block, or with `start`. While no server answers, it logs a warning and waits, and
+    joins when one answers. `Registry.connect` does give up: it raises `NotConnectedError` after its `timeout`. With a
+    long `timeout`, a program can start before ZooKeeper does; the member itself waits for each answer for at most 0.3
+    of the session timeout. All durations are in seconds. A group that is marked by a migration to Kafka's own offsets
+    cannot be joined: `generations` raises `GroupMigratedError`.
     """
 
     def __init__(

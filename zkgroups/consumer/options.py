@@ -74,12 +74,12 @@ class Options:
 
     @property
     def planning_timeout(self) -> float:
-        """In seconds: how long the planner may take. It may have to stop its own workers first."""
+        """How many seconds the planner may take. It may have to stop its own workers first."""
         return max(self.rebalance_timeout / 3, self.release_timeout)
 
     @property
     def when_out_of_range(self) -> StartAt | None:
-        """Where to begin if a committed offset is outside of the log; None for an error."""
+        """Where to start if a committed offset is outside of the log; None means an error."""
         return None if self.out_of_range == "error" else StartAt(self.out_of_range)
 
     def by_name(self) -> dict[str, Assignor]:

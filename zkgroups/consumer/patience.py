@@ -16,7 +16,7 @@ Partitions = frozenset[TopicPartition]
 
 
 class Patience:
-    """The waiting of one member: it is told once, `limit` seconds after it began, and a planner is passed over."""
+    """How long one member has waited. After `limit` seconds it reports that once; a slow planner is skipped."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Patience:
         self._since = {at: since for at, since in self._since.items() if at not in partitions}
 
     def watch(self, waiting: Partitions, awaited: AwaitedPlan | None) -> None:
-        """Note the partitions and the plan that it waits for now."""
+        """Record the partitions and the plan that the member waits for now."""
         now = uptime()
         known, self._since = self._since, {at: self._since.get(at, now) for at in waiting}
         self._told &= waiting
@@ -75,5 +75,5 @@ class Patience:
 
     def _look_at_planner(self, awaited: AwaitedPlan) -> None:
         if awaited == self._awaited and uptime() - self._awaited_since >= self._planning_limit:
-            self._awaited = None  # if it is awaited again, it has as long again
+            self._awaited = None  # it gets the full time again if it is awaited again
             self._pass_over(awaited)

@@ -266,7 +266,7 @@ class Seat:
             self.awaited = self._planners.awaited(taking_part, version)
             if self.awaited.planner == self.id:
                 self._plan_for_all(roster, fingerprint, strategy, version)
-                plan, zxid, version = self._sight.plan(self.id)  # like everybody: the server knows which one stands
+                plan, zxid, version = self._sight.plan(self.id)  # read it back: only the server knows which plan won
         if plan is None or not plan.is_of(fingerprint, strategy):
             return 0, None
         self.awaited = None
@@ -280,7 +280,7 @@ class Seat:
             self._planners.wrote(version)
 
     def pass_over(self, awaited: AwaitedPlan) -> None:
-        """Stop waiting for this planner; the next look chooses another, unless a plan was written meanwhile."""
+        """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
         self._planners.pass_over(awaited)
 
     def _compute(self, strategy: str, members: Members) -> Assignment:
@@ -350,7 +350,7 @@ class Seat:
     # Offsets
 
     def writer(self, partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
-        """Commits offsets of these partitions. The second mapping has committed offsets below which one may go."""
+        """Commits offsets. The second mapping names the committed offsets from which a partition may go back."""
         held = self._instance.claims
         for at in partitions - held.keys():
             raise NotClaimedError(at)
@@ -395,7 +395,7 @@ _SEATS: WeakKeyDictionary[Session, WeakValueDictionary[str, Seat]] = WeakKeyDict
 
 
 def in_a_hurry(handle: Handle) -> Handle:
-    """A handle with a time limit that leaves room for a second try before the claims end."""
+    """Return the handle with a shorter timeout, which leaves time for a second attempt before the claims end."""
     session_timeout = handle.session.granted_timeout or handle.timeout
     return replace(handle, timeout=min(handle.timeout, max(session_timeout * LASTS / 2, SHORTEST)))
 

@@ -25,7 +25,7 @@ _LEVELS: Final = {
     EventKind.RESET: logging.WARNING,
     EventKind.IDLE: logging.WARNING,
 }
-"""The level of each event in the log; INFO for all others."""
+"""The log level of each event; INFO for all others."""
 
 _PHRASES: Final = {
     EventKind.JOINED: "joined",
@@ -45,13 +45,13 @@ _PHRASES: Final = {
 }
 
 _WITH_HOLDERS: Final = (EventKind.WAITING, EventKind.STUCK, EventKind.CONFLICT)
-"""The details of these name the partitions, each with its holder."""
+"""Their details already name the partitions, each with its holder."""
 
 _ERRORS_IN_A_ROW: Final = 16
-"""Different errors of one kind that are warnings, as long as it does not work."""
+"""How many different errors of one step are logged as warnings until it works again."""
 
 _SHOWN: Final = 20
-"""Partitions in one line of the log."""
+"""How many partitions a log line names."""
 
 
 def _shown(at: Partitions) -> str:
@@ -60,7 +60,7 @@ def _shown(at: Partitions) -> str:
 
 
 class Telling:
-    """Tells of one member, on the member's own thread except for commits made on others."""
+    """Reports the events of one member, on its own thread; commits are reported on the thread that commits."""
 
     def __init__(self, name: str, options: Options, number: Callable[[], int]) -> None:
         self._name = name
@@ -70,12 +70,12 @@ class Telling:
         self._failing: dict[str, set[str]] = {}
 
     def event(self, kind: EventKind, at: Partitions = frozenset(), detail: str = "") -> None:
-        """Log an event once, and call `on_event` with it and the number of the plan that is followed."""
+        """Log an event once, and call `on_event` with it and the number of the current plan."""
         self._log(_LEVELS.get(kind, logging.INFO), kind, at, detail)
         self._pass_on(kind, at, detail)
 
     def failed(self, what: str, error: Exception, at: Partitions = frozenset(), *, trace: bool = False) -> None:
-        """Tell of something that failed, e.g. "commit". Each error is one warning, until it has `worked` again."""
+        """Report a failed step, e.g. "commit". Each error is one warning until the step has `worked` again."""
         known, text = self._failing.setdefault(what, set()), str(error)
         level = logging.DEBUG if text in known or len(known) >= _ERRORS_IN_A_ROW else logging.WARNING
         known.add(text)
@@ -83,7 +83,7 @@ class Telling:
         self._pass_on(EventKind.FAILED, at, text)
 
     def worked(self, what: str) -> None:
-        """It works again, so the next failure is a warning."""
+        """Record that a step works again: its next failure is a warning."""
         self._failing.pop(what, None)
 
     def _log(self, level: int, kind: EventKind, at: Partitions, detail: str) -> None:
@@ -96,7 +96,7 @@ class Telling:
             self.call(self._options.on_event, MemberEvent(kind, at, self._number(), detail))
 
     def notes(self, notes: Mapping[EventKind, str]) -> None:
-        """Tell the operator what is odd about the group, each note once."""
+        """Report each oddity of the group once."""
         for kind in (EventKind.MISSING, EventKind.MALFORMED, EventKind.FOREIGN):
             note = notes.get(kind, "")
             if note and self._noted.get(kind) != note:

@@ -10,10 +10,10 @@ plans for all, and writes the plan into the group's `owners` directory, over the
 plan at a time, and its zxid is a number that no other plan has. A plan says what it was made from; where that is not
 what a member sees, it waits for another.
 
-A planner may hang, in a callback or a strategy of its user. If the plan is not replaced within a third of
-`rebalance_timeout`, the members that wait for it pass the planner over, and the next higher id plans (`Planners`). Two
-members may plan at once then. Both write over the version they have read, so one of them fails, and both follow the
-plan that the server has.
+A planner may hang in a user's callback or strategy. If it has not replaced the plan within a third of
+`rebalance_timeout`, the members that wait for the plan skip it, and the member with the next higher id plans
+(`Planners`). Then two members may plan at the same time. Each writes only if the plan still has the version that it
+read. So one write fails, and both members follow the plan that the server has.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class Roster:
     def taking_part(self) -> dict[str, Registration]:
         """The instances that share the partitions, by id: all with a subscription that can be read.
 
-        A persistent registration has no client behind it, and gets nothing. But old clients do not look at sessions,
-        and leave partitions to it. Beside them it must count here, too, or two members would want the same partitions.
+        A persistent registration has no client behind it, and gets no partitions. But old clients ignore sessions and
+        leave partitions to it. If such clients are in the group, it must count here too, or two members would try to
+        claim the same partitions.
         """
         subscribed = {
             instance.id: instance
@@ -75,10 +76,11 @@ class Roster:
 
     @property
     def malformed(self) -> list[MalformedNode]:
-        """Registrations that cannot be read or evaluated; they are set aside.
+        """Registrations that cannot be read or evaluated; zkgroups members share the partitions without them.
 
-        A Scala member among them goes on as it did: it shares with all, and claims what it computes. Each partition
-        has one owner node, so that no two hold it, but some may wait until the subscription is written in another way.
+        A Scala member among them still shares with all members, and claims the partitions that it computes. Each
+        partition has only one owner node, so no two members hold it. But some members may have to wait until the
+        subscription is written in another way.
         """
         nodes = (instance.registration for instance in self.instances)
         return [node for node in nodes if isinstance(node, MalformedNode)]
@@ -152,17 +154,17 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedPlan:
-    """The member that is to write a plan, and the version of the plan node that it is to write over."""
+    """The member that has to write a plan, and the version of the plan node that it has to replace."""
 
     planner: str
     version: int
 
 
 class Planners:
-    """Which member is to write the plan, as one member sees it. It has no clock: `pass_over` says that time is over.
+    """Decide which member has to write the plan, as seen by one member. It has no clock: the caller uses `pass_over`.
 
-    As soon as any other member writes, all begin again with the lowest id. So members that see the group differently
-    replace each other's plans only once per time limit.
+    As soon as another member writes a plan, all start again with the lowest id. So members that see the group
+    differently replace each other's plans only once per time limit.
 
     >>> planners = Planners()
     >>> awaited = planners.awaited(["a", "b"], version=4)
@@ -176,7 +178,7 @@ class Planners:
         self._passed_over: frozenset[str] = frozenset()
 
     def awaited(self, ids: Iterable[str], version: int) -> AwaitedPlan:
-        """The plan to wait for: by the lowest id that was not passed over since the plan node has this version."""
+        """The plan to wait for: from the lowest id that was not skipped since the plan node got this version."""
         if version != self._version:
             self._version, self._passed_over = version, frozenset()
         in_order = sorted(ids)
@@ -185,12 +187,12 @@ class Planners:
         return AwaitedPlan(next(id for id in in_order if id not in self._passed_over), version)
 
     def pass_over(self, awaited: AwaitedPlan) -> None:
-        """The planner has not written in time; ignored if there is another version by now."""
+        """Skip a planner that did not write in time. Ignored if the plan node has another version by now."""
         if awaited.version == self._version:
             self._passed_over |= {awaited.planner}
 
     def wrote(self, version: int) -> None:
-        """This member has written over that version: the planners that it passed over still count as such."""
+        """This member has replaced that version. The planners that it skipped stay skipped."""
         if version == self._version:
             self._version = version + 1
 
@@ -213,7 +215,7 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def decode_plan(data: bytes, only: str | None = None) -> Plan | None:
-    """Decode a plan, or the part of it for `only` one instance. None if it is unreadable: a new one is made then.
+    """Decode a plan, or with `only` the part for one instance. None if it is unreadable: a new plan is made then.
 
     >>> at = TopicPartition("orders", 3)
     >>> plan = Plan("f", "sticky", {at: Stream("h:1", 0)})
@@ -243,7 +245,7 @@ def _text(value: object) -> str:
 
 
 def _position(value: object) -> int:
-    """JSON may have 1e999, which is infinite, and a negative position would count from the end."""
+    """Reject infinite numbers, as of 1e999 in JSON, and negative ones, which would count from the end."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError("not a position in a list")
     return value

@@ -60,7 +60,7 @@ class Members:
     def of(self, topic: str) -> list[Stream]:
         """The first streams that read a topic, sorted as text (`-10` before `-2`).
 
-        They are as many as all topics have partitions, at most: a registration may name two billions.
+        They are limited to the number of partitions of all topics, because a registration may ask for two billion.
         """
         return list(islice(_in_order(self.readers(topic)), sum(map(len, self.partitions.values()))))
 
@@ -158,13 +158,13 @@ def _rounds(members: Members) -> Dealt:
 
 
 _Place: TypeAlias = tuple[int, str]
-"""How many times the walk has gone round, and the text of the stream where it stands."""
+"""How many rounds the walk has completed, and the text of the current stream."""
 
 
 class _Walk:
-    """The circular walk over all sorted streams, as seen by the readers of a topic: other streams are passed over.
+    """A circular walk over all sorted streams that skips the streams that do not read the topic.
 
-    It holds the next stream of each instance only, so that its cost does not depend on how many streams there are.
+    It keeps only the next stream of each instance, so its cost does not depend on the number of streams.
     """
 
     def __init__(self, readers: Readers) -> None:
@@ -174,7 +174,7 @@ class _Walk:
         self._next = list(self._first)  # sorted, and so a heap
 
     def after(self, at: _Place) -> tuple[_Place, Stream]:
-        """The next stream after a place, and its place. Places must not go back from call to call."""
+        """Return the next stream after a place, and its place. A call must not go back behind the last one."""
         number, text = at
         if number != self._round:
             self._restart(number)
@@ -189,9 +189,9 @@ class _Walk:
         self._round, self._next = number, list(self._first)
 
     def _pass(self, text: str) -> None:
-        """Replace the first of the next streams by the one of its instance that follows `text`."""
+        """Replace the first of the next streams by the stream of its instance that follows `text`."""
         instance = self._next[0][1]
-        own = text.startswith(f"{instance}-")  # otherwise all of the instance stand before it
+        own = text.startswith(f"{instance}-")  # otherwise all streams of the instance come before it
         number = _number_after(text[len(instance) + 1 :], self._counts[instance]) if own else None
         if number is None:
             heapq.heappop(self._next)
@@ -227,7 +227,7 @@ def _in_order(readers: Readers) -> Iterator[Stream]:
 
 
 def _texts(instance: str, count: int) -> Iterator[tuple[str, str, int]]:
-    """The streams of one instance in the order of their texts, each after its text."""
+    """The streams of one instance, sorted as text, each as a pair of its text and itself."""
     number: int | None = 0
     while number is not None:
         yield f"{instance}-{number}", instance, number

@@ -58,7 +58,7 @@ TopicIds = Mapping[str, str]
 """Kafka's ids of topics, by name; brokers before 2.8 have none."""
 
 LogOf = Callable[[TopicPartition | None, int | None, str | None], OffsetRange | Log]
-"""The log of a partition, for an offset with that zxid, of the topic that had that id when it was planned."""
+"""The log of a partition, given the zxid of its offset and the topic id in the plan."""
 
 _ANEW: Final = "topics were made anew since the plan"
 
@@ -140,12 +140,12 @@ def log_obstacles(rows: Rows, log: LogOf) -> list[str]:
 
 
 def made_anew(rows: Iterable[PlanRow], ids: TopicIds) -> list[PlanRow]:
-    """The rows of topics that were deleted and made anew since the plan: the messages of their offsets are gone."""
+    """The rows of topics that were deleted and recreated since the plan: the messages of their offsets are gone."""
     return [row for row in rows if is_made_anew(row.topic, row.topic_id, ids)]
 
 
 def is_made_anew(topic: str | None, planned: str | None, ids: TopicIds) -> bool:
-    """Whether the brokers have another topic of that name than they had for the plan.
+    """Whether the topic was recreated since the plan: the brokers have the name under another id.
 
     >>> is_made_anew("orders", "a", {"orders": "b"}), is_made_anew("orders", "a", {}), is_made_anew("orders", None, {})
     (True, False, False)
@@ -155,7 +155,7 @@ def is_made_anew(topic: str | None, planned: str | None, ids: TopicIds) -> bool:
 
 
 def anew_obstacles(rows: Iterable[PlanRow], ids: TopicIds) -> list[str]:
-    """Why nothing of a target can be carried any more: some of its topics are others."""
+    """Why nothing of a target can be carried any more: some of its topics were recreated."""
     changes = _Changes()
     for row in made_anew(rows, ids):
         changes.note(_ANEW, (row.topic, row.partition))
@@ -163,7 +163,7 @@ def anew_obstacles(rows: Iterable[PlanRow], ids: TopicIds) -> list[str]:
 
 
 def overwritten(rows: Rows, written: Mapping[TopicPartition, int], seen: TargetSeen) -> list[str]:
-    """Why a target does not have the offsets written just now: another program writes to it, too."""
+    """Why a target does not have the offsets that were just written: another program writes to it too."""
     changes = _Changes()
     for at, offset in written.items():
         now = seen.committed.get(at)
@@ -263,7 +263,7 @@ class Restoring:
     """What somebody else has committed there since."""
 
     def without(self, partitions: Iterable[TopicPartition]) -> Restoring:
-        """The same, but nothing is committed for these."""
+        """A copy in which nothing is committed for these partitions."""
         but = frozenset(partitions)
         return replace(self, commits={at: there for at, there in self.commits.items() if at not in but})
 

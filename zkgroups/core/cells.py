@@ -1,8 +1,8 @@
-"""Text in CSV that a spreadsheet must not take for a formula.
+"""Escape text in CSV that a spreadsheet would take for a formula.
 
-A cell that begins with `=`, `+`, `-` or `@` is a formula to spreadsheets, which may run programs. Some of them also
-accept the full-width forms of these signs, and skip a tab or the end of a line before them. Such text gets an
-apostrophe in front. Text that has apostrophes before such a sign gets one more, so that `plain` can always undo it.
+Spreadsheets take a cell that begins with `=`, `+`, `-` or `@` for a formula, and a formula may run programs. Some also
+accept the full-width forms of these signs, and ignore tabs and line ends before them. Such text gets a leading
+apostrophe. Text with apostrophes before such a sign gets one more, so that `plain` can always undo it.
 """
 
 from __future__ import annotations

@@ -195,12 +195,12 @@ def unevaluable_subscriptions(nodes: GroupNodes) -> Iterator[Hit]:
             yield Hit(
                 node.path,
                 f"the {node.subscription.pattern} {expression!r:.80} cannot be evaluated: {node.why}",
-                f"write the expression in another way; if the instance is dead: {end_session(node.session)}",
+                f"use a simpler expression or fewer topics; if the instance is not needed: {end_session(node.session)}",
             )
 
 
 def persistent_registrations(nodes: GroupNodes) -> Iterator[Hit]:
-    """Old clients give partitions to an instance that is long gone."""
+    """Old clients leave partitions to an instance that has no client any more."""
     dead = nodes.view.dead
     for node in nodes.view.instances:
         if node.persistent:
@@ -216,7 +216,7 @@ def persistent_registrations(nodes: GroupNodes) -> Iterator[Hit]:
 
 
 def _remove_registration(path: str, node: RegisteredInstance) -> Repair:
-    """Whoever else is registered: the node is proven to be no session's as it is deleted."""
+    """Safe whoever is registered: the deletion itself proves that the node belongs to no session."""
     return Repair("delete the node", (Remove(path, node.version, persistent=True),), hurts_nobody=True)
 
 

@@ -41,10 +41,10 @@ MAX_STREAMS: Final = 2**31 - 1
 """Numbers in a registration are Java ints."""
 
 MOST_TOPICS: Final = 5_000
-"""Each member of a group reads and watches each topic that a registration names, whether it exists or not."""
+"""Every member reads and watches every topic that a registration names, whether it exists or not."""
 
 MOST_ASSIGNORS: Final = 100
-"""Members compare their lists."""
+"""Members compare their lists of assignors with each other."""
 
 CLIENT: Final = "zkgroups"
 """How a registration of ours says so; every old parser ignores the field."""
@@ -60,7 +60,7 @@ class _Unreadable(Exception):
 
 
 class _Unevaluable(Exception):
-    """Strictly private: why a registration that can be decoded cannot be evaluated."""
+    """Strictly private: a decoded registration that cannot be evaluated, with the reason."""
 
     def __init__(self, subscription: Registration, reason: str) -> None:
         super().__init__(reason)
@@ -155,7 +155,7 @@ def _registration(data: bytes) -> Registration:
 
 
 def _check_evaluable(registration: Registration) -> None:
-    """Of several expressions only the first counts, for Scala as well."""
+    """Check the expression. Of several only the first counts, as in Scala."""
     named = len(registration.streams)
     if registration.pattern is Pattern.STATIC and named > MOST_TOPICS:
         raise _Unevaluable(registration, f"it names {named} topics, and at most {MOST_TOPICS} are looked up")

@@ -15,12 +15,12 @@ and of an instance:
     AwaitingSync  owns something, and a topic it subscribes to is not wholly owned
     Stable        every partition of its topics has a living owner (which may be another)
     Leaving       no longer registered, but still the owner of something
-    Dead          registered by a node of no session, and the owner of nothing: it cannot be alive, and does not count
-    Unknown       its registration cannot be read or evaluated, so what it should own is not known
+    Dead          its registration belongs to no session, and it owns nothing: it cannot be alive, and is not counted
+    Unknown       its registration cannot be read or evaluated, so it is unknown which partitions it should own
 
-A partition is blocked if somebody subscribes to its topic, and it is held by nobody of those: no member can have it
-before whoever holds it lets go, whatever they agree on. An instance whose subscription cannot be evaluated may
-subscribe to any topic, so nothing that it holds is blocked.
+A partition is blocked if some instances subscribe to its topic, and another instance holds it. None of the subscribers
+can get it before it is released. An instance whose subscription cannot be evaluated may subscribe to any topic, so the
+partitions that it holds are never blocked.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class RegisteredInstance:
 
     @property
     def persistent(self) -> bool:
-        """Whether its node belongs to no session, so that it never goes away by itself; see `dead_instances`."""
+        """True if its node belongs to no session, and so never goes away by itself; see `dead_instances`."""
         return self.session == 0 and not isinstance(self.registration, DeniedNode)
 
 
@@ -89,8 +89,8 @@ def dead_instances(
 ) -> tuple[RegisteredInstance, ...]:
     """Return the instances that cannot be alive: registered without a session, and named by no owner node.
 
-    An owner node belongs to a session, so a client that has one lives, however it registered. An owner that cannot be
-    read may be anybody's: then nobody is certainly dead.
+    An owner node belongs to a session, so a client that has one is alive, however it registered. An owner node that
+    cannot be read may belong to any instance: then no instance is certainly dead.
     """
     suspects = {instance.id: instance for instance in instances if instance.persistent}
     if not suspects:
@@ -196,7 +196,7 @@ class GroupDescription:
 
     @property
     def members(self) -> int:
-        """How many instances are registered and may be alive."""
+        """The number of registered instances that may be alive."""
         gone = (InstanceState.LEAVING, InstanceState.DEAD)
         return sum(instance.state not in gone for instance in self.instances)
 

@@ -58,7 +58,7 @@ class GroupNodes:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody is registered who may be alive and nobody owns anything, as far as may be seen."""
+        """True if no registered instance may be alive and there are no owners, as far as permissions show."""
         return not (self.view.living or self.view.owners or self.hides(Part.IDS) or self.hides(Part.OWNERS))
 
     def hides(self, part: Part) -> bool:

@@ -1,11 +1,11 @@
-"""Offsets as text: written to be read by this and by other tools, and read so that nothing wrong is ever taken for one.
+"""Offsets as text, to be read by zkgroups and by other tools. Reading is strict: anything doubtful is an error.
 
     json       one document: {"schema": 1, "offsets": [{"group": "g", "topic": "t", "partition": 0, "offset": 5}]}
     jsonl      such an object in each line
     csv        group,topic,partition,offset, with these names in the first line; a name that a spreadsheet would take
-               for a formula has an apostrophe in front (`cells.py`)
-    kafka-csv  the same without the first line and such apostrophes: kafka-consumer-groups.sh --reset-offsets
-               --from-file reads it; also topic,partition,offset, which is of one group that is named elsewhere
+               for a formula gets a leading apostrophe (`cells.py`)
+    kafka-csv  the same without the first line and the apostrophes: kafka-consumer-groups.sh --reset-offsets
+               --from-file reads it; also topic,partition,offset, if the group is given elsewhere
     path       /consumers/g/offsets/t/0:5, as Kafka's ExportZkOffsets wrote it
     spark      the offsets of one group as Spark's option startingOffsets: {"t": {"0": 5}}
 

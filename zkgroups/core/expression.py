@@ -1,25 +1,27 @@
 r"""White and black lists: Java's regular expressions, matched against topic names in linear time.
 
-Scala members use `java.util.regex`, which backtracks: `(a+)+b` never ends beside a topic of 40 `a`. Here RE2 matches.
-An expression is evaluated if all of it belongs to the syntax below, and then the answer is always Java's:
+Scala members use `java.util.regex`, which backtracks: matching `(a+)+b` against a topic of 40 `a`s never ends. So
+zkgroups uses RE2. An expression is evaluated if all of it belongs to the following syntax. Then RE2 gives the same
+result as Java:
 
-    (?i) (?m) (?s)               in front of everything only
-    letters, digits and other ASCII characters, also with a backslash before what is neither a letter nor a digit
+    (?i) (?m) (?s)               only at the start
+    letters, digits and other ASCII characters; a backslash may escape any but letters and digits
     .  ^  $  \b \B \d \D \w \W \s \S
     [abc]  [^a-z\d]              without sets inside, `&&`, `--`, `||` and `~~`
     ( )  (?: )  |
     *  +  ?  {n}                 also lazy; `{n,m}` cannot be written, because a comma becomes `|`
-    (?= ) (?! )                  as the first part of an alternative of the whole expression: `(?!__).*`, `^(?!a|b).*$`
-    (?<= ) (?<! )                as the last part of one, without repetitions inside: `.*(?<!-test)`
-    ((?! ).)*                    as a whole alternative: names in which something does not occur
+    (?= ) (?! )                  at the start of a top-level alternative: `(?!__).*`, `^(?!a|b).*$`
+    (?<= ) (?<! )                at the end of a top-level alternative, without repetitions inside: `.*(?<!-test)`
+    ((?! ).)*                    as a whole alternative: names that do not contain something
 
-A lookahead at the start and a lookbehind at the end are conditions of their own on the whole name, so RE2, which has
-neither, can check them one by one. Everything else may mean something else to RE2, or nothing, and is not evaluated:
-back references, possessive and atomic groups, `\p`, `\Q`, `\R`, `\h`, octal escapes, other flags, sets in sets,
-characters outside ASCII. Expressions that are too long, or for which RE2 needs a large program, are not evaluated
-either. There is no time limit, because all members of a group must come to the same answer, on busy machines as well.
+RE2 supports neither lookaheads nor lookbehinds. But at the start or the end of an alternative they are conditions on
+the whole name, so RE2 can check them one by one. All other syntax is not evaluated, because RE2 may reject it or give
+it another meaning: back references, possessive and atomic groups, `\p`, `\Q`, `\R`, `\h`, octal escapes, other flags,
+sets in sets, characters outside ASCII. Expressions that are too long, or for which RE2 needs a large program, are not
+evaluated either. There is no time limit, because all members of a group must get the same result, also on busy
+machines.
 
-Only names that Kafka allows for topics are matched. So no line terminator and no case outside ASCII matters.
+Only valid names of Kafka topics are matched. So line terminators and case outside ASCII do not matter.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ from typing import Any, Final, TypeAlias
 import re2
 
 LONGEST: Final = 32_768
-"""In characters: hundreds of topic names. A registration with more in its expression is not evaluated."""
+"""In characters: enough for hundreds of topic names. Longer expressions are not evaluated."""
 
 LARGEST_PROGRAM: Final = 1_000
-"""In RE2's instructions: each may be needed for each character of a name."""
+"""In RE2's instructions. RE2 may have to execute each of them for each character of a name."""
 
 LARGEST_LIST: Final = 16_384
-"""In RE2's instructions, of all alternatives such as `orders.v2` or `orders.*`: each is needed once for a name."""
+"""In RE2's instructions, for all alternatives such as `orders.v2` or `orders.*`: RE2 executes each once per name."""
 
 _DEEPEST: Final = 50
 _MOST_REPEATS: Final = 2**31 - 1
@@ -134,14 +136,14 @@ class _Programs:
         self._size = 0
 
     def compile(self, text: str) -> Any:
-        """The program for a condition, or for what a condition belongs to."""
+        """The program for a condition, or for the pattern that the condition belongs to."""
         if text not in self._made:
             self._made[text] = self._compile(text, LARGEST_PROGRAM - self._size)
             self._size += self._made[text].programsize
         return self._made[text]
 
     def compile_all(self, texts: Iterable[str], limit: int) -> list[Any]:
-        """One program for all of these, or none."""
+        """One program for all these patterns; None if there are none."""
         listed = list(texts)
         return [self._compile("|".join(listed), limit)] if listed else []
 
@@ -275,7 +277,7 @@ def _item(token: re.Match[str]) -> _Item:
         case "set":
             return _Item(_Kind.PART, _set(text))
         case "broken":
-            raise BrokenExpressionError(f"{text!r:.20} is not complete")
+            raise BrokenExpressionError(f"{text!r:.20} is incomplete")
     begins = token.string[token.start() : token.start() + 8]
     raise UnevaluableExpressionError(f"it has a part that only Java knows: {begins!r}")
 
@@ -338,7 +340,7 @@ def _text(alternatives: _Alternatives) -> str:
 
 
 class _Shape(Enum):
-    """What it takes to match an alternative."""
+    """What is needed to match an alternative."""
 
     NAME = auto()
     """Nothing but literal characters."""
@@ -359,7 +361,7 @@ class _Choice:
     pattern: str
     shape: _Shape = _Shape.ANY
     text: str = ""
-    """The pattern, or only what the shape needs of it."""
+    """The pattern, or only the part of it that the shape needs."""
     conditions: tuple[tuple[str, bool], ...] = ()
 
 
@@ -394,7 +396,7 @@ def _between(items: Sequence[_Item]) -> Iterator[_Choice]:
     elif len(items) == 1 and (absent := _absent(items[0])) is not None:
         yield _Choice(_ANYTHING, text=_ANYTHING, conditions=((f"{_ANYTHING}{absent}{_ANYTHING}", False),))
     else:
-        raise UnevaluableExpressionError("it has a lookahead that is not at its start, or a lookbehind not at its end")
+        raise UnevaluableExpressionError("it has a lookahead that is not at the start, or a lookbehind not at the end")
 
 
 def _plain(items: Sequence[_Item]) -> _Choice:
@@ -414,6 +416,6 @@ def _absent(item: _Item) -> str | None:
         return None
     match item.inside[0]:
         case [_Item(kind=_Kind.AHEAD, holds=False, text=text), _Item(text="(?s:.)")]:
-            # With these it may match nothing, at the end of the name, where no character is left to be consumed.
+            # With these it may match the empty string at the end of the name, where no character is left to consume.
             return None if any(part in text for part in ("$", r"\b", r"\B")) else text
     return None

@@ -18,7 +18,7 @@ class State(StrEnum):
 
 
 UNCHANGED_HELD: Final = "unchanged-held"
-"""Unchanged and owned. Whether such a group is idle or stuck, only the end of the log tells. Counted beside states."""
+"""Unchanged and owned; counted in addition to the states. Only the log end shows whether such a group is stuck."""
 
 
 LOOKED_FOR: Final = (*State, UNCHANGED_HELD)

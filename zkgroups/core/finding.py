@@ -40,8 +40,8 @@ Step = Remove | Rewrite
 class Repair:
     """What would put it right, all of it or nothing, and only while nobody is registered who would be hurt.
 
-    `unless` has the ids that must not be registered; where it is empty, nobody at all may be. With `hurts_nobody` it
-    does not matter who is registered: the steps prove by themselves that they are safe.
+    `unless` has the ids that must not be registered; if it is empty, no instance may be registered. With
+    `hurts_nobody`, the registered instances do not matter: the steps themselves prove that they are safe.
     """
 
     does: str

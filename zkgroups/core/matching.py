@@ -11,8 +11,9 @@ The target is compared first, because who reads on there does so whatever ZooKee
     | what it had before          |                               | not written   |
     | a higher, a lower, no offset|                               | target ahead, target behind, gone from the target |
 
-What it is to have is the offset that is planned; where none is written it is what it had before. Rows without a
-partition that the plan skips are of nodes that are none, which are equal as long as nothing is hidden there.
+What it is to have is the planned offset, or the offset before the plan if none is to be written. Rows without a
+partition that the plan skips belong to nodes that are not partitions. They are equal as long as nothing is hidden
+there.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from .plain import Group, Natives, Znodes
 from .plan import Match, MatchRow, PlanRow
 
 NO_IDS: Final[TopicIds] = MappingProxyType({})
-"""Of brokers that have no ids of topics."""
+"""For brokers that have no topic ids."""
 
 
 def matches(rows: Rows, source: SourceSeen | None, target: TargetSeen, ids: TopicIds = NO_IDS) -> list[MatchRow]:

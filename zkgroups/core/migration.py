@@ -90,7 +90,7 @@ class Log(StrEnum):
     YOUNGER = "older than its topic"
     """The topic was deleted and made anew since: the offset is of messages that are gone."""
     MADE_ANEW = "topic made anew"
-    """The brokers have another topic of that name than they had for the plan, by its id."""
+    """The topic was deleted and recreated since the plan: its id is another one."""
     UNKNOWN = "log unknown"
     NOT_ASKED = "not asked"
 

@@ -143,15 +143,15 @@ class DeniedNode(MalformedNode):
 
 @dataclass(frozen=True, slots=True)
 class UnevaluableRegistration(MalformedNode):
-    """A registration whose topic expression cannot be evaluated: the instance may subscribe to any topic, or to none.
+    """A registration whose subscription cannot be evaluated: the instance may subscribe to any topic, or to none.
 
-    Members leave it aside, like every registration that cannot be read. An owner of its partitions keeps them.
+    Members ignore it, like every registration that cannot be read. The partitions that it owns stay with it.
     """
 
     subscription: Registration = field(default_factory=lambda: Registration({}))
     """The registration, with the expression as it was written."""
     why: str = ""
-    """The reason without the words that it has for all of them."""
+    """The reason alone, without the words that `reason` has in front of it."""
 
 
 @dataclass(frozen=True, slots=True)

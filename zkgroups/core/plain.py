@@ -198,7 +198,7 @@ def has_all(seen: TargetSeen, offsets: Mapping[TopicPartition, int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of each partition of a shape where its log starts and ends, the zxid that made its topic, and the topic's id."""
+    """For each partition of a shape: the range of its log, the zxid that created its topic, and the topic's id."""
 
     starts: list[int]
     ends: list[int]
@@ -216,5 +216,5 @@ class Bounds:
 
 
 def are_the_same(planned: list[str | None], now: list[str | None]) -> bool:
-    """Whether no topic has another id than it had for the plan, row by row; a missing id is not another one."""
+    """Whether each row still has the topic id of the plan. A missing id does not count as another one."""
     return planned == now or all(old is None or old == new for old, new in zip(planned, now, strict=True))

@@ -61,7 +61,7 @@ class PlanRow:
     rule: str | None = None
     """What the operator has said about all offsets, as `core.migration.Rule` writes it."""
     topic_id: str | None = None
-    """Kafka's id of the topic; a topic that is deleted and made anew has another one. None: brokers before 2.8."""
+    """Kafka's id of the topic, which changes if the topic is deleted and recreated. None with brokers before 2.8."""
 
     @property
     def at(self) -> TopicPartition | None:
@@ -104,7 +104,7 @@ class Outcome(StrEnum):
     LEFT = "left"
     """Its group was refused; the detail says why."""
     OVERTAKEN = "overtaken"
-    """It was written, but others have registered or committed meanwhile, on either side: the detail says what."""
+    """Written, but meanwhile other clients registered or committed on either side; the detail says what they did."""
     FAILED = "failed"
     """The brokers' own answer for this partition is the detail."""
 
@@ -144,7 +144,7 @@ class Match(StrEnum):
     """The znode was written after it was planned."""
     SOURCE_GONE = "source gone"
     MADE_ANEW = "topic made anew"
-    """The brokers have another topic of that name now: the messages of the planned offset are gone."""
+    """The topic was deleted and recreated since the plan: the messages of the planned offset are gone."""
     UNKNOWN = "unknown"
     """One side could not be read."""
 

@@ -60,7 +60,7 @@ def _poison_in_subscription(subscription: Mapping[str, Any], pattern: str) -> st
     for streams in subscription.values():
         if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MAX_STREAMS:
             return f"{streams!r:.40} is no number of streams"
-    expression = next(iter(subscription), "")  # Scala compiles no other
+    expression = next(iter(subscription), "")  # the only one that Scala compiles
     if pattern in _EXPRESSIONS and _is_broken(expression):
         return f"{expression!r:.80} is no regular expression"
     return None

@@ -26,7 +26,7 @@ def duration_seconds(text: str) -> int:
 
 
 def in_use(group: GroupDescription) -> bool:
-    """Whether somebody is registered who may be alive, or owns something, be it without a registration."""
+    """True if a registered instance may be alive, or if there is any owner, registered or not."""
     alive = any(instance.state is not InstanceState.DEAD for instance in group.instances)
     return alive or any(partition.owners for partition in group.partitions)
 

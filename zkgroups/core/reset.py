@@ -30,13 +30,13 @@ Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange | None]
 
 
 class Refused(StrEnum):
-    """A way that an offset would go, and that the caller has not allowed."""
+    """A direction in which the caller has not allowed an offset to move."""
 
     BACK = "would go back"
     FORWARD = "would go forward"
     """Past messages of the log that may be unread."""
     PERHAPS_BACK = "may go back"
-    """There is something that is not an offset."""
+    """The node does not hold a valid offset, so the direction is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Move:
     held: bool = False
     """It stays as it is, and the note says why."""
     refused: Refused | None = None
-    """Why it is held, where the caller may allow it."""
+    """The direction for which it is held, if the caller may allow that."""
 
     @property
     def old(self) -> int | None:
@@ -209,7 +209,7 @@ def forgetting(current: Mapping[TopicPartition, Found]) -> list[Move]:
 
 
 def only_forward(moves: Iterable[Move]) -> list[Move]:
-    """The same plan, but offsets that would go back stay as they are (rule 5), and nodes that are not offsets."""
+    """The same plan, but offsets that would go back stay unchanged (rule 5), as do nodes that hold no valid offset."""
     return [_held(move, _may_go_back(move)) for move in moves]
 
 
@@ -222,7 +222,7 @@ def _may_go_back(move: Move) -> Refused | None:
 
 
 def only_back(moves: Iterable[Move], ranges: Ranges | None) -> list[Move]:
-    """The same plan, but offsets stay as they are that would go forward, past messages that the log still has.
+    """The same plan, but offsets stay unchanged if they would go forward past messages that the log still has.
 
     >>> at = TopicPartition("orders", 0)
     >>> ranges = {at: OffsetRange(20, 100)}

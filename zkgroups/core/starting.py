@@ -1,8 +1,8 @@
-"""Where to begin reading a partition, given the committed offset and the range of its log.
+"""Where to start reading a partition, given the committed offset and the range of its log.
 
-A committed offset lies outside of the log after the topic was deleted and created again (past the end), or after
-messages were deleted before they were read (before the start). Brokers then refuse to read from it. A client that
-resets by itself hides this: it reads the whole log again at every start, because a lower offset is never committed.
+A committed offset is past the end of the log after the topic was deleted and recreated. It is before the start after
+messages were deleted unread. In both cases brokers refuse to read from it. A client that resets by itself hides this:
+it reads the whole log again at every start, because a lower offset is never committed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OUT_OF_RANGE: Final = ("error", *(start.value for start in StartAt))
 
 
 def start_offset(start: int | StartAt, log: OffsetRange) -> int | None:
-    """The offset to begin at, or None for a committed offset outside of the log.
+    """Return the offset to start at, or None if the committed offset is outside of the log.
 
     >>> log = OffsetRange(10, 20)
     >>> [start_offset(start, log) for start in (StartAt.EARLIEST, StartAt.LATEST, 10, 20, 21)]

@@ -15,7 +15,7 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"}
 
 
 def check_expression(expression: object) -> str:
-    """Return an expression that means the same to every member, or refuse it: Java's errors stop Scala members."""
+    """Return the expression, or refuse it if zkgroups cannot evaluate it: it must mean the same to every member."""
     if not isinstance(expression, str):
         raise InvalidOptionError("topic pattern", expression, "it must be text")
     try:
@@ -43,7 +43,7 @@ def subscribed_topics(registration: Registration, topics: Iterable[str]) -> dict
     return {}
 
 
-@lru_cache(maxsize=32)  # members look again and again, and many groups choose from the same topics
+@lru_cache(maxsize=32)  # members look repeatedly, and many groups match against the same topics
 def _chosen(expression: str, listed: bool, topics: tuple[str, ...]) -> tuple[str, ...]:
     matches = topic_filter(expression).matches
     return tuple(topic for topic in topics if is_topic_of_kafka(topic) and matches(topic) is listed)

@@ -234,7 +234,7 @@ def _block(record: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _after_data(record: bytes, at: int) -> int:
-    """Where data ends, which lies within the record; a length of -1 stands for null."""
+    """Return where the data ends, which must be within the record. The length -1 stands for null."""
     length: int
     [length] = _INT.unpack_from(record, at)
     end = at + _INT.size + max(0, length)

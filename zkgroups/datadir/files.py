@@ -25,7 +25,7 @@ _SNAPSHOT: Final = re.compile(r"snapshot\.([0-9a-f]{1,16})(?:\.(?:gz|snappy))?")
 _LOG: Final = re.compile(r"log\.([0-9a-f]{1,16})")
 
 LONGEST: Final = 2**28
-"""No server takes a request as long as this; a length beyond it is damage."""
+"""No server accepts a request of this size; a greater length means damage."""
 
 COUNTER_BITS: Final = 32
 COUNTER: Final = (1 << COUNTER_BITS) - 1

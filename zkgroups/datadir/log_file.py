@@ -34,7 +34,7 @@ HEAD_BYTES: Final = _HEAD.size
 _SHORTEST: Final = _FRAME.size + HEAD_BYTES
 _LARGE: Final = 2**20
 _MOST_SEARCHED: Final = 2**30
-"""So many bytes of possible records are compared with their checksums; a torn record never comes near it."""
+"""How many bytes of possible records are compared with their checksums. A torn record needs far fewer."""
 
 
 class Transaction(NamedTuple):
@@ -141,7 +141,7 @@ def _next(stream: BinaryIO, path: Path, last: int) -> bytes | None:
 
 
 def _left(stream: BinaryIO) -> int:
-    """How many bytes the file still has."""
+    """How many bytes are left in the file."""
     return os.fstat(stream.fileno()).st_size - stream.tell()
 
 
@@ -161,7 +161,7 @@ _MAYBE_RECORD: Final = re.compile(rb"(?=\0{4}.{4}[\0-\x0f].{3})", re.DOTALL)
 
 
 def _has_record(data: mmap, at: int, end: int, last: int) -> bool:
-    """Whether a whole record with a later zxid begins there, or so many false ones that the search is given up."""
+    """Whether a whole record with a later zxid follows, or so many false ones that the search stops."""
     left = _MOST_SEARCHED
     for match in _MAYBE_RECORD.finditer(data, at, end):
         start = match.start()

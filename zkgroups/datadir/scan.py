@@ -31,7 +31,7 @@ TAIL: Final = bytes(8)
 _BETWEEN: Final = TAIL + HEAD
 
 MOST: Final = 2000
-"""So many siblings are passed on together, or fewer that are large."""
+"""How many siblings are passed on together; fewer if they are large."""
 _LARGE_BITS: Final = 13
 """Each 8 KiB of a node count as a sibling."""
 
@@ -215,7 +215,7 @@ class Scan:
         return max(0, number), buffer, at + 4
 
     def _skip(self, buffer: bytes, at: int, length: int) -> tuple[bytes, int]:
-        """Go on by so many bytes, and keep none of them in memory."""
+        """Skip so many bytes, without keeping them in memory."""
         at += length
         while len(buffer) < at:
             at -= len(buffer)
@@ -223,12 +223,12 @@ class Scan:
         return buffer, at
 
     def _more(self, buffer: bytes, at: int, wanted: int) -> bytes:
-        """The rest of the buffer and at least one chunk more, until there are as many bytes as wanted."""
+        """Return the rest of the buffer and at least one more chunk, until there are as many bytes as wanted."""
         parts, size = [buffer[at:]], len(buffer) - at
         while not size or size < wanted:
             chunk = next(self._chunks, b"")
             if not chunk:
-                raise _damaged("it ends in the midst of its nodes")
+                raise _damaged("it ends in the middle of its nodes")
             parts.append(chunk)
             size += len(chunk)
         return b"".join(parts)

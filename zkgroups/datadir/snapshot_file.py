@@ -41,7 +41,7 @@ DIGEST_VERSION: Final = 2
 _CHUNK: Final = 2**22
 
 _MOST_FOR_EACH: Final = 100
-"""So many bytes may come of each that is packed: nodes, whose times and zxids differ, make about ten."""
+"""How many bytes each compressed byte may become. Real nodes, with different times and zxids, reach about ten."""
 _MOST_OF_SMALL: Final = 2**26
 
 _SNAPPY_HEADER: Final = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
@@ -89,7 +89,7 @@ def chunks(path: Path) -> Iterator[bytes]:
 
 
 def _unzipped(stream: BinaryIO) -> Iterator[bytes]:
-    """Unpack a file, and give up where it is a bomb: a tree of nodes does not become that small."""
+    """Decompress a file, but not a bomb: a real tree of nodes cannot be compressed that much."""
     most = _MOST_FOR_EACH * os.fstat(stream.fileno()).st_size + _MOST_OF_SMALL
     with gzip.open(stream) as unzipped:
         while chunk := unzipped.read(_CHUNK):

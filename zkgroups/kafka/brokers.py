@@ -70,9 +70,9 @@ class Brokers:
         return {at: _range(starts[at], ends[at]) for at in wanted}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time in milliseconds; the log's end where none is, None where unknown.
+        """The first offset at or after a time in milliseconds; the log end if there is none, None if unknown.
 
-        Brokers before 0.10.1 keep no times, and take the question for another one.
+        Brokers before 0.10.1 keep no times of messages, and misunderstand the request.
         """
         specs = {check_at(at): OffsetSpec.for_timestamp(_checked_time(ms)) for at, ms in times.items()}
         # The ends come first: a message that is written between the two answers is then not passed over.
@@ -82,7 +82,7 @@ class Brokers:
         return {at: end if found[at] == -1 else found[at] for at, end in ends.items()}
 
     def _check_times(self, partitions: Sequence[TopicPartition]) -> None:
-        """Raise an error if the brokers know times of none of these logs, although some have messages."""
+        """Raise an error if the brokers know no time in any of these logs, although some have messages."""
         firsts = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(0)))
         if any(offset != -1 for offset in firsts.values()):
             return
@@ -153,7 +153,7 @@ class Brokers:
         return min(found) * 60.0 if found else None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The id of each of these topics, which the brokers must know; brokers before 2.8 have none."""
+        """The id of each of these topics, which must exist. Brokers before 2.8 have no topic ids."""
         wanted = list(dict.fromkeys(topics))
         return topic_ids(self._open().admin, wanted, self._deadline()) if wanted else {}
 

@@ -43,7 +43,7 @@ class Client:
 
     @property
     def keeps_groups(self) -> bool:
-        """Whether the brokers can be asked about Kafka's own groups; known once they have answered."""
+        """Whether the brokers support Kafka's own groups. Known only after their first answer."""
         return keeps_groups(self.config)
 
     def close(self) -> None:
@@ -81,10 +81,10 @@ class Client:
             raise translate(clean, f"brokers at {self.bootstrap}") from KafkaException(clean)
 
     def _adapt(self, deadline: Deadline) -> None:
-        """Begin again with other settings where the brokers are so old that they do not answer to these."""
+        """Reconnect with other settings if the brokers are too old for these."""
         if settings := settings_for_old(self.bootstrap, self.config, deadline):
             release = settings["broker.version.fallback"]
-            _log.info("brokers at %s do not report their versions: taken for release %s", self.bootstrap, release)
+            _log.info("brokers at %s do not report their versions; assuming release %s", self.bootstrap, release)
             self.close()
             self.config |= settings
             self._begin()
@@ -121,7 +121,7 @@ class _Log:
         self._config = config
 
     def log(self, level: int, message: str, *args: object) -> None:
-        """As `logging.Logger.log`, which is all that confluent_kafka calls."""
+        """As `logging.Logger.log`, the only method that confluent_kafka calls."""
         if _log.isEnabledFor(level):
             _log.log(level, "%s", without_secrets(message % args, self._config))
 

@@ -1,10 +1,10 @@
 """Detects brokers of releases before 0.10, which a client of today cannot talk to without extra settings.
 
-Every client begins with a request for the versions that a broker understands (ApiVersions). A broker of 0.8 closes the
-connection, and a broker of 0.9 never answers: librdkafka then tries again until time is up. Two of its settings let it
-go on without that request, with the requests of an old release. They must not be set for any other broker.
+Every client first asks which versions of requests a broker supports (ApiVersions). A broker of 0.8 then closes the
+connection, and a broker of 0.9 never answers. librdkafka retries until its timeout. With two settings it skips that
+request and uses the requests of an old release. These settings must not be used with any other broker.
 
-So the same question is sent here, over a plain socket, after a first attempt to connect has failed:
+So after a first failed connection, this module sends the same request over a plain socket:
 
     | ApiVersions | ListGroups | Metadata | ApiVersions, again | the broker            |
     |-------------|------------|----------|--------------------|-----------------------|
@@ -41,7 +41,7 @@ _PORT: Final = 9092
 
 
 def settings_for_old(bootstrap: str, config: Mapping[str, str], deadline: Deadline) -> dict[str, str]:
-    """The settings without which these brokers do not answer; none for others, or where this cannot be found out."""
+    """Return the settings that these brokers need to answer; none for newer brokers, or if that is unknown."""
     if config.get("security.protocol", "plaintext").lower() != "plaintext" or "api.version.request" in config:
         return {}
     with suppress(_NoTime):
@@ -52,7 +52,7 @@ def settings_for_old(bootstrap: str, config: Mapping[str, str], deadline: Deadli
 
 
 def keeps_groups(config: Mapping[str, str]) -> bool:
-    """Whether brokers with these settings can be asked about groups: those of 0.8 lack most of these requests."""
+    """Whether brokers with these settings support requests about groups; those of 0.8 lack most of them."""
     asks = config.get("api.version.request", "true").lower() not in ("false", "0", "f")
     return asks or not config.get("broker.version.fallback", "").startswith("0.8")
 
@@ -64,7 +64,7 @@ def _addresses(bootstrap: str) -> Iterator[tuple[str, int]]:
 
 
 class _NoTime(Exception):
-    """Strictly private: time is up before it is certain that there is no answer."""
+    """Strictly private: time is up, and it is not certain that the broker does not answer."""
 
 
 def _release(address: tuple[str, int], deadline: Deadline) -> str | None:
@@ -76,7 +76,7 @@ def _release(address: tuple[str, int], deadline: Deadline) -> str | None:
     if answers(_API_VERSIONS):
         return None
     found = "0.9.0" if answers(_LIST_GROUPS) else "0.8.2" if answers(_METADATA) else None
-    # A broker that was only slow, or about to stop, is asked again.
+    # Ask again, because the broker may only have been slow, or about to stop.
     return None if found is None or answers(_API_VERSIONS) else found
 
 

@@ -1,7 +1,7 @@
-"""A Kafka client's properties as the Java client reads them, and the same for librdkafka.
+"""Read a Kafka client's properties as the Java client does, and translate them for librdkafka.
 
-What cannot be carried over is refused with what to do instead; left out is only what makes no difference here. Errors
-and logs show the values of a few known settings only: any other value may be a password under a mistyped name.
+A property that cannot be translated is refused, with advice; only properties without effect here are dropped. Errors
+and logs show only the values of a few known settings: any other value may be a password under a mistyped name.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _SHOWN: Final = frozenset(
 """Settings without secret values. The value of any other setting is never shown."""
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")
-"""A name that looks like a setting. Anything else may be a piece of a secret, or of a file in another format."""
+"""A name that looks like a setting. Any other name may be part of a secret, or of a file in another format."""
 
 _PIECES: Final = re.compile(r"""[\s=;,"']+""")
 _SHORT: Final = 4
-"""A shorter secret is only replaced as a whole word: it may be a part of many words by accident."""
+"""A shorter secret is only replaced as a whole word, because many words may contain it by accident."""
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY: Final = re.compile(r"((?:[^\\=:\s]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
@@ -161,7 +161,7 @@ def without_secrets(text: str, properties: Mapping[str, str]) -> str:
     for key, value in properties.items():
         if key not in _SHOWN:
             secrets |= {value, *(piece for piece in _PIECES.split(value) if len(piece) >= _SHORT)}
-    # The longest first: a shorter one may be a part of it.
+    # The longest first, because it may contain a shorter one.
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = re.sub(_in_text(secret), HIDDEN, text)
     return text

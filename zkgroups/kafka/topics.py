@@ -1,4 +1,4 @@
-"""Kafka's ids of topics: a topic that is deleted and made anew has another id, and the same name."""
+"""Kafka's topic ids: a topic that is deleted and recreated has the same name, but another id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNO
 
 
 def topic_ids(admin: AdminClient, topics: Sequence[str], deadline: Deadline) -> dict[str, str]:
-    """The id of each topic. Left out are topics that are gone, and all of them where brokers have no ids."""
+    """The id of each topic. Missing topics are left out, and all topics if the brokers have no ids."""
     found: dict[str, str | None] = {}
     failed = KafkaError(KafkaError._TIMED_OUT)
     for patience in attempts(deadline):

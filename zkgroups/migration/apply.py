@@ -122,7 +122,7 @@ class _Apply(Carrier):
                 self._left[groups[group]] = [f"it could not be marked: {error}"]
 
     def _look(self) -> dict[str, TargetSeen]:
-        """Targets last: whoever writes to one after that is not seen before we write."""
+        """Read the targets last: writes to a target after this are not detected before we write."""
         going = self._going
         sources = self._sources(going)
         for target in going:
@@ -187,7 +187,7 @@ class _Apply(Carrier):
     def _who_came(
         self, offsets: Mapping[str, Mapping[TopicPartition, int]], answers: Mapping[str, Answers]
     ) -> dict[str, str]:
-        """Changes by others since the first look, by target: other clients obey neither marks nor locks."""
+        """Changes by other clients since the first look, by target: these ignore marks and locks."""
         if not self._execute:
             return {}
         found = {}
@@ -208,7 +208,7 @@ class _Apply(Carrier):
         if has_all(seen, offsets):
             return []
         if seen.unreadable:
-            return [f"the target cannot be looked at again: {seen.unreadable}"]
+            return [f"the target could not be read again: {seen.unreadable}"]
         written = {at: offset for at, offset in offsets.items() if answers[at] is None}
         return overwritten(self._plans[target], written, seen)
 

@@ -30,13 +30,13 @@ class Carrier:
         """Why the targets are left that are."""
 
     def leave(self, target: str, reasons: Sequence[str]) -> None:
-        """Nothing is written to this target, if there are reasons."""
+        """Leave this target unchanged, if there are any reasons."""
         if reasons:
             self._left.setdefault(target, []).extend(reasons)
 
     @contextmanager
     def locked(self, targets: Iterable[str]) -> Iterator[None]:
-        """Keep other plans away from these targets. A target is left if another plan is writing to it."""
+        """Lock these targets against other plans. A target that another plan has locked is left unchanged."""
         if self._registry is None or not self._execute:
             yield
             return

@@ -234,7 +234,7 @@ class Way:
                     locks.release(self.registry.handle, self._locked, cluster=self.groups[0].cluster, plan=self.plan)
 
     def lock(self) -> None:
-        """Keep other plans away from all targets that are followed; groups whose target another plan has are left."""
+        """Lock all followed targets against other plans. Groups whose target another plan has locked are left out."""
         if self._session != self.registry.handle.session.id:
             self._locked.clear()
             self._session = self.registry.handle.session.id

@@ -38,7 +38,7 @@ class Logs:
         if self._brokers is None or not new:
             return
         known = self._brokers.partitions({at.topic for at in new})
-        # Before the ranges, so that these are never of an earlier topic than the id.
+        # Read the ids before the ranges, so that a range is never from an earlier topic than its id.
         self._ids |= self._brokers.topic_ids(topic for topic in known if topic not in self._ids)
         there = [at for at in new if at.partition in known.get(at.topic, ())]
         ranges: Mapping[TopicPartition, OffsetRange | None] = {}
@@ -67,7 +67,7 @@ class Logs:
         return None if topic is None else self._ids.get(topic)
 
     def log(self, at: TopicPartition | None, zxid: int | None, topic_id: str | None = None) -> OffsetRange | Log:
-        """The log as the rule takes it, for an offset with that zxid, of the topic with that id."""
+        """The log in the form that the rule needs, given the zxid of the offset and the topic id in the plan."""
         if at is None:
             return Log.NO_PARTITION
         found, made = self._found.get(at, Log.NOT_ASKED), self._made.get(at.topic)

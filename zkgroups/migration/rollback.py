@@ -72,7 +72,7 @@ class _Rollback(Carrier):
         self._marks: dict[str, Mark | MalformedNode] = {}
         """What is found, by target."""
         self._anew: Set[TopicPartition] = frozenset()
-        """Partitions of topics that were made anew since the plan: their earlier offsets mean nothing now."""
+        """Partitions of topics that were recreated since the plan: their earlier offsets are meaningless now."""
 
     def run(self, *, to_zookeeper: bool) -> list[ReportRow]:
         with self.locked(target for target in self._plans if bad_target(target) is None):
@@ -135,7 +135,7 @@ class _Rollback(Carrier):
             return
         for target, now in look_at_targets(self._brokers, going.keys() - self._left.keys()).items():
             if now != seen[target]:
-                self.leave(target, ["somebody has come to the target while offsets were carried to ZooKeeper"])
+                self.leave(target, ["a member joined the target while offsets were carried to ZooKeeper"])
 
     def _write(self, todo: Mapping[str, Restoring]) -> dict[str, Answers]:
         """For each target the answers of all that is touched; what stays because its group does has the reason."""

@@ -58,7 +58,7 @@ class ToZooKeeper(Way):
         return [each for each in self.following if each.is_alone(bool(targets[each.target].members))]
 
     def _leave_made_anew(self) -> None:
-        """Offsets of another topic are not offsets of the one that was moved."""
+        """Leave groups whose topics were recreated: the offsets there are not those that were moved."""
         names = {topic for each in self.following for topic, planned in each.topic_ids.items() if planned and topic}
         ids = self.brokers.topic_ids(self.brokers.partitions(names)) if names else {}
         for each in self.following:

@@ -67,8 +67,8 @@ _PYTHON_CURE: Final = (
     "(pip install 'zkgroups[spark]=={}'); PYSPARK_PYTHON or spark.pyspark.python names that Python"
 ).format(*sys.version_info[:2], VERSION, VERSION)
 _STOPPED_CURE: Final = (
-    "if this program did not stop Spark, its cluster did, for instance because no executor could be started: the logs "
-    "of the workers say why. A worker that was not started by sbin/start-worker.sh needs the variable "
+    "if this program did not stop Spark, its cluster did, for example because no executor could be started; see the "
+    "logs of the workers. A worker that was not started by sbin/start-worker.sh needs the variable "
     "SPARK_SCALA_VERSION"
 )
 

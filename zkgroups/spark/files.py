@@ -10,17 +10,17 @@ from .errors import translated
 
 
 def java(spark: SparkSession) -> Any:
-    """Java's side of a session."""
+    """The JVM of a session."""
     return spark.sparkContext._jvm
 
 
 def hadoop(spark: SparkSession) -> Any:
-    """Hadoop's settings, with those of the session."""
+    """Hadoop's settings, including those of the session."""
     return spark._jsparkSession.sessionState().newHadoopConf()
 
 
 def reached(spark: SparkSession, destination: str) -> tuple[Any, Any]:
-    """The file system that a destination is on, and its whole path there."""
+    """The file system of a destination, and the full path in it."""
     with translated(f"{destination} cannot be used"):
         root = java(spark).org.apache.hadoop.fs.Path(destination)
         files = root.getFileSystem(hadoop(spark))

@@ -79,7 +79,7 @@ def _started(conf: SparkConf, log: Any, stack: ExitStack) -> SparkContext:
 
 @contextmanager
 def _silent_on_pandas() -> Iterator[None]:
-    """The first call to Java imports `pyspark.testing`, which warns where pandas 3 is installed, whoever uses it."""
+    """Suppress a warning: the first call to Java imports `pyspark.testing`, which always warns about pandas 3."""
     unsupported = "PySpark does not yet fully support pandas"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", unsupported, FutureWarning, r"pyspark\.testing\.utils$")

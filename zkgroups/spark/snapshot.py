@@ -85,10 +85,10 @@ def snapshot(
     *,
     told: Callable[[str], None] = lambda _step: None,
 ) -> Snapshot:
-    """Take a snapshot of the groups that the source names: all, if it is nothing but the address of a ZooKeeper.
+    """Take a snapshot of the groups that the source names, or of all if it is only the address of a ZooKeeper.
 
-    The destination may be any folder that Spark's driver and workers see; see `writing.py`. `told` hears of each of the
-    `STEPS` as it begins.
+    The destination may be any folder that Spark's driver and workers see (`writing.py`). `told` is called with each of
+    the `STEPS` as it begins.
     """
     if spark.sparkContext._jsc is None:
         raise SparkStoppedError("no snapshot can be taken: this Spark was stopped")

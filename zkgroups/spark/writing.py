@@ -1,11 +1,11 @@
-"""Parquet that workers write, counted on the driver as a reader would find it.
+"""Write Parquet on the workers, and check on the driver that a reader finds all rows.
 
-Spark reports success when its tasks do. Where a worker has a file system of its own, its files stay there: the driver
-finds a folder without them. So each write counts its rows on the way, and the driver then adds up the rows that the
-footers of the files name. Only footers are read. A mark, a checkpoint or a plan comes after that.
+Spark reports success when its tasks do. If a worker has a file system of its own, its files stay there, and the driver
+does not find them. So each write counts its rows, and the driver then adds up the row counts in the footers of the
+files. Only footers are read. Only after that is a snapshot, a checkpoint or a plan marked as written.
 
-A folder on the driver's own disk (`file:`) is refused in advance, unless Spark runs on this machine alone, or the
-session says that all of its machines have that folder mounted:
+A folder on the driver's own disk (`file:`) is refused in advance, unless Spark runs on this machine alone, or a setting
+of the session says that all its machines have that folder mounted:
 
     spark.conf.set("spark.zkgroups.sharedFileSystem", "true")
 """
@@ -23,19 +23,19 @@ from .files import data_files, hadoop, java, reached
 from .work import at_once
 
 SHARED: Final = "spark.zkgroups.sharedFileSystem"
-"""The setting of a session whose machines all have the destination mounted."""
+"""The setting of a session whose machines have all mounted the destination."""
 
 ROWS: Final = "rows"
-"""Of what `write` returns: how many rows were written."""
+"""The key under which `write` returns the number of rows."""
 
 _UNMARKED: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _FILES_OF_A_THREAD: Final = 8
 _THREADS: Final = 16
-"""An object store needs about a tenth of a second for a footer, and there may be thousands."""
+"""Many, because an object store needs about 0.1 s for a footer, and there may be thousands."""
 
 
 def check_shared(spark: SparkSession, destination: str) -> None:
-    """Refuse a destination on this machine's disk where workers may have another one."""
+    """Refuse a destination on this machine's disk if workers may run on other machines."""
     master = str(spark.sparkContext.master)
     if master.startswith("local") or (spark.conf.get(SHARED, "false") or "").lower() == "true":
         return
@@ -44,15 +44,15 @@ def check_shared(spark: SparkSession, destination: str) -> None:
         raise NotSharedError(
             str(root.toString()),
             f"the workers of {master} may have a file system of their own",
-            f"with such a mount, say so: --shared-file-system, or the setting {SHARED}=true",
+            f"for such a mount, give --shared-file-system, or the setting {SHARED}=true",
         )
 
 
 def write(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:
     """Write rows to a new folder without a `_SUCCESS`, and return these counts, with the number of `ROWS`.
 
-    The column `without` may be counted, and is not written. Raise NotSharedError where the driver does not find all of
-    the rows there.
+    The column `without` is not written, but may be counted. Raise NotSharedError if the driver does not find all rows
+    there.
     """
     counted = Observation()
     observed = rows.observe(counted, f.count(f.lit(1)).alias(ROWS), *counts)
@@ -75,7 +75,7 @@ def check_seen(spark: SparkSession, path: str, written: int) -> None:
 
 
 def _rows_in(spark: SparkSession, found: list[Any]) -> int:
-    """The rows of these files, out of their footers; many files are looked at by several threads."""
+    """The number of rows in these files, from their footers; several threads read the footers of many files."""
     parquet, conf = java(spark).org.apache.parquet.hadoop, hadoop(spark)
 
     def rows(some: list[Any]) -> int:

@@ -39,9 +39,9 @@ class ZooKeeperEnsemble:
     `size` servers, in `nodes`; each can be stopped, killed, suspended and restarted as a `ZooKeeperServer`.
 
     With `read_only` a node without a quorum serves reads to clients that ask for it. Sessions are local then: one ends
-    with its connection to a node, until it has made an ephemeral node. `sync_limit` is in seconds: for as long a server
-    goes on without a word from its leader, or a leader without one from a follower. With `cuttable` the nodes reach
-    each other through proxies, so that `cut_off` can part one from the others. The other options are those of
+    with its connection to a node, until it has made an ephemeral node. `sync_limit` is in seconds: how long a server
+    keeps running without hearing from its leader, or a leader from its followers. With `cuttable` the nodes reach each
+    other through proxies, so that `cut_off` can separate one from the others. The other options are those of
     `ZooKeeperServer`, for every node.
     """
 
@@ -95,7 +95,7 @@ class ZooKeeperEnsemble:
         return tuple(node for node in self._nodes if node.mode() == "follower")
 
     def cut_off(self, node: ZooKeeperServer) -> None:
-        """Hold back whatever a node and the others send each other, without closing anything, until `heal`."""
+        """Hold back all traffic between a node and the others until `heal`; no connection is closed."""
         number = self._nodes.index(node) + 1
         for way, proxies in self._ways.items():
             if number in way:
@@ -145,7 +145,7 @@ class ZooKeeperEnsemble:
         self._nodes = tuple(self._node(number, self._members(number, ports_of) | self._config) for number in numbers)
 
     def _members(self, own: int, ports_of: Mapping[int, tuple[int, int]]) -> dict[str, str]:
-        """How one node knows all of them: the ports for the leader's followers, and for elections."""
+        """How one node reaches all nodes: the ports for followers, and for elections."""
         members = {}
         for number, (peers, elections) in ports_of.items():
             if self._cuttable and number != own:
@@ -156,7 +156,7 @@ class ZooKeeperEnsemble:
     def _way(self, own: int, other: int, ports_of: Mapping[int, tuple[int, int]]) -> tuple[TcpProxy, TcpProxy]:
         """The proxies by which one node reaches another.
 
-        In an election the higher one calls the lower one back, at the address that the lower one has told.
+        In an election the higher node connects back to the lower one, at the address that the lower one has sent.
         """
         if (own, other) not in self._ways:
             peers, elections = (f"{ports.HOST}:{port}" for port in ports_of[other])

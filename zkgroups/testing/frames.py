@@ -82,7 +82,7 @@ async def read_frames(reader: asyncio.StreamReader) -> AsyncIterator[Frame]:
 
 
 async def read_chunks(reader: asyncio.StreamReader) -> AsyncIterator[Frame]:
-    """The bytes of another protocol as they come, until the connection ends."""
+    """The bytes of another protocol as they arrive, until the connection ends."""
     while chunk := await _some(reader):
         yield Frame(chunk)
 

@@ -83,8 +83,8 @@ class Link:
             self._faults.on_closed(self)
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect; a server of an ensemble tries a closed port again, but not a connection that ends, which is all that
-        it would see of it. So this tries for it."""
+        """Connect, with retries: a server of an ensemble retries if a port is closed, but not if its connection to the
+        proxy ends, and it would see only that."""
         for _ in range(0 if self._framed else _TRIES):
             with contextlib.suppress(ConnectionRefusedError):
                 return await asyncio.open_connection(host, port)

@@ -36,9 +36,9 @@ T = TypeVar("T")
 class TcpProxy:
     """The way to one server, `target` being its `host:port`; the faults hold until `heal`.
 
-    With `framed=False` it passes on any other protocol, such as that between the servers of an ensemble: nothing is
-    counted then. `replace` is for servers that tell each other where they can be reached: it is replaced in the first
-    bytes of each connection, by as many others.
+    With `framed=False` it passes on any other protocol, such as that between the servers of an ensemble, and counts
+    nothing. `replace` is for servers that send each other their addresses: it replaces bytes at the start of each
+    connection by other bytes of the same length.
     """
 
     def __init__(self, target: str, *, framed: bool = True, replace: tuple[bytes, bytes] | None = None) -> None:
@@ -109,8 +109,8 @@ class TcpProxy:
         self._call(lambda: self._faults.dropping.update(_directions(direction)))
 
     def hold(self) -> None:
-        """Hold everything back, new connections and the end of old ones included, as a network does that is broken for
-        a while; `heal` lets it go on."""
+        """Hold everything back, including new connections and the end of old ones, like a network failure. `heal` ends
+        it."""
         self._set("holding", True)
 
     def swallow_watch_events(self) -> None:

@@ -1,11 +1,11 @@
 """Read the answers of a server without trusting them.
 
-kazoo believes every length, count, type and number that a server sends: it makes room for 2 GB because four bytes
-announce them, waits for ever for an answer that comes byte by byte, and its thread dies of the first answer that it
-cannot decode. A web server, a TLS port or a broken proxy is enough for that.
+kazoo trusts every length, count, type and number that a server sends. It allocates 2 GB because four bytes announce
+them, waits forever for an answer that arrives byte by byte, and its thread dies of the first answer that it cannot
+decode. A web server, a TLS port or a broken proxy is enough for that.
 
-Here every frame has a largest size and a deadline, and is decoded before kazoo sees it. A damaged answer closes the
-connection, and kazoo connects again. The request in question fails with `DamagedAnswer`, all others as if the
+Here every frame has a maximum size and a deadline, and is decoded before kazoo sees it. On a damaged answer the
+connection is closed, and kazoo reconnects. The request in question fails with `DamagedAnswer`, all others as if the
 connection had been lost.
 """
 
@@ -25,10 +25,10 @@ from kazoo.protocol.serialization import Connect, GetChildren, ReplyHeader, Watc
 from .deadline import Deadline
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""A node is one megabyte (`jute.maxbuffer`) or a few, but a list of names has no limit: here two million of them."""
+"""A node has a few megabytes at most (`jute.maxbuffer`). A list of names has no limit; this allows two million."""
 
 CHUNK_BYTES: Final = 256 * 1024
-"""The largest piece to make room for. An announced length takes no memory, only bytes that have arrived do."""
+"""The largest buffer to allocate at once, so that only bytes that have arrived take memory, not announced ones."""
 
 _NOT_YET: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _PASSWORD_BYTES: Final = 16
@@ -37,7 +37,7 @@ _INT: Final = Struct(">i")
 
 
 class DamagedAnswer(ConnectionDropped):  # type: ignore[misc]
-    """An answer that no ZooKeeper server gives; kazoo closes the connection on it, as on any it has dropped."""
+    """An answer that no ZooKeeper server gives. kazoo closes the connection, as after every `ConnectionDropped`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"not a ZooKeeper server, or a damaged answer ({reason})")
@@ -45,7 +45,7 @@ class DamagedAnswer(ConnectionDropped):  # type: ignore[misc]
 
 
 def read_safely(client: Any) -> None:
-    """Correct how kazoo's connection reads; every client that this library uses is corrected once."""
+    """Replace the reading methods of kazoo's connection. Every client that zkgroups uses is corrected once."""
     connection = client._connection
     reading = _Reading(client)
     connection._read, connection._read_header = reading.read, reading.read_header
@@ -67,7 +67,7 @@ class _Reading:
     def read(self, length: int, timeout: float) -> bytes:
         """Read so many bytes. All of them must arrive within `timeout`, not only the next."""
         if not 0 <= length <= MAX_ANSWER_BYTES:
-            raise DamagedAnswer(f"it announces {length} bytes, and {MAX_ANSWER_BYTES} are the most that is read")
+            raise DamagedAnswer(f"it announces {length} bytes, but the limit is {MAX_ANSWER_BYTES}")
         if not length:
             return b""
         deadline = Deadline(timeout)
@@ -81,7 +81,7 @@ class _Reading:
         return bytes(found)
 
     def _some(self, most: int, deadline: Deadline) -> bytes:
-        """The next bytes, as soon as there are any. Mostly they are there, and need not be waited for."""
+        """Return the next bytes as soon as there are any. Mostly they have arrived already."""
         connection = self._connection
         while True:
             try:
@@ -104,7 +104,7 @@ class _Reading:
             raise DamagedAnswer(f"no error has the number {header.err}")
         pending = self._client._pending
         if header.xid == AUTH_XID and pending and pending[0][2] != AUTH_XID:
-            raise DamagedAnswer("nobody logs in")
+            raise DamagedAnswer("the answer to a login, but none is in progress")
         return header, answer, end
 
     def read_socket(self, timeout: float) -> Any:
@@ -131,10 +131,10 @@ class _Reading:
                 waiting.set_exception(damage)
 
     def read_response(self, header: Any, answer: bytes, offset: int) -> Any:
-        """Decode the answer to the oldest request, once; kazoo finds the result, and cannot fail any more."""
+        """Decode the answer to the oldest request once. kazoo then uses the result, and cannot fail."""
         pending = self._client._pending
         if not pending:
-            raise DamagedAnswer("nothing was asked")
+            raise DamagedAnswer("an answer without a request")
         request, waiting, xid = pending[0]
         if header.xid != xid:
             if header.err == UnimplementedError.code:
@@ -145,7 +145,7 @@ class _Reading:
         return self._read_response(header, answer, offset)
 
     def _tell_unimplemented(self, xid: int) -> None:
-        """A server that does not know a request says so out of turn, and closes the connection."""
+        """Detect a server that does not know a request: it answers out of order, and closes the connection."""
         for sent in self._client._pending:
             if sent[2] == xid:
                 self._client._pending.remove(sent)
@@ -158,7 +158,7 @@ class _Reading:
         with _undamaged("a watch event"):
             watch, end = Watch.deserialize(event, offset)
             if watch.path is None or end != len(event):
-                raise DamagedAnswer("a watch event without a path, or with a part of it")
+                raise DamagedAnswer("a watch event without a path, or of the wrong length")
             self._read_watch_event(event, offset)
 
     def invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
@@ -177,7 +177,7 @@ class _Reading:
 
 @contextmanager
 def _undamaged(name: str) -> Iterator[None]:
-    """Turn every error that is not one of kazoo's or the socket's into `DamagedAnswer`: kazoo's thread survives it."""
+    """Turn all errors but those of kazoo and the socket into `DamagedAnswer`, which kazoo's thread survives."""
     try:
         yield
     except _NO_DAMAGE:
@@ -199,7 +199,7 @@ def _decoded(request: Any, answer: bytes, offset: int) -> Any:
 
 
 def names(answer: bytes, start: int) -> list[str]:
-    """The names that fill the rest of an answer; kazoo would take a name that is cut off as it is.
+    """The names that fill the rest of an answer; kazoo would accept a name that is cut off.
 
     >>> names(bytes.fromhex("00000002 00000001 61 00000002 6263"), 0)
     ['a', 'bc']
@@ -218,7 +218,7 @@ def names(answer: bytes, start: int) -> list[str]:
 
 
 def list_of_names(answer: bytes, start: int, count: int) -> tuple[list[str], int]:
-    """So many names, and where they end; a list that is null has -1."""
+    """The number of names, and where they end. A null list has the number -1."""
     if not -1 <= count <= (len(answer) - start) // _INT.size:
         raise ValueError(f"{count} names do not fit into {len(answer) - start} bytes")
     parts: list[bytes] = []
@@ -241,7 +241,7 @@ def list_of_names(answer: bytes, start: int, count: int) -> tuple[list[str], int
 
 
 class _Answered:
-    """A request with its result, in the place of the request, which kazoo would decode a second time."""
+    """Stands in for a request whose answer is decoded already, so that kazoo does not decode it again."""
 
     def __init__(self, request: Any, result: Any) -> None:
         self._request = request
@@ -249,7 +249,7 @@ class _Answered:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """kazoo looks at it to know what is watched."""
+        """kazoo reads it to know which node is watched."""
         return type(self._request)
 
     def __getattr__(self, name: str) -> Any:
@@ -282,7 +282,7 @@ class _ConnectRequest:
 
 
 def _checked_connect(answer: Connect | None) -> Connect:
-    """A session needs an id and a password; where the old one has expired, there is neither."""
+    """Check that a session has an id and a password. An expired one has neither."""
     if answer is None:
         raise DamagedAnswer("the answer to a connection request cannot be decoded")
     if answer.time_out > 0 and (not answer.session_id or len(answer.passwd or b"") != _PASSWORD_BYTES):

@@ -1,7 +1,7 @@
 """Remember why a client could not connect, host by host.
 
-kazoo answers an unknown name, a refused connection and every fault of TLS with the same time-out; the reason goes to
-its log only. So its attempts are watched while it connects.
+For an unknown name, a refused connection and every TLS error, kazoo only reports a timeout, and logs the reason. So its
+attempts are observed while it connects.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kazoo.handlers.threading import KazooTimeoutError
 from .answers import DamagedAnswer
 
 _FINAL: Final = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError, DamagedAnswer)
-"""Waiting rarely helps after these, unless the server is just being started."""
+"""Errors after which waiting rarely helps, unless the server is just starting."""
 
 Address = tuple[str, str, int]
-"""A host as it was named, the address behind the name, and the port."""
+"""A host name, its address, and the port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The end of an attempt. The error itself is not kept, because it holds the socket."""
+    """How an attempt failed. The error itself is not kept, because it holds the socket."""
 
     reason: str
     kind: type[BaseException]
@@ -60,7 +60,7 @@ class Attempts:
 
     @property
     def met_no_zookeeper(self) -> bool:
-        """Whether every host answered, and none as a ZooKeeper server does."""
+        """Whether every host answered, but none like a ZooKeeper server."""
         failures = [self._failed.get(address) for address in self._addresses]
         return (
             bool(failures)
@@ -70,7 +70,7 @@ class Attempts:
 
     @property
     def reason(self) -> str:
-        """Each host with its reason; the reason alone where there is one host."""
+        """Each host with its reason, or the reason alone if there is only one host."""
         hosts = self._client.hosts
         if len(hosts) == 1:
             return self._of(hosts[0])
@@ -122,7 +122,7 @@ def _failure(error: BaseException) -> Failure:
     match error:
         case DamagedAnswer():
             return Failure(str(error), type(error))
-        case ConnectionDropped(__context__=OSError() as cause):  # what kazoo made it of
+        case ConnectionDropped(__context__=OSError() as cause):  # the cause, as kazoo wrapped it
             return _failure(cause)
         case ConnectionDropped():
             return Failure("the server hung up; it may want TLS, or have no quorum", type(error))

@@ -85,7 +85,7 @@ class Block(Generic[K]):
         self.answer = b""
 
     def is_full(self, size: int, more: int, limit: int) -> bool:
-        """Whether so many bytes more would exceed `limit`, or enough reads are in it; an empty block takes anything."""
+        """Whether so many more bytes would exceed `limit`, or there are enough reads. An empty block is never full."""
         too_long = self.count > 0 and self.length + more > limit
         return too_long or max(self.count, len(self.parts)) >= size
 
@@ -197,7 +197,7 @@ class _Reading(Generic[K]):
 
     @property
     def _limit(self) -> int:
-        """The bytes that one request may have."""
+        """The largest size of one request, in bytes."""
         return min(MAX_REQUEST_BYTES, self._handle.session.request_limit)
 
     def _absolute(self, path: str) -> bytes:
@@ -231,7 +231,7 @@ class _Reading(Generic[K]):
         return block
 
     def _once_more(self, block: Block[K], asked: _Asked, error: KazooException, deadline: Deadline) -> bytes:
-        """The connection was lost. Ask the same once more, if the request may be larger than the server accepts."""
+        """The connection was lost. Repeat the request once, to find out if it is larger than the server accepts."""
         session = self._handle.session
         if isinstance(asked, _Together) and SMALLEST_LIMIT < block.length <= self._limit:
             if not session.wait_connected(deadline):
@@ -283,7 +283,7 @@ class _Together:
 
     def __init__(self, session: Session, questions: bytes) -> None:
         self._session = session
-        self._over: Peer | None = None  # the connection over which it was sent
+        self._over: Peer | None = None  # the connection on which it was sent
         self._answer = session.client.handler.async_result()
         hand_over(session.client, [(MultiRead(questions, self._understood), self)])
 
@@ -301,7 +301,7 @@ class _Together:
         self._answer.set(answer)
 
     def set_exception(self, error: BaseException) -> None:
-        """Called by kazoo with what went wrong. Note it at once, before another such request is sent."""
+        """Called by kazoo with the error. Record it at once, before another such request is sent."""
         if self._over is not None and isinstance(error, UnimplementedError):
             probe.refused(self._over)
         elif self._over is not None and isinstance(error, LOSSES):
@@ -312,7 +312,7 @@ class _Together:
         """Wait for the answer, and raise what went wrong as kazoo does."""
         try:
             answer: bytes = self._answer.get(timeout=timeout)
-        except NoAuthError as error:  # an answer to many reads has one for each; this is about what was sent instead
+        except NoAuthError as error:  # many reads have an error each; this one is for another request
             raise UnimplementedError from error
         if self._over is None:
             raise UnimplementedError

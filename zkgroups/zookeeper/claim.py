@@ -33,7 +33,7 @@ class LastCommit:
     tenure_version: int
     """The version of our registration under which this was learned."""
     made: int | None = None
-    """The zxid that made the node, None where that is not known: a node made anew may have the same version."""
+    """The zxid that created the node, or None if unknown: a recreated node may have the same version."""
 
 
 class Claim:
@@ -111,7 +111,7 @@ class Claims(Mapping[TopicPartition, Claim]):
 
     @property
     def certain_until(self) -> float:
-        """Until when, by `uptime`, the session of all of them is certain to live without another proof."""
+        """Until when, on the clock of `uptime`, their session is certain to live without another proof."""
         return min((self._instance.certain_until(claim) for claim in self.values()), default=-math.inf)
 
     def verify(self) -> list[TopicPartition]:
@@ -123,7 +123,8 @@ class Claims(Mapping[TopicPartition, Claim]):
     ) -> None:
         """Write offsets of any of them, in as few transactions as the server's limit allows; each is all or none.
 
-        With `backward` any offset may go back; with a mapping only from the committed offset that it has.
+        With `backward=True` any offset may go back. With a mapping, an offset may go back only if the committed offset
+        is the one in the mapping.
         """
         unknown = [at for at in offsets if at not in self._claims]
         if unknown:

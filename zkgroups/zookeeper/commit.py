@@ -3,9 +3,10 @@
 Each transaction is {registration unchanged; for each claim: owner unchanged, offset written over the version known}.
 Registration and owners are ephemerals of the session that the transaction is pinned to, so the checks are exact.
 
-An offset node that another tool deletes and makes anew has version 0. So no claim writes over version 0 but what it has
-just read: a node that is made here is written once more in the same transaction. Where the node made anew has been
-written just as often as the one before, the write succeeds, and its answer tells of the other node: that is logged.
+An offset node that another tool deletes and recreates has version 0. So a claim overwrites version 0 only right after
+it has read the node, and a node that is created here is written once more in the same transaction. If the recreated
+node has been written as often as the old one, the write succeeds. Its answer shows that the node is another one, and a
+warning is logged.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Commit:
             for claim in claims:
                 claim.last = None  # what the next commit finds may be our own
             raise
-        # Without results the answer was lost, and the outcome was found by looking.
+        # No results: the answer was lost, and the outcome was found by reading the nodes.
         made = [stat.czxid for stat in stats(results)] or [None] * len(claims)
         for claim, zxid in zip(claims, made, strict=True):
             self._written(claim, left.pop(claim), zxid)
@@ -102,7 +103,7 @@ class Commit:
         version, known = (0, None) if claim.last is None else (claim.last.version or 0, claim.last.made)
         if None not in (known, made) and known != made:
             log.warning(
-                "%s was deleted and made anew by somebody else, and %d has been written over what was there",
+                "%s was deleted and recreated by another client; its offset was overwritten with %d",
                 self._paths.offset(claim.partition),
                 offset,
             )
@@ -141,7 +142,7 @@ class Commit:
         return left
 
     def _refuse_to_go_back(self, offsets: Mapping[Claim, int], allowed: Mapping[TopicPartition, int]) -> None:
-        """Rule 5; `allowed` has the committed offsets below which a partition may go."""
+        """Rule 5: no offset goes back, unless `allowed` names the committed offset that it goes back from."""
         for claim, offset in offsets.items():
             committed = claim.last.offset if claim.last is not None else None
             if committed is not None and offset < committed != allowed.get(claim.partition):

@@ -1,7 +1,7 @@
 """Opening a connection: options checked at once, and a failure that says why.
 
-kazoo does not tell why it cannot connect (`attempts.py`), and notices a wrong SASL password after `start()` has
-returned. So one request is made before the connection counts as open.
+kazoo does not report why it cannot connect (`attempts.py`), and detects a wrong SASL password only after `start()` has
+returned. So the connection counts as open only after one request has been answered.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from .session_file import SessionFile
 
 MAX_SESSION_TIMEOUT: Final = 300.0
 SHORT_SESSION_TIMEOUT: Final = 10.0
-"""As long as this a server that is cut off from its leader goes on answering in ZooKeeper's sample configuration
-(`syncLimit` × `tickTime`). No server tells its own limits."""
+"""How long a server that is cut off from its leader keeps answering, with ZooKeeper's sample configuration
+(`syncLimit` × `tickTime`). Servers do not report their own values."""
 
 
 class ShortSessionWarning(UserWarning):
-    """The session time-out is so short that a pause, an election or a server that is cut off can end the claims."""
+    """The session timeout is so short that a pause, an election or a cut-off server can end the claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ def check_session_timeout(seconds: object) -> float:
         raise InvalidOptionError("session_timeout", seconds, f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} s")
     if seconds < SHORT_SESSION_TIMEOUT:
         warnings.warn(
-            f"a session of {seconds:g} s is short: its claims end when ZooKeeper has not proved it for "
-            f"{LASTS * seconds:g} s, because of a long pause or an election, or because the server is cut off from its "
-            f"leader; {SHORT_SESSION_TIMEOUT:g} s or more is safer",
+            f"a session of {seconds:g} s is short: its claims end if nothing proves for {LASTS * seconds:g} s that it "
+            "lives, e.g. during a long pause or an election, or if the server is cut off from its leader; "
+            f"{SHORT_SESSION_TIMEOUT:g} s or more is safer",
             ShortSessionWarning,
             stacklevel=4,
         )
@@ -230,7 +230,7 @@ def _check_readable(tls: Tls) -> None:
 
 
 _GLANCE: Final = 0.05
-"""So often to look whether all hosts are hopeless."""
+"""How often to check whether all hosts are unreachable, in seconds."""
 
 
 def _start(session: Session, hosts: str, deadline: Deadline, unreachable: Deadline, attempts: Attempts) -> None:

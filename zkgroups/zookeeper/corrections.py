@@ -1,4 +1,4 @@
-"""What kazoo does by itself that nobody who waits for an answer can live with, corrected on one client at a time.
+"""Corrections of kazoo's behavior that is unacceptable to a caller who waits for an answer, made client by client.
 
 It waits for one silent host as long as a session lasts, and for its own end even longer; it cannot end without ending
 its session, nor tell a fork that it has none; its thread dies with a traceback when a login is refused; it takes a
@@ -66,8 +66,8 @@ LONGEST_LOGIN: Final = 10
 def log_in_cleanly(client: Any) -> None:
     """Let a SASL login that fails end the connection as kazoo ends one that was refused, and nothing else end it.
 
-    Of an enforcing server's refusal kazoo's thread dies with a traceback; to a server that knows no SASL it sends the
-    same request again and again; and it takes a lost connection or a damaged answer for a refusal.
+    If a server that enforces SASL refuses the login, kazoo's thread dies with a traceback. If a server does not know
+    SASL, kazoo repeats the request forever. And it takes a lost connection or a damaged answer for a refusal.
     """
     connection = client._connection
     log_in, submit = connection._authenticate_with_sasl, connection._submit
@@ -92,7 +92,7 @@ def log_in_cleanly(client: Any) -> None:
 
 
 def _failed_login(error: KazooException) -> KazooException:
-    """What a login failed of, out of what kazoo makes of it."""
+    """The real reason for a failed login, from the error that kazoo raises."""
     match error.__cause__:
         case DamagedAnswer() as damage:
             return damage
@@ -246,7 +246,7 @@ def _hang_up(connection: Any) -> None:
 
 
 def hang_up_and_shun(client: Any) -> str:
-    """Hang up, and let kazoo try this server last when it connects again. Return the address of the server."""
+    """Close the connection, and let kazoo try this server last. Return the address of the server."""
     connection = client._connection
     try:
         peer = tuple(connection._socket.getpeername()[:2])
@@ -316,7 +316,7 @@ class ConnectionLog(logging.Logger):
         self.parent = self._usual = logging.getLogger("kazoo.client")
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Pass everything on but passwords."""
+        """Pass the record on, without passwords."""
         if isinstance(record.args, tuple):
             record.args = tuple("(a login)" if isinstance(arg, Auth | SASL) else arg for arg in record.args)
         record.msg, record.args = record.getMessage(), None  # a kept record would keep the error, and its open socket

@@ -35,7 +35,7 @@ ATTEMPTS: Final = 5
 
 
 _TAKEN: Final = (BadVersionError, NoChildrenForEphemeralsError)
-"""How a persistent registration that has become another node is told."""
+"""The reason for leaving a persistent registration that was replaced by another node."""
 
 
 def delete_group(paths: GroupPaths, handle: Handle) -> None:
@@ -65,7 +65,7 @@ class Deletion:
             raise InterruptedDeleteError(self._paths.group, self.left, str(error)) from error
 
     def _attempt_what_fits(self) -> bool:
-        """Attempt it in smaller and smaller transactions, until the server accepts them."""
+        """Try smaller and smaller transactions until the server accepts them."""
         while True:
             limit = self._limit
             try:

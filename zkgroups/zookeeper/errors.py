@@ -36,7 +36,7 @@ _SERVER_ERRORS = (
     kazoo.APIError,
     kazoo.RequestTimeoutError,
 )
-"""The server could not do its work, whatever was asked."""
+"""The server failed for reasons that have nothing to do with the request."""
 
 _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str], ZkgroupsException]], ...] = (
     ((kazoo.NoAuthError,), NoPermissionError),
@@ -77,7 +77,7 @@ def translate(error: BaseException, path: str) -> ZkgroupsException:
 
 
 def translate_of_read(error: BaseException, path: str) -> ZkgroupsException:
-    """Our error for one of kazoo's, met while reading `path`: most errors of writes cannot be answers to that."""
+    """Translate kazoo's error for a read of `path`. Errors that only writes can cause mean a damaged answer."""
     found = translate(error, path)
     if type(found) is ZkgroupsException:
         return DamagedAnswerError(f"{path} could not be read: {type(error).__name__} is not an answer to a read")

@@ -139,9 +139,9 @@ class Consumergroup:
         return instances
 
     def living(self) -> list[RegisteredInstance]:
-        """The registered instances that may be alive: all but those whose nodes belong to no session.
+        """The registered instances that may be alive: all except those whose nodes belong to no session.
 
-        A node of no session is taken for alive while an owner node bears its name.
+        Such a node still counts as alive while an owner node has its id.
         """
         instances = self.instances()
         if not any(instance.persistent for instance in instances):

@@ -29,18 +29,18 @@ from .transaction import Create, Delete, Operation, Set, TransactionFailed
 _HIDDEN: Final = ":x"
 """What a server shows instead of a hash to those who may not administer the node."""
 _PROOF: Final = "zkgroups-repair"
-"""The name of a node that is made and deleted again in one transaction, so that nobody ever sees it."""
+"""The name of a node that is created and deleted in one transaction, so no client ever sees it."""
 
 _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NodeExistsError, NoNodeError)
 
 
 class NobodyRegistered:
-    """The guard of one group; making it looks whether somebody is registered now.
+    """The guard of one group; its constructor checks whether an instance is registered now.
 
-    A persistent registration has no client behind it (`core/describe.py`). As `ids` cannot be deleted before its
-    children, such registrations are deleted first and made anew at the end, in the same transaction. A node is created
-    below each of them before, which ZooKeeper refuses below an ephemeral one: so the registration of a client that has
-    come meanwhile is never deleted.
+    A persistent registration has no client behind it (`core/describe.py`). `ids` cannot be deleted before its children.
+    So the transaction deletes such registrations first and recreates them at the end. Before that it creates a node
+    below each of them. ZooKeeper refuses that below an ephemeral node, so the registration of a client that has come
+    meanwhile is never deleted.
     """
 
     def __init__(self, paths: GroupPaths, handle: Handle) -> None:
@@ -48,7 +48,7 @@ class NobodyRegistered:
         self._handle = handle
         self._operations: list[Operation] = []
         self.removals: list[Operation] = []
-        """What deletes the persistent registrations, for whoever deletes `ids` for good."""
+        """The operations that delete the persistent registrations, for a caller that deletes `ids` for good."""
         self.look()
 
     def operations(self) -> list[Operation]:
@@ -72,7 +72,7 @@ class NobodyRegistered:
         return sorted(self._handle.session.children(self._paths.ids, deadline=self._handle.deadline()) or [])
 
     def look(self) -> None:
-        """Read the group again, and choose the operations that fit it as it is now."""
+        """Read the group again, and choose the operations that fit its current state."""
         dead = self._persistent(self._registered())
         self.removals = [operation for node in dead for operation in remove_persistent(node.path, node.version)]
         deadline = self._handle.deadline()
@@ -95,17 +95,17 @@ class NobodyRegistered:
         if alive := [id for id in registered if id not in dead]:
             raise GroupInUseError(self._paths.group, alive)
         found = bulk.nodes(self._handle, [join(self._paths.ids, id) for id in registered])
-        return [node for node in found if isinstance(node, Node)]  # the transaction fails if others have come
+        return [node for node in found if isinstance(node, Node)]  # the transaction fails if others have registered
 
     def _anew(self, node: Node) -> Create:
         acl = self._handle.session.acl(node.path, deadline=self._handle.deadline())
         if any(entry.id.scheme == "digest" and entry.id.id.endswith(_HIDDEN) for entry in acl):
-            raise NoPermissionError(node.path)  # making it anew would lock everybody out
+            raise NoPermissionError(node.path)  # recreating it would lock everybody out
         return Create(node.path, node.data, acl=acl)
 
 
 def remove_persistent(path: str, version: int) -> list[Operation]:
-    """Operations that delete a node, and fail where it is a session's: no node can stand below an ephemeral one."""
+    """Operations that delete a node and fail if it belongs to a session: ephemeral nodes cannot have children."""
     proof = join(path, _PROOF)
     return [Create(proof), Delete(proof), Delete(path, version)]
 

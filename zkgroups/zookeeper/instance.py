@@ -180,8 +180,8 @@ class Instance:
     ) -> Claims:
         """Take several partitions, all or none; as `claim` otherwise.
 
-        With `streams`, the owner nodes tell which stream of the instance is to read each, as Scala's members do.
-        Without, they carry the bare id, which is what kazoo-go expects; but Kafka's own ConsumerGroupCommand fails on
+        With `streams`, each owner node also names the stream of the instance that reads the partition, as Scala's
+        members do. Without, it carries the bare id, as kazoo-go expects; but Kafka's own ConsumerGroupCommand fails on
         an id without a dash.
         """
         numbers = streams or {}
@@ -335,7 +335,7 @@ class Instance:
         return current and self._session.alive(claim.session_id)
 
     def certain_until(self, claim: Claim) -> float:
-        """Until when, by `uptime`, the session of a claim is certain to live without another proof."""
+        """Until when, on the clock of `uptime`, the session of a claim is certain to live without another proof."""
         return self._session.certain_until(claim.session_id)
 
     def _is_current(self, claim: Claim) -> bool:

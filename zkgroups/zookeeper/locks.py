@@ -2,9 +2,9 @@
 
     /zkgroups/targets/<cluster>:<target>    ephemeral    the id of the plan that is writing there
 
-The mark of a migration (`mark.py`) is kept by source group: it does not stop two plans that move different groups to
-one target. A lock ends with the session of the process that holds it. The same plan may take it again: a Spark task
-that was killed is retried before its session has expired.
+The mark of a migration (`mark.py`) belongs to a source group, so it does not stop two plans that move different groups
+to one target. A lock ends with the session of the process that holds it. The same plan may take it again, because a
+killed Spark task may be retried before its session has expired.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log: Final = logging.getLogger("zkgroups.migration")
 
 
 def take(handle: Handle, targets: Iterable[str], *, cluster: str | None, plan: str) -> Outcomes:
-    """Lock these targets of a Kafka cluster: for each None, or an error that names the plan that is writing there."""
+    """Lock these targets of a Kafka cluster. For each, return None, or an error that names the plan that holds it."""
 
     def decide(target: str, node: Node | None) -> Operation | None:
         if node is None:
@@ -43,7 +43,7 @@ def take(handle: Handle, targets: Iterable[str], *, cluster: str | None, plan: s
 
 
 def release(handle: Handle, targets: Iterable[str], *, cluster: str | None, plan: str) -> None:
-    """Let these targets go, as far as this session has locked them for this plan."""
+    """Unlock these targets, if this session has locked them for this plan."""
 
     def decide(_target: str, node: Node | None) -> Operation | None:
         ours = node is not None and node.session == handle.session.id and node.data == plan.encode()

@@ -29,7 +29,7 @@ Outcomes = dict[str, ZkgroupsException | None]
 """For each group None where it is now as it was to be, or why it is not."""
 
 Decide = Callable[[str, Node | None], Operation | None]
-"""Decides on the operation for the node of a group, or None; raises an error to leave the node as it is."""
+"""Returns the operation for the node of a group, or None; raises an error to leave the node unchanged."""
 
 
 def read(handle: Handle, groups: Iterable[str]) -> dict[str, Found]:
@@ -112,7 +112,7 @@ def _found(group: str, node: Node | DeniedNode) -> Found:
 
 
 def change(handle: Handle, groups: list[str], where: Callable[[str], str], decide: Decide) -> Outcomes:
-    """Decide for each group by the node that is there, and do it; a node that changes in between is read again."""
+    """Decide for each group by its current node, and apply it. If the node changes in between, read it again."""
     outcomes: Outcomes = {}
     while left := [group for group in groups if group not in outcomes]:
         operations: dict[str, Operation] = {}

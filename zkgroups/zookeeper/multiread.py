@@ -7,9 +7,9 @@ Servers know the request since ZooKeeper 3.6; kazoo does not. On the wire, tried
                or -1, false, error; then the error once more; then the end
     end        -1, true, -1
 
-A text and data are preceded by their length, names by their number. A read that fails, because its node is gone or may
-not be read, fails alone. kazoo decodes answers on the thread of its connection, so here that only takes the bytes;
-`records` and `listings` are for the caller's thread. They raise `DamagedAnswerError` for bytes that no server sends.
+Texts and data are preceded by their length, lists of names by their number. A read fails alone if its node is gone or
+may not be read. kazoo decodes answers on its connection thread, so there only the bytes are kept. `records` and
+`listings` decode them on the caller's thread, and raise `DamagedAnswerError` for bytes that no server sends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Kind(IntEnum):
 
 
 _NODE: Final = int(Kind.NODE)
-_CHILDREN: Final = int(Kind.CHILDREN)  # an integer is compared sooner than a member of an enumeration
+_CHILDREN: Final = int(Kind.CHILDREN)  # comparing with an integer is faster than with an enum member
 
 GONE: Final[int] = NoNodeError.code
 DENIED: Final[int] = NoAuthError.code
@@ -162,7 +162,7 @@ def records(answer: bytes, count: int) -> Iterator[Record | int]:
             if kind == _ERROR:
                 yield number
                 continue
-            length = number if number > 0 else 0  # data that is null is -1 bytes long
+            length = number if number > 0 else 0  # null data has the length -1
             start = position
             position += length + STAT_BYTES
             if kind != _NODE or number < -1 or position > end:

@@ -1,16 +1,16 @@
 """Find out whether a server answers many reads in one request, without harm.
 
-Servers before ZooKeeper 3.6 do not. They complain in their log about such a request, and close the connection. So each
-server is asked once by each process, by the cheapest way that it offers:
+Servers before ZooKeeper 3.6 do not. They log an error for such a request, and close the connection. So each process
+probes each server once, in the cheapest way that the server supports:
 
-1. its version, with the four-letter word `srvr`, over a connection without a session;
-2. where it does not answer that, the request itself, over a second connection and as the same user.
+1. ask for its version, with the four-letter word `srvr`, on a connection without a session;
+2. if there is no answer, send the request itself, on a second connection and as the same user.
 
-The answer is kept for the address. But an address may lead to another server later: while an upgrade is undone, or
-behind a load balancer. Then the old server closes our own connection on the first such request. Nothing is lost by
-that, because all that was under way is asked again or looked at, and the process does not use the request with this
-address again. A loss without an answer may have the same reason, if nothing on this connection was answered yet: so
-the server is asked once more, and the second time in a row it counts as an old one.
+The answer is remembered for the address. But an address may lead to another server later: during a rollback, or behind
+a load balancer. Then an old server closes the main connection on the first such request. Nothing is lost: all pending
+requests are repeated or resolved, and the process does not use the request with this address again. If the connection
+is lost without an answer to the request, and no such request was answered on it before, the reason may be the same.
+Then the server is asked once more; after the second loss in a row it counts as an old one.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from .session import Peer, Session
 from .twin import twin
 
 PATIENCE: Final = 5.0
-"""A walk is held up no longer than this, once; then it reads in the way that every server knows."""
+"""How long a walk waits for the probe, once; then it reads in the way that all servers support."""
 
 VERSION_PATIENCE: Final = 1.5
-"""A firewall may let four-letter words vanish."""
+"""Short, because a firewall may drop four-letter words silently."""
 
 MULTI_READ_SINCE: Final = (3, 6)
 
@@ -44,7 +44,7 @@ _LONGEST_FIRST_LINE: Final = 1024
 
 
 class _Servers:
-    """The answers of all servers that this process has asked, by their addresses."""
+    """What this process knows about servers, by their addresses."""
 
     def __init__(self) -> None:
         self.forget()
@@ -56,7 +56,7 @@ class _Servers:
         self._doubted: dict[Peer, Peer] = {}  # by address, the last connection that was lost with a request
 
     def unlock(self) -> None:
-        """In a fork, where nobody holds the locks any more."""
+        """Reset in a fork, where no thread holds the locks any more."""
         self._locks: defaultdict[Peer, threading.Lock] = defaultdict(threading.Lock)
 
     def asking(self, connection: Peer) -> threading.Lock:
@@ -64,11 +64,11 @@ class _Servers:
         return self._locks[_address(connection)]
 
     def knows(self, connection: Peer) -> bool | None:
-        """Whether the server at the other end knows the request; None if it was never asked."""
+        """Whether the server at the other end supports the request; None if unknown."""
         return self._known.get(_address(connection))
 
     def learn(self, connection: Peer, knows: bool) -> None:
-        """Keep an answer."""
+        """Remember an answer."""
         self._known[_address(connection)] = knows
 
     def prove(self, connection: Peer) -> None:
@@ -76,7 +76,7 @@ class _Servers:
         self._doubted.pop(_address(connection), None)
 
     def doubt(self, connection: Peer) -> None:
-        """The connection was lost with such a request, before any was answered."""
+        """The connection was lost during such a request, before any was answered."""
         address = _address(connection)
         before = self._doubted.setdefault(address, connection)
         if before == connection:
@@ -90,7 +90,7 @@ os.register_at_fork(after_in_child=_SERVERS.unlock)
 
 
 def knows_multiread(session: Session, timeout: float) -> bool:
-    """Whether the server of this session is known to; it is asked if nobody has asked it yet."""
+    """Whether the server of this session supports the request. Ask it, if that is still unknown."""
     connection = connection_of(session)
     if connection is None:
         return False
@@ -100,7 +100,7 @@ def knows_multiread(session: Session, timeout: float) -> bool:
 
 
 def understands(session: Session, connection: Peer | None) -> bool:
-    """Whether the server at the other end is known to, without asking it."""
+    """Whether the server at the other end is known to support the request, without asking it."""
     if connection is None:
         return False
     shown = session.reads_many.get(connection)
@@ -108,7 +108,7 @@ def understands(session: Session, connection: Peer | None) -> bool:
 
 
 def connection_of(session: Session) -> Peer | None:
-    """Both ends of the connection; on kazoo's own thread it is the connection over which the next request is sent."""
+    """Both ends of the connection. On kazoo's thread, this is the connection on which the next request is sent."""
     try:
         socket = session.client._connection._socket
         return socket.getsockname(), socket.getpeername(), getattr(socket, "server_hostname", None)
@@ -139,7 +139,7 @@ def _address(connection: Peer) -> Peer:
 
 
 def _ask_once(session: Session, connection: Peer, deadline: Deadline) -> None:
-    """Ask the server, unless another thread does. Without an answer, this connection does not ask again."""
+    """Ask the server, unless another thread is asking. If there is no answer, do not ask again on this connection."""
     lock = _SERVERS.asking(connection)
     if not lock.acquire(timeout=deadline.remaining):
         return
@@ -156,13 +156,13 @@ def _ask_once(session: Session, connection: Peer, deadline: Deadline) -> None:
 
 
 def _ask(client: Any, connection: Peer, deadline: Deadline) -> bool | None:
-    """Ask the server at the other end; None where it does not answer."""
+    """Ask the server at the other end; None if it does not answer."""
     version = _version(client, connection, Deadline(min(VERSION_PATIENCE, deadline.remaining)))
     return _answers(client, connection, deadline) if version is None else version >= MULTI_READ_SINCE
 
 
 def _version(client: Any, connection: Peer, deadline: Deadline) -> tuple[int, int] | None:
-    """Its version, None where it does not tell: a server may be told to answer no four-letter words."""
+    """Compare its version; None if it does not report one, because four-letter words may be disabled."""
     _here, (address, port, *_), name = connection
     answer = b""
     try:
@@ -194,7 +194,7 @@ def _version(client: Any, connection: Peer, deadline: Deadline) -> tuple[int, in
 
 
 def _answers(client: Any, connection: Peer, deadline: Deadline) -> bool | None:
-    """Whether it answers such a request, over a second connection."""
+    """Whether it answers such a request on a second connection."""
     second = _second(client, connection, deadline)
     answer = second.handler.async_result()
     session = Session.of(second)

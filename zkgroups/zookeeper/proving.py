@@ -1,10 +1,10 @@
-"""The thread that proves sessions: one for the whole process, and only while somebody relies on a session.
+"""The thread that proves sessions: one for the whole process, which runs only while a session is in use.
 
-It sends one tiny transaction for each session every tenth of the session time-out, and waits for no answer: kazoo's
-connection thread notes the answers (`pulse.py`). A session whose own transactions prove it is asked for nothing more.
+It sends one tiny transaction for each session every tenth of the session timeout. It does not wait for the answers:
+kazoo's connection thread records them (`pulse.py`). If a session's own transactions prove it, nothing more is sent.
 
-Where the answers stay away although the connection looks fine, the server is cut off from its leader, or does not work.
-Then the connection is hung up, so that kazoo goes to another server while there is time left.
+If answers are missing although the connection looks fine, the server is cut off from its leader, or does not work. Then
+the connection is closed, so that kazoo goes to another server in time.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .pulse import ProofRequest, Pulse
 log = logging.getLogger("zkgroups.session")
 
 _LOOKS: Final = 5
-"""Before a connection is hung up, its proof was looked for as often. So a pause of the whole process, in which nothing
-could be heard, is not mistaken for a silent server."""
+"""How often to look for a proof before closing the connection. So a pause of the whole process, in which no answer
+could be read, is not mistaken for a silent server."""
 
 
 class Prover:
-    """Proves the session of one client, as long as somebody relies on it."""
+    """Proves the session of one client, as long as the session is in use."""
 
     def __init__(self, client: Any, pulse: Pulse) -> None:
         self._client = client
         self._pulse = pulse
-        self._lock = threading.Lock()  # guards what follows, and is never held during a call
+        self._lock = threading.Lock()  # guards the fields below, and is never held during a call
         self._relying: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._asked: Any = None
         self._asked_at = -math.inf
@@ -44,20 +44,20 @@ class Prover:
         self._look_at = -math.inf
 
     def rely(self, who: object, session_id: int) -> None:
-        """From now on `who` relies on that session, as long as it lives itself and does not take it back."""
+        """`who` relies on that session from now on, until it is garbage collected or withdraws."""
         with self._lock:
             self._relying[who] = session_id
         _THREAD.serve(self)
 
     def rely_no_more(self, who: object) -> None:
-        """Take it back."""
+        """`who` does not rely on the session any more."""
         with self._lock:
             self._relying.pop(who, None)
         _THREAD.wake()
 
     @property
     def needed(self) -> bool:
-        """Whether somebody relies on the session that the client has now."""
+        """Whether any user relies on the current session."""
         if self._client._stopped.is_set():
             return False
         session_id = self._client._session_id
@@ -65,18 +65,18 @@ class Prover:
             return session_id in self._relying.values()
 
     def ask(self) -> Any:
-        """Send a proof now; the answer is for whoever wants to wait for it."""
+        """Send a proof now. Return its result, for a caller that wants to wait for the answer."""
         answer = self._client.handler.async_result()
         self._client._call(ProofRequest(), answer)
         return answer
 
     def on_state(self) -> None:
-        """A new connection is proved at once, and a closed one no more. On kazoo's thread: only wakes."""
+        """Start proofs on a new connection, and stop them on a closed one. On kazoo's thread: only wakes the prover."""
         self._asked_at, self._looks = -math.inf, 0
         _THREAD.wake()
 
     def look(self) -> float:
-        """Do what is due, and return in how many seconds to look again. Nothing is waited for."""
+        """Do what is due, and return in how many seconds to look again. Never blocks."""
         now = uptime()
         if not self._client.connected:
             self._asked, self._looks = None, 0
@@ -102,15 +102,15 @@ class Prover:
         if self._looks >= _LOOKS:
             self._asked = None
             log.warning(
-                "ZooKeeper server %s has not proved for %.1f s that the session lives, and is left for another one: "
-                "it may be cut off from its leader",
+                "ZooKeeper server %s has not proved for %.1f s that the session lives: it may be cut off from "
+                "its leader; connecting to another server",
                 hang_up_and_shun(self._client),
                 _LOOKS * self._between_looks,
             )
         return self._between_looks
 
     def forget(self) -> None:
-        """In a fork: nothing of it is ours."""
+        """In a fork: drop everything, because it belongs to the parent."""
         self._lock = threading.Lock()
         self._relying = WeakKeyDictionary()
         self._asked = None
@@ -118,17 +118,17 @@ class Prover:
 
 
 class _Thread:
-    """The thread, as long as there is something to do."""
+    """Runs the thread, as long as there are sessions to prove."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the two below, and is never held during a call
+        self._lock = threading.Lock()  # guards the two fields below, and is never held during a call
         self.provers: set[Prover] = set()
         self._thread: threading.Thread | None = None
-        # Not an Event: Ctrl-C while one is set can leave it locked for ever.
+        # Not an Event: Ctrl-C during `set` can leave it locked forever.
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def serve(self, prover: Prover) -> None:
-        """Look after this one, too."""
+        """Prove this session too."""
         with self._lock:
             self.provers.add(prover)
             if self._thread is None:
@@ -139,7 +139,7 @@ class _Thread:
         self._thread = threading.Thread(target=self._run, name="zkgroups-proofs", daemon=True)
         try:
             self._thread.start()
-        except BaseException:  # also Ctrl-C: should it run all the same, it ends at once
+        except BaseException:  # also Ctrl-C. If the thread runs anyway, it ends at once
             self._thread = None
             raise
 
@@ -161,7 +161,7 @@ class _Thread:
 
     def _needed(self) -> list[Prover]:
         with self._lock:
-            if self._thread is not threading.current_thread():  # Ctrl-C came between, and there is another one
+            if self._thread is not threading.current_thread():  # Ctrl-C came between: another thread has replaced it
                 return []
             self.provers = {prover for prover in self.provers if prover.needed}
             if not self.provers:
@@ -170,7 +170,7 @@ class _Thread:
 
 
 def _looked(prover: Prover) -> float:
-    """An error with one client must not end the proofs of the others."""
+    """Keep an error with one client from ending the proofs of the others."""
     try:
         return prover.look()
     except Exception:

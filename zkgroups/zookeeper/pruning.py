@@ -65,6 +65,6 @@ class _Pruning(Deletion):
             return Delete(path, offset.version)
         if path in self._parts or parent(path) in (self._paths.owners, self._paths.offsets):
             return operation
-        if self._is_registration(operation):  # a persistent one, without a client
+        if self._is_registration(operation):  # a persistent registration, which has no client
             return operation
         raise GuardFailedError(f"{path} is there, too, and it is no offset that was read before")

@@ -1,7 +1,7 @@
-"""What kazoo's connection sends and hears, as far as it tells that the session lives; the rules are in `core/proof.py`.
+"""Observe kazoo's connection to know until when the session lives; the rules are in `core/proof.py`.
 
-kazoo shows neither when it sends a request nor the time-out that a server granted. So its connection is listened to.
-All of it happens on kazoo's connection thread, but for the reading of `certain_until`.
+kazoo shows neither when it sends a request nor the timeout that a server granted. So its connection is observed. All of
+this runs on kazoo's connection thread, except reading `certain_until`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..core.proof import Proof
 from .deadline import uptime
 
 _CONNECTED_BEFORE: Final = 0.6
-"""Of the session time-out: so long ago the leader has heard at the latest of a client that was connected before we
-could listen. kazoo sends something every third of it, and a follower reports that within a quarter."""
+"""A fraction of the session timeout: how old the leader's knowledge of the session may be when the client was connected
+before the observation began. kazoo sends a request every third of it, and a follower reports that within a quarter."""
 
 _FROM_THE_LEADER: Final = frozenset(error.code for error in (NoNodeError, NoAuthError, BadVersionError))
-"""A leader looks at these only after it has found the session alive."""
+"""Errors that a leader returns only after it has found the session alive."""
 
 _RESULT: Final = struct.Struct("!i?i")
 _ERROR: Final = struct.Struct("!i")
@@ -51,31 +51,31 @@ class Pulse:
 
     @property
     def timeout(self) -> float:
-        """The session time-out: as granted, or as requested where the server has told nobody here."""
+        """The session timeout: as granted, or as requested if the grant was not observed."""
         return self._proof.timeout
 
     def certain_until(self, session_id: int) -> float:
-        """Until when, by `uptime`, that session is certain to live."""
+        """Until when, on the clock of `uptime`, that session is certain to live."""
         known, until = self._certain
         return until if known == session_id else -math.inf
 
     def due(self, asked: float) -> float:
-        """When the next proof is to be sent, if the last one was asked for at `asked`."""
+        """When to send the next proof, if the last one was sent at `asked`."""
         return self._proof.due(asked)
 
     def void(self) -> None:
-        """In a fork: the session is that of the process it was forked from."""
+        """In a fork: forget the session, which belongs to the parent process."""
         self._certain = (None, -math.inf)
 
     def submit(self, request: Any, timeout: float, xid: int | None = None) -> Any:
-        """Note when a request is sent."""
+        """Record when a request is sent."""
         if xid is None:
-            self._sent.clear()  # a new connection: nothing that was asked on the old one will be answered
+            self._sent.clear()  # a new connection: requests on the old one will not be answered
         self._sent.setdefault(xid, (uptime(), request.type))
         return self._submit(request, timeout, xid)
 
     def read_header(self, timeout: float) -> Any:
-        """Note that a request was answered. A watch event answers none."""
+        """Record that a request was answered. A watch event answers no request."""
         answer = self._read_header(timeout)
         header, body, offset = answer
         sent, kind = self._sent.pop(header.xid, (None, None))
@@ -87,7 +87,7 @@ class Pulse:
         return answer
 
     def invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """Note what the server grants when a connection is made."""
+        """Record the timeout that the server grants when a connection is made."""
         answer = self._invoke(timeout, request, xid)
         if isinstance(request, Connect):
             accepted = answer[0]
@@ -104,18 +104,18 @@ class Pulse:
 class ProofRequest:
     """A transaction that changes nothing. ZooKeeper's answer proves that the session lives.
 
-    Nothing smaller will do. Reads and pings are answered by a follower alone. `sync` needs the leader, but a leader
+    No cheaper request is enough. A follower answers reads and pings alone. `sync` needs the leader, but a leader
     answers it without its followers. A leader that is cut off does so for more than `syncLimit` ticks (3.1 s, measured
-    with 3 s), while the others may have elected another leader long before, for example after a restart. A transaction
-    waits for a majority, also if it only checks, and also if the check is refused: a leader that was cut off has
-    answered none. It costs a record in the servers' logs and, with 1 ms, as much time as a commit.
+    with a limit of 3 s). Meanwhile the others may have elected a new leader long before, for example after a restart. A
+    transaction waits for a majority, even if it only contains a check, and even if the check fails. In tests, a cut-off
+    leader never answered one. It costs a record in the servers' logs, and takes 1 ms, as long as a commit.
     """
 
     type = Transaction.type
     deserialize = staticmethod(Transaction.deserialize)
 
     def serialize(self) -> bytes:
-        """The root is always there; with version -1 nothing but the right to read it is asked for."""
+        """The root always exists. With version -1, the check only needs permission to read it."""
         return _PAYLOAD
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ _PAYLOAD: Final = bytes(Transaction([CheckVersion("/", -1)]).serialize())
 def _is_proof(body: bytes, offset: int) -> bool:
     """Whether the leader found the session alive, by the answer to a transaction.
 
-    Of a failed one all results are errors: 0 before the culprit, and then what the leader has against that.
+    All results of a failed transaction are errors: 0 before the operation that failed, and then its error code.
     """
     while offset + _RESULT.size <= len(body):
         kind, done, _ = _RESULT.unpack_from(body, offset)

@@ -57,15 +57,14 @@ class Registry:
     ) -> Self:
         """Connect to `host:port,host:port/chroot`, e.g. `Registry.connect("zk1:2181,zk2:2181/kafka")`.
 
-        `session_timeout` is what is asked of the server, at most 300 s; see `Registry.session_timeout` for what it
-        grants. `timeout` is how long the connection, and later each call, may take. With `unreachable_timeout` the
-        connection fails earlier, after so many seconds, if no host can be reached: each is unknown, refuses
-        connections, or is not a ZooKeeper server. `read_only` refuses every write, and also accepts a server that has
-        lost its quorum.
+        `session_timeout` is requested from the server, at most 300 s; `Registry.session_timeout` is what it grants.
+        `timeout` is how long the connection, and later each call, may take. `unreachable_timeout` is shorter: after so
+        many seconds connecting fails if every host is unknown, refuses connections, or is not a ZooKeeper server.
+        `read_only` refuses every write, and also accepts a server that has lost its quorum.
 
-        With `session_file` the session outlives the process, killed or closed with `leave=False`: the next one that is
-        started with the same file goes on with it, if that is within the session time-out, and with all that was
-        registered and claimed. So an instance needs the same id each time, and a group of members sees nothing of it:
+        With `session_file` the session outlives a process that is killed, or closed with `leave=False`. The next
+        process with the same file resumes the session, with all registrations and claims, if it starts within the
+        session timeout. Each instance needs the same id every time. The other members do not notice the restart:
 
             registry = Registry.connect("zk1:2181/kafka", session_file="/var/lib/billing/session")
             with Member(registry.group("billing"), ["orders"], id="worker-1") as member:
@@ -75,11 +74,10 @@ class Registry:
                     generation.wait()
             registry.close(leave=False)
 
-        The file is made for its owner only, belongs on a disk of this machine, and is locked while it is in use:
-        `SessionInUseError` names the process that has it. With a copy of it, or after a restart of the machine, a new
-        session begins. What a process had registered and the next one does not use
-        stays as long as the session. A session of another chroot is left alone; to another ZooKeeper any is one that
-        has ended.
+        Only its owner can read the file. It belongs on a disk of this machine, and is locked while it is in use:
+        `SessionInUseError` names the process that uses it. A copy of the file, or a reboot, starts a new session.
+        Registrations that the next process does not use stay as long as the session. A saved session for another
+        chroot is ignored. Another ensemble reports it as expired.
         """
         opened = connection.connect(
             hosts,
@@ -143,7 +141,7 @@ class Registry:
     def require_root(self) -> None:
         """Raise `NoRegistryError` where this ZooKeeper, or the chroot, has neither groups nor brokers.
 
-        The chroot is most likely the wrong one then; `groups()` and `describe()` would only find nothing.
+        Then the chroot is probably wrong, and `groups()` and `describe()` would find nothing.
         """
         roots.require_root(self._handle.session, self._handle.deadline())
 

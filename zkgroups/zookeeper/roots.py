@@ -1,4 +1,4 @@
-"""Where a ZooKeeper has groups: whether our chroot is the right one, and which other one may be meant."""
+"""Check that the chroot has groups, and suggest other chroots that have some."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .session import Session
 
 _BROKERS: Final = parent(BROKER_TOPICS)
 _MOST: Final = 64
-"""Nodes that are tried as chroots: this is only for a hint in a message."""
+"""How many nodes to try as chroots: this is only for a hint in a message."""
 _SHOWN: Final = 5
 
 
@@ -40,7 +40,7 @@ def _name(session: Session) -> str:
 
 
 def _hint(session: Session, deadline: Deadline) -> str:
-    """Name the roots that have groups, as far as they are found at once: the root, its children, and our own."""
+    """Name the chroots that have groups, among those that are quick to check: the root, its children, and ours."""
     found: list[str] = []
     with contextlib.suppress(ZkgroupsException, KazooException):
         below = [f"{root}/{name}" for root in (session.chroot, "") for name in _names(session, root, deadline)]

@@ -8,8 +8,8 @@ Three things are done here and nowhere else:
   what happened, or sends again. A server that takes a session over refuses what may still come over the old connection,
   so that nothing is under way any more when it has answered.
 - kazoo's errors become ours (`errors.py`).
-- A session counts as alive only while it is proved to be (`core/proof.py`). kazoo tells of a lost session only when a
-  server answers again; `alive` also ends by our own clock (rule 7).
+- A session counts as alive only while it is proved (`core/proof.py`). kazoo reports a lost session only when a server
+  answers again; `alive` also becomes false by our own clock (rule 7).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Session:
 
     @property
     def request_limit(self) -> int:
-        """In bytes: the largest request that is worth sending, as far as this session has learned."""
+        """The largest request worth sending, in bytes, as far as this session has learned."""
         return self.limit.bytes(self.id)
 
     @property
@@ -149,11 +149,11 @@ class Session:
         return self._pulse.certain_until(session_id)
 
     def rely(self, who: object, session_id: int) -> None:
-        """From now on the session is proved again and again, for as long as `who` lives and does not take it back."""
+        """Prove the session periodically from now on, until `who` is garbage collected or withdraws."""
         self._prover.rely(who, session_id)
 
     def rely_no_more(self, who: object) -> None:
-        """Take it back."""
+        """Stop proving the session for `who`."""
         self._prover.rely_no_more(who)
 
     def prove(self, session_id: int, *, deadline: Deadline) -> None:
@@ -300,7 +300,7 @@ class Session:
             if losses == 2 and request.size > SMALLEST_LIMIT:
                 self.limit.lost_twice(request.size, session_id=pinned)
                 raise TooLargeError(
-                    f"the connection was lost twice over a request of {request.size} bytes about "
+                    f"the connection was lost twice during a request of {request.size} bytes about "
                     f"{telling(operations).path}: the server's jute.maxbuffer is probably smaller, and must be raised",
                     size=request.size,
                 )

@@ -8,10 +8,10 @@ What is written is one short record, in place and at once, for the lock is on th
 another. So who is killed leaves one record or the next. Nothing waits for the disk: after a crash of the whole machine
 the file may name a session that has ended, or none, and then a new one begins, as it would without a file.
 
-A copy of the file is another file: a process that went on with its session while the first process lives would double
-the claims. The lock does not tell, because the copy has a lock of its own. So the record names the file, by its number
-on its disk, and the start of the machine. On a cloned volume, in a backup that was restored, and after a restart of the
-machine one of them is another. Then a new session begins.
+If a process resumed the session from a copy of the file while the first process lives, each claim would be held twice.
+The lock does not prevent this, because the copy has a lock of its own. So the record identifies the file, by its device
+and inode number, and the boot of the machine. On a cloned volume, in a restored backup, and after a reboot one of them
+differs. Then a new session is started.
 
 The servers are not written down. They may get other names; and to those of another ZooKeeper the session is one that
 has ended. What stands before all paths is, as the session would keep alive what was registered there.
@@ -45,7 +45,7 @@ _MODE: Final = 0o600
 _LONGEST: Final = 4_096
 _BLANK: Final = b"\0\r\n\t "
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-"""Another one after each start of the machine. Containers have that of their host."""
+"""Changes with each boot. Containers have the id of their host."""
 _IDS: Final = range(-(2**63), 2**63)
 
 
@@ -116,7 +116,7 @@ class SessionFile:
         chroot, place, past = found
         if place != self._place and past is not None:
             log.warning(
-                "%s is a copy, or of before this machine was started: session %s is left, and another one begins",
+                "session file %s is a copy, or older than the last boot: session %s is not resumed, starting a new one",
                 self.path,
                 session_hex(past.session_id),
             )
@@ -205,7 +205,7 @@ class SessionFile:
 
 
 def _place(status: os.stat_result) -> str:
-    """Which file this is, and since which start of the machine."""
+    """Identify the file, and the boot of the machine."""
     try:
         boot = _BOOT_ID.read_text().strip()
     except OSError:  # elsewhere than on Linux
@@ -220,7 +220,7 @@ def _encode(chroot: str, place: str, credentials: SessionCredentials | None) -> 
 
 
 def _decode(data: bytes) -> tuple[str, str, SessionCredentials | None] | None:
-    """What stands before all paths, where it was written, and the session if there is one; None for anything else."""
+    """Decode the chroot, the place, and the session if there is one; None for anything else."""
     try:
         fields = json.loads(data)
         if fields["zkgroups"] != 1:

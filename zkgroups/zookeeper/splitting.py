@@ -1,4 +1,4 @@
-"""Many units of operations, carried out in as few transactions as the server takes."""
+"""Carry out many units of operations in as few transactions as the server accepts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Batch: TypeAlias = list[Sequence[AnOperation]]
 def first_batch(
     session: Session, units: Iterable[Sequence[AnOperation]], *, overhead: Sequence[Operation] = ()
 ) -> Batch[AnOperation]:
-    """The first units, as many as fit into one transaction together with `overhead`."""
+    """Return as many of the first units as fit into one transaction together with `overhead`."""
     return next(batches(units, overhead=overhead, chroot=session.chroot, limit=session.request_limit))
 
 
@@ -29,7 +29,7 @@ def in_batches(
 ) -> None:
     """Carry out all units in their order, each batch by one call of `transact`.
 
-    A batch that turns out to be larger than the server accepts is split. `TooLargeError` if one unit is too large.
+    A batch that is larger than the server accepts is split. Raise `TooLargeError` if a single unit is too large.
     """
     done = 0
     while done < len(units):

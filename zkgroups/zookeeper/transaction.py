@@ -33,7 +33,7 @@ MAX_BATCH_OPERATIONS: Final = 2_000
 """What is split into several transactions is split here: larger ones gain nothing and keep other clients waiting."""
 
 SMALLEST_LIMIT: Final = 4 * 1024
-"""No server is set up for so little: a connection lost over a smaller request was lost for another reason."""
+"""No server is configured for less. So a connection lost during a smaller request was lost for another reason."""
 
 _ENVELOPE_BYTES: Final = 32
 _HEADER_BYTES: Final = 9
@@ -126,8 +126,8 @@ def batches(
 class RequestLimit:
     """How large the requests of a session may be, as far as is known.
 
-    A server with a small `jute.maxbuffer` drops the connection over a larger request, without an answer. So when a
-    connection was lost twice over the same request, smaller ones are tried; the next session begins anew.
+    A server with a small `jute.maxbuffer` drops the connection on a larger request, without an answer. So if the
+    connection was lost twice during the same request, smaller ones are tried. The next session starts from the default.
 
     >>> limit = RequestLimit()
     >>> limit.lost_twice(40_000, session_id=1)
@@ -144,11 +144,11 @@ class RequestLimit:
         return self._bytes if session_id == self._session_id else MAX_BATCH_BYTES
 
     def most(self, session_id: int | None) -> int:
-        """The largest request that the server may accept in that session, good size or not."""
+        """The largest request that the server may accept in that session, even if a smaller one works better."""
         return self._bytes if session_id == self._session_id else MAX_REQUEST_BYTES
 
     def lost_twice(self, size: int, *, session_id: int | None) -> None:
-        """Learn from a request of this size that was sent twice, and took the connection with it each time."""
+        """Learn from a request of this size that was sent twice, and lost the connection both times."""
         known = self.bytes(session_id)
         self._session_id, self._bytes = session_id, max(min(known, size // 2), SMALLEST_LIMIT)
 
@@ -177,7 +177,7 @@ class PinnedRequest:
 
     @property
     def size(self) -> int:
-        """The bytes that it has on the wire."""
+        """Its size on the wire, in bytes."""
         return len(self._payload) + _ENVELOPE_BYTES
 
     def serialize(self) -> bytes:
@@ -272,8 +272,8 @@ def telling(operations: Sequence[Operation]) -> Operation:
 
 
 def changed(operations: Sequence[Operation]) -> dict[str, Operation]:
-    """For each path the last operation that changes it, where a node that is made and written is one that is made with
-    those data; a node that is made and deleted again leaves nothing to see."""
+    """For each path the last operation that changes it. A node that is created and then written counts as created with
+    those data; a node that is created and deleted again is left out."""
     found: dict[str, Operation] = {}
     for operation in operations:
         if isinstance(operation, Delete) and isinstance(found.get(operation.path), Create):

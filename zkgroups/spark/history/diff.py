@@ -1,14 +1,14 @@
 """What became of each offset between two snapshots: by partition, topic or group.
 
-moved       it is further; `delta` is by how much
-unchanged   it stands where it stood, whether there is more to read or not; `held` says whether the partition is owned
-went-back   it is lower
-new         it was not there before
-gone        it is not there any more
-unreadable  in one of the two it is no number, or may not be read, so that nothing can be said of it
+moved       the offset is higher, by `delta`
+unchanged   the offset is the same, whether there is more to read or not; `held` is true if the partition is owned
+went-back   the offset is lower
+new         the offset is only in the second snapshot
+gone        the offset is only in the first snapshot
+unreadable  in one of them it is not a number, or there was no permission to read it
 
-`anew` says that the node was deleted meanwhile and made again. `rate` is in messages a second, between the two commits
-that the snapshots found: what was read after the last commit is in neither.
+`anew` is true if the node was deleted and recreated in between. `rate` is in messages per second, between the two
+commits that the snapshots found. Messages read after the last commit are not included.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _is_in(rows: DataFrame, state: str) -> str:
 
 
 def totals(rows: DataFrame) -> Mapping[str, int]:
-    """How many offsets of a diff are in which state, and how many are unchanged-held."""
+    """Count the offsets of a diff by state, and those that are unchanged-held."""
     together = "state" not in rows.columns
     sums = [f"sum({field(state)})" if together else f"count_if({_is_in(rows, state)})" for state in LOOKED_FOR]
     with translated("the snapshots cannot be compared"):

@@ -278,12 +278,12 @@ def _carry(
 
 @contextmanager
 def _only_the_report_is_missing(*, executed: bool) -> Iterator[None]:
-    """Note on the error that the offsets were written, where they were."""
+    """Add a note to the error if the offsets were written all the same."""
     try:
         yield
     except NotSharedError as error:
         if executed:
-            error.add_note("this is the report: the plan itself was carried out, as `migrate status` shows")
+            error.add_note("only the report failed; the plan itself was carried out: see `migrate status`")
         raise
 
 

@@ -82,8 +82,8 @@ class Folder:
         return row
 
     def without_rows(self) -> DamagedFileError:
-        """The error for a plan that was marked as written and has no rows: one always has some."""
-        return DamagedFileError(f"the plan in {self} has lost its rows: make a new one in another folder")
+        """The error for a plan that is marked as written but has no rows, although every plan has some."""
+        return DamagedFileError(f"the rows of the plan in {self} are missing: make a new plan in another folder")
 
     def reports(self) -> list[str]:
         """The names of the reports that are there, oldest first: each is a time, and what was done."""

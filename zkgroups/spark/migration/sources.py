@@ -76,8 +76,8 @@ _OF_OFFSETS: Final = (
     "problem is not null and raw is null as denied",
 )
 _MAY_BE_ALIVE: Final = "session is not null or (problem is not null and raw is null)"
-"""No client is behind a registration without a session. A forbidden node has none here either, but has a problem and no
-data."""
+"""No client is behind a registration without a session. A forbidden node has no session here either, but may belong to
+a client; it has a problem and no data."""
 _OF_MEMBERS: Final = (
     "`group`",
     "true as member",
