@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
 from zkgroups_cli.main import COMMANDS
 from zkgroups_cli.options import Options
 
@@ -211,6 +212,16 @@ def test_a_missing_group_is_exit_code_3_and_hides_no_other(zkgroups: Zkgroups, t
     assert missing.err.startswith("zkgroups: there is no group 'nobody'\n")
     tree.put("billing/offsets/orders/0", b"5")
     assert (zkgroups("doctor", "nobody", "billing", "-o", "name").code) == 9
+
+
+def test_what_is_hidden_from_several_groups_is_said_once(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+    kazoo.ensure_path("/brokers/topics")
+    kazoo.create("/brokers/topics/orders", b"{}", acl=[make_digest_acl("bob", "x", all=True)])
+    for name in ("billing", "invoices"):
+        kazoo.create(f"/consumers/{name}/offsets/orders/0", b"7", makepath=True)
+    for command in (("doctor",), ("groups", "list", "-o", "wide")):
+        ended = zkgroups(*command)
+        assert (ended.code, ended.err.count("zkgroups: no permission on /brokers/topics/orders\n")) == (6, 1)
 
 
 @pytest.mark.parametrize("more", [[], ["--repair", "--execute"]], ids=["look", "repair"])
