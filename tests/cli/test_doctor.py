@@ -18,7 +18,7 @@ from zkgroups_cli.options import Options
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.health import CHECKS
 
-from ..zookeeper.sick import CLOSED, Tree, plant, plant_healthy
+from ..zookeeper.sick import CLOSED, SCALA, Tree, plant, plant_healthy
 from ..zookeeper.tree import dump
 from .conftest import Zkgroups
 
@@ -307,6 +307,20 @@ def test_where_all_is_repaired_the_exit_code_is_0(zkgroups: Zkgroups, tree: Tree
     assert (ended.code, ended.err) == (0, "Repaired: 1. Left: 1 (info: 1).\n")
     assert ended.lines[1].endswith("done: write 7 instead of b'7 '")
     assert tree.client.get("/consumers/billing/offsets/orders/0")[0] == b"7"
+
+
+def test_a_dead_registration_and_its_owner_nodes_are_repaired_in_one_run(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("billing/ids/gone", SCALA)
+    tree.put("billing/owners/orders/0", b"gone-0")
+    tree.put("billing/offsets/orders/0", b"7")
+    shown = repairs(zkgroups("doctor", "--repair", "-o", "json"))
+    assert set(shown.values()) == {(False, "would delete the node")}
+    done = repairs(zkgroups("doctor", "--repair", "--execute", "-o", "json"))
+    assert {path: repaired for path, (repaired, _note) in done.items()} == {
+        "/consumers/billing/ids/gone": True,
+        "/consumers/billing/owners/orders/0": True,
+    }
+    assert dump(tree.client).keys() & done.keys() == set()
 
 
 def test_a_live_group_is_left_as_it_is(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
