@@ -146,17 +146,19 @@ def connect(
     deadline = Deadline.after("timeout", timeout)
     unreachable = None if unreachable_timeout is None else Deadline.after("unreachable_timeout", unreachable_timeout)
     hosts = check_hosts(hosts)
+    log = ConnectionLog()
     client = KazooClient(
         hosts=hosts,
         timeout=check_session_timeout(session_timeout),
         read_only=read_only,
-        logger=ConnectionLog(),
+        logger=log,
         # kazoo's own back-off doubles up to an hour, and a session has long ended by then.
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         auth_data=[("digest", f"{entry.user}:{entry.password}") for entry in auth if isinstance(entry, Digest)],
         sasl_options=_sasl_options(auth),
         **_tls_options(tls),
     )
+    client.add_listener(log.on_state)
     share_time(client, timeout)
     log_in_cleanly(client)
     end_in_forks(client)

@@ -261,5 +261,5 @@ class Registry:
         return SessionCredentials(*found)
 
     def __repr__(self) -> str:
-        hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
-        return f"<Registry {hosts}{self._handle.session.chroot}>"
+        session = self._handle.session
+        return f"<Registry {session.servers}{session.chroot}>"
