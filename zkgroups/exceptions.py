@@ -68,7 +68,7 @@ class ZkgroupsException(Exception):
     """Whether the same call may succeed later without anything being changed by the caller."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Restored as it was, not made anew from its message: errors come back from Spark's workers and pools."""
+        """Restored as it was, not recreated from its message: errors come back from Spark's workers and pools."""
         return (_restored, (type(self), self.args), self.__dict__)
 
 

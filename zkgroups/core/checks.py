@@ -300,7 +300,7 @@ def _gone(nodes: GroupNodes, topic: str, directory: Directory) -> Hit:
 
 
 def partitions_past_the_end(nodes: GroupNodes) -> Iterator[Hit]:
-    """The topic has no such partition: it was made anew with fewer, or somebody mistyped."""
+    """The topic has no such partition: it was recreated with fewer, or somebody mistyped."""
     for partition in nodes.description.partitions:
         at = partition.at
         known = nodes.view.partitions.get(at.topic)

@@ -109,7 +109,7 @@ def check_hosts(hosts: object) -> str:
 
 
 def check_session_timeout(seconds: object) -> float:
-    """Return a session time-out that makes sense, with a warning if it is short."""
+    """Return a session timeout that makes sense, with a warning if it is short."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SESSION_TIMEOUT:
         raise InvalidOptionError("session_timeout", seconds, f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} s")
     if seconds < SHORT_SESSION_TIMEOUT:

@@ -2,7 +2,7 @@
 registered, or a push that makes everybody look again.
 
 ZooKeeper cannot check that a node has no children; but it refuses to delete one that has. So a transaction that deletes
-`ids` and makes it anew, with the same data and access list, fails if anybody is registered at that very moment, and
+`ids` and recreates it, with the same data and access list, fails if anybody is registered at that very moment, and
 changes nothing else. Where there is no `ids`, it is made and deleted again.
 """
 

@@ -122,7 +122,7 @@ class Session:
 
     @property
     def granted_timeout(self) -> float | None:
-        """The session time-out the server granted; None when this client was connected before we could hear it."""
+        """The session timeout the server granted; None when this client was connected before we could hear it."""
         return self._pulse.granted
 
     @property
