@@ -126,7 +126,7 @@ def claim(
     """Hold partitions, all or none: in the foreground until Ctrl-C, or while COMMAND runs.
 
     An instance is registered that subscribes to nothing, which other members ignore. But a Scala member that meets a
-    foreign owner gives up all it has: where live members subscribe to the topic, --force is needed.
+    foreign owner releases all it has: where live members subscribe to the topic, --force is needed.
 
     COMMAND finds in its environment
 

@@ -44,6 +44,11 @@ class Committed:
     offsets: dict[TopicPartition, Found] = field(default_factory=dict)
     others: list[MalformedNode] = field(default_factory=list)
 
+    @property
+    def hides(self) -> bool:
+        """Whether there may be offsets that we may not read."""
+        return any(isinstance(node, DeniedNode) for node in self.others)
+
 
 def read_chosen(
     options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None = None

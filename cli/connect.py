@@ -12,7 +12,8 @@ from typing import Any, Final
 import click
 
 from zkgroups import Digest, Registry, Sasl, Tls
-from zkgroups.exceptions import DamagedAnswerError, NotConnectedError, RefusedError
+from zkgroups.exceptions import RefusedError, UnreachableError
+from zkgroups.zookeeper.secret_file import read_secret_file
 
 from .options import Options, secret_variable
 
@@ -58,9 +59,8 @@ def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
             tls=_tls(options),
             read_only=options.read_only,
         )
-    except NotConnectedError as error:
-        if not will_wait and not isinstance(error, DamagedAnswerError):
-            error.add_note("use --timeout SECONDS to wait for a server that is starting")
+    except UnreachableError as error:
+        error.add_note("use --timeout SECONDS to wait for a server that is starting")
         raise
 
 
@@ -156,7 +156,7 @@ def _secret(name: str, file: Path | None) -> str | None:
             raise _usage(f"{secret_variable(name)} is not UTF-8 text")
         return secret
     try:
-        data = file.read_bytes()
+        data = read_secret_file(file)
     except OSError as error:
         raise _usage(f"--{name}-file {file} cannot be read: {error.strerror}") from error
     if not _is_utf8(data):

@@ -62,7 +62,7 @@ def doctor(
     --repair shows what can be repaired without harm to any client, and with --execute repairs it: empty directories of
     groups and of deleted topics, registrations that belong to no session, owners that belong to no session and to no
     registered instance, blanks around the number of an offset. Each repair checks again that nothing has changed. All
-    else is left to you. The repair of a registration may make its owners repairable: then run it again.
+    else is left to you.
 
     \b
     Example:

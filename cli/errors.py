@@ -105,19 +105,29 @@ class Tally:
     def __init__(self) -> None:
         self._done = 0
         self._first_error: ZkgroupsException | None = None
+        self._said: set[str] = set()
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """One of them. Its error is said and counted; only a lost connection is in the way of all the others, too."""
+        """One of them. Its error is counted, and printed unless the same was printed before.
+
+        Only a lost connection is raised, because it stops all others, too.
+        """
         try:
             yield
         except UnavailableError:
             raise
         except ZkgroupsException as error:
-            complain(sentence(error))
+            self._complain(sentence(error))
             self._first_error = self._first_error or error
         else:
             self._done += 1
+
+    def _complain(self, text: str) -> None:
+        """Several groups may fail for the same reason, e.g. a topic that is hidden."""
+        if text not in self._said:
+            self._said.add(text)
+            complain(text)
 
     def failed(self, error: ZkgroupsException) -> None:
         """Say and count what went wrong with one of them."""

@@ -14,7 +14,7 @@ from .connect import connected
 from .errors import Tally
 from .moves import Leave, Plan, carry_out, leave_options
 from .options import Command, Options
-from .reset import say_that_there_are_none, tell_others
+from .reset import say_if_there_are_none, tell_others
 from .reset_request import all_topics_option, check_choice
 
 
@@ -47,10 +47,10 @@ def delete(
     tally = Tally()
     with connected(options, writes=execute) as registry:
         committed = read_committed(options, registry, [group], topics)
-        plans = []
-        for each in leave_out_missing(registry, committed.values(), tally):
+        there = leave_out_missing(registry, committed.values(), tally)
+        for each in there:
             tell_others(options, each, tally)
-            plans.append(Plan(each.group, forgetting(each.offsets)))
-        if plans and not plans[0].moves:
-            say_that_there_are_none(options, topics, "delete")
+        plans = [Plan(each.group, forgetting(each.offsets)) for each in there]
+        if not any(each.moves for each in plans):
+            say_if_there_are_none(options, there, topics, "delete")
         carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)

@@ -36,9 +36,9 @@ def group(options: Options, /, group: str, destination: str, target: str | None,
     """Move one group: `migrate plan` and `migrate apply` in one, with the same guards.
 
     DEST is a folder for the plan and for what became of it. Only what would be done is shown, until --execute is given:
-    then the plan that is in the folder is gone on with, as it was decided. One by which nothing could be moved is made
-    anew: when its members have stopped, or with another --on-out-of-range, run it again. `migrate verify` and `migrate
-    rollback` take the same folder.
+    then the plan that is in the folder is gone on with, as it was decided. One by which nothing could be moved is
+    recreated: when its members have stopped, or with another --on-out-of-range, run it again. `migrate verify` and
+    `migrate rollback` take the same folder.
 
     \b
     Example:
@@ -74,7 +74,7 @@ def _plan(work: Work, asked: _Asked) -> None:
         if useless is None:
             say(work.options, f"Going on with the plan in {work.destination}, as it was decided when it was made.")
             return
-        say(work.options, f"By the plan in {work.destination} nothing can be moved, nor was: it is made anew.")
+        say(work.options, f"By the plan in {work.destination} nothing can be moved, nor was: it is recreated.")
     assert work.zookeeper is not None
     source = replace(work.zookeeper, groups=re.escape(asked.group))
     with steps_shown(work.options, work.session, STEPS) as told:

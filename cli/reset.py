@@ -87,7 +87,7 @@ def reset(
       zkgroups -z zk1:2181/kafka offsets reset invoices --all-topics --by-duration PT2H --from-audit /data/audit
     """
     request = request_of(given, Selection(names, matching, topics))
-    request.check(all_topics=all_topics)
+    request.check(all_topics=all_topics, forward=forward)
     tally = Tally()
     wanted = _wanted(options, request, tally, writes=execute)
     with ExitStack() as stack:
@@ -99,13 +99,15 @@ def reset(
         for each in there:
             tell_others(options, each, tally)
         plans = _plans(there, request, found, wanted, forward=forward or request.may_go_forward)
-        if plans and not any(each.moves for each in plans):
-            say_that_there_are_none(options, topics, "reset")
+        if not any(each.moves for each in plans):
+            say_if_there_are_none(options, there, topics, "reset")
         carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)
 
 
-def say_that_there_are_none(options: Options, topics: Partitions | None, verb: str) -> None:
-    """Say so, or raise an error where somebody has named topics: they may have been mistyped."""
+def say_if_there_are_none(options: Options, there: list[Committed], topics: Partitions | None, verb: str) -> None:
+    """Say that these groups have no offsets, unless some are hidden. It is an error for a topic that was named."""
+    if not there or any(each.hides for each in there):
+        return
     if topics:
         raise NotFoundError(f"there are no offsets of {', '.join(sorted(topics))} to {verb}")
     say(options, f"There are no offsets to {verb}.")

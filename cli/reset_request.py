@@ -59,8 +59,10 @@ class Request:
         """True if offsets may go forward without `--forward`."""
         return self.option not in _OF_A_TIME
 
-    def check(self, *, all_topics: bool) -> None:
-        """What is changed must be said; a file says it."""
+    def check(self, *, all_topics: bool, forward: bool) -> None:
+        """Raise a usage error if the topics or groups are not named (a file names them), or `forward` has no effect."""
+        if forward and self.may_go_forward:
+            raise usage(f"--forward is for --to-datetime and --by-duration; {spelled(self.option)} moves both ways")
         if not self.is_from_file:
             check_choice(self.selection.topics, all_topics)
             if not self.selection.says_groups:

@@ -34,6 +34,7 @@ ZkgroupsException
 │   └── NoPermissionError               what we may do was not enough
 ├── UnavailableError                    no server, or nothing certain from one
 │   ├── NotConnectedError               no answer within the time given
+│   │   ├── UnreachableError            no host could be reached, so the rest of the time was not waited for
 │   │   └── DamagedAnswerError          the server is not a ZooKeeper server, or its answer is damaged
 │   ├── ReadOnlyError                   the connection or the server takes no writes
 │   ├── SessionLostError                every claim and registration of that session is void
@@ -67,7 +68,7 @@ class ZkgroupsException(Exception):
     """Whether the same call may succeed later without anything being changed by the caller."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Restored as it was, not made anew from its message: errors come back from Spark's workers and pools."""
+        """Restored as it was, not recreated from its message: errors come back from Spark's workers and pools."""
         return (_restored, (type(self), self.args), self.__dict__)
 
 
@@ -346,6 +347,10 @@ class UnavailableError(ZkgroupsException):
 
 class NotConnectedError(UnavailableError):
     """No answer within the time given; what was asked for has not happened."""
+
+
+class UnreachableError(NotConnectedError):
+    """Every host was unknown or refused connections until `unreachable_timeout`. The rest of the time was not used."""
 
 
 class DamagedAnswerError(NotConnectedError):

@@ -20,8 +20,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from kazoo.client import KazooClient
+from zkgroups_cli.connect import open_registry
+from zkgroups_cli.errors import sentence
+from zkgroups_cli.options import Options
 
 from zkgroups import Registry
+from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, ZooKeeperServer, ports
 from zkgroups.testing.configuration import Sasl, Tls
 
@@ -72,6 +76,12 @@ def test_hosts_that_cannot_be_reached_are_not_waited_for_unless_told(hosts: str)
     assert (ended.code, ended.out) == (7, "")
     assert ended.err.startswith(f"zkgroups: no connection to {hosts}: {UNREACHABLE[hosts]}")
     assert ended.err.endswith(HINT)
+
+
+def test_who_has_waited_all_the_time_is_not_told_to_wait(silent: socket.socket) -> None:
+    with pytest.raises(NotConnectedError) as caught:
+        open_registry(Options(zookeeper=address(silent), timeout=0.5))
+    assert sentence(caught.value) == f"no connection to {address(silent)} within 0.5 s: no answer"
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "context"])
@@ -284,6 +294,8 @@ def test_a_wrong_digest_password_is_one_more_stranger(zkgroups: Zkgroups, secret
         (("--digest-user", "alice"), "the password of 'alice' is missing"),
         (("--digest-user", "alice", "--password-file", "/no/such"), "--password-file /no/such cannot be read"),
         (("--digest-user", "alice", "--sasl-user", "alice"), "not both"),
+        (("--digest-user", "alice", "--password-file", "/dev/zero"), "/dev/zero cannot be read: it is longer than"),
+        (("--tls", "--tls-key-password-file", "/dev/zero"), "/dev/zero cannot be read: it is longer than"),
         (("--password-file", "/dev/null"), "--password-file needs"),
         (("--tls-ca", "ca.pem"), "--tls-ca needs --tls"),
         (("--no-tls-hostname-check",), "--no-tls-hostname-check needs --tls"),

@@ -11,13 +11,14 @@ from typing import Any
 import click
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
 from zkgroups_cli.main import COMMANDS
 from zkgroups_cli.options import Options
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.health import CHECKS
 
-from ..zookeeper.sick import CLOSED, Tree, plant, plant_healthy
+from ..zookeeper.sick import CLOSED, SCALA, Tree, plant, plant_healthy
 from ..zookeeper.tree import dump
 from .conftest import Zkgroups
 
@@ -213,6 +214,16 @@ def test_a_missing_group_is_exit_code_3_and_hides_no_other(zkgroups: Zkgroups, t
     assert (zkgroups("doctor", "nobody", "billing", "-o", "name").code) == 9
 
 
+def test_what_is_hidden_from_several_groups_is_said_once(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+    kazoo.ensure_path("/brokers/topics")
+    kazoo.create("/brokers/topics/orders", b"{}", acl=[make_digest_acl("bob", "x", all=True)])
+    for name in ("billing", "invoices"):
+        kazoo.create(f"/consumers/{name}/offsets/orders/0", b"7", makepath=True)
+    for command in (("doctor",), ("groups", "list", "-o", "wide")):
+        ended = zkgroups(*command)
+        assert (ended.code, ended.err.count("zkgroups: no permission on /brokers/topics/orders\n")) == (6, 1)
+
+
 @pytest.mark.parametrize("more", [[], ["--repair", "--execute"]], ids=["look", "repair"])
 def test_what_may_not_be_read_is_a_finding_and_exit_code_6(
     zkgroups: Zkgroups, kazoo: KazooClient, secret: str, more: list[str]
@@ -296,6 +307,20 @@ def test_where_all_is_repaired_the_exit_code_is_0(zkgroups: Zkgroups, tree: Tree
     assert (ended.code, ended.err) == (0, "Repaired: 1. Left: 1 (info: 1).\n")
     assert ended.lines[1].endswith("done: write 7 instead of b'7 '")
     assert tree.client.get("/consumers/billing/offsets/orders/0")[0] == b"7"
+
+
+def test_a_dead_registration_and_its_owner_nodes_are_repaired_in_one_run(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.put("billing/ids/gone", SCALA)
+    tree.put("billing/owners/orders/0", b"gone-0")
+    tree.put("billing/offsets/orders/0", b"7")
+    shown = repairs(zkgroups("doctor", "--repair", "-o", "json"))
+    assert set(shown.values()) == {(False, "would delete the node")}
+    done = repairs(zkgroups("doctor", "--repair", "--execute", "-o", "json"))
+    assert {path: repaired for path, (repaired, _note) in done.items()} == {
+        "/consumers/billing/ids/gone": True,
+        "/consumers/billing/owners/orders/0": True,
+    }
+    assert dump(tree.client).keys() & done.keys() == set()
 
 
 def test_a_live_group_is_left_as_it_is(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:

@@ -216,7 +216,7 @@ def test_one_group_that_nothing_could_be_done_with_is_planned_anew_when_it_is_ru
     registry.group(group).offsets.commit(TopicPartition(topic, 0), MESSAGES + 7)
     ready = migrate("group", group, folder, "--on-out-of-range", "latest", "-o", "json")
     assert (ready.code, ready.json["groups"][0]["result"]) == (0, "ready")
-    assert "nothing can be moved, nor was: it is made anew" in ready.err
+    assert "nothing can be moved, nor was: it is recreated" in ready.err
     last = plan_of(folder)
     assert last != first
 

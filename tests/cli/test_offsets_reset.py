@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE
 from zkgroups_cli.errors import Tally
 from zkgroups_cli.moves import Leave, Plan, carry_out
 from zkgroups_cli.options import Options
@@ -57,6 +58,25 @@ def test_a_plan_shows_where_each_offset_goes_and_changes_nothing(
         ["invoices", "refunds", "0", "7", "0", "-7", "-3", "is", "below", "0"],
     ]
     assert tree(kazoo, "/consumers") == before
+
+
+@pytest.mark.parametrize("denied", ["secret/offsets", "secret/offsets/orders"])
+@pytest.mark.parametrize("which", ["--all-topics", "--topic=orders"])
+@pytest.mark.parametrize("command", [("reset", "--to-offset=3"), ("delete",)], ids=lambda command: command[0])
+def test_of_offsets_that_may_not_be_read_nobody_says_that_there_are_none(
+    zkgroups: Zkgroups, secret: str, kazoo: KazooClient, denied: str, which: str, command: tuple[str, ...]
+) -> None:
+    for directory in {"secret/ids", "secret/offsets"} - {denied}:
+        kazoo.set_acls(f"/consumers/{directory}", OPEN_ACL_UNSAFE)
+    ended = zkgroups("offsets", command[0], secret, which, *command[1:])
+    assert (ended.code, ended.err) == (6, f"zkgroups: no permission on /consumers/{denied}\n")
+
+
+@pytest.mark.parametrize("target", ["--to-offset=90", "--shift-by=5", "--to-latest", "--to-current"])
+def test_forward_is_refused_where_it_has_no_effect(zkgroups: Zkgroups, invoices: Any, target: str) -> None:
+    ended = zkgroups("offsets", "reset", "invoices", "--all-topics", target, "--forward", "--execute")
+    assert (ended.code, numbers(invoices)["orders/0"]) == (2, 50)
+    assert f"--forward is for --to-datetime and --by-duration; {target.split('=')[0]} moves both ways" in ended.err
 
 
 def test_what_is_executed_is_what_was_shown(zkgroups: Zkgroups, invoices: Any) -> None:

@@ -244,6 +244,7 @@ def test_only_what_may_succeed_unchanged_later_is_retriable() -> None:
         "SessionInUseError",
         "UnavailableError",
         "NotConnectedError",
+        "UnreachableError",
         "DamagedAnswerError",
         "ReadOnlyError",
         "SessionLostError",

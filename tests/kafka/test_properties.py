@@ -211,3 +211,8 @@ def test_what_a_broker_is_told_shows_no_part_of_a_secret_in_errors_or_logs(caplo
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
     assert "OAUTHBEARER" in caplog.text
     assert "s3cret" not in caplog.text
+
+
+def test_a_file_that_never_ends_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match=r"/dev/zero.* it cannot be read: it is longer than 65536 bytes"):
+        read_properties("/dev/zero")

@@ -289,7 +289,7 @@ def test_a_group_whose_messages_have_gone_since_the_plan_is_left(
 
     assert outcomes(report) == {"left"}
     assert details(report, targets["cut"]) == {f"offsets are not in the log any more: {cut}"}
-    assert details(report, targets["anew"]) == {f"topics were made anew since the plan: {anew}"}
+    assert details(report, targets["anew"]) == {f"topics were recreated since the plan: {anew}"}
     assert states(registry, targets) == {}
 
 

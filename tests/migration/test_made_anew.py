@@ -24,7 +24,7 @@ from .moving import Move
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
-ANEW = "topics were made anew since the plan: "
+ANEW = "topics were recreated since the plan: "
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_rollback_does_not_put_offsets_of_an_earlier_topic_back(
     move.roll_back()
 
     of_it = {row.partition: (row.outcome, row.detail) for row in move.reports if row.topic == topic}
-    assert of_it[0] == (Outcome.SKIPPED, "topic made anew")
+    assert of_it[0] == (Outcome.SKIPPED, "topic recreated")
     assert {at: found.offset for at, found in move.on_target().items()} == {TopicPartition(other, 0): 0}
 
 
@@ -125,7 +125,7 @@ def test_who_follows_writes_nothing_to_a_topic_that_is_another_than_the_planned_
     with move.following() as following:
         [group] = following.end()
 
-    assert (group.state, "topic made anew" in group.detail) == (FollowState.LEFT, True)
+    assert (group.state, "topic recreated" in group.detail) == (FollowState.LEFT, True)
     assert move.on_target() == {}
 
 
@@ -138,5 +138,5 @@ def test_who_follows_back_to_zookeeper_carries_no_offsets_of_another_topic(
     with move.following(to_zookeeper=True) as following:
         [group] = following.end()
 
-    assert (group.state, group.detail) == (FollowState.LEFT, f"{topic}: topic made anew")
+    assert (group.state, group.detail) == (FollowState.LEFT, f"{topic}: topic recreated")
     assert {each.offset for each in registry.group(topic).offsets} == {5, 10}

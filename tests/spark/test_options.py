@@ -189,6 +189,12 @@ def test_a_password_is_read_where_the_connection_is_opened_and_is_no_part_of_the
             assert "of the environment" not in shown
 
 
+def test_a_password_file_that_never_ends_is_refused() -> None:
+    options = SourceOptions(zookeeper="zk1", digest_user="ops", password_file="/dev/zero")
+    with pytest.raises(InvalidOptionError, match=r"/dev/zero.* it cannot be read: .*it is longer than"):
+        options._auth()
+
+
 def test_the_password_of_a_key_comes_from_its_file_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -347,6 +347,31 @@ def test_a_group_whose_owners_may_not_be_read_is_not_deleted_under_them(registry
         alice.set_acls(denied, OPEN_ACL_UNSAFE)
 
 
+@pytest.mark.parametrize("denied", [f"{OFFSETS}/orders", f"{OWNERS}/orders/0", f"{GROUP}/notes"])
+def test_a_group_is_not_deleted_while_the_nodes_below_one_of_its_nodes_are_hidden(
+    registry: Registry, alice: Any, denied: str
+) -> None:
+    alice.create(f"{OFFSETS}/orders/0", b"7", makepath=True)
+    alice.create(f"{denied}/below", makepath=True)
+    if denied.startswith(OWNERS):
+        alice.set(denied, b"of no session")
+        denied = f"{denied}/below"
+        alice.create(f"{denied}/deep")
+    alice.set_acls(denied, only_alice())
+    before = dump(alice)
+    with pytest.raises(NoPermissionError) as caught:
+        registry.group("billing").delete()
+    assert caught.value.path == denied
+    assert dump(alice) == before
+
+
+def test_a_group_is_deleted_with_an_offset_that_may_not_be_read(registry: Registry, alice: Any) -> None:
+    alice.create(f"{OFFSETS}/orders/0", b"7", makepath=True)
+    alice.set_acls(f"{OFFSETS}/orders/0", only_alice())
+    registry.group("billing").delete()
+    assert registry.groups() == []
+
+
 def test_asserting_that_nobody_is_registered_leaves_the_list_of_ids_as_it_was(
     connect: Connect, alice: Any, registry: Registry
 ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kazoo.protocol.states import KazooState
 
 from zkgroups import Digest, Registry, Sasl
 from zkgroups.exceptions import (
@@ -229,6 +230,25 @@ def test_what_is_no_zookeeper_server_is_named(lie: str) -> None:
     with Liar({CONNECT: CONNECTS[lie]}) as server, pytest.raises(DamagedAnswerError) as caught:
         Registry.connect(server.address, timeout=30.0, unreachable_timeout=0.0)
     assert str(caught.value).startswith(f"no connection to {server.address}: not a ZooKeeper server, or ")
+
+
+def test_without_a_connection_the_same_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with Liar({CONNECT: DAMAGES["a web server"]}) as server, pytest.raises(DamagedAnswerError) as caught:
+        Registry.connect(server.address, timeout=30.0, unreachable_timeout=0.5)
+    reason = str(caught.value).partition(": ")[2]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == [f"Connection dropped: {reason}"]
+
+
+def test_after_a_connection_the_same_reason_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    log = corrections.ConnectionLog()
+    for _ in range(2):
+        log.warning("Connection dropped: %s", "reset")
+    log.warning("Connection dropped: %s", "refused")
+    log.warning("Connection dropped: %s", "reset")
+    log.on_state(KazooState.CONNECTED)
+    log.warning("Connection dropped: %s", "reset")
+    assert [record.getMessage().split()[-1] for record in caplog.records] == ["reset", "refused", "reset"]
 
 
 @pytest.mark.parametrize("lie", ABSENCES)

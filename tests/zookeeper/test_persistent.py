@@ -113,6 +113,32 @@ def test_nodes_below_the_registration_keep_it_in_use(billing: Consumergroup, raw
     assert dump(raw) == before
 
 
+def test_nodes_of_no_session_below_the_registration_are_as_dead_as_it_is(billing: Consumergroup, raw: Any) -> None:
+    raw.create(f"{GONE}/below/deeper", b"anything", makepath=True)
+    before = dump(raw)
+    billing.offsets.reset({AT: 5})
+    assert {path: node for path, node in dump(raw).items() if path.startswith(GONE)} == {
+        path: node for path, node in before.items() if path.startswith(GONE)
+    }
+    billing.delete()
+    assert raw.get_children("/consumers") == []
+
+
+def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
+    billing: Consumergroup, registry: Registry, raw: Any
+) -> None:
+    raw.create(f"{GONE}/really", SCALA)
+    guard = NobodyRegistered(billing.paths, registry.handle)
+    raw.delete(f"{GONE}/really")
+    raw.create(f"{GONE}/really", SCALA, ephemeral=True)
+    before = dump(raw)
+    with pytest.raises(TransactionFailed) as failed:
+        registry.handle.session.transact(guard.operations(), deadline=registry.handle.deadline())
+    with pytest.raises(GroupInUseError, match="gone/really"):
+        guard.failed(failed.value)
+    assert dump(raw) == before
+
+
 def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: KazooClient
 ) -> None:

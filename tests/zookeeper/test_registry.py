@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from zkgroups import Broker, MalformedNode, Registry, ShortSessionWarning, Topic, TopicPartition
 from zkgroups.exceptions import (
@@ -393,6 +395,13 @@ def test_close_may_be_called_twice_and_ends_the_session(connect: Connect, raw: A
         registry.close()
         registry.close()
     assert raw.exists("/consumers/billing/ids/me") is None
+
+
+def test_without_a_connection_the_error_names_the_servers() -> None:
+    registry = Registry(KazooClient("127.0.0.1:1,[::1]:1/kafka"), timeout=0.05)
+    group = registry.group("billing")
+    with pytest.raises(NotConnectedError, match=re.escape("no connection to 127.0.0.1:1,[::1]:1 within 0.05 s")):
+        group.instance("me").register(["orders"])
 
 
 def test_what_is_asked_after_close_is_refused_at_once(connect: Connect) -> None:

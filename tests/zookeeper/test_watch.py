@@ -274,7 +274,7 @@ def test_a_directory_that_is_made_anew_between_two_looks_is_looked_at_from_scrat
     members = watch(Watched.MEMBERS)
     group.offsets.reset({P0: 1})
     again = told(members)
-    assert (seen(again), again.reason) == (("rescanned", IDS), "it was deleted and made anew")
+    assert (seen(again), again.reason) == (("rescanned", IDS), "it was deleted and recreated")
     group.instance("me").register(["orders"])
     assert seen(told(members)) == ("appeared", f"{IDS}/me")
 
@@ -745,7 +745,7 @@ def test_watches_that_were_closed_or_forgotten_leave_no_watchers_behind(
     gc.collect()
     assert watchers(registry) == 3
     assert not any(ref() for ref in forgotten)
-    assert len(registry.client.state_listeners) == 2  # of the session, and of all watches
+    assert len(registry.client.state_listeners) == 3  # of the session, its log, and all watches
 
 
 def test_waits_in_vain_leave_no_watchers_behind(registry: Registry, group: Consumergroup, raw: Any) -> None:

@@ -30,7 +30,7 @@ _LEVELS: Final = {
 _PHRASES: Final = {
     EventKind.JOINED: "joined",
     EventKind.ASSIGNED: "was assigned",
-    EventKind.REVOKED: "gave up",
+    EventKind.REVOKED: "released",
     EventKind.LOST: "lost",
     EventKind.WAITING: "waits for partitions",
     EventKind.STUCK: "is still waiting",
@@ -40,7 +40,7 @@ _PHRASES: Final = {
     EventKind.FOREIGN: "shares with other clients",
     EventKind.MALFORMED: "ignores unreadable nodes",
     EventKind.RESET: "moved its start in",
-    EventKind.IDLE: "is idle and gives up",
+    EventKind.IDLE: "is idle and releases",
     EventKind.LEFT: "left",
 }
 

@@ -60,7 +60,7 @@ TopicIds = Mapping[str, str]
 LogOf = Callable[[TopicPartition | None, int | None, str | None], OffsetRange | Log]
 """The log of a partition, given the zxid of its offset and the topic id in the plan."""
 
-_ANEW: Final = "topics were made anew since the plan"
+_ANEW: Final = "topics were recreated since the plan"
 
 
 def by_target(rows: Iterable[PlanRow]) -> dict[str, list[PlanRow]]:

@@ -85,9 +85,9 @@ def _owned_partition(path: str) -> TopicPartition | None:
 
 
 def _remove_owner(nodes: GroupNodes, node: MalformedNode) -> Repair | None:
-    """Only where it names an instance, and none of that name is registered."""
+    """Only where it names an instance, and none of that name is registered after the repairs of registrations."""
     names = _names_of_owner(node.data)
-    registered = {instance.id for instance in nodes.view.instances}
+    registered = {instance.id for instance in nodes.view.instances if not _is_removable(nodes, instance)}
     if not names or registered.intersection(names) or nodes.hides(Part.IDS):
         return None
     return Repair("delete the node", (Remove(node.path, node.version, persistent=True),), unless=names)
@@ -201,18 +201,22 @@ def unevaluable_subscriptions(nodes: GroupNodes) -> Iterator[Hit]:
 
 def persistent_registrations(nodes: GroupNodes) -> Iterator[Hit]:
     """Old clients leave partitions to an instance that has no client any more."""
-    dead = nodes.view.dead
     for node in nodes.view.instances:
         if node.persistent:
             path = join(nodes.paths.ids, node.id)
             what = f"{node.id!r} is registered by a node of no session, which will never go by itself"
-            repair = _remove_registration(path, node) if node in dead and path not in nodes.nested else None
+            repair = _remove_registration(path, node) if _is_removable(nodes, node) else None
             yield Hit(
                 path,
                 f"{what}: old clients leave partitions to it",
                 delete_node(path) if repair is None else repair_group(nodes),
                 repair,
             )
+
+
+def _is_removable(nodes: GroupNodes, node: RegisteredInstance) -> bool:
+    """Whether it has no client, and nothing stands below its node."""
+    return node.persistent and node in nodes.view.dead and join(nodes.paths.ids, node.id) not in nodes.nested
 
 
 def _remove_registration(path: str, node: RegisteredInstance) -> Repair:
@@ -296,7 +300,7 @@ def _gone(nodes: GroupNodes, topic: str, directory: Directory) -> Hit:
 
 
 def partitions_past_the_end(nodes: GroupNodes) -> Iterator[Hit]:
-    """The topic has no such partition: it was made anew with fewer, or somebody mistyped."""
+    """The topic has no such partition: it was recreated with fewer, or somebody mistyped."""
     for partition in nodes.description.partitions:
         at = partition.at
         known = nodes.view.partitions.get(at.topic)

@@ -68,6 +68,13 @@ CHECKS: Final = (
         passes=True,
     ),
     Check(
+        "persistent-registration",
+        Severity.ERROR,
+        "an instance is registered by a node that never goes away by itself",
+        "an owner node may be of the same client, or there are nodes below it",
+        checks.persistent_registrations,
+    ),
+    Check(
         "persistent-owner",
         Severity.ERROR,
         "a partition is held by a node that never goes away by itself",
@@ -125,13 +132,6 @@ CHECKS: Final = (
         "the topics that an instance subscribes to are not known: only Java can evaluate its expression",
         "it belongs to somebody alive",
         checks.unevaluable_subscriptions,
-    ),
-    Check(
-        "persistent-registration",
-        Severity.ERROR,
-        "an instance is registered by a node that never goes away by itself",
-        "an owner node may be of the same client, or there are nodes below it",
-        checks.persistent_registrations,
     ),
     Check(
         "kazoo-go-cannot-read",
@@ -232,4 +232,4 @@ CHECKS: Final = (
         checks.open_directories,
     ),
 )
-"""All checks, in the order in which their findings are shown."""
+"""All checks, in the order in which their findings are shown and repaired: a registration before its owner nodes."""

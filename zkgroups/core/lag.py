@@ -1,7 +1,7 @@
 """How far groups are behind the ends of the logs, worked out from their offsets and from what the brokers know.
 
 Unknown is None, and never 0: where nothing was committed or can be read, where no broker tells where the log ends, and
-where the offset is past that end, because the topic was made anew or the offset is of another cluster. Who reads the
+where the offset is past that end, because the topic was recreated or the offset is of another cluster. Who reads the
 offsets first and the ends after them never meets an offset past the end for any other reason.
 """
 

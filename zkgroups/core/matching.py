@@ -4,7 +4,7 @@ The target is compared first, because who reads on there does so whatever ZooKee
 
     | the target has              | ZooKeeper has                 | match         |
     |-----------------------------|-------------------------------|---------------|
-    | another topic of that name  |                               | topic made anew |
+    | another topic of that name  |                               | topic recreated |
     | what it is to have          | what it was planned from      | equal         |
     | what it is to have          | another write of the node     | source moved  |
     | what it is to have          | nothing any more              | source gone   |

@@ -11,7 +11,7 @@ Both stores keep the next message to read, so the number is copied as it is. Wha
     | an offset                 | no such topic         |                      | skip   | no such topic       |
     | an offset                 | no such partition     |                      | skip   | no such partition   |
     | an offset                 | made after the offset |                      | skip   | older than its topic|
-    | an offset                 | made after the plan   |                      | refuse | topic made anew     |
+    | an offset                 | made after the plan   |                      | refuse | topic recreated     |
     | an offset                 | could not be asked    |                      | refuse | log unknown         |
     | an offset                 | nobody was asked      |                      | commit | not asked           |
     | before the first message  | on_out_of_range       |                      | refuse | before the start    |
@@ -70,7 +70,7 @@ class Reason(StrEnum):
     NO_TOPIC = "no such topic"
     NO_PARTITION = "no such partition"
     OLDER = "older than its topic"
-    MADE_ANEW = "topic made anew"
+    MADE_ANEW = "topic recreated"
     STALE = "stale"
     LOG_UNKNOWN = "log unknown"
     NOT_ASKED = "not asked"
@@ -88,8 +88,8 @@ class Log(StrEnum):
     NO_TOPIC = "no such topic"
     NO_PARTITION = "no such partition"
     YOUNGER = "older than its topic"
-    """The topic was deleted and made anew since: the offset is of messages that are gone."""
-    MADE_ANEW = "topic made anew"
+    """The topic was deleted and recreated since: the offset is of messages that are gone."""
+    MADE_ANEW = "topic recreated"
     """The topic was deleted and recreated since the plan: its id is another one."""
     UNKNOWN = "log unknown"
     NOT_ASKED = "not asked"

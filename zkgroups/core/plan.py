@@ -143,7 +143,7 @@ class Match(StrEnum):
     SOURCE_MOVED = "source moved"
     """The znode was written after it was planned."""
     SOURCE_GONE = "source gone"
-    MADE_ANEW = "topic made anew"
+    MADE_ANEW = "topic recreated"
     """The topic was deleted and recreated since the plan: the messages of the planned offset are gone."""
     UNKNOWN = "unknown"
     """One side could not be read."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ..exceptions import InvalidOptionError
+from ..zookeeper.secret_file import read_secret_file
 
 HIDDEN: Final = "(not shown)"
 
@@ -77,7 +78,7 @@ _WITHOUT_EFFECT: Final = re.compile(
 def read_properties(path: str | Path) -> dict[str, str]:
     """The settings in a Kafka client's properties file, as they stand there."""
     try:
-        data = Path(path).read_bytes()
+        data = read_secret_file(path)
     except OSError as error:
         raise InvalidOptionError("properties", str(path), f"it cannot be read: {error.strerror}") from error
     try:

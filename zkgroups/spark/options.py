@@ -28,7 +28,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final, Self
 
 from ..datadir.data_dir import DataDir
@@ -36,6 +35,7 @@ from ..exceptions import InvalidOptionError
 from ..zookeeper.connection import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
 from ..zookeeper.deadline import Deadline
 from ..zookeeper.registry import Registry
+from ..zookeeper.secret_file import read_secret_file
 from .tables import Table
 
 DEFAULT_PARALLELISM: Final = 4
@@ -198,7 +198,7 @@ def _secret(option: str, file: str | None, variable: str) -> str | None:
     if file is None:
         return os.environ.get(variable)
     try:
-        return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        return read_secret_file(file).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise InvalidOptionError(option, file, "it holds no text in UTF-8") from None  # which would show a part of it
     except OSError as error:

@@ -88,7 +88,7 @@ class _Reading:
                 chunk: bytes = connection._socket.recv(min(most, CHUNK_BYTES))
             except _NOT_YET:
                 if not connection.handler.select([connection._socket], [], [], deadline.remaining)[0]:
-                    raise connection.handler.timeout_exception("socket time-out during read") from None
+                    raise connection.handler.timeout_exception("socket timeout during read") from None
                 continue
             if not chunk:
                 raise ConnectionDropped("socket connection broken")

@@ -29,6 +29,7 @@ from ..exceptions import (
     InvalidOptionError,
     MissingDependencyError,
     NotConnectedError,
+    UnreachableError,
 )
 from .attempts import Attempts
 from .corrections import ConnectionLog, close, drop, end_in_forks, log_in_cleanly, share_time
@@ -108,7 +109,7 @@ def check_hosts(hosts: object) -> str:
 
 
 def check_session_timeout(seconds: object) -> float:
-    """Return a session time-out that makes sense, with a warning if it is short."""
+    """Return a session timeout that makes sense, with a warning if it is short."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SESSION_TIMEOUT:
         raise InvalidOptionError("session_timeout", seconds, f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} s")
     if seconds < SHORT_SESSION_TIMEOUT:
@@ -143,19 +144,21 @@ def connect(
 ) -> Opened:
     """Connect; the options are those of `Registry.connect`."""
     deadline = Deadline.after("timeout", timeout)
-    unreachable = Deadline.after("unreachable_timeout", timeout if unreachable_timeout is None else unreachable_timeout)
+    unreachable = None if unreachable_timeout is None else Deadline.after("unreachable_timeout", unreachable_timeout)
     hosts = check_hosts(hosts)
+    log = ConnectionLog()
     client = KazooClient(
         hosts=hosts,
         timeout=check_session_timeout(session_timeout),
         read_only=read_only,
-        logger=ConnectionLog(),
+        logger=log,
         # kazoo's own back-off doubles up to an hour, and a session has long ended by then.
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         auth_data=[("digest", f"{entry.user}:{entry.password}") for entry in auth if isinstance(entry, Digest)],
         sasl_options=_sasl_options(auth),
         **_tls_options(tls),
     )
+    client.add_listener(log.on_state)
     share_time(client, timeout)
     log_in_cleanly(client)
     end_in_forks(client)
@@ -233,20 +236,23 @@ _GLANCE: Final = 0.05
 """How often to check whether all hosts are unreachable, in seconds."""
 
 
-def _start(session: Session, hosts: str, deadline: Deadline, unreachable: Deadline, attempts: Attempts) -> None:
+def _start(session: Session, hosts: str, deadline: Deadline, unreachable: Deadline | None, attempts: Attempts) -> None:
     session.client.start_async()
     try:
         while not session.wait_connected(Deadline(min(_GLANCE, deadline.remaining))):
             if deadline.passed:
-                raise _unreachable(f"no connection to {hosts} within {deadline.seconds:g} s", attempts)
-            if unreachable.passed and attempts.are_hopeless:
-                raise _unreachable(f"no connection to {hosts}", attempts)
+                raise _not_connected(f"no connection to {hosts} within {deadline.seconds:g} s", attempts)
+            if unreachable is not None and unreachable.passed and attempts.are_hopeless:
+                raise _not_connected(f"no connection to {hosts}", attempts, otherwise=UnreachableError)
     except AuthenticationError as error:
         raise AuthenticationError(f"{hosts} did not accept the credentials, or insists on some") from error
 
 
-def _unreachable(text: str, attempts: Attempts) -> NotConnectedError:
-    kind = DamagedAnswerError if attempts.met_no_zookeeper else NotConnectedError
+def _not_connected(
+    text: str, attempts: Attempts, otherwise: type[NotConnectedError] = NotConnectedError
+) -> NotConnectedError:
+    """The error with the reason; of its own kind where every host answered, but not like a ZooKeeper server."""
+    kind = DamagedAnswerError if attempts.met_no_zookeeper else otherwise
     return kind(f"{text}: {attempts.reason}")
 
 
@@ -257,7 +263,7 @@ def _prove(session: Session, hosts: str, deadline: Deadline, attempts: Attempts)
     except DamagedAnswerError as error:
         raise DamagedAnswerError(f"no connection to {hosts}: {attempts.reason}") from error
     except NotConnectedError as error:
-        raise _unreachable(f"no answer from {hosts} within {deadline.seconds:g} s", attempts) from error
+        raise _not_connected(f"no answer from {hosts} within {deadline.seconds:g} s", attempts) from error
     except AuthenticationError as error:
         raise AuthenticationError(f"{hosts} did not accept the credentials, or insists on some") from error
     if not found:

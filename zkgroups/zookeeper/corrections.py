@@ -308,19 +308,42 @@ def _end_all() -> None:
 os.register_at_fork(after_in_child=_end_all)
 
 
+MOST_REASONS: Final = 64
+"""How many different warnings a log remembers, at most."""
+
+
 class ConnectionLog(logging.Logger):
-    """kazoo's log without passwords, passed on to its usual logger."""
+    """kazoo's log without passwords and repeated warnings, passed on to its usual logger.
+
+    Without a connection kazoo tries again every second, and logs each failure. Here the same warning is logged once
+    until there is a connection. Python prints warnings on stderr where nobody has configured logging.
+    """
 
     def __init__(self) -> None:
         super().__init__("kazoo.client")
         self.parent = self._usual = logging.getLogger("kazoo.client")
+        self._said: set[str] = set()
+
+    def on_state(self, state: str) -> None:
+        """Listen to the states of the client: what happens after a connection is new."""
+        if state == KazooState.CONNECTED:
+            self._said.clear()
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Pass the record on, without passwords."""
+        """Pass the record on, without passwords; drop a warning that was logged since the last connection."""
         if isinstance(record.args, tuple):
             record.args = tuple("(a login)" if isinstance(arg, Auth | SASL) else arg for arg in record.args)
         record.msg, record.args = record.getMessage(), None  # a kept record would keep the error, and its open socket
-        super().handle(record)
+        if record.levelno < logging.WARNING or self._is_new(record.msg):
+            super().handle(record)
+
+    def _is_new(self, warning: str) -> bool:
+        if warning in self._said:
+            return False
+        if len(self._said) >= MOST_REASONS:
+            self._said.clear()
+        self._said.add(warning)
+        return True
 
     def isEnabledFor(self, level: int) -> bool:
         """As the usual logger has it."""

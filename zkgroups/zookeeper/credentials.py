@@ -54,7 +54,8 @@ def end_session(client: Any, past: SessionCredentials, timeout: float) -> bool:
     taker.start_async()
     try:
         if not session.wait_connected(Deadline(timeout)):
-            raise NotConnectedError(f"no connection within {timeout:g} s to end session {session_hex(past.session_id)}")
+            past_id = session_hex(past.session_id)
+            raise NotConnectedError(f"no connection to {session.servers} within {timeout:g} s to end session {past_id}")
         return session.id == past.session_id
     finally:
         close(taker)

@@ -49,6 +49,8 @@ class Deletion:
     def __init__(self, paths: GroupPaths, handle: Handle) -> None:
         self._paths = paths
         self._handle = handle
+        self._unlisted: set[str] = set()
+        """The nodes whose children may not be listed: only the server knows whether they have any."""
         self.begun = False
         self.left: list[str] = []
 
@@ -86,8 +88,8 @@ class Deletion:
             raise GroupNotFoundError(paths.group)
         guard = NobodyRegistered(paths, handle)
         _refuse_living_owners(paths, handle)
-        topics = _topics(paths, handle)
-        rest = [*guard.removals, *_deletes(_rest(paths, handle)), Delete(paths.root)]
+        topics = self._topics()
+        rest = [*guard.removals, *_deletes(self._rest()), Delete(paths.root)]
         whole = [*(operation for unit in topics.values() for operation in unit), *rest]
         if fits(whole, chroot=handle.session.chroot, limit=self._limit):
             return self._transact(whole)
@@ -119,6 +121,8 @@ class Deletion:
                 guard.failed(failure)
             elif self._is_registration(failure.operation) and isinstance(failure.error, _TAKEN):
                 return False
+            elif isinstance(failure.error, NotEmptyError) and failure.operation.path in self._unlisted:
+                raise NoPermissionError(failure.operation.path) from failure.error
             elif not isinstance(failure.error, NotEmptyError | NoNodeError):
                 raise translate(failure.error, failure.operation.path) from failure.error
             return False
@@ -126,6 +130,49 @@ class Deletion:
 
     def _is_registration(self, operation: Operation) -> bool:
         return operation.path.startswith(f"{self._paths.ids}/")
+
+    def _topics(self) -> dict[str, list[Operation]]:
+        """For each topic, the operations that delete its offsets and its owners' directory."""
+        offsets = self._below(self._paths.offsets)
+        owners = self._below(self._paths.owners)
+        return {
+            topic: _deletes([*offsets.get(topic, ()), *owners.get(topic, ())])
+            for topic in sorted(offsets.keys() | owners.keys())
+        }
+
+    def _below(self, directory: str) -> dict[str, list[str]]:
+        """The subtrees below a directory by the names of their roots, each deepest first."""
+        names = self._handle.session.children(directory, deadline=self._handle.deadline()) or []
+        found: dict[str, list[str]] = {name: [] for name in names}
+        for path in self._tree([join(directory, name) for name in names]):
+            name = path.removeprefix(f"{directory}/").partition("/")[0]
+            found[name].append(path)
+        return found
+
+    def _rest(self) -> list[str]:
+        """Everything else in the group, `ids` first, whatever it is and whoever put it there; deepest first."""
+        paths, handle = self._paths, self._handle
+        names = handle.session.children(paths.root, deadline=handle.deadline()) or []
+        known = [path for path in (paths.ids, paths.owners, paths.offsets) if path.rpartition("/")[2] in names]
+        other = [join(paths.root, name) for name in names if join(paths.root, name) not in known]
+        return [*known, *self._tree(other)]
+
+    def _tree(self, roots: Iterable[str]) -> list[str]:
+        """The nodes of subtrees, deepest first."""
+        level = list(roots)
+        found: list[str] = []
+        while level:
+            found += level
+            listed = zip(level, bulk.children(self._handle, level), strict=True)
+            level = [join(path, name) for path, names in listed for name in self._names(names)]
+        return found[::-1]
+
+    def _names(self, found: list[str] | DeniedNode | None) -> list[str]:
+        """The names that were listed. Where that is not permitted, the deletion fails if there are any."""
+        if isinstance(found, DeniedNode):
+            self._unlisted.add(found.path)
+            return []
+        return found or []
 
 
 def _refuse_living_owners(paths: GroupPaths, handle: Handle) -> None:
@@ -136,56 +183,6 @@ def _refuse_living_owners(paths: GroupPaths, handle: Handle) -> None:
             raise NoPermissionError(owner.path)  # there may be one
     if living := [owner.holder for owner in owners if owner.session]:
         raise GroupInUseError(paths.group, living)
-
-
-def _topics(paths: GroupPaths, handle: Handle) -> dict[str, list[Operation]]:
-    """For each topic, what deletes its offsets and its owners' directory."""
-    offsets = _below(handle, paths.offsets)
-    owners = _below(handle, paths.owners)
-    return {
-        topic: _deletes([*offsets.get(topic, ()), *owners.get(topic, ())])
-        for topic in sorted(offsets.keys() | owners.keys())
-    }
-
-
-def _below(handle: Handle, directory: str) -> dict[str, list[str]]:
-    """The subtrees below a directory, each deepest first."""
-    names = handle.session.children(directory, deadline=handle.deadline()) or []
-    found = {name: [join(directory, name)] for name in names}
-    level = [(topic, path) for topic, [path] in found.items()]
-    while level:
-        listed = bulk.children(handle, [path for _topic, path in level])
-        level = [
-            (topic, join(path, name))
-            for (topic, path), names in zip(level, listed, strict=True)
-            for name in _readable(names)
-        ]
-        for topic, path in level:
-            found[topic].append(path)
-    return {topic: paths[::-1] for topic, paths in found.items()}
-
-
-def _rest(paths: GroupPaths, handle: Handle) -> list[str]:
-    """Everything else in the group, `ids` first, whatever it is and whoever put it there; deepest first."""
-    names = handle.session.children(paths.root, deadline=handle.deadline()) or []
-    known = [path for path in (paths.ids, paths.owners, paths.offsets) if path.rpartition("/")[2] in names]
-    other = [join(paths.root, name) for name in names if join(paths.root, name) not in known]
-    return [*known, *_tree(handle, other)]
-
-
-def _tree(handle: Handle, roots: Iterable[str]) -> list[str]:
-    """The nodes of subtrees, deepest first."""
-    level = list(roots)
-    found: list[str] = []
-    while level:
-        found += level
-        names = list(bulk.children(handle, level))
-        level = [join(path, name) for path, below in zip(level, names, strict=True) for name in _readable(below)]
-    return found[::-1]
-
-
-def _readable(names: object) -> list[str]:
-    return names if isinstance(names, list) else []
 
 
 def _deletes(paths: Iterable[str]) -> list[Operation]:

@@ -2,7 +2,7 @@
 registered, or a push that makes everybody look again.
 
 ZooKeeper cannot check that a node has no children; but it refuses to delete one that has. So a transaction that deletes
-`ids` and makes it anew, with the same data and access list, fails if anybody is registered at that very moment, and
+`ids` and recreates it, with the same data and access list, fails if anybody is registered at that very moment, and
 changes nothing else. Where there is no `ids`, it is made and deleted again.
 """
 
@@ -18,6 +18,7 @@ from kazoo.exceptions import (
     NotEmptyError,
 )
 
+from ..core.model import DeniedNode
 from ..core.paths import CONSUMERS, GroupPaths, join
 from ..exceptions import GroupInUseError, NoPermissionError
 from . import bulk, view
@@ -31,16 +32,16 @@ _HIDDEN: Final = ":x"
 _PROOF: Final = "zkgroups-repair"
 """The name of a node that is created and deleted in one transaction, so no client ever sees it."""
 
-_CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NodeExistsError, NoNodeError)
+_CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NodeExistsError, NoNodeError, NotEmptyError)
 
 
 class NobodyRegistered:
     """The guard of one group; its constructor checks whether an instance is registered now.
 
     A persistent registration has no client behind it (`core/describe.py`). `ids` cannot be deleted before its children.
-    So the transaction deletes such registrations first and recreates them at the end. Before that it creates a node
-    below each of them. ZooKeeper refuses that below an ephemeral node, so the registration of a client that has come
-    meanwhile is never deleted.
+    So the transaction deletes such registrations first, with everything below them, and recreates them at the end.
+    Before that it creates a node below each of them. ZooKeeper refuses that below an ephemeral node, so the
+    registration of a client that has come meanwhile is never deleted.
     """
 
     def __init__(self, paths: GroupPaths, handle: Handle) -> None:
@@ -58,9 +59,8 @@ class NobodyRegistered:
     def failed(self, failure: TransactionFailed) -> None:
         """One of the operations above has failed: somebody has registered, or `ids` has come or gone meanwhile."""
         path = failure.operation.path
-        if isinstance(failure.error, NotEmptyError):
-            in_the_way = self._registered() if path == self._paths.ids else [path.rpartition("/")[2]]
-            raise GroupInUseError(self._paths.group, in_the_way) from failure.error
+        if isinstance(failure.error, NotEmptyError) and path == self._paths.ids:
+            raise GroupInUseError(self._paths.group, self._registered()) from failure.error
         if not isinstance(failure.error, _CHANGED):
             raise translate(failure.error, path) from failure.error
         if isinstance(failure.error, NoNodeError) and path == self._paths.root:
@@ -74,7 +74,8 @@ class NobodyRegistered:
     def look(self) -> None:
         """Read the group again, and choose the operations that fit its current state."""
         dead = self._persistent(self._registered())
-        self.removals = [operation for node in dead for operation in remove_persistent(node.path, node.version)]
+        deepest_first = reversed(dead)
+        self.removals = [step for node in deepest_first for step in remove_persistent(node.path, node.version)]
         deadline = self._handle.deadline()
         node = self._handle.session.get(self._paths.ids, deadline=deadline)
         if node is not None:
@@ -88,14 +89,37 @@ class NobodyRegistered:
             self._operations = [Create(self._paths.root, acl=directories), Delete(self._paths.root)]
 
     def _persistent(self, registered: list[str]) -> list[Node]:
-        """Return the nodes of these ids, or raise `GroupInUseError` if any of them may be alive."""
+        """Return the nodes of these ids and all nodes below them, parents before their children.
+
+        `GroupInUseError` if any of them may be alive. An id with a slash in it is a node below another.
+        """
         if not registered:
             return []
         dead = {each.id for each in view.read_dead(self._handle, [self._paths.group]).get(self._paths.group, ())}
         if alive := [id for id in registered if id not in dead]:
             raise GroupInUseError(self._paths.group, alive)
-        found = bulk.nodes(self._handle, [join(self._paths.ids, id) for id in registered])
-        return [node for node in found if isinstance(node, Node)]  # the transaction fails if others have registered
+        found: list[Node] = []
+        level = [join(self._paths.ids, id) for id in registered]
+        while level:
+            nodes = [self._of_no_session(node) for node in bulk.nodes(self._handle, level) if node is not None]
+            found += nodes
+            level = self._below(nodes)
+        return found  # the transaction fails if others have registered
+
+    def _of_no_session(self, node: Node | DeniedNode) -> Node:
+        if isinstance(node, DeniedNode):
+            raise NoPermissionError(node.path)
+        if node.session:
+            raise GroupInUseError(self._paths.group, [node.path.removeprefix(f"{self._paths.ids}/")])
+        return node
+
+    def _below(self, nodes: list[Node]) -> list[str]:
+        listed = list(bulk.children(self._handle, (node.path for node in nodes)))
+        for names in listed:
+            if isinstance(names, DeniedNode):
+                raise NoPermissionError(names.path)
+        pairs = zip(nodes, listed, strict=True)
+        return [join(node.path, name) for node, names in pairs if isinstance(names, list) for name in sorted(names)]
 
     def _anew(self, node: Node) -> Create:
         acl = self._handle.session.acl(node.path, deadline=self._handle.deadline())

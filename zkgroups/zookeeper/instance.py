@@ -4,7 +4,7 @@ The fence around all of it is in `tenure.py`. After a check has failed, the inst
 (`_look_again`) and tries again with that, or raises.
 
 Not inside the fence: an owner node that somebody deletes by hand, or a client of another kind without looking, and that
-a third one then makes anew.
+a third one then recreates.
 """
 
 from __future__ import annotations
@@ -478,7 +478,7 @@ class Instance:
         return tenure is not None and self._session.alive(tenure.session_id)
 
     def is_registered(self) -> bool:
-        """Ask whether the registration is still there; one that is gone can be made anew, and claims be kept."""
+        """Ask whether the registration is still there; one that is gone can be recreated, and claims be kept."""
         try:
             tenure = self._registrar.require()
         except NotRegisteredError:

@@ -145,7 +145,7 @@ class Offsets:
     def delete(self, partitions: Iterable[TopicPartition], *, force: bool = False) -> None:
         """Forget offsets, so that a consumer begins where its own policy says; refused as `reset` is.
 
-        With `force`, members of ours are made to look again: a node made anew has the version of the one they knew.
+        With `force`, members of ours are made to look again: a recreated node has the version of the one they knew.
         """
         guard = (EverybodyLooksAgain if force else NobodyRegistered)(self._paths, self._handle)
         nodes = {at: _readable(node) for at, node in self._nodes(partitions).items()}

@@ -29,7 +29,7 @@ _FAILED: Final = -1
 
 
 class Pulse:
-    """When the leader last proved the session of one client, and what session time-out a server granted."""
+    """When the leader last proved the session of one client, and what session timeout a server granted."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

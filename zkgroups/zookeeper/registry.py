@@ -97,7 +97,7 @@ class Registry:
         """End the session, if the registry opened it; with it go all registrations and claims made through it.
 
         With `leave=False` only the connection is closed: the session stays for whoever takes it over, which with a
-        `session_file` is the next process, and ends by itself when nobody has after the session time-out. In a fork of
+        `session_file` is the next process, and ends by itself when nobody has after the session timeout. In a fork of
         the process that connected nothing happens.
         """
         if self._opened is None or self._pid != os.getpid():
@@ -232,7 +232,7 @@ class Registry:
 
     @property
     def session_timeout(self) -> float | None:
-        """The session time-out that the server granted, in seconds; it may be another than was asked for.
+        """The session timeout that the server granted, in seconds; it may be another than was asked for.
 
         None for a client that was connected before the registry was made: it no longer tells.
         """
@@ -261,5 +261,5 @@ class Registry:
         return SessionCredentials(*found)
 
     def __repr__(self) -> str:
-        hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
-        return f"<Registry {hosts}{self._handle.session.chroot}>"
+        session = self._handle.session
+        return f"<Registry {session.servers}{session.chroot}>"

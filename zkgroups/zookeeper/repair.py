@@ -1,6 +1,6 @@
 """Carrying out the repairs of `core/health.py`: all of one or nothing, and only over what was seen.
 
-A version alone is no guard: a node that was deleted and made anew has version 0 again. So a node that is deleted must
+A version alone is no guard: a node that was deleted and recreated has version 0 again. So a node that is deleted must
 still be without children, which a directory that is in use is not; and one that should be no session's is made to prove
 it, because ZooKeeper lets no node stand below an ephemeral one: a member's claim made meanwhile is never deleted. What
 is rewritten is read once more just before.
@@ -76,7 +76,7 @@ def _carry_out(finding: Finding, guard: NobodyRegistered | _NobodyNamed | None, 
 
 
 def _not_in_the_way(guards: Sequence[Operation], operations: Sequence[Operation]) -> Sequence[Operation]:
-    """Where `ids` itself is deleted, that asserts by itself that nobody is registered; made anew it has version 0."""
+    """Where `ids` itself is deleted, that asserts by itself that nobody is registered; recreated, it has version 0."""
     deleted = {operation.path for operation in operations if isinstance(operation, Delete)}
     return [] if any(operation.path in deleted for operation in guards) else guards
 

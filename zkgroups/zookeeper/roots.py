@@ -36,7 +36,7 @@ def no_chroot(session: Session, deadline: Deadline) -> NoRegistryError:
 
 
 def _name(session: Session) -> str:
-    return f"the ZooKeeper at {','.join(f'{host}:{port}' for host, port in session.client.hosts)}"
+    return f"the ZooKeeper at {session.servers}"
 
 
 def _hint(session: Session, deadline: Deadline) -> str:

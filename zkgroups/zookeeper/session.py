@@ -107,8 +107,13 @@ class Session:
         """The id of the session, waited for if there is none at the moment."""
         while (session_id := self.id) is None:
             if not self.wait_connected(deadline):
-                raise NotConnectedError(f"no connection within {deadline.seconds:g} s")
+                raise NotConnectedError(f"no connection to {self.servers} within {deadline.seconds:g} s")
         return session_id
+
+    @property
+    def servers(self) -> str:
+        """The servers, as `Registry.connect` takes them."""
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self._client.hosts)
 
     @property
     def chroot(self) -> str:
@@ -117,7 +122,7 @@ class Session:
 
     @property
     def granted_timeout(self) -> float | None:
-        """The session time-out the server granted; None when this client was connected before we could hear it."""
+        """The session timeout the server granted; None when this client was connected before we could hear it."""
         return self._pulse.granted
 
     @property
@@ -206,7 +211,7 @@ class Session:
             except (*LOSSES, SessionExpiredError) as error:
                 if not self.wait_connected(deadline):
                     raise NotConnectedError(
-                        f"no connection within {deadline.seconds:g} s while reading {path}"
+                        f"no connection to {self.servers} within {deadline.seconds:g} s while reading {path}"
                     ) from error
             except (KazooException, KazooTimeoutError) as error:
                 raise translate_of_read(error, path) from error
@@ -333,7 +338,9 @@ class Session:
 
     def _not_changed(self, operations: Sequence[Operation], deadline: Deadline) -> NotConnectedError:
         path = telling(operations).path
-        return NotConnectedError(f"no connection within {deadline.seconds:g} s, {path} was not changed")
+        return NotConnectedError(
+            f"no connection to {self.servers} within {deadline.seconds:g} s, {path} was not changed"
+        )
 
     def _checked(self, operations: Sequence[Operation], results: list[Any]) -> list[Any]:
         failure = culprit(operations, results)

@@ -1,7 +1,7 @@
 """Transactions that are carried out in one given session or not at all, how large they are, and how one sees afterwards
 whether they were carried out.
 
-`check` in a ZooKeeper transaction compares a data version, and every node made anew has version 0; and kazoo opens a
+`check` in a ZooKeeper transaction compares a data version, and every recreated node has version 0; and kazoo opens a
 new session by itself when the old one has ended. So neither tells a zombie from its successor. But kazoo serialises a
 request at the moment it sends it, on the thread that owns the connection: there, and only there, is it certain in which
 session the bytes will be read. `PinnedRequest` looks there, and in any session but its own it sends a transaction that

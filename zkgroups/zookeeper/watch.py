@@ -259,7 +259,7 @@ class Watch:
     # Looking
 
     def _look_at_directory(self, path: str, found: tuple[list[str], Any] | DeniedNode | None) -> None:
-        """Compare the names with what was told before; in a directory made anew everything is looked at."""
+        """Compare the names with what was told before; in a recreated directory everything is looked at."""
         names, czxid = (found[0], found[1].czxid) if isinstance(found, tuple) else ([], None)
         known = self._armed.pop(path, None)
         if path == self._root:
@@ -292,7 +292,7 @@ class Watch:
         if self._reason and self._session_id not in (None, session_id):
             self._reason = "the session has ended, and there is a new one"
         elif anew:
-            self._reason = "it was deleted" if found is None else "it was deleted and made anew"
+            self._reason = "it was deleted" if found is None else "it was deleted and recreated"
         if self._reason:
             self._changes.append(Change(ChangeKind.RESCANNED, self._root, reason=self._reason))
         self._session_id, self._reason = session_id, ""
