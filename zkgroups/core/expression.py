@@ -383,9 +383,18 @@ def _repeat(items: list[_Item], repeat: str, manner: str) -> None:
         raise BrokenExpressionError(f"{repeat} has nothing to repeat")
     if manner == "+" or not items or items[-1].kind not in (_Kind.NAME, _Kind.PART, _Kind.GROUP):
         raise UnevaluableExpressionError(f"it has a repetition that only Java knows: {repeat}{manner}")
+    if times is not None and times > 1 and _has_bound(items[-1]):
+        # Java ends the repetition with the first time that consumes nothing.
+        raise UnevaluableExpressionError(f"it repeats a boundary {times} times")
     last = items.pop()
     text = last.text + (repeat if times is None else f"{{{times}}}")  # to RE2, `{02}` is literal text
     items.append(replace(last, kind=_Kind.REPEATED, text=text, single=False, times=1 if times is None else times))
+
+
+def _has_bound(item: _Item) -> bool:
+    return item.kind in (_Kind.START, _Kind.END, _Kind.BOUND) or any(
+        _has_bound(each) for items in item.inside for each in items
+    )
 
 
 def _times(repeat: str) -> int | None:
@@ -586,10 +595,17 @@ def _steps_of(item: _Item, places: int) -> tuple[int, int]:
         case _Kind.GROUP:
             return _steps(item.inside, places)
         case _Kind.REPEATED:
-            onwards = _EVERYWHERE & -(places & -places)
-            steps = _steps(item.inside, onwards)[1] if item.inside else 0
-            return onwards, item.times * (steps + 2 * _count(onwards))
+            return _steps_of_repetition(item, places)
     return places, 1
+
+
+def _steps_of_repetition(item: _Item, places: int) -> tuple[int, int]:
+    if item.text.endswith("}") and not item.inside:
+        reached = [places << number & _EVERYWHERE for number in range(min(item.times, _LONGEST_NAME) + 1)]
+        return reached[-1], item.times + sum(map(_count, reached))
+    onwards = _EVERYWHERE & -(places & -places)
+    steps = _steps(item.inside, onwards)[1] if item.inside else 0
+    return onwards, item.times * (steps + 2 * _count(onwards))
 
 
 def _count(places: int) -> int:
