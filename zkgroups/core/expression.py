@@ -42,16 +42,13 @@ LONGEST: Final = 32_768
 """In characters: enough for hundreds of topic names. Longer expressions are not evaluated."""
 
 MOST_STEPS: Final = 32_000
-"""How often RE2 may have to compare a part of the expression with a character, for a name of 249 characters.
+"""How much RE2 may have to do for a name of 249 characters; to compare two characters is one step, or two.
 
 That is enough for more than 1,000 names, and for about 60 parts such as `a` and `[a-z]` after a repetition.
 """
 
 _LONGEST_NAME: Final = 249
 _STEPS_OF_A_CALL: Final = 100
-_STEPS_OF_A_SEARCH: Final = 2
-"""Per comparison, where RE2 has no automaton; see `_LITTLE`."""
-
 
 _DEEPEST: Final = 50
 _MOST_REPEATS: Final = 2**31 - 1
@@ -95,8 +92,8 @@ class TopicFilter:
         )
         programs = _Programs(fold=self._fold)
         whole, start, any_ = (
-            programs.compile_all([choice.text for choice in choices if choice.shape is shape], memory)
-            for shape, memory in _MEMORY.items()
+            programs.compile_all([choice.text for choice in choices if choice.shape is shape], fast=fast)
+            for shape, fast in ((_Shape.WHOLE, True), (_Shape.START, True), (_Shape.ANY, False))
         )
         self._tests = [program.fullmatch for program in (*whole, *any_)] + [program.match for program in start]
         self._guarded = [
@@ -133,18 +130,22 @@ class TopicFilter:
 
 def topic_filter(expression: str) -> TopicFilter:
     """The filter for a white or black list; it is made once for many uses."""
-    found = _filter_or_error(expression)
+    found = (_of_short if len(expression) <= _SHORT else _of_long)(expression)
     if isinstance(found, ExpressionError):
         raise type(found)(*found.args)
     return found
 
 
-@lru_cache(maxsize=512)
 def _filter_or_error(expression: str) -> TopicFilter | ExpressionError:
     try:
         return TopicFilter(expression)
     except ExpressionError as error:
         return type(error)(*error.args)  # without the traceback and what it refers to
+
+
+_SHORT: Final = 1024
+_of_short = lru_cache(maxsize=512)(_filter_or_error)
+_of_long = lru_cache(maxsize=32)(_filter_or_error)
 
 
 def is_topic_of_kafka(name: str) -> bool:
@@ -201,9 +202,10 @@ class _Programs:
             self._made[text] = self._compile(text, _LITTLE)
         return self._made[text]
 
-    def compile_all(self, texts: Sequence[str], memory: Sequence[Any]) -> list[Any]:
-        """One program for all these patterns; None if there are none."""
-        return [self._compile("|".join(texts), memory)] if texts else []
+    def compile_all(self, texts: Sequence[str], *, fast: bool) -> list[Any]:
+        """One program for all these patterns; none if there are no patterns."""
+        text = "|".join(texts)
+        return [self._compile(text, _enough(text) if fast else _LITTLE)] if texts else []
 
     def _compile(self, text: str, memory: Sequence[Any]) -> Any:
         *smaller, largest = memory
@@ -232,7 +234,14 @@ _LITTLE: Final = [_options(2**exponent) for exponent in range(12, 20)]
 The automaton of an unfriendly expression is large: to make its states takes several times as long as to match without.
 """
 
-_MUCH: Final = [_options(2**20)]
+_MUCH: Final = {exponent: _options(2**exponent) for exponent in range(17, 22)}
+_MEMORY_PER_CHARACTER: Final = 64
+
+
+def _enough(text: str) -> list[Any]:
+    """Memory for the program of a long list and for an automaton: the longer the list, the more it saves."""
+    needed = (_MEMORY_PER_CHARACTER * len(text)).bit_length()
+    return [options for exponent, options in _MUCH.items() if exponent >= min(needed, max(_MUCH))]
 
 
 # Parsing
@@ -443,9 +452,6 @@ class _Shape(Enum):
     """There are conditions."""
 
 
-_MEMORY: Final = {_Shape.WHOLE: _MUCH, _Shape.START: _MUCH, _Shape.ANY: _LITTLE}
-
-
 @dataclass(frozen=True, slots=True)
 class _Condition:
     text: str
@@ -487,7 +493,7 @@ def _choices(alternatives: _Alternatives) -> Iterator[_Choice]:
 def _condition(item: _Item, *, behind: bool) -> _Condition:
     text = _ANYTHING + item.text if behind else item.text + _ANYTHING
     _, steps = _steps(item.inside, _EVERYWHERE if behind else _AT_START)
-    return _Condition(text, item.holds, _STEPS_OF_A_CALL + _LONGEST_NAME + _STEPS_OF_A_SEARCH * steps)
+    return _Condition(text, item.holds, _STEPS_OF_A_CALL + _LONGEST_NAME + steps)
 
 
 def _guarded(choice: _Choice, conditions: tuple[_Condition, ...]) -> _Choice:
@@ -498,7 +504,7 @@ def _guarded(choice: _Choice, conditions: tuple[_Condition, ...]) -> _Choice:
     if choice.shape is _Shape.GUARDED:
         return replace(choice, conditions=conditions)
     text = f"{choice.text}{_ANYTHING}" if choice.shape is _Shape.START else choice.text
-    steps = _STEPS_OF_A_CALL + _STEPS_OF_A_SEARCH * choice.steps_of_regex
+    steps = _STEPS_OF_A_CALL + choice.steps_of_regex
     return replace(choice, text=text, shape=_Shape.GUARDED, steps=steps, conditions=conditions)
 
 
@@ -522,7 +528,7 @@ def _between(items: Sequence[_Item]) -> Iterator[_Choice]:
         text = f"{_ANYTHING}{absent.text}{_ANYTHING}"
         yield _guarded(
             _plain([_REST]),
-            (_Condition(text, holds=False, steps=_STEPS_OF_A_CALL + 2 * _LONGEST_NAME + _STEPS_OF_A_SEARCH * steps),),
+            (_Condition(text, holds=False, steps=_STEPS_OF_A_CALL + 2 * _LONGEST_NAME + steps),),
         )
     else:
         raise UnevaluableExpressionError("it has a lookahead that is not at the start, or a lookbehind not at the end")
@@ -538,7 +544,7 @@ def _plain(items: Sequence[_Item]) -> _Choice:
     *start, last = items
     if last.text == _ANYTHING and all(item.single for item in start):
         return _Choice(_text([start]), _Shape.START, _steps([start], _AT_START)[1], regex)
-    return _Choice(text, _Shape.ANY, _STEPS_OF_A_SEARCH * regex, regex)
+    return _Choice(text, _Shape.ANY, regex, regex)
 
 
 def _literals_between(items: Sequence[_Item]) -> tuple[str, ...]:
@@ -609,8 +615,8 @@ def _steps_of_repetition(item: _Item, places: int) -> tuple[int, int]:
 
 
 def _count(places: int) -> int:
-    """Also what is never reached is a part of RE2's program."""
-    return places.bit_count() or 1
+    """Also what is never reached is a part of RE2's program. If there are several places, RE2 has to remember them."""
+    return 2 * places.bit_count() if places & (places - 1) else 1
 
 
 def _check_steps(choices: Iterable[_Choice]) -> None:
