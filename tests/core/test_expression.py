@@ -187,6 +187,7 @@ COSTLY = {
     "searches": "|".join(f".*{number}.*" for number in range(200)),
     "optional parts": "(?:|.|a)" * 1_000,
     "alternatives with a condition": "|".join(f"(?!a)b{number}.*" for number in range(200)),
+    "sets that overlap": "|".join(rf"[ab]+[bc]x{number}.*" for number in range(40)),
     "many repeats": "(?:(?:a|b){1000}a)*",
 }
 
@@ -205,6 +206,7 @@ AFFORDABLE = {
     "starts with choices": "|".join(rf"(prod|staging)\.{word}\..*" for word in _WORDS * 4),
     "internal names": r"(?!__|_schemas|_confluent|connect-|mm2-)(?!.*(\.internal|-changelog|-repartition)$).*",
     "digits": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+    "numbers": "|".join(rf"team[0-9]+\.{word}\..*" for word in _WORDS),
     "words": r"dc[0-9]{2}\.[a-z0-9-]+\.(events|metrics|logs)\.[a-z0-9_]+",
 }
 

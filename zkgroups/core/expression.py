@@ -34,6 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 import re2
@@ -535,7 +536,7 @@ def _between(items: Sequence[_Item]) -> Iterator[_Choice]:
 
 
 def _plain(items: Sequence[_Item]) -> _Choice:
-    text, regex = _text([items]), _steps([items], _AT_START)[1]
+    text, regex = _text([items]), _steps_of_alternative(items)
     if items and all(item.kind is _Kind.NAME or item.text == _ANYTHING for item in items):
         literals = _literals_between(items)
         return _Choice(text, _Shape.LITERAL, _steps_of_glob(literals), regex, literals)
@@ -543,7 +544,7 @@ def _plain(items: Sequence[_Item]) -> _Choice:
         return _Choice(text, _Shape.WHOLE, regex, regex)
     *start, last = items
     if last.text == _ANYTHING and all(item.single for item in start):
-        return _Choice(_text([start]), _Shape.START, _steps([start], _AT_START)[1], regex)
+        return _Choice(_text([start]), _Shape.START, _steps_of_alternative(start), regex)
     return _Choice(text, _Shape.ANY, regex, regex)
 
 
@@ -577,6 +578,40 @@ _CHARACTERS: Final = 16
 
 _AT_START: Final = 1
 _EVERYWHERE: Final = (1 << _LONGEST_NAME + 1) - 1
+
+
+def _steps_of_alternative(items: Sequence[_Item]) -> int:
+    r"""The steps for one alternative, from the start of the name.
+
+    `[a-z]+\.` leaves one place only, because `.` does not belong to the set. In what follows, no place is searched for.
+    """
+    places, steps = _AT_START, 0
+    for item, following in zip_longest(items, items[1:]):
+        if places & (places - 1) == 0 and _ends_at_one_place(item, following):
+            places, more = places << item.text.endswith("+"), _LONGEST_NAME
+        else:
+            places, more = _steps_of(item, places)
+        steps += more
+    return steps
+
+
+def _ends_at_one_place(item: _Item, following: _Item | None) -> bool:
+    """Whether it is a repetition such as `[a-z]+`, and nothing in it can begin the following item."""
+    if item.kind is not _Kind.REPEATED or item.inside or item.text[-1] not in "*+":
+        return False
+    if following is None:
+        return True
+    repeated = following.kind is _Kind.REPEATED and not following.inside and following.text.endswith("+")
+    if not repeated and following.kind not in (_Kind.NAME, _Kind.PART):
+        return False
+    begins = following.text[:-1] if repeated else following.text
+    return _characters(item.text[:-1]).isdisjoint(_characters(begins))
+
+
+@lru_cache(maxsize=256)
+def _characters(text: str) -> frozenset[str]:
+    """Which characters of names match this, in either case."""
+    return frozenset(filter(re.compile(text, re.ASCII | re.IGNORECASE).fullmatch, map(chr, range(0x21, 0x7F))))
 
 
 def _steps(alternatives: _Alternatives, places: int) -> tuple[int, int]:
