@@ -141,7 +141,7 @@ def _filter_or_error(expression: str) -> TopicFilter | ExpressionError:
     try:
         return TopicFilter(expression)
     except ExpressionError as error:
-        return type(error)(*error.args)  # without the traceback and what it refers to
+        return type(error)(*error.args)  # without the traceback and all objects in it
 
 
 _SHORT: Final = 1024
@@ -204,7 +204,7 @@ class _Programs:
         return self._made[text]
 
     def compile_all(self, texts: Sequence[str], *, fast: bool) -> list[Any]:
-        """One program for all these patterns; none if there are no patterns."""
+        """One program for all these patterns, or an empty list without patterns."""
         text = "|".join(texts)
         return [self._compile(text, _enough(text) if fast else _LITTLE)] if texts else []
 
@@ -468,9 +468,9 @@ class _Choice:
     shape: _Shape
     steps: int
     steps_of_regex: int
-    """The same if it is matched as a regular expression."""
+    """The steps if all of it is matched as a regular expression."""
     literals: Sequence[str] = ()
-    """What is between each two `.*`."""
+    """The text between each two `.*`."""
     conditions: tuple[_Condition, ...] = ()
 
 
@@ -498,7 +498,7 @@ def _condition(item: _Item, *, behind: bool) -> _Condition:
 
 
 def _guarded(choice: _Choice, conditions: tuple[_Condition, ...]) -> _Choice:
-    """The same with more conditions."""
+    """The choice with more conditions."""
     if not conditions:
         return choice
     conditions = (*conditions, *choice.conditions)
@@ -553,7 +553,7 @@ def _literals_between(items: Sequence[_Item]) -> tuple[str, ...]:
 
 
 def _absent(item: _Item) -> _Item | None:
-    """The lookahead for what must not occur in the name, for `((?! ).)*`."""
+    """The lookahead of `((?! ).)*`: it must match nowhere in the name."""
     if item.kind is not _Kind.REPEATED or not item.text.endswith(")*") or len(item.inside) != 1:
         return None
     match item.inside[0]:
@@ -567,7 +567,7 @@ def _absent(item: _Item) -> _Item | None:
 
 
 def _steps_of_glob(literals: Sequence[str]) -> int:
-    """None if it is a name or the start of a name: all those of an expression are looked up together."""
+    """0 for a name or the start of a name: the filter looks up all of them together."""
     if len(literals) == 1 or (len(literals) == 2 and not literals[1]):
         return 0
     return sum(_LONGEST_NAME * (1 + len(part) // _CHARACTERS) for part in literals[1:])

@@ -61,7 +61,7 @@ class _Verdicts:
         return len(self._numbers) > _MOST_NAMES
 
     def chosen(self, expression: str, names: Sequence[str], *, listed: bool) -> Iterable[str]:
-        """The valid names that match the expression, or, if they are not listed, those that do not."""
+        """The valid names that match the expression, or the other valid names if `listed` is false."""
         try:
             verdicts = self._look_up(expression, names)
         except LookupError:
