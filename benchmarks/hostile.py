@@ -15,6 +15,8 @@ import json
 import string
 from collections.abc import Mapping
 from contextlib import ExitStack
+from itertools import cycle
+from random import Random
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -28,23 +30,35 @@ from zkgroups.testing import ZooKeeperServer
 PARTITIONS = b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0],"3":[0]}}'
 BACKTRACKING = "a" * 40
 STRATEGIES = ("range", "roundrobin")
+AUTOMATA = 40
+"""Expressions for which RE2 would make large automata: half of them are evaluated, and half are not."""
 
 
 def names(count: int) -> list[str]:
-    return [BACKTRACKING, *(f"service-{number % 50:02}.events.{number:04}" for number in range(count - 1))]
+    """A quarter of them consists of the letters that hostile expressions are about."""
+    random = Random(3)
+    letters = ["".join(random.choices("ab", k=200)) for _ in range(count // 4)]
+    services = [f"service-{number % 50:02}.events.{number:04}" for number in range(count - 1 - len(letters))]
+    return [BACKTRACKING, *services, *letters]
 
 
 def harmless(topics: list[str]) -> dict[str, Mapping[str, Any]]:
     """The harmless counterpart of each registration in `hostile`."""
     one = {"pattern": "static", "subscription": {topics[1]: 1}}
     listed = dict.fromkeys(("backtracking", "lookahead", "java-only", "long", "largest", "alternatives"), _listed("x"))
+    listed |= {f"automaton-{number}": _listed("x") for number in range(AUTOMATA)}
     return {**listed, "streams": {"pattern": "static", "subscription": dict.fromkeys(topics, 1)}, "wide": one}
 
 
 def hostile(topics: list[str]) -> dict[str, Mapping[str, Any]]:
     """Registrations that are made to hurt, each under its name."""
     largest = "|".join(f".*[aeio{letter}]{{9}}.*" for letter in string.ascii_lowercase[:20])
+    automata = {
+        f"automaton-{number}": _listed("(?:a|b)*a" + "(?:a|b)" * length + f".*x{number}.*")
+        for number, length in zip(range(AUTOMATA), cycle((16, 290)))
+    }
     return {
+        **automata,
         "backtracking": _listed("(a+)+b"),
         "lookahead": _listed("(?!(a+)+b).*x"),
         "java-only": _listed(r"(a+)+\1b"),

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from zkgroups.core import subscription
 from zkgroups.core.codec import encode_registration
-from zkgroups.core.expression import topic_expression
+from zkgroups.core.expression import TopicFilter, topic_expression
 from zkgroups.core.model import Pattern, Registration
 from zkgroups.core.subscription import check_expression, subscribed_topics
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError
@@ -134,3 +135,32 @@ def test_an_absurdly_long_expression_is_checked_at_once() -> None:
         with pytest.raises(InvalidOptionError) as caught:
             check_expression(expression)
         assert len(str(caught.value)) < 500
+
+
+def test_a_name_is_matched_once_however_many_groups_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    matched = []
+    matches = TopicFilter.matches
+
+    def counted(self: TopicFilter, topic: str) -> bool:
+        matched.append(topic)
+        return matches(self, topic)
+
+    monkeypatch.setattr(TopicFilter, "matches", counted)
+    listed = Registration({"once-[ab]+": 1}, Pattern.WHITE_LIST)
+    others = Registration({"once-[ab]+": 2}, Pattern.BLACK_LIST)
+    names = ["once-a", "once-b", "once-c"]
+    assert subscribed_topics(listed, names) == {"once-a": 1, "once-b": 1}
+    assert subscribed_topics(others, names[1:]) == {"once-c": 2}
+    assert subscribed_topics(listed, [*names, "once-ab", "not valid"]) == {"once-a": 1, "once-b": 1, "once-ab": 1}
+    assert matched == [*names, "once-ab"]
+
+
+@pytest.mark.parametrize(("limit", "most"), [("_MOST_KEPT", 50), ("_MOST_NAMES", 2)])
+def test_what_is_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
+    monkeypatch.setattr(subscription, limit, most)
+    for round in range(3):
+        for letter in "abc":
+            registration = Registration({f"{letter}.*": 1}, Pattern.WHITE_LIST)
+            names = [f"{one}{number}" for number in range(round, round + 9) for one in "abc"]
+            assert list(subscribed_topics(registration, names)) == [name for name in names if name[0] == letter]
+            assert subscribed_topics(registration, []) == {}

@@ -17,9 +17,11 @@ result as Java:
 RE2 supports neither lookaheads nor lookbehinds. But at the start or the end of an alternative they are conditions on
 the whole name, so RE2 can check them one by one. All other syntax is not evaluated, because RE2 may reject it or give
 it another meaning: back references, possessive and atomic groups, `\p`, `\Q`, `\R`, `\h`, octal escapes, other flags,
-sets in sets, characters outside ASCII. Expressions that are too long, or for which RE2 needs a large program, are not
-evaluated either. There is no time limit, because all members of a group must get the same result, also on busy
-machines.
+sets in sets, characters outside ASCII. Expressions that are too long, or that may take too long, are not evaluated
+either. There is no time limit, because all members of a group must get the same result, also on busy machines.
+Instead, the worst number of steps for one name is computed from the expression; see `_steps`.
+
+Parts that consist of literal characters and `.*` need no regular expression, and long lists of them are cheap.
 
 Only valid names of Kafka topics are matched. So line terminators and case outside ASCII do not matter.
 """
@@ -28,9 +30,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 import re2
@@ -38,17 +42,18 @@ import re2
 LONGEST: Final = 32_768
 """In characters: enough for hundreds of topic names. Longer expressions are not evaluated."""
 
-LARGEST_PROGRAM: Final = 1_000
-"""In RE2's instructions. RE2 may have to execute each of them for each character of a name."""
+MOST_STEPS: Final = 32_000
+"""How much RE2 may have to do for a name of 249 characters; to compare two characters is one step, or two.
 
-LARGEST_LIST: Final = 16_384
-"""In RE2's instructions, for all alternatives such as `orders.v2` or `orders.*`: RE2 executes each once per name."""
+That is enough for more than 1,000 names, and for about 60 parts such as `a` and `[a-z]` after a repetition.
+"""
+
+_LONGEST_NAME: Final = 249
+_STEPS_OF_A_CALL: Final = 100
 
 _DEEPEST: Final = 50
 _MOST_REPEATS: Final = 2**31 - 1
-_MEMORY: Final = 2**21
-_CHARACTERS: Final = 8
-_KAFKAS: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
+_KAFKAS: Final = re.compile(f"[a-zA-Z0-9._-]{{1,{_LONGEST_NAME}}}")
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
@@ -82,28 +87,40 @@ class TopicFilter:
         flags = _FLAGS.match(regex)
         self._fold = flags is not None and "i" in flags[0]
         choices = list(_choices(_parse(regex[flags.end() :] if flags else regex)))
-        plain = [choice for choice in choices if not choice.conditions]
-        self._names = frozenset(self._folded(choice.text) for choice in plain if choice.shape is _Shape.NAME)
+        _check_steps(choices)
+        self._names, self._starts, self._globs = _literals(
+            [self._folded(part) for part in choice.literals] for choice in choices if choice.shape is _Shape.LITERAL
+        )
         programs = _Programs(fold=self._fold)
         whole, start, any_ = (
-            programs.compile_all((choice.text for choice in plain if choice.shape is shape), limit)
-            for shape, limit in _LARGEST.items()
+            programs.compile_all([choice.text for choice in choices if choice.shape is shape], fast=fast)
+            for shape, fast in ((_Shape.WHOLE, True), (_Shape.START, True), (_Shape.ANY, False))
         )
         self._tests = [program.fullmatch for program in (*whole, *any_)] + [program.match for program in start]
         self._guarded = [
-            (programs.compile(choice.pattern), [(programs.compile(text), holds) for text, holds in choice.conditions])
+            (
+                programs.condition(choice.text),
+                [(programs.condition(each.text), each.holds) for each in choice.conditions],
+            )
             for choice in choices
-            if choice.conditions
+            if choice.shape is _Shape.GUARDED
         ]
 
     def matches(self, topic: str) -> bool:
         """Return what `topic.matches(expression)` is in Java."""
         if not _KAFKAS.fullmatch(topic):
             return False
-        name = topic.encode()
-        if self._folded(topic) in self._names or any(test(name) is not None for test in self._tests):
-            return True
-        return any(
+        return self._matches_literals(self._folded(topic)) or self._matches_programs(topic.encode())
+
+    def _matches_literals(self, name: str) -> bool:
+        return (
+            name in self._names
+            or any(name[:length] in starts for length, starts in self._starts.items())
+            or any(_matches_glob(glob, name) for glob in self._globs)
+        )
+
+    def _matches_programs(self, name: bytes) -> bool:
+        return any(test(name) is not None for test in self._tests) or any(
             _matches(pattern, name) and all(_matches(condition, name) is holds for condition, holds in conditions)
             for pattern, conditions in self._guarded
         )
@@ -112,10 +129,24 @@ class TopicFilter:
         return name.lower() if self._fold else name
 
 
-@lru_cache(maxsize=64)
 def topic_filter(expression: str) -> TopicFilter:
     """The filter for a white or black list; it is made once for many uses."""
-    return TopicFilter(expression)
+    found = (_of_short if len(expression) <= _SHORT else _of_long)(expression)
+    if isinstance(found, ExpressionError):
+        raise type(found)(*found.args)
+    return found
+
+
+def _filter_or_error(expression: str) -> TopicFilter | ExpressionError:
+    try:
+        return TopicFilter(expression)
+    except ExpressionError as error:
+        return type(error)(*error.args)  # without the traceback and all objects in it
+
+
+_SHORT: Final = 1024
+_of_short = lru_cache(maxsize=512)(_filter_or_error)
+_of_long = lru_cache(maxsize=32)(_filter_or_error)
 
 
 def is_topic_of_kafka(name: str) -> bool:
@@ -124,50 +155,94 @@ def is_topic_of_kafka(name: str) -> bool:
 
 
 def _matches(program: Any, name: bytes) -> bool:
-    return program.fullmatch(name) is not None
+    return program is None or program.fullmatch(name) is not None
+
+
+_Starts: TypeAlias = dict[int, set[str]]
+
+
+def _literals(found: Iterable[Sequence[str]]) -> tuple[set[str], _Starts, list[Sequence[str]]]:
+    """Names, the starts of names by their length, and all other literals with `.*` between them."""
+    names: set[str] = set()
+    starts: _Starts = {}
+    globs = []
+    for parts in found:
+        match parts:
+            case [name]:
+                names.add(name)
+            case [start, ""]:
+                starts.setdefault(len(start), set()).add(start)
+            case _:
+                globs.append(parts)
+    return names, starts, globs
+
+
+def _matches_glob(parts: Sequence[str], name: str) -> bool:
+    """Return whether the name consists of these parts, with anything between each two."""
+    start, *middle, end = parts
+    if not (name.startswith(start) and name.endswith(end)):
+        return False
+    at = len(start)
+    for part in middle:
+        at = name.find(part, at) + len(part)
+        if at < len(part):
+            return False
+    return at <= len(name) - len(end)
 
 
 class _Programs:
-    """RE2's programs for the parts of one expression, each made once, and together not too large."""
+    """RE2's programs for the parts of one expression, each made once."""
 
     def __init__(self, *, fold: bool) -> None:
         self._flags = "(?i)" if fold else ""
-        self._made: dict[str, Any] = {}
-        self._size = 0
+        self._made: dict[str, Any] = {_ANYTHING: None}
 
-    def compile(self, text: str) -> Any:
-        """The program for a condition, or for the pattern that the condition belongs to."""
+    def condition(self, text: str) -> Any:
+        """The program for a condition, or for the pattern that the condition belongs to; None if all names match."""
         if text not in self._made:
-            self._made[text] = self._compile(text, LARGEST_PROGRAM - self._size)
-            self._size += self._made[text].programsize
+            self._made[text] = self._compile(text, _LITTLE)
         return self._made[text]
 
-    def compile_all(self, texts: Iterable[str], limit: int) -> list[Any]:
-        """One program for all these patterns; None if there are none."""
-        listed = list(texts)
-        return [self._compile("|".join(listed), limit)] if listed else []
+    def compile_all(self, texts: Sequence[str], *, fast: bool) -> list[Any]:
+        """One program for all these patterns, or an empty list without patterns."""
+        text = "|".join(texts)
+        return [self._compile(text, _enough(text) if fast else _LITTLE)] if texts else []
 
-    def _compile(self, text: str, limit: int) -> Any:
-        if len(text) <= _CHARACTERS * limit:  # otherwise compiling takes too long
-            try:
-                made = re2.compile(f"{self._flags}(?:{text})".encode(), _OPTIONS)
-            except re2.error as error:
-                raise UnevaluableExpressionError("RE2 does not accept it") from error
-            if made.programsize <= limit:
-                return made
-        raise UnevaluableExpressionError("it needs too large a program")
+    def _compile(self, text: str, memory: Sequence[Any]) -> Any:
+        *smaller, largest = memory
+        pattern = f"{self._flags}(?:{text})".encode()
+        for options in smaller:
+            with suppress(re2.error):
+                return re2.compile(pattern, options)
+        try:
+            return re2.compile(pattern, largest)
+        except re2.error as error:
+            raise UnevaluableExpressionError("RE2 does not accept it") from error
 
 
-def _options() -> Any:
+def _options(memory: int) -> Any:
     options = re2.Options()
-    options.max_mem = _MEMORY
+    options.max_mem = memory
     options.log_errors = False
     options.never_capture = True
     options.encoding = re2.Options.Encoding.LATIN1  # the names are ASCII; so `.` is one instruction
     return options
 
 
-_OPTIONS: Final = _options()
+_LITTLE: Final = [_options(2**exponent) for exponent in range(12, 20)]
+"""The least memory with which RE2 accepts a program. It then has none for an automaton that it makes while it matches.
+
+The automaton of an unfriendly expression is large: to make its states takes several times as long as to match without.
+"""
+
+_MUCH: Final = {exponent: _options(2**exponent) for exponent in range(17, 22)}
+_MEMORY_PER_CHARACTER: Final = 64
+
+
+def _enough(text: str) -> list[Any]:
+    """Memory for the program of a long list and for an automaton: the longer the list, the more it saves."""
+    needed = (_MEMORY_PER_CHARACTER * len(text)).bit_length()
+    return [options for exponent, options in _MUCH.items() if exponent >= min(needed, max(_MUCH))]
 
 
 # Parsing
@@ -190,7 +265,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-_SET_MEMBER: Final = re.compile(r"\\?(?P<start>.)(?:-(?P<end>\\?.))?", re.DOTALL)
+_SET_MEMBER: Final = re.compile(r"\\(?P<kind>[dDwWsS])|\\?(?P<start>.)(?:-(?P<end>\\?.))?", re.DOTALL)
 
 
 class _Kind(Enum):
@@ -220,6 +295,8 @@ class _Item:
     holds: bool = True
     """Of lookaheads and lookbehinds: whether it must match, or must not."""
     literal: str = ""
+    times: int = 1
+    """Of a repetition: how often RE2 has its text in the program."""
 
 
 _Alternatives: TypeAlias = Sequence[Sequence[_Item]]
@@ -265,9 +342,9 @@ def _item(token: re.Match[str]) -> _Item:
     text = token[0]
     match token.lastgroup:
         case "literal" | "escaped":
-            return _Item(_Kind.NAME, _quoted(text[-1]), literal=text[-1])
+            return _literal(text[-1])
         case "any":
-            return _Item(_Kind.PART, _ANY)
+            return _ANY_CHARACTER
         case "kind":
             return _Item(_Kind.PART, text)
         case "bound":
@@ -280,6 +357,11 @@ def _item(token: re.Match[str]) -> _Item:
             raise BrokenExpressionError(f"{text!r:.20} is incomplete")
     begins = token.string[token.start() : token.start() + 8]
     raise UnevaluableExpressionError(f"it has a part that only Java knows: {begins!r}")
+
+
+@lru_cache(maxsize=128)  # of ASCII
+def _literal(character: str) -> _Item:
+    return _Item(_Kind.NAME, _quoted(character), literal=character)
 
 
 def _quoted(character: str) -> str:
@@ -295,8 +377,8 @@ def _set(text: str) -> str:
 
 def _member(member: re.Match[str]) -> str:
     start, end = member["start"], member["end"]
-    if member[0][0] == "\\" and start.isalpha():
-        return f"\\{start}" + ("" if end is None else f"\\x2d{_quoted(end[-1])}")
+    if member["kind"]:
+        return member[0]  # it cannot start a range: a hyphen after it is a member
     if end is None:
         return _quoted(start)
     if (end[0] == "\\" and end[-1].isalpha()) or end[-1] < start:
@@ -306,15 +388,33 @@ def _member(member: re.Match[str]) -> str:
 
 def _repeat(items: list[_Item], repeat: str, manner: str) -> None:
     """Repeat the last item."""
-    counted = repeat.startswith("{")
-    if not counted and (not items or items[-1].kind is _Kind.REPEATED):
+    times = _times(repeat)
+    if times is None and (not items or items[-1].kind is _Kind.REPEATED):
         raise BrokenExpressionError(f"{repeat} has nothing to repeat")
-    if counted and int(repeat[1:-1].lstrip("0")[:12] or 0) > _MOST_REPEATS:
-        raise BrokenExpressionError(f"{repeat:.20} is too large a number")
     if manner == "+" or not items or items[-1].kind not in (_Kind.NAME, _Kind.PART, _Kind.GROUP):
         raise UnevaluableExpressionError(f"it has a repetition that only Java knows: {repeat}{manner}")
+    if times is not None and times > 1 and _has_bound(items[-1]):
+        # Java ends the repetition with the first time that consumes nothing.
+        raise UnevaluableExpressionError(f"it repeats a boundary {times} times")
     last = items.pop()
-    items.append(replace(last, kind=_Kind.REPEATED, text=last.text + repeat, single=False))
+    text = last.text + (repeat if times is None else f"{{{times}}}")  # to RE2, `{02}` is literal text
+    items.append(replace(last, kind=_Kind.REPEATED, text=text, single=False, times=1 if times is None else times))
+
+
+def _has_bound(item: _Item) -> bool:
+    return item.kind in (_Kind.START, _Kind.END, _Kind.BOUND) or any(
+        _has_bound(each) for items in item.inside for each in items
+    )
+
+
+def _times(repeat: str) -> int | None:
+    """The number in `{n}`; None if the repetition has no number."""
+    if not repeat.startswith("{"):
+        return None
+    times = int(repeat[1:-1].lstrip("0")[:12] or 0)
+    if times > _MOST_REPEATS:
+        raise BrokenExpressionError(f"{repeat:.20} is too large a number")
+    return times
 
 
 def _group(opening: str, inside: _Alternatives) -> _Item:
@@ -329,7 +429,7 @@ def _group(opening: str, inside: _Alternatives) -> _Item:
     if behind and not single:
         raise UnevaluableExpressionError("it has a repetition in a lookbehind")
     kind = _Kind.BEHIND if behind else _Kind.AHEAD
-    return _Item(kind, f"(?:{text})", plain=False, holds=opening[-1] == "=")
+    return _Item(kind, f"(?:{text})", inside, plain=False, holds=opening[-1] == "=")
 
 
 def _text(alternatives: _Alternatives) -> str:
@@ -342,40 +442,71 @@ def _text(alternatives: _Alternatives) -> str:
 class _Shape(Enum):
     """What is needed to match an alternative."""
 
-    NAME = auto()
-    """Nothing but literal characters."""
+    LITERAL = auto()
+    """Literal characters and `.*`."""
     WHOLE = auto()
     """Nothing is repeated."""
     START = auto()
-    """The text is the start of the name; `.*` follows."""
+    """The text is the start of the name; nothing in it is repeated, and `.*` follows."""
     ANY = auto()
+    GUARDED = auto()
+    """There are conditions."""
 
 
-_LARGEST: Final = {_Shape.WHOLE: LARGEST_LIST, _Shape.START: LARGEST_LIST, _Shape.ANY: LARGEST_PROGRAM}
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    text: str
+    holds: bool
+    steps: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """One way to match: the name matches the pattern, and each condition matches it or does not."""
+    """One way to match: the name matches the text, and each condition matches it or does not."""
 
-    pattern: str
-    shape: _Shape = _Shape.ANY
-    text: str = ""
-    """The pattern, or only the part of it that the shape needs."""
-    conditions: tuple[tuple[str, bool], ...] = ()
+    text: str
+    shape: _Shape
+    steps: int
+    steps_of_regex: int
+    """The steps if all of it is matched as a regular expression."""
+    literals: Sequence[str] = ()
+    """The text between each two `.*`."""
+    conditions: tuple[_Condition, ...] = ()
 
 
 _ANY: Final = "(?s:.)"
 _ANYTHING: Final = f"{_ANY}*"
+_ANY_CHARACTER: Final = _Item(_Kind.PART, _ANY)
+_REST: Final = _Item(_Kind.REPEATED, _ANYTHING)
 
 
 def _choices(alternatives: _Alternatives) -> Iterator[_Choice]:
     for items in alternatives:
         start, end = _edges(items)
-        ahead = [(item.text + _ANYTHING, item.holds) for item in items[:start] if item.kind is _Kind.AHEAD]
-        behind = [(_ANYTHING + item.text, item.holds) for item in items[end:] if item.kind is _Kind.BEHIND]
+        around = (
+            *(_condition(item, behind=False) for item in items[:start] if item.kind is _Kind.AHEAD),
+            *(_condition(item, behind=True) for item in items[end:] if item.kind is _Kind.BEHIND),
+        )
         for choice in _between(items[start:end]):
-            yield replace(choice, conditions=(*ahead, *behind, *choice.conditions))
+            yield _guarded(choice, around)
+
+
+def _condition(item: _Item, *, behind: bool) -> _Condition:
+    text = _ANYTHING + item.text if behind else item.text + _ANYTHING
+    _, steps = _steps(item.inside, _EVERYWHERE if behind else _AT_START)
+    return _Condition(text, item.holds, _STEPS_OF_A_CALL + _LONGEST_NAME + steps)
+
+
+def _guarded(choice: _Choice, conditions: tuple[_Condition, ...]) -> _Choice:
+    """The choice with more conditions."""
+    if not conditions:
+        return choice
+    conditions = (*conditions, *choice.conditions)
+    if choice.shape is _Shape.GUARDED:
+        return replace(choice, conditions=conditions)
+    text = f"{choice.text}{_ANYTHING}" if choice.shape is _Shape.START else choice.text
+    steps = _STEPS_OF_A_CALL + choice.steps_of_regex
+    return replace(choice, text=text, shape=_Shape.GUARDED, steps=steps, conditions=conditions)
 
 
 def _edges(items: Sequence[_Item]) -> tuple[int, int]:
@@ -394,28 +525,139 @@ def _between(items: Sequence[_Item]) -> Iterator[_Choice]:
     elif len(items) == 1 and items[0].kind is _Kind.GROUP:
         yield from _choices(items[0].inside)
     elif len(items) == 1 and (absent := _absent(items[0])) is not None:
-        yield _Choice(_ANYTHING, text=_ANYTHING, conditions=((f"{_ANYTHING}{absent}{_ANYTHING}", False),))
+        _, steps = _steps(absent.inside, _EVERYWHERE)
+        text = f"{_ANYTHING}{absent.text}{_ANYTHING}"
+        yield _guarded(
+            _plain([_REST]),
+            (_Condition(text, holds=False, steps=_STEPS_OF_A_CALL + 2 * _LONGEST_NAME + steps),),
+        )
     else:
         raise UnevaluableExpressionError("it has a lookahead that is not at the start, or a lookbehind not at the end")
 
 
 def _plain(items: Sequence[_Item]) -> _Choice:
-    pattern = _text([items])
-    if items and all(item.kind is _Kind.NAME for item in items):
-        return _Choice(pattern, _Shape.NAME, "".join(item.literal for item in items))
+    text, regex = _text([items]), _steps_of_alternative(items)
+    if items and all(item.kind is _Kind.NAME or item.text == _ANYTHING for item in items):
+        literals = _literals_between(items)
+        return _Choice(text, _Shape.LITERAL, _steps_of_glob(literals), regex, literals)
     if all(item.single for item in items):
-        return _Choice(pattern, _Shape.WHOLE, pattern)
-    if items[-1].text == _ANYTHING and all(item.single for item in items[:-1]):
-        return _Choice(pattern, _Shape.START, pattern.removesuffix(_ANYTHING))
-    return _Choice(pattern, _Shape.ANY, pattern)
+        return _Choice(text, _Shape.WHOLE, regex, regex)
+    *start, last = items
+    if last.text == _ANYTHING and all(item.single for item in start):
+        return _Choice(_text([start]), _Shape.START, _steps_of_alternative(start), regex)
+    return _Choice(text, _Shape.ANY, regex, regex)
 
 
-def _absent(item: _Item) -> str | None:
-    """What must not occur in the name, for `((?! ).)*`."""
+def _literals_between(items: Sequence[_Item]) -> tuple[str, ...]:
+    return tuple("".join(item.literal or "," for item in items).split(","))
+
+
+def _absent(item: _Item) -> _Item | None:
+    """The lookahead of `((?! ).)*`: it must match nowhere in the name."""
     if item.kind is not _Kind.REPEATED or not item.text.endswith(")*") or len(item.inside) != 1:
         return None
     match item.inside[0]:
-        case [_Item(kind=_Kind.AHEAD, holds=False, text=text), _Item(text="(?s:.)")]:
+        case [_Item(kind=_Kind.AHEAD, holds=False, text=text) as ahead, _Item(text="(?s:.)")]:
             # With these it may match the empty string at the end of the name, where no character is left to consume.
-            return None if any(part in text for part in ("$", r"\b", r"\B")) else text
+            return None if any(part in text for part in ("$", r"\b", r"\B")) else ahead
     return None
+
+
+# Steps
+
+
+def _steps_of_glob(literals: Sequence[str]) -> int:
+    """0 for a name or the start of a name: the filter looks up all of them together."""
+    if len(literals) == 1 or (len(literals) == 2 and not literals[1]):
+        return 0
+    return sum(_LONGEST_NAME * (1 + len(part) // _CHARACTERS) for part in literals[1:])
+
+
+_CHARACTERS: Final = 16
+"""To search for so many literal characters takes no longer than to compare one part of a regular expression."""
+
+_AT_START: Final = 1
+_EVERYWHERE: Final = (1 << _LONGEST_NAME + 1) - 1
+
+
+def _steps_of_alternative(items: Sequence[_Item]) -> int:
+    r"""The steps for one alternative, from the start of the name.
+
+    `[a-z]+\.` leaves one place only, because `.` does not belong to the set. In what follows, no place is searched for.
+    """
+    places, steps = _AT_START, 0
+    for item, following in zip_longest(items, items[1:]):
+        if places & (places - 1) == 0 and _ends_at_one_place(item, following):
+            places, more = places << item.text.endswith("+"), _LONGEST_NAME
+        else:
+            places, more = _steps_of(item, places)
+        steps += more
+    return steps
+
+
+def _ends_at_one_place(item: _Item, following: _Item | None) -> bool:
+    """Whether it is a repetition such as `[a-z]+`, and nothing in it can begin the following item."""
+    if item.kind is not _Kind.REPEATED or item.inside or item.text[-1] not in "*+":
+        return False
+    if following is None:
+        return True
+    repeated = following.kind is _Kind.REPEATED and not following.inside and following.text.endswith("+")
+    if not repeated and following.kind not in (_Kind.NAME, _Kind.PART):
+        return False
+    begins = following.text[:-1] if repeated else following.text
+    return _characters(item.text[:-1]).isdisjoint(_characters(begins))
+
+
+@lru_cache(maxsize=256)
+def _characters(text: str) -> frozenset[str]:
+    """Which characters of names match this, in either case."""
+    return frozenset(filter(re.compile(text, re.ASCII | re.IGNORECASE).fullmatch, map(chr, range(0x21, 0x7F))))
+
+
+def _steps(alternatives: _Alternatives, places: int) -> tuple[int, int]:
+    """The places in a name where a match of these alternatives may end, and how many comparisons it may take.
+
+    The alternatives may match from each of the places. A place is a bit: the first is the start of the name.
+    """
+    ends, steps = 0, (len(alternatives) - 1) * _count(places)
+    for items in alternatives:
+        reached = places
+        for item in items:
+            reached, more = _steps_of(item, reached)
+            steps += more
+        ends |= reached
+    return ends, steps
+
+
+def _steps_of(item: _Item, places: int) -> tuple[int, int]:
+    match item.kind:
+        case _Kind.NAME | _Kind.PART:
+            return places << 1 & _EVERYWHERE, _count(places)
+        case _Kind.GROUP:
+            return _steps(item.inside, places)
+        case _Kind.REPEATED:
+            return _steps_of_repetition(item, places)
+    return places, 1
+
+
+def _steps_of_repetition(item: _Item, places: int) -> tuple[int, int]:
+    if item.text.endswith("}") and not item.inside:
+        reached = [places << number & _EVERYWHERE for number in range(min(item.times, _LONGEST_NAME) + 1)]
+        return reached[-1], item.times + sum(map(_count, reached))
+    onwards = _EVERYWHERE & -(places & -places)
+    steps = _steps(item.inside, onwards)[1] if item.inside else 0
+    return onwards, item.times * (steps + 2 * _count(onwards))
+
+
+def _count(places: int) -> int:
+    """Also what is never reached is a part of RE2's program. If there are several places, RE2 has to remember them."""
+    return 2 * places.bit_count() if places & (places - 1) else 1
+
+
+def _check_steps(choices: Iterable[_Choice]) -> None:
+    steps = sum(choice.steps + sum(condition.steps for condition in choice.conditions) for choice in choices)
+    if steps > MOST_STEPS:
+        raise UnevaluableExpressionError(
+            f"to match one name may take {steps} steps, and at most {MOST_STEPS} are allowed: "
+            "write it with fewer parts after repetitions"
+        )
