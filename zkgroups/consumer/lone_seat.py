@@ -85,8 +85,9 @@ class LoneSeat:
         notes = {EventKind.MALFORMED: "; ".join(f"{node.path}: {node.reason}" for node in found.unreadable)}
         return Outlook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
 
-    def pass_over(self, _awaited: AwaitedPlan) -> None:
+    def pass_over(self, _awaited: AwaitedPlan) -> list[str]:
         """A lone member waits for no plan."""
+        return []
 
     def claim(self, partitions: Partitions) -> Partitions:
         """Everything is granted."""

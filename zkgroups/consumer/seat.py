@@ -6,11 +6,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ..core.agreement import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, encode_plan
-from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignment, Assignor, Members, assigned_to, share_of
+from ..core.agreement import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, misfit
+from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignor, Stream, assigned_to, share_of
 from ..core.heralds import Heralds
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
 from ..core.paths import BROKER_TOPICS, broker_topic
@@ -36,6 +36,8 @@ from .generation import Generation, Offsets
 
 Partitions = frozenset[TopicPartition]
 Holder = Owner | MalformedNode
+PlanKey = tuple[int, str, str]
+"""The zxid of a plan, and the fingerprint and the strategy that it must have."""
 
 SLICE: Final = 1.0
 """In seconds: how long to wait for an id that is registered by somebody else, before listening to others again."""
@@ -117,7 +119,8 @@ class Seat:
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """Who has what this member waits for."""
-        self._planners = Planners()
+        self._planners = Planners(self.id)
+        self._share: tuple[PlanKey, dict[TopicPartition, int] | None] = ((0, "", ""), None)
         self.awaited: AwaitedPlan | None = None
         """The plan that this member waits for."""
 
@@ -261,31 +264,46 @@ class Seat:
             self.awaited = None
             return roster.number, share_of(self.id, strategy, roster.members())
         fingerprint = roster.fingerprint
-        plan, zxid, version = self._sight.plan(self.id)
-        if not (plan and plan.is_of(fingerprint, strategy)):
+        zxid, version, share = self._read_share(roster, fingerprint, strategy)
+        if share is None:
             self.awaited = self._planners.awaited(taking_part, version)
             if self.awaited.planner == self.id:
                 self._plan_for_all(roster, fingerprint, strategy, version)
-                plan, zxid, version = self._sight.plan(self.id)  # read it back: only the server knows which plan won
-        if plan is None or not plan.is_of(fingerprint, strategy):
+                # read it back: only the server knows which plan won
+                zxid, version, share = self._read_share(roster, fingerprint, strategy)
+        if share is None:
             return 0, None
         self.awaited = None
-        return zxid, assigned_to(self.id, plan.assignment)
+        return zxid, dict(share)
+
+    def _read_share(
+        self, roster: Roster, fingerprint: str, strategy: str
+    ) -> tuple[int, int, dict[TopicPartition, int] | None]:
+        """The zxid and the version of the plan node, and the share of this member; None if there is no valid plan.
+
+        A plan is decoded and checked once, not at each look.
+        """
+        data, zxid, version = self._sight.plan()
+        key = zxid, fingerprint, strategy
+        if self._share[0] != key:
+            plan = decode_plan(data)
+            valid = plan and plan.is_of(fingerprint, strategy) and misfit(plan.assignment, roster.members()) is None
+            self._share = key, assigned_to(self.id, plan.assignment) if plan and valid else None
+        return zxid, version, self._share[1]
 
     def _plan_for_all(self, roster: Roster, fingerprint: str, strategy: str, version: int) -> None:
-        plan = Plan(fingerprint, strategy, self._compute(strategy, roster.members(self._owners(roster))))
-        if decode_plan(encode_plan(plan)) != plan or any(stream.number < 0 for stream in plan.assignment.values()):
-            raise InvalidOptionError("assignors", strategy, "what it has returned is not {TopicPartition: Stream}")
+        known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
+        members = roster.members(self._owners(roster))
+        assignment: object = known[strategy](members)
+        if (reason := misfit(assignment, members)) is not None:
+            raise InvalidOptionError("assignors", strategy, f"it returned a plan that cannot be used: {reason}")
+        plan = Plan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
         if self._sight.write_plan(plan, version, self._instance.session_id or 0):
             self._planners.wrote(version)
 
-    def pass_over(self, awaited: AwaitedPlan) -> None:
+    def pass_over(self, awaited: AwaitedPlan) -> list[str]:
         """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
-        self._planners.pass_over(awaited)
-
-    def _compute(self, strategy: str, members: Members) -> Assignment:
-        known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
-        return known[strategy](members)
+        return self._planners.pass_over(awaited)
 
     def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
         """Which of those who take part holds what."""
