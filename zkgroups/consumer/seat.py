@@ -3,11 +3,9 @@ no longer than its time limit allows."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..core.agreement import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, misfit
 from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignor, Stream, assigned_to, share_of
@@ -17,7 +15,6 @@ from ..core.paths import BROKER_TOPICS, broker_topic
 from ..core.proof import LASTS
 from ..core.subscription import subscribed_topics
 from ..exceptions import (
-    AlreadyRegisteredError,
     ClaimedByOtherError,
     InvalidOptionError,
     MalformedNodeError,
@@ -151,23 +148,10 @@ class Seat:
 
     def register(self) -> None:
         """Make the registration, or find it: it may be there, made by this session before."""
-        self._take_id()
         if not self._instance.attach():
             self._instance.register(self._registration, timeout=SLICE)
         elif not self._is_as_it_should_be():
             self._instance.update(self._registration)
-
-    def _take_id(self) -> None:
-        """In this session nobody else is to have it: two would find the same registration, and hold the same."""
-        session = self.group.handle.session
-        with _FIRST_USE:
-            holder = _SEATS.setdefault(session, WeakValueDictionary()).setdefault(self._place, self)
-        if holder is not self:
-            raise AlreadyRegisteredError(self.group.name, self.id, session.id or 0)
-
-    @property
-    def _place(self) -> str:
-        return self.group.paths.instance(self.id)
 
     def _is_as_it_should_be(self) -> bool:
         try:
@@ -191,10 +175,7 @@ class Seat:
     def close(self) -> None:
         """Hear nothing more, and let others have the id."""
         self._sight.close()
-        with _FIRST_USE:
-            seats = _SEATS.get(self.group.handle.session, WeakValueDictionary())
-            if seats.get(self._place) is self:
-                del seats[self._place]
+        self._instance.detach()
 
     # Planning
 
@@ -405,11 +386,6 @@ def is_cut_off(session: Session) -> bool:
     except ZkgroupsException:
         return True
     return False
-
-
-_FIRST_USE = threading.Lock()
-_SEATS: WeakKeyDictionary[Session, WeakValueDictionary[str, Seat]] = WeakKeyDictionary()
-"""Whose place it is in a session, by the path of the registration."""
 
 
 def in_a_hurry(handle: Handle) -> Handle:
