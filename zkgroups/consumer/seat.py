@@ -39,6 +39,9 @@ PlanKey = tuple[int, str, str]
 SLICE: Final = 1.0
 """In seconds: how long to wait for an id that is registered by somebody else, before listening to others again."""
 
+NAMED: Final = 5
+"""How many nodes, ids or topics a note names."""
+
 SHORTEST: Final = 1.0
 """In seconds: the least time that one request gets."""
 
@@ -399,6 +402,18 @@ def _says(registration: Registration) -> Registration:
     return replace(registration, timestamp_ms=None)
 
 
+def few(names: Iterable[str], separator: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
+    found = sorted(names)
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return separator.join(found[:NAMED]) + more
+
+
+def unreadable_nodes(nodes: Iterable[MalformedNode]) -> str:
+    """Return the text of a note about these nodes."""
+    return few((f"{node.path}: {node.reason}" for node in nodes), "; ")
+
+
 def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]:
     """The topics that are waited for: there may never be any, where the address lacks Kafka's chroot."""
     hidden = {node.path for node in roster.unreadable}
@@ -406,7 +421,7 @@ def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]
     missing = [t for t in sorted(wanted) if t not in roster.partitions and broker_topic(t) not in hidden]
     if wanted and not missing:
         return {}
-    names = ", ".join(missing) or f"topic that matches {', '.join(registration.streams)}"
+    names = few(missing) or f"topic that matches {', '.join(registration.streams)}"
     return {EventKind.MISSING: f"there is no {names} in {BROKER_TOPICS}: waiting for it (is the chroot right?)"}
 
 
@@ -414,8 +429,8 @@ def _oddities(roster: Roster) -> dict[EventKind, str]:
     """What an operator should know about the group."""
     notes: dict[EventKind, str] = {}
     if unreadable := [*roster.malformed, *roster.unreadable]:
-        notes[EventKind.MALFORMED] = "; ".join(f"{node.path}: {node.reason}" for node in unreadable)
+        notes[EventKind.MALFORMED] = unreadable_nodes(unreadable)
     foreign = {dialect: ids for dialect, ids in roster.dialects.items() if dialect is not Dialect.ZKGROUPS}
     if foreign:
-        notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {', '.join(ids)}" for dialect, ids in sorted(foreign.items()))
+        notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {few(ids)}" for dialect, ids in sorted(foreign.items()))
     return notes

@@ -168,7 +168,7 @@ class Instance:
             with contextlib.suppress(SessionLostError):  # the server has taken it all away
                 self._let_go(claims)
                 self._drop_registration()
-                self._registrar.sweep_all(self._session.require_id(self._handle.deadline()))
+                self._registrar.sweep_all()
             self._registrar.forget()
             self._forget(claims)
         self.detach()

@@ -267,9 +267,10 @@ class Registrar:
             self._unsure.pop(node.path, None)
         return True
 
-    def sweep_all(self, session_id: int) -> None:
-        """Look for everything that may have been left behind, and take it away."""
+    def sweep_all(self) -> None:
+        """Look for everything that may have been left behind, and take it away. Nothing is asked if nothing was."""
         for path in list(self._unsure):
+            session_id = self._session.require_id(self._handle.deadline())
             node = self._session.get(path, deadline=self._handle.deadline())
             if node is not None:
                 self.sweep(node, Tenure(session_id))
