@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups.core.agreement import (
+    LARGEST,
     Plan,
     Planners,
     Roster,
@@ -236,4 +238,15 @@ def test_garbage_in_a_plan_is_never_an_error() -> None:
 def test_ten_thousand_partitions_are_a_small_plan() -> None:
     streams = [Stream(f"some-host.example:{n:032x}", 0) for n in range(100)]
     assignment = {TopicPartition("orders", n): streams[n % 100] for n in range(10_000)}
-    assert len(encode_plan(Plan("f" * 32, "sticky", assignment))) < 120_000
+    plan = Plan("f" * 32, "sticky", assignment)
+    data = encode_plan(plan)
+    assert len(data) < 40_000
+    assert decode_plan(data) == plan
+    assert decode_plan(data[:-1]) is None
+
+
+def test_a_small_plan_can_be_read_by_people_and_one_that_explodes_is_none() -> None:
+    plan = Plan("f", "sticky", FITTING)
+    assert b'"t":{"0":1' in encode_plan(plan)
+    assert decode_plan(zlib.compress(encode_plan(plan))) == plan
+    assert decode_plan(zlib.compress(encode_plan(plan) + b" " * LARGEST)) is None

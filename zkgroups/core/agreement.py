@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -34,6 +35,13 @@ from .subscription import subscribed_topics
 
 KNOWN_TO_ALL: Final = "range"
 """What is used where members of ours have nothing in common; beside others it is what those know, which is only one."""
+
+
+READABLE: Final = 4_096
+"""In bytes: a longer plan is compressed, so that it fits where the server's limit (`jute.maxbuffer`) is low."""
+
+LARGEST: Final = 64 * 1024 * 1024
+"""In bytes: a plan that would be larger when decompressed is unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +249,7 @@ class Planners:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """The bytes of a plan: each stream once, and by topic the partitions with the position of their stream."""
+    """Encode a plan: a list of streams, then for each topic its partitions as indexes into that list."""
     streams = sorted(set(plan.assignment.values()))
     position = {stream: number for number, stream in enumerate(streams)}
     topics: dict[str, dict[int, int]] = {}
@@ -254,7 +262,8 @@ def encode_plan(plan: Plan) -> bytes:
         "streams": streams,
         "topics": topics,
     }
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    data = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    return data if len(data) <= READABLE else zlib.compress(data)
 
 
 def decode_plan(data: bytes) -> Plan | None:
@@ -266,7 +275,7 @@ def decode_plan(data: bytes) -> Plan | None:
     (True, None)
     """
     try:
-        fields: Any = json.loads(data)
+        fields: Any = json.loads(_decompressed(data))
         if fields["zkgroups"] != 1:
             return None
         streams = [Stream(_text(instance), _position(number)) for instance, number in fields["streams"]]
@@ -276,8 +285,18 @@ def decode_plan(data: bytes) -> Plan | None:
             for partition, position in partitions.items()
         }
         return Plan(_text(fields["of"]), _text(fields["strategy"]), assignment)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, zlib.error):
         return None
+
+
+def _decompressed(data: bytes) -> bytes:
+    if not data.startswith(b"x"):  # as zlib's data begins, and JSON does not
+        return data
+    decompressor = zlib.decompressobj()
+    found = decompressor.decompress(data, LARGEST)
+    if not decompressor.eof:
+        raise ValueError("it is cut off, or too large")
+    return found
 
 
 def _text(value: object) -> str:
