@@ -72,9 +72,6 @@ NONE = type(None)
 
 DECODERS: dict[str, Decoder] = {
     "plan": Decoder(decode_plan, (Plan, NONE), encode_plan(Plan("f", "sticky", {AT: Stream("h:1", 0)}))),
-    "share of a plan": Decoder(
-        lambda data: decode_plan(data, "h:1"), (Plan, NONE), encode_plan(Plan("f", "sticky", {AT: Stream("h:1", 0)}))
-    ),
     "registration": Decoder(
         lambda data: decode_registration("/r", data),
         (Registration, MalformedNode),

@@ -37,6 +37,7 @@ ZkgroupsException
 │   │   ├── UnreachableError            no host could be reached, so the rest of the time was not waited for
 │   │   └── DamagedAnswerError          the server is not a ZooKeeper server, or its answer is damaged
 │   ├── ReadOnlyError                   the connection or the server takes no writes
+│   ├── PastLogEndError                 the log end may be stale, and has to be read again
 │   ├── SessionLostError                every claim and registration of that session is void
 │   └── OutcomeUnknownError             sent, and it could not be found out what became of it
 ├── MemberClosedError                   the member has left, and has no more generations
@@ -359,6 +360,20 @@ class DamagedAnswerError(NotConnectedError):
 
 class ReadOnlyError(UnavailableError):
     """The connection was opened for reading only, or the server has lost its quorum and only reads."""
+
+
+class PastLogEndError(UnavailableError):
+    """A position is past the log end that was read, once. A second reading shows whether that log end was stale."""
+
+    def __init__(self, group: str, at: TopicPartition, position: int, end: int) -> None:
+        super().__init__(
+            f"offset {position} of {at}{_of_group(group)} is past the log end {end}, which may be stale: "
+            "read the log end from a broker again in a second, and call start_offset with it"
+        )
+        self.group = group
+        self.at = at
+        self.position = position
+        self.end = end
 
 
 class SessionLostError(UnavailableError):

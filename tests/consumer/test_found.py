@@ -75,7 +75,7 @@ def test_a_strategy_that_returns_something_else_is_told_so_and_does_not_plan_aga
 ) -> None:
     ODD["number"] = number
     with Member(group, ["orders"], id="a", assignors=[odd], join_backoff=60.0) as member:
-        with pytest.raises(InvalidOptionError, match=r"odd.*TopicPartition: Stream"):
+        with pytest.raises(InvalidOptionError, match=r"odd.*not a stream that reads orders"):
             member.next_generation(10)
         assert member.stats.looks < 5
         assert not member.assignment

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
+from zkgroups.core import starting
 from zkgroups.core.describe import InstanceState
 from zkgroups.exceptions import (
     CommittedOutOfRangeError,
@@ -17,6 +18,7 @@ from zkgroups.exceptions import (
     InvalidOptionError,
     NotClaimedError,
     OffsetWouldGoBackError,
+    PastLogEndError,
 )
 
 from .conftest import Run, Running, ats, plant_topic
@@ -265,6 +267,19 @@ def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders:
 # A committed offset outside of the log
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second reading of a log counts, however soon it comes."""
+    monkeypatch.setattr(starting, "CONFIRM_AFTER", 0.0)
+
+
+def start_of(generation: Generation, at: TopicPartition, log_start: int, log_end: int) -> int:
+    """Where to start by a second reading that shows the same log."""
+    with pytest.raises(PastLogEndError):
+        generation.start_offset(at, log_start=log_start, log_end=log_end)
+    return generation.start_offset(at, log_start=log_start, log_end=log_end)
+
+
 def after_a_log_made_anew(group: Consumergroup, registry: Registry) -> None:
     plant_topic(registry.client, "orders", 2)
     group.offsets.commit(P0, 5_558)
@@ -279,11 +294,12 @@ def test_out_of_range_moves_an_offset_past_the_end_of_the_log_once_and_says_so_o
     caplog: pytest.LogCaptureFixture,
     policy: str,
     chosen: int,
+    at_once: None,
 ) -> None:
     after_a_log_made_anew(group, registry)
     one = run(out_of_range=policy).until_holding(P0, P1)
     generation = one.generations[-1]
-    assert {generation.start_offset(P0, log_start=3, log_end=20) for _ in range(2)} == {chosen}
+    assert start_of(generation, P0, 3, 20) == generation.start_offset(P0, log_start=3, log_end=20) == chosen
     assert generation.start_offset(P1, log_start=3, log_end=20) == 7
     assert generation.marked == {P0: chosen}  # where there is nothing to read, it is committed all the same
     generation.mark(P0, chosen + 1)
@@ -302,12 +318,12 @@ def test_out_of_range_moves_an_offset_past_the_end_of_the_log_once_and_says_so_o
 
 
 def test_an_offset_goes_back_only_from_the_one_that_was_outside_of_the_log(
-    run: Run, group: Consumergroup, registry: Registry
+    run: Run, group: Consumergroup, registry: Registry, at_once: None
 ) -> None:
     after_a_log_made_anew(group, registry)
     one = run(out_of_range="earliest").until_holding(P0, P1)
     generation = one.generations[-1]
-    generation.start_offset(P0, log_start=0, log_end=20)
+    start_of(generation, P0, 0, 20)
     registry.client.set("/consumers/billing/offsets/orders/0", b"6000")  # by somebody else, since
     with pytest.raises(OffsetWouldGoBackError):
         generation.commit()
@@ -315,12 +331,12 @@ def test_an_offset_goes_back_only_from_the_one_that_was_outside_of_the_log(
 
 
 def test_the_next_generation_begins_where_the_one_that_moved_back_ended(
-    run: Run, group: Consumergroup, registry: Registry
+    run: Run, group: Consumergroup, registry: Registry, at_once: None
 ) -> None:
     after_a_log_made_anew(group, registry)
 
     def work(generation: Generation) -> None:
-        generation.mark(P0, generation.start_offset(P0, log_start=0, log_end=20) + 5)
+        generation.mark(P0, start_of(generation, P0, 0, 20) + 5)
         generation.wait()
 
     with Running(group, ["orders"], work=work, out_of_range="earliest") as first:
@@ -373,3 +389,136 @@ def test_a_log_that_cannot_be_is_refused(run: Run, orders: Partitions, log_start
         generation.start_offset(P0, log_start=log_start, log_end=log_end)
     with pytest.raises(NotClaimedError):
         generation.start_offset(TopicPartition("refunds", 0), log_start=0, log_end=1)
+
+
+# Asked again in one generation
+
+
+def only_generation(one: Running) -> Generation:
+    return one.until_holding(P0, P1).generations[-1]
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "error"])
+@pytest.mark.parametrize("committed", [True, False])
+def test_start_offset_goes_on_where_this_generation_is_however_often_it_is_asked(
+    run: Run, group: Consumergroup, registry: Registry, policy: str, committed: bool
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 5_000)
+    generation = only_generation(run(out_of_range=policy))
+    assert generation.start_offset(P0, log_start=4_000, log_end=9_000) == 5_000
+    generation.mark(P0, 7_000)
+    if committed:
+        generation.commit()
+    assert generation.start_offset(P0, log_start=6_000, log_end=10_000) == 7_000
+    generation.commit()
+    assert group.offsets.fetch(P0).offset == 7_000  # type: ignore[union-attr]
+
+
+def test_the_latest_offset_is_chosen_once_where_nothing_is_committed(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    generation = only_generation(run(start_at="latest"))
+    asked = [
+        generation.start_offset(P0, log_start=start, log_end=end) for start, end in [(0, 100), (0, 900), (600, 900)]
+    ]
+    assert asked == [100, 100, 600]
+    assert generation.marked == {}
+    generation.mark(P0, 650)
+    assert generation.start_offset(P0, log_start=600, log_end=900) == 650
+
+
+@pytest.mark.parametrize(("policy", "chosen"), [("earliest", 8_000), ("latest", 10_000)])
+def test_a_mark_that_the_log_has_left_behind_only_moves_forward(
+    run: Run, group: Consumergroup, registry: Registry, policy: str, chosen: int
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 5_000)
+    one = run(out_of_range=policy)
+    generation = only_generation(one)
+    generation.mark(P0, 7_000)
+    assert generation.start_offset(P0, log_start=8_000, log_end=10_000) == chosen
+    generation.mark(P0, 7_100)  # of a message that was fetched before
+    assert generation.marked == {P0: chosen}
+    one.close()
+    [event] = [event for event in one.events if event.kind is EventKind.RESET]
+    assert event.detail == f"marked offset 7000 is outside of the log (8000 to 10000), begins at {chosen}"
+
+
+# How far an offset may go back
+
+
+def test_a_move_forward_lets_no_offset_go_back(run: Run, group: Consumergroup, registry: Registry) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 5_000)
+    generation = only_generation(run(out_of_range="earliest"))
+    assert generation.start_offset(P0, log_start=8_000, log_end=9_000) == 8_000
+    with pytest.raises(OffsetWouldGoBackError):
+        generation.commit({P0: 100})
+    generation.commit()
+    assert group.offsets.fetch(P0).offset == 8_000  # type: ignore[union-attr]
+
+
+def test_an_offset_goes_back_no_further_than_the_policy_chose(
+    run: Run, group: Consumergroup, registry: Registry, at_once: None
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 5_000)
+    generation = only_generation(run(out_of_range="earliest"))
+    assert start_of(generation, P0, 3_000, 4_000) == 3_000
+    with pytest.raises(OffsetWouldGoBackError):
+        generation.commit({P0: 1})
+    with pytest.raises(OffsetWouldGoBackError):
+        generation.mark(P0, 1)
+    generation.commit()
+    assert group.offsets.fetch(P0).offset == 3_000  # type: ignore[union-attr]
+
+
+# A log end that may be stale
+
+
+def test_a_log_end_read_before_the_last_commit_moves_nothing(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 5_000)
+    generation = only_generation(run(out_of_range="earliest"))
+    with pytest.raises(PastLogEndError, match="read the log end from a broker again") as caught:
+        generation.start_offset(P0, log_start=0, log_end=4_999)
+    assert (caught.value.group, caught.value.at, caught.value.position, caught.value.end) == (
+        "billing",
+        P0,
+        5_000,
+        4_999,
+    )
+    assert generation.start_offset(P0, log_start=0, log_end=5_000) == 5_000
+    assert generation.marked == {}
+
+
+def test_a_worker_that_fails_by_a_stale_log_end_begins_again_and_moves_when_that_is_confirmed(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 5_000)
+
+    def work(generation: Generation) -> None:
+        generation.start_offset(P0, log_start=0, log_end=20)
+        generation.wait()
+
+    one = run(work=work, out_of_range="earliest")
+    one.until(lambda: any(event.kind is EventKind.RESET for event in one.events))
+    assert len(one.generations) > 1
+    assert one.errors == []
+
+
+def test_an_ended_generation_does_not_ask_for_another_reading(
+    run: Run, group: Consumergroup, registry: Registry
+) -> None:
+    plant_topic(registry.client, "orders", 2)
+    group.offsets.commit(P0, 5_000)
+    one = run(out_of_range="earliest")
+    generation = only_generation(one)
+    one.close()
+    with pytest.raises(GenerationEndedError):
+        generation.start_offset(P0, log_start=0, log_end=20)

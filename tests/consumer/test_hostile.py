@@ -49,3 +49,18 @@ def test_a_member_beside_billions_of_streams_gets_the_partition_of_the_first_str
     register(group, registry, "zz", {"orders": 2**31 - 1}, "static")
     first = min(orders, key=lambda at: at.partition if strategy == "range" else java_hash(f"orders-{at.partition}"))
     run(["orders"], id="a", foreign_assignor=strategy).until_holding(first)
+
+
+def test_a_note_names_a_handful_of_nodes_and_how_many_more_there_are(
+    registry: Registry, group: Consumergroup, run: Run, orders: frozenset[TopicPartition]
+) -> None:
+    for n in range(8):
+        registry.client.create(group.paths.instance(f"bad-{n}"), b"no JSON", ephemeral=True, makepath=True)
+        register(group, registry, f"old-{n}", {"orders": 1}, "static")
+    member = run(["orders"])
+    member.until(lambda: {EventKind.MALFORMED, EventKind.FOREIGN} <= {event.kind for event in member.events})
+    details = {event.kind: event.detail for event in member.events}
+    malformed, foreign = details[EventKind.MALFORMED], details[EventKind.FOREIGN]
+    assert ("/bad-4" in malformed, "/bad-5" in malformed) == (True, False)
+    assert malformed.endswith(" and 3 more")
+    assert foreign == "scala: old-0, old-1, old-2, old-3, old-4 and 3 more"

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from zkgroups import EventKind, Generation, InstanceState, LoneMember, Member, Registry, StartAt, TopicPartition
-from zkgroups.exceptions import InvalidOptionError, MemberClosedError, NoGroupError, NotClaimedError
+from zkgroups.core import starting
+from zkgroups.exceptions import (
+    InvalidOptionError,
+    MemberClosedError,
+    NoGroupError,
+    NotClaimedError,
+    PastLogEndError,
+)
 from zkgroups.testing import TcpProxy, expire_session
 from zkgroups.testing.frames import Op
 
@@ -156,12 +163,17 @@ def test_the_next_generation_begins_where_the_one_before_was_marked(alone: Alone
     assert not {event.kind for event in a.events} & {EventKind.COMMITTED, EventKind.FAILED}
 
 
-def test_out_of_range_also_moves_what_a_member_of_no_group_has_marked(alone: Alone, client: Any) -> None:
+def test_out_of_range_also_moves_what_a_member_of_no_group_has_marked(
+    alone: Alone, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "CONFIRM_AFTER", 0.0)
     plant_topic(client, "orders", 1)
     a = alone(out_of_range="earliest").until_holding(P0)
     a.generations[0].mark(P0, 50)
     plant_topic(client, "orders", 2)
     a.until_holding(P0, P1)
+    with pytest.raises(PastLogEndError):
+        a.generations[-1].start_offset(P0, log_start=2, log_end=20)
     assert a.generations[-1].start_offset(P0, log_start=2, log_end=20) == 2
     a.generations[-1].mark(P0, 3)
     plant_topic(client, "orders", 3)

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from zkgroups import Assignment, Members, Registry, TopicPartition, sticky_assignor
-from zkgroups.core.agreement import decode_plan
+from zkgroups.core.agreement import Plan, decode_plan, encode_plan
+from zkgroups.core.assignment import Stream
+from zkgroups.exceptions import InvalidOptionError
 
 from .conftest import LONGEST, Run
 
@@ -113,3 +115,76 @@ def test_a_plan_with_a_number_that_is_infinite_is_replaced_and_stops_nobody(
     a.until(is_replaced, "another plan")
     run(id="b", assignors=["sticky"]).until(lambda: len(a.member.assignment) == 3, "the share of b")
     assert a.errors == []
+
+
+BAD_PLANS: dict[str, dict[TopicPartition, Stream]] = {
+    "empty": {},
+    "ghost": {TopicPartition("orders", n): Stream("nobody", 0) for n in range(6)},
+    "half": {TopicPartition("orders", n): Stream("a", 0) for n in range(3)},
+    "absent topics": {TopicPartition(topic, n): Stream("a", 0) for topic in ("orders", "new") for n in range(6)},
+    "absent stream": {TopicPartition("orders", n): Stream("a", 7) for n in range(6)},
+}
+
+
+def test_a_plan_that_does_not_fit_the_group_is_replaced_and_moves_nothing(
+    run: Run, registry: Registry, orders: Partitions
+) -> None:
+    a = run(id="a", assignors=["sticky"]).until_holding(orders)
+    for name, assignment in BAD_PLANS.items():
+        data, stat = registry.client.get(OWNERS)
+        plan = decode_plan(data)
+        assert plan is not None
+        registry.client.set(OWNERS, encode_plan(Plan(plan.fingerprint, plan.strategy, assignment)))
+        a.until(lambda stat=stat: registry.client.exists(OWNERS).version == stat.version + 2, f"a plan after {name}")
+        assert registry.client.get(OWNERS)[0] == data
+    a.until_holding(orders)
+    assert a.member.stats.lost == a.member.stats.interruptions == 0
+    assert len(a.generations) == 1
+    assert registry.client.get_children(OWNERS) == ["orders"]
+
+
+class Returned:
+    """What the strategy below returns the next time."""
+
+    value: Any = None
+
+
+def strategy_that_returns_anything(members: Members) -> Any:
+    return Returned.value
+
+
+def test_a_strategy_of_the_user_that_returns_no_plan_is_an_error_that_says_why(
+    run: Run, registry: Registry, orders: Partitions
+) -> None:
+    ghost = dict.fromkeys(orders, Stream("ghost", 0))
+    for bad in (None, {}, ghost, dict.fromkeys(orders, ("a", 0)), {at: Stream("a", 0) for at in sorted(orders)[:2]}):
+        Returned.value = bad
+        a = run(id="a", assignors=[strategy_that_returns_anything])
+        a.until(lambda a=a: a.errors)
+        assert isinstance(a.errors[0], InvalidOptionError)
+        assert "it returned a plan that cannot be used: it " in str(a.errors[0])
+        assert a.member.assignment == frozenset()
+        a.close()
+    Returned.value = dict.fromkeys(orders, Stream("a", 0))
+    run(id="a", assignors=[strategy_that_returns_anything]).until_holding(orders)
+
+
+def test_seven_planners_that_are_silent_are_skipped_in_three_steps(
+    run: Run, registry: Registry, orders: Partitions, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = run(id="zz", **SOON | {"assignors": ["sticky"]}).until_holding(orders)
+    ids = "/consumers/billing/ids"
+    data, _stat = registry.client.get(f"{ids}/zz")
+    version = registry.client.exists(OWNERS).version
+    caplog.clear()
+    together = registry.client.transaction()
+    for n in range(7):
+        together.create(f"{ids}/a{n}", data, ephemeral=True)
+    together.commit()
+    member.until(lambda: registry.client.exists(OWNERS).version > version, "a plan")
+    skipped = [record.getMessage() for record in caplog.records if "skips planner" in record.getMessage()]
+    assert [text.split(" skips planner ")[1].split(",")[0] for text in skipped] == [
+        "'a0'",
+        "'a1' and 1 more",
+        "'a3' and 3 more",
+    ]

@@ -49,6 +49,22 @@ def test_a_member_waits_for_a_server_that_went_away_before_it_was_started(
     assert a.errors == []
 
 
+def test_a_member_that_never_joined_has_nothing_to_leave(
+    proxy: TcpProxy, hosts: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.refuse()
+    client = KazooClient(hosts, timeout=6.0)
+    client.start_async()
+    try:
+        with Running(Registry(client, timeout=2.0).group("billing")) as a:
+            until_it_has_tried(a)
+        assert not [record for record in caplog.records if "could not leave" in record.getMessage()]
+        assert a.events[-1].kind is EventKind.LEFT
+    finally:
+        client.stop()
+        client.close()
+
+
 def test_a_member_over_a_client_that_has_never_connected_waits_for_the_first_server(
     proxy: TcpProxy, hosts: str, orders: Partitions
 ) -> None:

@@ -38,6 +38,7 @@ from zkgroups.exceptions import (
     OffsetConflictError,
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
+    PastLogEndError,
     SessionInUseError,
     TooLargeError,
     UnknownPartitionError,
@@ -80,6 +81,11 @@ BUILT = [
         "committed offset 9 of orders/3 of group 'billing' is outside of the log, which has 1 to 5: "
         'pass out_of_range="earliest" or "latest" to the member, '
         "or move the offset with `zkgroups offsets reset billing`",
+    ),
+    (
+        PastLogEndError("billing", AT, 9, 5),
+        "offset 9 of orders/3 of group 'billing' is past the log end 5, which may be stale: "
+        "read the log end from a broker again in a second, and call start_offset with it",
     ),
     (TooLargeError("lost twice over 40000 bytes", size=40_000), "lost twice over 40000 bytes"),
     (
@@ -246,6 +252,7 @@ def test_only_what_may_succeed_unchanged_later_is_retriable() -> None:
         "NotConnectedError",
         "UnreachableError",
         "DamagedAnswerError",
+        "PastLogEndError",
         "ReadOnlyError",
         "SessionLostError",
         "ClaimTimeout",

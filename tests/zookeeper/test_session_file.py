@@ -24,6 +24,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.testing.waiting import eventually
 from zkgroups import Acl, AclPolicy, Digest, Registry, Sasl, SessionCredentials, Tls, TopicPartition
 from zkgroups.exceptions import (
+    AlreadyClaimedError,
+    AlreadyRegisteredError,
     ConflictError,
     InvalidOptionError,
     NotConnectedError,
@@ -96,6 +98,41 @@ def test_a_session_that_was_left_goes_on_in_the_next_registry(connect: Connect, 
     mine, _others = instance.holding([P0], ["me"])
     mine[P0].commit(5)
     assert holder(raw) == session
+
+
+def test_register_takes_over_what_its_own_session_has_and_claim_returns_it(
+    connect: Connect, file: Path, raw: Any
+) -> None:
+    first = connect(session_file=file)
+    session = claimed(first)
+    first.close(leave=False)
+    group = connect(session_file=file).group("billing")
+    with group.instance("me") as me:
+        assert me.register(["refunds"]) == me.registration()
+        assert set(me.claims) == {P0}
+        both = me.claim_many([P0, TopicPartition("orders", 1)])
+        both[P0].commit(5)
+        assert holder(raw) == session
+        with pytest.raises(AlreadyClaimedError):
+            me.claim(P0)
+        with pytest.raises(AlreadyRegisteredError):
+            me.register(["orders"])
+    assert raw.exists("/consumers/billing/ids/me") is raw.exists("/consumers/billing/owners/orders/0") is None
+
+
+def test_register_takes_nothing_over_from_another_object_of_its_process(registry: Registry, raw: Any) -> None:
+    group = registry.group("billing")
+    first, second = group.instance("me"), group.instance("me")
+    first.register(["orders"])
+    claim = first.claim(P0)
+    for take in (lambda: second.register(["orders"]), second.attach):
+        with pytest.raises(AlreadyRegisteredError):
+            take()
+    assert second.claims == {}
+    assert claim.held
+    first.deregister()
+    second.register(["orders"])
+    assert second.claim(P0).held
 
 
 def test_leaving_the_with_block_ends_the_session_at_once_and_empties_the_file(

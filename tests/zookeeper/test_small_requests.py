@@ -49,6 +49,16 @@ def test_a_member_with_many_partitions_settles_and_commits_them_all(group: Consu
     assert committed == everything
 
 
+def test_a_plan_for_thousands_of_partitions_is_compressed_and_fits(group: Consumergroup) -> None:
+    topics = ["fine", "good", "well"]
+    for topic in topics:
+        plant_topic(group.handle.session.client, topic, MANY)
+    everything = frozenset().union(*(ats(topic, *range(MANY)) for topic in topics))
+    with Running(group, topics, id="a", assignors=["sticky"]) as a:
+        a.until_holding(everything)
+    assert a.errors == []
+
+
 def test_what_one_connection_has_learned_is_not_tried_again(group: Consumergroup) -> None:
     with group.instance("a") as me:
         me.register(["payments"])

@@ -363,9 +363,9 @@ class Driver:
 
     def _pass_over(self, awaited: AwaitedPlan) -> None:
         """Skip the planner, so that another member plans, possibly this one."""
-        limit = self._options.planning_timeout
-        log.warning("member %s skips planner %r, which wrote no plan within %g s", self._name, awaited.planner, limit)
-        self._seat.pass_over(awaited)
+        limit, more = self._options.planning_timeout, len(self._seat.pass_over(awaited)) - 1
+        name = f"{awaited.planner!r}" + (f" and {more} more" if more > 0 else "")
+        log.warning("member %s skips planner %s, which wrote no plan within %g s", self._name, name, limit)
         self._changed = True
 
     def _auto_commit(self) -> None:

@@ -24,7 +24,7 @@ class EventKind(StrEnum):
     missing     a topic is not there, and is waited for
     foreign     members of other clients are there, that may not plan as this one does
     malformed   something in the group cannot be read, and is set aside
-    reset       a committed offset was outside of the log; `detail` has it, and the start that `out_of_range` chose
+    reset       an offset was outside of the log; `detail` has it, and the start that `out_of_range` chose
     idle        nothing was marked for longer than `max_idle`: everything is given up
     failed      something did not work, and will be tried again
     left        it takes part no more

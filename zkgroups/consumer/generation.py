@@ -12,13 +12,14 @@ from typing import Final, TypeAlias
 
 from ..core.codec import check_offset
 from ..core.model import MalformedNode, OffsetRange, StartAt, TopicPartition, check_at
-from ..core.starting import start_offset
+from ..core.starting import PastEnd, start_offset
 from ..exceptions import (
     CommittedOutOfRangeError,
     GenerationEndedError,
     InvalidOptionError,
     NotClaimedError,
     OffsetWouldGoBackError,
+    PastLogEndError,
 )
 from ..zookeeper.deadline import Deadline, uptime
 
@@ -31,15 +32,21 @@ _CURE: Final = "ask generation.start_offset where to begin; it applies the membe
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A committed offset that was outside of the log, and the offset that `out_of_range` chose instead."""
+    """A position that was outside of the log, and the offset that `out_of_range` chose instead."""
 
     at: TopicPartition
-    committed: int
+    position: int
+    committed: int | None
     log: OffsetRange
     chosen: int
 
+    def back_from(self, offset: int) -> int | None:
+        """The committed offset from which a commit of this offset may go back; None if it may not."""
+        return self.committed if self.chosen <= offset and self.chosen < (self.committed or 0) else None
+
     def __str__(self) -> str:
-        found = f"committed offset {self.committed} is outside of the log ({self.log.start} to {self.log.end})"
+        kind = "committed" if self.position == self.committed else "marked"
+        found = f"{kind} offset {self.position} is outside of the log ({self.log.start} to {self.log.end})"
         return f"{found}, begins at {self.chosen}"
 
 
@@ -68,6 +75,7 @@ class Generation:
         streams: Mapping[TopicPartition, int],
         unreadable: Mapping[TopicPartition, MalformedNode],
         out_of_range: StartAt | None,
+        past_end: PastEnd,
         write: Callable[[Offsets, Offsets], None],
         committed: Callable[[Offsets], None],
         reset: Callable[[Reset], None],
@@ -82,6 +90,7 @@ class Generation:
         self.streams = MappingProxyType(dict(streams))
         self.unreadable = MappingProxyType(dict(unreadable))
         self._out_of_range = out_of_range
+        self._past_end = past_end
         self._write = write
         self._tell_committed = committed
         self._tell_reset = reset
@@ -93,8 +102,11 @@ class Generation:
         self._committing = threading.Lock()  # held during a commit, so that closing waits for it
         self._marked: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
-        self._resets: dict[TopicPartition, Reset] = {}
-        self._back_from: dict[TopicPartition, int] = {}  # committed offsets from which one commit may go back
+        self._stored = {at: start for at, start in partitions.items() if isinstance(start, int)}  # in ZooKeeper
+        self._starts = dict(self._stored)  # a reset changes them
+        self._floors = dict(self._stored)  # a lower offset could never be committed
+        self._first_starts: dict[TopicPartition, int] = {}  # the first answers where nothing was committed
+        self._resets: dict[TopicPartition, Reset] = {}  # each lets one commit go back
         self._busy = threading.Condition()
         self._at_work: list[object] = []  # the threads, and tasks, that are to come to an end
         self._to_tell: list[Callable[[], object]] = []  # of the end
@@ -161,49 +173,79 @@ class Generation:
     def start_offset(self, at: TopicPartition, *, log_start: int, log_end: int) -> int:
         """Return the offset at which to start reading a partition. `log_end` is the next offset to be written.
 
-        This is the committed offset. Without one, the member's `start_at` decides. If the committed offset is outside
-        of the log, the member's `out_of_range` decides: raise `CommittedOutOfRangeError`, or start at the start or the
-        end of the log. The chosen offset is then marked, and one commit may go back to it, but only if the committed
-        offset is still the one found here.
+        This is the position of the partition: the highest offset that is committed, or marked in this generation.
+        Without one, the member's `start_at` decides. If the position is outside of the log, the member's
+        `out_of_range` decides: raise `CommittedOutOfRangeError`, or start at the start or the end of the log. The
+        chosen offset is then marked. If it is lower than the committed one, one commit may go back to it, but only if
+        the committed offset is still the one found here.
+
+        Read the range from a broker (not from a client's cache) after the generation began. A position past the log end
+        raises `PastLogEndError` until a reading at least a second later shows the same. Catch it and ask again, or let
+        the worker fail: the member then starts another generation.
         """
         self._check_mine(at)
         log = OffsetRange(check_offset(log_start), check_offset(log_end))
         if log.end < log.start:
             raise InvalidOptionError("log_end", log_end, f"it must be at least log_start ({log_start})")
-        start = self.partitions[at]
-        found = start_offset(start, log)
-        if found is not None or isinstance(start, StartAt):
-            return found or 0
-        if self._out_of_range is None:
-            raise CommittedOutOfRangeError(self.group, at, start, log.start, log.end)
-        return self._reset(Reset(at, start, log, start_offset(self._out_of_range, log) or 0))
+        while True:
+            position = self._position(at)
+            if position is None:
+                return self._first_start(at, log)
+            if position in log:
+                self._past_end.forget(at)
+                return position
+            self._check_outside(at, position, log)
+            if (reset := self._reset(at, position, log)) is not None:
+                self._tell_reset(reset)
+                return reset.chosen
 
-    def _reset(self, reset: Reset) -> int:
-        """Start elsewhere. This is done once for each partition, however often a worker asks."""
+    def _position(self, at: TopicPartition) -> int | None:
+        """The offset up to which a partition is processed; None if nothing is committed or marked."""
         with self._busy:
-            known = self._resets.setdefault(reset.at, reset)
-            if known is not reset:
-                return known.chosen if known.chosen in reset.log else reset.chosen
-            self._back_from[reset.at] = reset.committed
-            self._marked[reset.at] = reset.chosen
-            self._committed.pop(reset.at, None)
-        self._tell_reset(reset)
-        return reset.chosen
+            found = (known.get(at) for known in (self._starts, self._committed, self._marked))
+            return max((offset for offset in found if offset is not None), default=None)
+
+    def _first_start(self, at: TopicPartition, log: OffsetRange) -> int:
+        """Apply `start_at` once. A later answer only moves into the log: "latest" would skip messages each time."""
+        with self._busy:
+            first = self._first_starts.setdefault(at, start_offset(self.partitions[at], log) or 0)
+        return min(max(first, log.start), log.end)
+
+    def _check_outside(self, at: TopicPartition, position: int, log: OffsetRange) -> None:
+        """Raise an error unless the position is certainly outside of the log, and `out_of_range` has a cure."""
+        if position > log.end and not self._past_end.is_confirmed(at, position, uptime()):
+            if self.over:
+                raise GenerationEndedError(self.group, self.number)
+            raise PastLogEndError(self.group, at, position, log.end)
+        if self._out_of_range is None:
+            raise CommittedOutOfRangeError(self.group, at, position, log.start, log.end)
+
+    def _reset(self, at: TopicPartition, position: int, log: OffsetRange) -> Reset | None:
+        """Move the position to the offset that `out_of_range` chooses. None if the position has changed meanwhile."""
+        chosen = start_offset(self._out_of_range or StartAt.EARLIEST, log) or 0
+        with self._committing, self._busy:  # a commit under way would bring the old position back
+            if self._position(at) != position:
+                return None
+            reset = self._resets[at] = Reset(at, position, self._stored.get(at), log, chosen)
+            self._starts[at] = self._marked[at] = chosen
+            self._floors[at] = min(chosen, self._floors.get(at, chosen))
+            self._committed.pop(at, None)
+        self._past_end.forget(at)
+        return reset
 
     def mark(self, at: TopicPartition, offset: int) -> None:
         """Record that everything before `offset` is processed. It is committed by auto-commit and before a hand-over.
 
         An offset lower than the last one marked in this generation only shows that the worker is alive. An offset lower
-        than the committed one raises `OffsetWouldGoBackError`, as it could never be committed, unless `start_offset`
-        found the committed offset outside of the log.
+        than the committed one raises `OffsetWouldGoBackError`, as it could never be committed, unless it is at least
+        the offset that `start_offset` chose instead of the committed one.
         """
         self._check_mine(at)
         if self._closed:
             raise GenerationEndedError(self.group, self.number)
         check_offset(offset)
-        start = self.partitions[at]
-        if self.group and isinstance(start, int) and offset < start and at not in self._resets:
-            raise OffsetWouldGoBackError(self.group, at, start, offset, cure=_CURE)
+        if self.group and offset < self._floors.get(at, 0):
+            raise OffsetWouldGoBackError(self.group, at, self._floors[at], offset, cure=_CURE)
         with self._busy:
             self._marked[at] = max(offset, self._marked.get(at, 0))
         self.last_sign = uptime()
@@ -296,13 +338,15 @@ class Generation:
         return len(chosen)
 
     def _save(self, chosen: Offsets) -> None:
-        """Commit these offsets. The first commit of a partition that was reset may go back."""
+        """Commit these offsets. The first commit after a reset may go back as far as the offset that was chosen."""
         if not chosen:
             return
-        self._write(chosen, {at: self._back_from[at] for at in chosen if at in self._back_from})
+        allowed = {at: self._resets[at].back_from(offset) for at, offset in chosen.items() if at in self._resets}
+        self._write(chosen, {at: committed for at, committed in allowed.items() if committed is not None})
         self._committed.update(chosen)
+        self._stored.update(chosen)
         for at in chosen:
-            self._back_from.pop(at, None)
+            self._resets.pop(at, None)
 
     def close(self, deadline: Deadline) -> None:
         """Refuse all commits from now on; one that is under way is waited for."""

@@ -13,7 +13,7 @@ from ..zookeeper.handle import Handle
 from ..zookeeper.topics import TopicSight
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
-from .seat import Holder, Lives, Outlook, Partitions, in_a_hurry, is_cut_off
+from .seat import Holder, Lives, Outlook, Partitions, in_a_hurry, is_cut_off, unreadable_nodes
 
 
 class LoneSeat:
@@ -82,11 +82,12 @@ class LoneSeat:
             self._tell(None)  # there may be more to be had when they are given up
         if wanted != self._wanted:
             self._number, self._wanted = self._number + 1, wanted
-        notes = {EventKind.MALFORMED: "; ".join(f"{node.path}: {node.reason}" for node in found.unreadable)}
+        notes = {EventKind.MALFORMED: unreadable_nodes(found.unreadable)}
         return Outlook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
 
-    def pass_over(self, _awaited: AwaitedPlan) -> None:
+    def pass_over(self, _awaited: AwaitedPlan) -> list[str]:
         """A lone member waits for no plan."""
+        return []
 
     def claim(self, partitions: Partitions) -> Partitions:
         """Everything is granted."""

@@ -256,7 +256,7 @@ class Member(BaseMember):
     - `out_of_range`: where to start if the committed offset is outside of the log, because the topic was recreated or
       messages were deleted unread: at the "earliest" or "latest" offset of the log, or "error". zkgroups does not ask
       the brokers. So pass the range of the log to `Generation.start_offset`, and read from the offset it returns. It
-      applies this policy once for each partition and generation, logs a warning, and lets the offset go back.
+      logs a warning when it applies this policy, and lets the offset go back as far as the policy chose.
     - `release_timeout`: how long workers may take to come to an end (Scala's members try for six seconds to get what is
       theirs, and then go without); `rebalance_timeout`: how long others may take to release partitions before the
       member logs a warning. The second must be longer. With `sticky`, and with functions, one member plans for all. If

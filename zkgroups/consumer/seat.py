@@ -3,21 +3,18 @@ no longer than its time limit allows."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import Final, cast
 
-from ..core.agreement import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, encode_plan
-from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignment, Assignor, Members, assigned_to, share_of
+from ..core.agreement import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, misfit
+from ..core.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignor, Stream, assigned_to, share_of
 from ..core.heralds import Heralds
 from ..core.model import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
 from ..core.paths import BROKER_TOPICS, broker_topic
 from ..core.proof import LASTS
 from ..core.subscription import subscribed_topics
 from ..exceptions import (
-    AlreadyRegisteredError,
     ClaimedByOtherError,
     InvalidOptionError,
     MalformedNodeError,
@@ -36,9 +33,14 @@ from .generation import Generation, Offsets
 
 Partitions = frozenset[TopicPartition]
 Holder = Owner | MalformedNode
+PlanKey = tuple[int, str, str]
+"""The zxid of a plan, and the fingerprint and the strategy that it must have."""
 
 SLICE: Final = 1.0
 """In seconds: how long to wait for an id that is registered by somebody else, before listening to others again."""
+
+NAMED: Final = 5
+"""How many nodes, ids or topics a note names."""
 
 SHORTEST: Final = 1.0
 """In seconds: the least time that one request gets."""
@@ -117,7 +119,8 @@ class Seat:
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """Who has what this member waits for."""
-        self._planners = Planners()
+        self._planners = Planners(self.id)
+        self._share: tuple[PlanKey, dict[TopicPartition, int] | None] = ((0, "", ""), None)
         self.awaited: AwaitedPlan | None = None
         """The plan that this member waits for."""
 
@@ -148,23 +151,10 @@ class Seat:
 
     def register(self) -> None:
         """Make the registration, or find it: it may be there, made by this session before."""
-        self._take_id()
         if not self._instance.attach():
             self._instance.register(self._registration, timeout=SLICE)
         elif not self._is_as_it_should_be():
             self._instance.update(self._registration)
-
-    def _take_id(self) -> None:
-        """In this session nobody else is to have it: two would find the same registration, and hold the same."""
-        session = self.group.handle.session
-        with _FIRST_USE:
-            holder = _SEATS.setdefault(session, WeakValueDictionary()).setdefault(self._place, self)
-        if holder is not self:
-            raise AlreadyRegisteredError(self.group.name, self.id, session.id or 0)
-
-    @property
-    def _place(self) -> str:
-        return self.group.paths.instance(self.id)
 
     def _is_as_it_should_be(self) -> bool:
         try:
@@ -188,10 +178,7 @@ class Seat:
     def close(self) -> None:
         """Hear nothing more, and let others have the id."""
         self._sight.close()
-        with _FIRST_USE:
-            seats = _SEATS.get(self.group.handle.session, WeakValueDictionary())
-            if seats.get(self._place) is self:
-                del seats[self._place]
+        self._instance.detach()
 
     # Planning
 
@@ -261,31 +248,46 @@ class Seat:
             self.awaited = None
             return roster.number, share_of(self.id, strategy, roster.members())
         fingerprint = roster.fingerprint
-        plan, zxid, version = self._sight.plan(self.id)
-        if not (plan and plan.is_of(fingerprint, strategy)):
+        zxid, version, share = self._read_share(roster, fingerprint, strategy)
+        if share is None:
             self.awaited = self._planners.awaited(taking_part, version)
             if self.awaited.planner == self.id:
                 self._plan_for_all(roster, fingerprint, strategy, version)
-                plan, zxid, version = self._sight.plan(self.id)  # read it back: only the server knows which plan won
-        if plan is None or not plan.is_of(fingerprint, strategy):
+                # read it back: only the server knows which plan won
+                zxid, version, share = self._read_share(roster, fingerprint, strategy)
+        if share is None:
             return 0, None
         self.awaited = None
-        return zxid, assigned_to(self.id, plan.assignment)
+        return zxid, dict(share)
+
+    def _read_share(
+        self, roster: Roster, fingerprint: str, strategy: str
+    ) -> tuple[int, int, dict[TopicPartition, int] | None]:
+        """The zxid and the version of the plan node, and the share of this member; None if there is no valid plan.
+
+        A plan is decoded and checked once, not at each look.
+        """
+        data, zxid, version = self._sight.plan()
+        key = zxid, fingerprint, strategy
+        if self._share[0] != key:
+            plan = decode_plan(data)
+            valid = plan and plan.is_of(fingerprint, strategy) and misfit(plan.assignment, roster.members()) is None
+            self._share = key, assigned_to(self.id, plan.assignment) if plan and valid else None
+        return zxid, version, self._share[1]
 
     def _plan_for_all(self, roster: Roster, fingerprint: str, strategy: str, version: int) -> None:
-        plan = Plan(fingerprint, strategy, self._compute(strategy, roster.members(self._owners(roster))))
-        if decode_plan(encode_plan(plan)) != plan or any(stream.number < 0 for stream in plan.assignment.values()):
-            raise InvalidOptionError("assignors", strategy, "what it has returned is not {TopicPartition: Stream}")
+        known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
+        members = roster.members(self._owners(roster))
+        assignment: object = known[strategy](members)
+        if (reason := misfit(assignment, members)) is not None:
+            raise InvalidOptionError("assignors", strategy, f"it returned a plan that cannot be used: {reason}")
+        plan = Plan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
         if self._sight.write_plan(plan, version, self._instance.session_id or 0):
             self._planners.wrote(version)
 
-    def pass_over(self, awaited: AwaitedPlan) -> None:
+    def pass_over(self, awaited: AwaitedPlan) -> list[str]:
         """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
-        self._planners.pass_over(awaited)
-
-    def _compute(self, strategy: str, members: Members) -> Assignment:
-        known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
-        return known[strategy](members)
+        return self._planners.pass_over(awaited)
 
     def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
         """Which of those who take part holds what."""
@@ -389,11 +391,6 @@ def is_cut_off(session: Session) -> bool:
     return False
 
 
-_FIRST_USE = threading.Lock()
-_SEATS: WeakKeyDictionary[Session, WeakValueDictionary[str, Seat]] = WeakKeyDictionary()
-"""Whose place it is in a session, by the path of the registration."""
-
-
 def in_a_hurry(handle: Handle) -> Handle:
     """Return the handle with a shorter timeout, which leaves time for a second attempt before the claims end."""
     session_timeout = handle.session.granted_timeout or handle.timeout
@@ -405,6 +402,18 @@ def _says(registration: Registration) -> Registration:
     return replace(registration, timestamp_ms=None)
 
 
+def few(names: Iterable[str], separator: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
+    found = sorted(names)
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return separator.join(found[:NAMED]) + more
+
+
+def unreadable_nodes(nodes: Iterable[MalformedNode]) -> str:
+    """Return the text of a note about these nodes."""
+    return few((f"{node.path}: {node.reason}" for node in nodes), "; ")
+
+
 def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]:
     """The topics that are waited for: there may never be any, where the address lacks Kafka's chroot."""
     hidden = {node.path for node in roster.unreadable}
@@ -412,7 +421,7 @@ def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]
     missing = [t for t in sorted(wanted) if t not in roster.partitions and broker_topic(t) not in hidden]
     if wanted and not missing:
         return {}
-    names = ", ".join(missing) or f"topic that matches {', '.join(registration.streams)}"
+    names = few(missing) or f"topic that matches {', '.join(registration.streams)}"
     return {EventKind.MISSING: f"there is no {names} in {BROKER_TOPICS}: waiting for it (is the chroot right?)"}
 
 
@@ -420,8 +429,8 @@ def _oddities(roster: Roster) -> dict[EventKind, str]:
     """What an operator should know about the group."""
     notes: dict[EventKind, str] = {}
     if unreadable := [*roster.malformed, *roster.unreadable]:
-        notes[EventKind.MALFORMED] = "; ".join(f"{node.path}: {node.reason}" for node in unreadable)
+        notes[EventKind.MALFORMED] = unreadable_nodes(unreadable)
     foreign = {dialect: ids for dialect, ids in roster.dialects.items() if dialect is not Dialect.ZKGROUPS}
     if foreign:
-        notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {', '.join(ids)}" for dialect, ids in sorted(foreign.items()))
+        notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {few(ids)}" for dialect, ids in sorted(foreign.items()))
     return notes

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from ..core.model import CommittedOffset, MalformedNode, StartAt, TopicPartition
 from ..core.rebalance import Begin
+from ..core.starting import PastEnd
 from ..exceptions import NotClaimedError, OffsetConflictError, OffsetWouldGoBackError, ZkgroupsException
 from ..zookeeper.deadline import Deadline, uptime
 from .events import EventKind, MemberStats
@@ -47,6 +48,7 @@ class Work:
         self._tell_reset = reset
         self._assigned: Partitions = frozenset()
         self._begun_at = 0.0
+        self._past_end = PastEnd()
         self.generation: Generation | None = None
         self.stopping: Generation | None = None
         """The one whose workers are waited for."""
@@ -94,6 +96,7 @@ class Work:
             streams={at: self._seat.stream(at) for at in starts},
             unreadable=unreadable,
             out_of_range=self._options.when_out_of_range,
+            past_end=self._past_end,
             write=write,
             committed=self._tell_committed,
             reset=self._tell_reset,

@@ -8,18 +8,21 @@ announce nothing, and are taken to use one strategy only.
 Any other strategy may depend on who holds what, which changes while one looks. There the member with the lowest id
 plans for all, and writes the plan into the group's `owners` directory, over the version it has read: so there is one
 plan at a time, and its zxid is a number that no other plan has. A plan says what it was made from; where that is not
-what a member sees, it waits for another.
+what a member sees, it waits for another. Anybody may write to that node. So a plan counts only if it gives every
+partition to a stream that may read it (`misfit`). Any other plan is replaced, like an unreadable one.
 
 A planner may hang in a user's callback or strategy. If it has not replaced the plan within a third of
-`rebalance_timeout`, the members that wait for the plan skip it, and the member with the next higher id plans
-(`Planners`). Then two members may plan at the same time. Each writes only if the plan still has the version that it
-read. So one write fails, and both members follow the plan that the server has.
+`rebalance_timeout`, the members that wait for the plan skip it, and the member with the next higher id plans. If that
+does not help, they skip two more, then four, and so on (`Planners`). Then several members may plan at the same time.
+Each writes only if the plan still has the version that it read. So one write succeeds, and all members follow the plan
+that the server has.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,6 +35,13 @@ from .subscription import subscribed_topics
 
 KNOWN_TO_ALL: Final = "range"
 """What is used where members of ours have nothing in common; beside others it is what those know, which is only one."""
+
+
+READABLE: Final = 4_096
+"""In bytes: a longer plan is compressed, so that it fits where the server's limit (`jute.maxbuffer`) is low."""
+
+LARGEST: Final = 64 * 1024 * 1024
+"""In bytes: a plan that would be larger when decompressed is unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +162,32 @@ class Plan:
         return self.fingerprint == fingerprint and self.strategy == strategy
 
 
+def misfit(assignment: object, members: Members) -> str | None:
+    """Return why this assignment cannot be the plan for these members; None if it can.
+
+    >>> members = Members({"a": {"orders": 1}}, {"orders": [0, 1]})
+    >>> misfit({TopicPartition("orders", 0): Stream("a", 0)}, members)
+    'it gives 1 of 2 partitions to a stream'
+    """
+    if not isinstance(assignment, Mapping):
+        return f"it is not a mapping but {type(assignment).__name__}"
+    numbers = {topic: frozenset(members.partitions[topic]) for topic in members.topics}
+    readers = {topic: dict(members.readers(topic)) for topic in numbers}
+    for at, stream in assignment.items():
+        if not (isinstance(at, TopicPartition) and isinstance(stream, Stream)):
+            return f"it has {at!r:.100}: {stream!r:.100}, which is not a TopicPartition with a Stream"
+        if at.partition not in numbers.get(at.topic, ()):
+            return f"it has {str(at)!r:.100}, which is not a partition that a member subscribes to"
+        if not _is_number(stream.number) or not 0 <= stream.number < readers[at.topic].get(stream.instance, 0):
+            return f"it gives {at} to {str(stream)!r:.100}, which is not a stream that reads {at.topic}"
+    wanted = sum(map(len, numbers.values()))
+    return None if len(assignment) == wanted else f"it gives {len(assignment)} of {wanted} partitions to a stream"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, slots=True)
 class AwaitedPlan:
     """The member that has to write a plan, and the version of the plan node that it has to replace."""
@@ -161,35 +197,50 @@ class AwaitedPlan:
 
 
 class Planners:
-    """Decide which member has to write the plan, as seen by one member. It has no clock: the caller uses `pass_over`.
+    """Decide which member has to write the plan, as seen by the member `own`. It has no clock: see `pass_over`.
 
-    As soon as another member writes a plan, all start again with the lowest id. So members that see the group
-    differently replace each other's plans only once per time limit.
+    Members that hang are skipped in growing steps: one, two, four. A member skips itself only after its own turn. As
+    soon as another member writes a plan, all start again with the lowest id. So members that see the group differently
+    replace each other's plans only once per time limit.
 
-    >>> planners = Planners()
-    >>> awaited = planners.awaited(["a", "b"], version=4)
-    >>> planners.pass_over(awaited)
-    >>> awaited.planner, [planners.awaited(["a", "b"], version).planner for version in (4, 5)]
-    ('a', ['b', 'a'])
+    >>> planners = Planners("e")
+    >>> awaited = planners.awaited("abcde", version=4)
+    >>> planners.pass_over(awaited), planners.pass_over(planners.awaited("abcde", version=4))
+    (['a'], ['b', 'c'])
+    >>> [planners.awaited("abcde", version).planner for version in (4, 5)]
+    ['d', 'a']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: str) -> None:
+        self._own = own
         self._version: int | None = None
+        self._in_order: list[str] = []
+        self._start_again()
+
+    def _start_again(self) -> None:
         self._passed_over: frozenset[str] = frozenset()
+        self._step = 1
 
     def awaited(self, ids: Iterable[str], version: int) -> AwaitedPlan:
         """The plan to wait for: from the lowest id that was not skipped since the plan node got this version."""
-        if version != self._version:
-            self._version, self._passed_over = version, frozenset()
-        in_order = sorted(ids)
-        if self._passed_over.issuperset(in_order):
-            self._passed_over = frozenset()
-        return AwaitedPlan(next(id for id in in_order if id not in self._passed_over), version)
+        self._in_order = sorted(ids)
+        if version != self._version or self._passed_over.issuperset(self._in_order):
+            self._start_again()
+        self._version = version
+        return AwaitedPlan(next(id for id in self._in_order if id not in self._passed_over), version)
 
-    def pass_over(self, awaited: AwaitedPlan) -> None:
-        """Skip a planner that did not write in time. Ignored if the plan node has another version by now."""
-        if awaited.version == self._version:
-            self._passed_over |= {awaited.planner}
+    def pass_over(self, awaited: AwaitedPlan) -> list[str]:
+        """Skip a planner that did not write in time, and in a row also those after it. Return the skipped ids.
+
+        None are skipped if the plan node has another version by now.
+        """
+        if awaited.version != self._version:
+            return []
+        later = [id for id in self._in_order if id > awaited.planner and id != self._own]
+        skipped = [awaited.planner, *later][: 1 if awaited.planner == self._own else self._step]
+        self._passed_over |= set(skipped)
+        self._step *= 2
+        return skipped
 
     def wrote(self, version: int) -> None:
         """This member has replaced that version. The planners that it skipped stay skipped."""
@@ -198,7 +249,7 @@ class Planners:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """The bytes of a plan: each stream once, and by topic the partitions with the position of their stream."""
+    """Encode a plan: a list of streams, then for each topic its partitions as indexes into that list."""
     streams = sorted(set(plan.assignment.values()))
     position = {stream: number for number, stream in enumerate(streams)}
     topics: dict[str, dict[int, int]] = {}
@@ -211,11 +262,12 @@ def encode_plan(plan: Plan) -> bytes:
         "streams": streams,
         "topics": topics,
     }
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    data = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    return data if len(data) <= READABLE else zlib.compress(data)
 
 
-def decode_plan(data: bytes, only: str | None = None) -> Plan | None:
-    """Decode a plan, or with `only` the part for one instance. None if it is unreadable: a new plan is made then.
+def decode_plan(data: bytes) -> Plan | None:
+    """Decode a plan. None if it is unreadable: a new plan is made then.
 
     >>> at = TopicPartition("orders", 3)
     >>> plan = Plan("f", "sticky", {at: Stream("h:1", 0)})
@@ -223,7 +275,7 @@ def decode_plan(data: bytes, only: str | None = None) -> Plan | None:
     (True, None)
     """
     try:
-        fields: Any = json.loads(data)
+        fields: Any = json.loads(_decompressed(data))
         if fields["zkgroups"] != 1:
             return None
         streams = [Stream(_text(instance), _position(number)) for instance, number in fields["streams"]]
@@ -231,11 +283,20 @@ def decode_plan(data: bytes, only: str | None = None) -> Plan | None:
             TopicPartition(topic, _number(partition)): streams[_position(position)]
             for topic, partitions in fields["topics"].items()
             for partition, position in partitions.items()
-            if only is None or streams[_position(position)].instance == only
         }
         return Plan(_text(fields["of"]), _text(fields["strategy"]), assignment)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, zlib.error):
         return None
+
+
+def _decompressed(data: bytes) -> bytes:
+    if not data.startswith(b"x"):  # as zlib's data begins, and JSON does not
+        return data
+    decompressor = zlib.decompressobj()
+    found = decompressor.decompress(data, LARGEST)
+    if not decompressor.eof:
+        raise ValueError("it is cut off, or too large")
+    return found
 
 
 def _text(value: object) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self, TypeGuard
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
@@ -24,6 +25,7 @@ from ..core.model import DeniedNode, MalformedNode, Owner, Pattern, Registration
 from ..core.paths import check_instance
 from ..exceptions import (
     AlreadyClaimedError,
+    AlreadyRegisteredError,
     ClaimedByOtherError,
     ClaimTimeout,
     InvalidOptionError,
@@ -45,6 +47,7 @@ from .directories import ensure_all
 from .errors import translate
 from .handle import Handle
 from .node import Node
+from .session import Session
 from .splitting import Batch, first_batch, fits_the_server, in_batches
 from .tenure import Registrar, Tenure
 from .transaction import Check, Create, Delete, Operation, TransactionFailed
@@ -54,6 +57,10 @@ if TYPE_CHECKING:
 
 Topics = Iterable[str] | Mapping[str, int]
 """Names of topics, or names with the number of streams of each."""
+
+_USING = threading.Lock()
+_USERS: WeakKeyDictionary[Session, WeakValueDictionary[str, Instance]] = WeakKeyDictionary()
+"""The objects of this process that use an id, by session and by the path of the registration."""
 
 
 class Instance:
@@ -70,6 +77,7 @@ class Instance:
         self._registrar = Registrar(group.paths, handle, id)
         self._lock = threading.Lock()  # guards what is below, and is never held during a call
         self._claims: dict[TopicPartition, Claim] = {}
+        self._resumed: set[Claim] = set()  # made by a process before this one, until `claim` returns them
         self._membership = threading.Lock()  # held during calls: no claim is made while the registration is taken away
 
     # Registration
@@ -99,11 +107,27 @@ class Instance:
         An id that is registered already is refused, or waited for up to `timeout` seconds: after a crash the old
         registration stays until its session ends. `past_session` ends it at once, if the old one is of that session;
         nobody else's is touched.
+
+        If this session already has the registration, because its `session_file` is from a process that was killed, the
+        instance takes it over with its claims. `claims` has them, and `claim` returns them. This is refused while
+        another object in this process uses the same id.
         """
         registration = topics if isinstance(topics, Registration) else _registration(topics, pattern)
         patience = Deadline.after("timeout", timeout)
         data = encode_registration(registration)
-        tenure = self._registrar.register(data, patience=patience, past_session=past_session)
+        resume = not self.registered and self._takes_id()
+        try:
+            tenure = self._registrar.register(data, patience=patience, past_session=past_session, resume=resume)
+        except AlreadyRegisteredError as taken:
+            if resume and taken.session == self._session.id and self.attach():
+                with self._lock:
+                    self._resumed = set(self._claims.values())
+                return self.update(registration)
+            raise
+        finally:
+            if self._registrar.tenure is None:
+                self.detach()
+        self._takes_id(force=True)
         with self._lock:  # claims of an earlier session ended with it
             self._claims = {at: c for at, c in self._claims.items() if c.session_id == tenure.session_id}
             kept = list(self._claims.values())
@@ -144,9 +168,26 @@ class Instance:
             with contextlib.suppress(SessionLostError):  # the server has taken it all away
                 self._let_go(claims)
                 self._drop_registration()
-                self._registrar.sweep_all(self._session.require_id(self._handle.deadline()))
+                self._registrar.sweep_all()
             self._registrar.forget()
             self._forget(claims)
+        self.detach()
+
+    def _takes_id(self, *, force: bool = False) -> bool:
+        """Use the id in this session; False if another object of this process does."""
+        with _USING:
+            if force:
+                _USERS.setdefault(self._session, WeakValueDictionary())[self._registrar.path] = self
+            return (
+                _USERS.setdefault(self._session, WeakValueDictionary()).setdefault(self._registrar.path, self) is self
+            )
+
+    def detach(self) -> None:
+        """Let other objects of this process use the id."""
+        with _USING:
+            users = _USERS.get(self._session, WeakValueDictionary())
+            if users.get(self._registrar.path) is self:
+                del users[self._registrar.path]
 
     def _drop_registration(self) -> None:
         while (tenure := self._registrar.tenure) is not None:
@@ -198,8 +239,9 @@ class Instance:
     def _claim_now(self, wanted: Mapping[TopicPartition, bytes]) -> Claims:
         self._registrar.require()
         taken: list[Claim] = []
-        units = [[self._create_owner(at, data)] for at, data in wanted.items()]
-        partitions = list(wanted)
+        resumed = {at: claim for at, claim in self.claims.items() if at in wanted and claim in self._resumed}
+        partitions = [at for at in wanted if at not in resumed]
+        units = [[self._create_owner(at, wanted[at])] for at in partitions]
 
         def take(batch: Batch[Create]) -> None:
             some = partitions[len(taken) : len(taken) + len(batch)]
@@ -212,7 +254,9 @@ class Instance:
             with contextlib.suppress(ZkgroupsException):  # the error that is under way tells more
                 self._let_go(taken)
             raise
-        return Claims(self, taken)
+        with self._lock:
+            self._resumed -= set(resumed.values())
+        return Claims(self, [*resumed.values(), *taken])
 
     def _create_owner(self, at: TopicPartition, data: bytes) -> Create:
         return Create(self.group.paths.owner(at), data, True, self._handle.acls.ephemerals)
@@ -491,8 +535,11 @@ class Instance:
     def attach(self) -> bool:
         """Take over the registration of this id that this session has made, in another process or before a lapse.
 
-        False if there is none. With it come the claims, whatever they are on.
+        False if there is none. With it come the claims, whatever they are on. Refused while another object in this
+        process uses the id: both would hold the same.
         """
+        if not self._takes_id():
+            raise AlreadyRegisteredError(self.group.name, self.id, self._session.id or 0)
         if not self._registrar.attach():
             return False
         ids = set(self._session.children(self.group.paths.ids, deadline=self._handle.deadline()) or ())

@@ -12,7 +12,7 @@ from itertools import islice
 
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from ..core.agreement import Plan, Roster, decode_plan, encode_plan, has_patterns, topics_named
+from ..core.agreement import Plan, Roster, encode_plan, has_patterns, topics_named
 from ..core.describe import RegisteredInstance
 from ..core.model import DeniedNode, TopicPartition
 from ..core.paths import GroupPaths, join
@@ -119,14 +119,14 @@ class Sight(TopicSight):
 
     # The common plan
 
-    def plan(self, instance: str) -> tuple[Plan | None, int, int]:
-        """What the plan that was written for all gives to an instance, its zxid, and the version to write over."""
+    def plan(self) -> tuple[bytes, int, int]:
+        """The plan that was written for all, its zxid, and the version to write over."""
         path = self._paths.owners
         self._arm([path])
         node = self._session.get(path, deadline=self._handle.deadline())
         if node is None:
-            return None, 0, -1
-        return decode_plan(node.data, instance), node.mzxid, node.version
+            return b"", 0, -1
+        return node.data, node.mzxid, node.version
 
     def write_plan(self, plan: Plan, version: int, session_id: int) -> bool:
         """Write a plan over the one that was read; False if another was written meanwhile."""

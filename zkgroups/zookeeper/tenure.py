@@ -81,10 +81,13 @@ class Registrar:
 
     # Making it, changing it, taking it away
 
-    def register(self, data: bytes, *, patience: Deadline, past_session: SessionCredentials | None) -> Tenure:
+    def register(
+        self, data: bytes, *, patience: Deadline, past_session: SessionCredentials | None, resume: bool = False
+    ) -> Tenure:
         """Make the registration; one of the same id is waited for, or ended if it is of our own past session.
 
-        Refused while the group has the mark of a migration.
+        With `resume`, one of the current session raises `AlreadyRegisteredError` at once. Refused while the group has
+        the mark of a migration.
 
         Nothing can be done under it before its owner has looked which claims are still its own, and adopts it.
         """
@@ -97,6 +100,8 @@ class Registrar:
                 self._create(data, tenure)
                 break
             except AlreadyRegisteredError as taken:
+                if resume and taken.session == tenure.session_id:
+                    raise
                 self._make_way(taken, patience, past_session)
                 past_session = None  # ending it works the first time, or is of no use
         self._session.prove(tenure.session_id, deadline=self._handle.deadline())  # the answer may have been lost
@@ -262,9 +267,10 @@ class Registrar:
             self._unsure.pop(node.path, None)
         return True
 
-    def sweep_all(self, session_id: int) -> None:
-        """Look for everything that may have been left behind, and take it away."""
+    def sweep_all(self) -> None:
+        """Look for everything that may have been left behind, and take it away. Nothing is asked if nothing was."""
         for path in list(self._unsure):
+            session_id = self._session.require_id(self._handle.deadline())
             node = self._session.get(path, deadline=self._handle.deadline())
             if node is not None:
                 self.sweep(node, Tenure(session_id))
