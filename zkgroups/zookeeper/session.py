@@ -117,8 +117,17 @@ class Session:
 
     @property
     def granted_timeout(self) -> float | None:
-        """The session time-out the server granted; None when this client was connected before we could hear it."""
+        """The smallest timeout that the session was granted. None if the client was connected before this was made."""
         return self._pulse.granted
+
+    def granted_to(self, session_id: int) -> float | None:
+        """The smallest timeout that this session was granted. None if it is not the current one."""
+        return self._pulse.granted_to(session_id)
+
+    def resume(self, session_id: int, password: bytes, *, timeout: float) -> None:
+        """Before the client is started: continue that session, which was granted this timeout at its creation."""
+        self._client._session_id, self._client._session_passwd = session_id, password
+        self._pulse.resume(session_id, timeout)
 
     @property
     def request_limit(self) -> int:
