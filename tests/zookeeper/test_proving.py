@@ -17,6 +17,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
+from zkgroups.zookeeper.deadline import Deadline, uptime
 from zkgroups.zookeeper.pulse import _is_proof
 
 from .conftest import Connect
@@ -134,6 +135,23 @@ def test_a_server_that_leaves_proofs_without_an_answer_is_left_for_another(
         assert eventually(lambda: other.connections > before)
         assert eventually(lambda: registry.handle.session.connected)
         assert (registry.session_id, claim.held, claim.verify()) == (session, True, True)
+
+
+def test_registering_after_a_pause_waits_without_a_flood_of_proofs_even_if_that_takes_longer_than_the_time_limit(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
+) -> None:
+    """The leader may know only of requests from before the pause. It must know better after a quarter of 10 s."""
+    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0, timeout=1.5)
+    registry.group("billing").create()
+    me = registry.group("billing").instance("me")
+    pulse = registry.handle.session._pulse
+    pulse.resume(me._session.require_id(Deadline(30)), 10.0)
+    pulse.void()
+    pulse._proof.connected(uptime() - 9.6)  # as if nothing had been sent since then
+    before = proxy.requests_by_type[Op.MULTI]
+    me.register(["orders"])
+    assert me.registered
+    assert proxy.requests_by_type[Op.MULTI] - before < 50
 
 
 def test_who_may_not_read_the_root_is_proved_by_the_refusal() -> None:

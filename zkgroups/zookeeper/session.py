@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -54,6 +55,9 @@ from .transaction import (
     telling,
     verdict_on_all,
 )
+
+_GLANCE: Final = 0.05
+"""How often to check whether another request has proved the session, in seconds."""
 
 PIPELINE: Final = 64
 """Requests under way together, where each is one of its own."""
@@ -166,16 +170,34 @@ class Session:
         self._prover.rely_no_more(who)
 
     def prove(self, session_id: int, *, deadline: Deadline) -> None:
-        """Wait until that session is certain to live, if it is not already."""
+        """Wait until that session is certain to live, if it is not already.
+
+        The deadline applies to the answers. After a pause of this process they prove little, until the leader must have
+        heard of the session again. That is waited for without the deadline, but not for longer than the session lasts.
+        """
+        asked, patience = -math.inf, Deadline(deadline.seconds + self._pulse.timeout)
         while not self.alive(session_id):
             if self.id not in (session_id, None):
                 raise SessionLostError(f"session {session_hex(session_id)} has ended")
-            if deadline.passed:
-                raise NotConnectedError(
-                    f"no server has proved within {deadline.seconds:g} s that session {session_hex(session_id)} lives: "
-                    "the server may be cut off from its leader"
-                )
+            if deadline.passed or patience.passed:
+                raise self._not_proved(session_id, deadline, patience)
+            if (due := self._pulse.due(asked) - uptime()) > 0:
+                time.sleep(min(due, _GLANCE))  # meanwhile other requests may prove the session
+                deadline = Deadline(deadline.seconds)
+                continue
+            asked = uptime()
             self.call(self._prover.ask, "/", deadline)
+
+    def _not_proved(self, session_id: int, deadline: Deadline, patience: Deadline) -> NotConnectedError:
+        if patience.passed:
+            return NotConnectedError(
+                f"the server has answered for {patience.seconds:g} s, but the answers do not prove that session "
+                f"{session_hex(session_id)} lives: this process may have been suspended again and again"
+            )
+        return NotConnectedError(
+            f"no server has proved within {deadline.seconds:g} s that session {session_hex(session_id)} lives: "
+            "the server may be cut off from its leader"
+        )
 
     # Reading
 
