@@ -20,6 +20,7 @@ from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeU
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper import transaction
 from zkgroups.zookeeper.corrections import LONGEST_QUEUE
+from zkgroups.zookeeper.deadline import Deadline
 
 from .conftest import Connect
 from .test_group import until
@@ -195,6 +196,27 @@ def test_rule_3_what_was_given_up_before_it_was_sent_is_not_sent_later(
     proxy.heal()
     claim.commit(3)  # kazoo sends in the order of the calls: the one before would have moved the version
     assert raw.get("/consumers/billing/offsets/orders/0")[1].version == 2  # the first one made and wrote it
+
+
+def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_was_lost_twice(
+    proxied: Registry, proxy: TcpProxy, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = proxied.handle.session
+    look = session._was_carried_out
+    faults = [proxy.cut_before_request(1)]
+
+    def look_and_lose_again(*arguments: Any) -> bool:
+        found = look(*arguments)
+        if len(faults) < 2:
+            faults.append(proxy.cut_before_request(1))
+        return found
+
+    monkeypatch.setattr(session, "_was_carried_out", look_and_lose_again)
+    before = session.request_limit
+    session.transact([transaction.Create("/large", bytes(7_000))], deadline=Deadline(60))
+    assert [fault.fired for fault in faults] == [True, True]
+    assert raw.get("/large")[0] == bytes(7_000)
+    assert session.request_limit == before
 
 
 def test_nobody_is_kept_who_asks_in_a_long_outage_and_few_are_made_up_for_afterwards(

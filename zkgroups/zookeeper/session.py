@@ -52,12 +52,16 @@ from .transaction import (
     Verdict,
     changed,
     culprit,
+    is_divisible,
     telling,
     verdict_on_all,
 )
 
 _GLANCE: Final = 0.05
 """How often to check whether another request has proved the session, in seconds."""
+
+_SOON: Final = 2.0
+"""In seconds. A server drops the connection as soon as it has read the length of a request that is too large."""
 
 PIPELINE: Final = 64
 """Requests under way together, where each is one of its own."""
@@ -321,17 +325,19 @@ class Session:
             pinned = self.require_id(deadline) if session_id is None else session_id
             request = PinnedRequest(self._client, pinned, operations)
             results = self._send(request, operations, deadline)
+            lost_soon = request.sent and (deadline.passed or uptime() - request.sent_at < _SOON)
             if results is not None:
+                self.limit.accepted(request.size, session_id=pinned)
                 return self._checked(operations, results)
             if request.sent and self._was_carried_out(request, operations, pinned, deadline):
                 return []
             if session_id is not None and self.id != session_id:
                 raise SessionLostError(f"session {session_hex(session_id)} has ended, nothing was changed")
-            losses += request.sent
-            if losses == 2 and request.size > SMALLEST_LIMIT:
+            losses += lost_soon
+            if losses >= (2 if is_divisible(operations) else 3) and request.size > SMALLEST_LIMIT:
                 self.limit.lost_twice(request.size, session_id=pinned)
                 raise TooLargeError(
-                    f"the connection was lost twice during a request of {request.size} bytes about "
+                    f"the connection was lost {losses} times during a request of {request.size} bytes about "
                     f"{telling(operations).path}: the server's jute.maxbuffer is probably smaller, and must be raised",
                     size=request.size,
                 )
