@@ -181,7 +181,7 @@ def test_a_server_whose_answers_arrive_slowly_is_not_left_for_another(
         registry = connect(f"{link.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=10.0)
         me = registry.group("billing").instance("me")
         me.register(["orders"])
-        found = registry.handle.session.get("/large", deadline=Deadline(60))
+        found = registry.handle.session.get("/large", deadline=Deadline(30))
         assert found is not None
         assert (len(found.data), link.connections) == (400_000, 1)
 

@@ -214,7 +214,7 @@ class Instance:
         return Claims(self, taken)
 
     def _take_back(self, taken: Sequence[Claim], error: BaseException) -> None:
-        """After an error: release what was taken until then. What cannot be released now is swept later."""
+        """After an error: release the claims made until then. Those that cannot be released now are swept later."""
         try:
             self._let_go(taken)
         except ZkgroupsException as trouble:
