@@ -148,8 +148,10 @@ def claim(
     COMMAND gets SIGTERM, and SIGKILL after the grace time; the exit code is 7. Two helper processes make sure that
     COMMAND ends before the session does, even if zkgroups is killed or suspended. On Linux they also end everything
     that COMMAND has started, even if SIGKILL hits any two of zkgroups and its two helpers at once. If it hits all
-    three, only COMMAND itself is killed, and on other systems not even that. Processes that COMMAND runs as another
-    user or on another machine cannot be stopped. Ctrl-C and SIGTERM are passed on, and end with 130 and 143.
+    three, only COMMAND itself is killed, and on other systems not even that. If all three are suspended at once
+    (SIGSTOP), COMMAND continues, even when another instance has the partitions, until one of them is resumed. So
+    suspend COMMAND, too. Processes that COMMAND runs as another user or on another machine cannot be stopped. Ctrl-C
+    and SIGTERM are passed on, and end with 130 and 143.
 
     A group whose name begins with a dash stands after a -- of its own.
 

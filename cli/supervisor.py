@@ -8,9 +8,10 @@ when it has ended: on Linux orphans become children of this process, also those 
 group, so that nobody is overlooked.
 
 Two processes run this program: the supervisor, and its parent, the guardian, which only waits. If the supervisor is
-killed, the kernel kills the command. All other processes that the command has started become children of the guardian,
-which kills them, even if the holder was killed at the same moment. If the guardian is killed, the supervisor continues,
-and the holder takes the guardian's place. So processes are left only if a SIGKILL hits all three at once.
+suspended, the guardian resumes it. If the supervisor is killed, the kernel kills the command. All other processes that
+the command has started become children of the guardian, which kills them, even if the holder was killed at the same
+moment. If the guardian is killed, the supervisor continues, and the holder takes the guardian's place. So processes are
+left only if a SIGKILL hits all three at once.
 
 It is run with `python -I -S`, and needs nothing but the standard library. Its orders are lines: `until TIME`, a time of
 the clock that goes on while the machine sleeps, and `stop SIGNAL`. What it tells are lines, too: `started PID`,
@@ -208,11 +209,18 @@ def _now() -> float:
 
 
 def guard(supervisor: int) -> None:
-    """Wait until the supervisor ends, and kill all processes that it has left. Only a killed supervisor leaves any."""
+    """Wait until the supervisor ends, and kill all processes that it has left. Only a killed supervisor leaves any.
+
+    If the supervisor is suspended, resume it: it must end the command in time.
+    """
     signal.signal(signal.SIGCONT, lambda *_: _kill(supervisor, signal.SIGCONT))  # both may be suspended
     _rename(f"guardian of {supervisor}")
-    while os.waitpid(-1, 0)[0] != supervisor:
-        pass
+    while True:
+        pid, status = os.waitpid(-1, os.WUNTRACED)
+        if pid == supervisor:
+            if not os.WIFSTOPPED(status):
+                break
+            _kill(supervisor, signal.SIGCONT)
     signal.signal(signal.SIGCONT, signal.SIG_IGN)  # its pid may have been reused
     kill_descendants()
 

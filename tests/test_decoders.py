@@ -67,7 +67,14 @@ _SUMMARY = {
         for name in ("offsets", "owners", "members")
     },
 }
-_SESSION = {"zkgroups": 1, "chroot": "", "pid": 7, "session": SessionCredentials(17, bytes(16)).dump()}
+_SESSION = {
+    "zkgroups": 1,
+    "chroot": "",
+    "pid": 7,
+    "place": "boot 1:2",
+    "session": SessionCredentials(17, bytes(16)).dump(),
+    "timeout": 30.0,
+}
 NONE = type(None)
 
 DECODERS: dict[str, Decoder] = {

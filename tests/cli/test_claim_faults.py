@@ -67,6 +67,11 @@ class Holder:
     def alive(self) -> bool:
         return any(Path(f"/proc/{pid}").exists() for pid in {pid for pid, _ in self._beats()})
 
+    @property
+    def command(self) -> int:
+        """The pid of the command."""
+        return self._beats()[0][0]
+
     def _beats(self) -> list[tuple[int, float]]:
         """The last of each."""
         lines = [_last_line(self.beats.with_name(f"{self.beats.name}.{who}")) for who in ("parent", "child")]
@@ -237,11 +242,16 @@ def suspend_holder(holder: Holder, _proxy: TcpProxy) -> None:
     holder.process.send_signal(signal.SIGSTOP)
 
 
+def suspend_holder_and_supervisor(holder: Holder, _proxy: TcpProxy) -> None:
+    os.kill(parent_of(holder.command), signal.SIGSTOP)
+    suspend_holder(holder, _proxy)
+
+
 def silence(_holder: Holder, proxy: TcpProxy) -> None:
     proxy.drop()
 
 
-@pytest.mark.parametrize("fault", [kill_holder, suspend_holder, silence])
+@pytest.mark.parametrize("fault", [kill_holder, suspend_holder, suspend_holder_and_supervisor, silence])
 def test_the_command_has_ended_before_the_session_and_a_second_claimer_gets_the_partition(
     zookeeper: Any, zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path, fault: Fault
 ) -> None:
@@ -254,7 +264,7 @@ def test_the_command_has_ended_before_the_session_and_a_second_claimer_gets_the_
         assert begun.code == 0
         assert holder.last_beat() < holder.wait_gone() < float(begun.out)
         assert not holder.alive()
-        if fault is suspend_holder:
+        if fault in {suspend_holder, suspend_holder_and_supervisor}:
             holder.process.send_signal(signal.SIGCONT)
         if fault is not kill_holder:
             done = holder.ended()

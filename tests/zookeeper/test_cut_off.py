@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -23,7 +24,7 @@ import pytest
 from tests.cutting import FOLLOWER, FORGOTTEN, ROLES, cut_off, restart, victim
 from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registry, TopicPartition
-from zkgroups.testing import ZooKeeperEnsemble, ZooKeeperServer
+from zkgroups.testing import TcpProxy, ZooKeeperEnsemble, ZooKeeperServer
 
 pytestmark = pytest.mark.zookeeper
 
@@ -147,6 +148,75 @@ def test_failure_25_nobody_holds_what_another_has_claimed_while_a_server_is_cut_
     ensemble: ZooKeeperEnsemble, role: str
 ) -> None:
     run(ensemble, role)
+
+
+# A new leader knows only the timeout at the creation of a session
+
+
+CREATED, RESUMED = 2.0, 8.0
+
+
+@contextmanager
+def cut_off_holder(proxy: TcpProxy, file: Path) -> Iterator[Claim]:
+    """A claim in a session that was resumed with a longer timeout than at its creation, and then lost its server."""
+    Registry.connect(proxy.address, session_timeout=CREATED, session_file=file).close(leave=False)
+    with Registry.connect(proxy.address, session_timeout=RESUMED, session_file=file) as registry:
+        assert registry.resumed
+        me = registry.group("billing").instance("holder")
+        me.register(["orders"])
+        claim = me.claim(TopicPartition("orders", 0))
+        proxy.refuse()
+        proxy.cut()
+        yield claim
+        proxy.accept()
+
+
+def held_beside_the_next(claim: Claim, hosts: str) -> bool:
+    """Wait until another instance has the same partition."""
+    with Registry.connect(hosts, session_timeout=RESUMED, timeout=60) as registry:
+        other = registry.group("billing").instance("next")
+        other.register(["orders"])
+        other.claim(claim.partition, timeout=60)
+        return claim.held
+
+
+def test_failure_25_a_session_that_was_resumed_with_a_longer_timeout_ends_in_time_at_a_restart_of_the_server(
+    tmp_path: Path,
+) -> None:
+    with (
+        ZooKeeperServer(tick_time=TICK) as server,
+        TcpProxy(server.address) as proxy,
+        cut_off_holder(proxy, tmp_path / "session") as claim,
+    ):
+        server.kill()
+        server.start()
+        assert not held_beside_the_next(claim, server.address)
+
+
+def test_failure_25_a_session_that_was_resumed_with_a_longer_timeout_ends_in_time_when_the_leader_is_killed(
+    ensemble: ZooKeeperEnsemble, tmp_path: Path
+) -> None:
+    with (
+        TcpProxy(victim(ensemble, FOLLOWER).address) as proxy,
+        cut_off_holder(proxy, tmp_path / "session") as claim,
+    ):
+        restart([ensemble.leader()])
+        assert not held_beside_the_next(claim, ensemble.address)
+
+
+def test_failure_25_a_longer_timeout_that_is_granted_at_a_reconnect_does_not_count_for_the_old_session(
+    tmp_path: Path,
+) -> None:
+    """The server's `maxSessionTimeout` is raised, without a session file."""
+    with ExitStack() as stack:
+        first = stack.enter_context(ZooKeeperServer(data_dir=tmp_path, config={"maxSessionTimeout": "8000"}))
+        registry = stack.enter_context(Registry.connect(first.address, session_timeout=20.0))
+        session_id = registry.session_id
+        first.kill()
+        config = {"maxSessionTimeout": "20000"}
+        stack.enter_context(ZooKeeperServer(data_dir=tmp_path, port=first.port, config=config))
+        assert eventually(lambda: registry.handle.session.connected, timeout=30)
+        assert (registry.session_id, registry.session_timeout) == (session_id, 8.0)
 
 
 @pytest.mark.soak

@@ -16,9 +16,11 @@ from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.serialization import Transaction
 
 from zkgroups import Instance, Registry, TopicPartition
-from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError
+from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper import transaction
 from zkgroups.zookeeper.corrections import LONGEST_QUEUE
+from zkgroups.zookeeper.deadline import Deadline
 
 from .conftest import Connect
 from .test_group import until
@@ -196,6 +198,27 @@ def test_rule_3_what_was_given_up_before_it_was_sent_is_not_sent_later(
     assert raw.get("/consumers/billing/offsets/orders/0")[1].version == 2  # the first one made and wrote it
 
 
+def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_was_lost_twice(
+    proxied: Registry, proxy: TcpProxy, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = proxied.handle.session
+    look = session._was_carried_out
+    faults = [proxy.cut_before_request(1)]
+
+    def look_and_lose_again(*arguments: Any) -> bool:
+        found = look(*arguments)
+        if len(faults) < 2:
+            faults.append(proxy.cut_before_request(1))
+        return found
+
+    monkeypatch.setattr(session, "_was_carried_out", look_and_lose_again)
+    before = session.request_limit
+    session.transact([transaction.Create("/large", bytes(7_000))], deadline=Deadline(60))
+    assert [fault.fired for fault in faults] == [True, True]
+    assert raw.get("/large")[0] == bytes(7_000)
+    assert session.request_limit == before
+
+
 def test_nobody_is_kept_who_asks_in_a_long_outage_and_few_are_made_up_for_afterwards(
     proxied: Registry, proxy: TcpProxy
 ) -> None:
@@ -253,3 +276,70 @@ def test_a_claim_whose_outcome_nobody_learned_can_be_taken_again_and_is_not_left
     me.deregister()
     assert raw.get_children("/consumers/billing/owners/orders") == []
     assert raw.get_children("/consumers/billing/ids") == []
+
+
+def test_claims_whose_outcome_nobody_learned_are_swept_together(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    me = registry.group("billing").instance("me")
+    me.register(["orders"])
+    me.claim(P0).release()
+    many = [TopicPartition("orders", n) for n in range(100)]
+    proxy.cut_before_reply(1)
+    proxy.refuse()
+    with pytest.raises(OutcomeUnknownError):
+        me.claim_many(many)
+    proxy.heal()
+    until(lambda: registry.client.connected)
+    before = proxy.requests
+    claims = me.claim_many(many)
+    assert proxy.requests - before < len(many)
+    assert claims.verify() == many
+
+
+@pytest.mark.parametrize("release", ["claim", "release", "deregister", "hold"])
+def test_partitions_that_could_not_be_released_after_an_error_are_not_held_and_can_be_claimed_again(
+    zookeeper_hosts: str,
+    proxy: TcpProxy,
+    connect: Connect,
+    raw: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    release: str,
+) -> None:
+    """Two transactions: another instance has the partition of the second one."""
+    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 2)
+    other = connect().group("billing").instance("other")
+    other.register(["orders"])
+    other.claim(P2)
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=2.0)
+    me = registry.group("billing").instance("me")
+    me.register(["orders"])
+    let_go = me._let_go
+
+    def lose_the_connection(claims: Any) -> None:
+        proxy.refuse()
+        proxy.cut()
+        until(lambda: not registry.client.connected)
+        let_go(claims)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(me, "_let_go", lose_the_connection)
+        with pytest.raises(ClaimedByOtherError) as caught:
+            me.claim_many([P0, P1, P2])
+    assert not me.claims
+    assert any("2 of 2 partitions" in note for note in caught.value.__notes__)
+    assert sorted(raw.get_children("/consumers/billing/owners/orders")) == ["0", "1", "2"]
+    proxy.heal()
+    until(lambda: registry.client.connected)
+    other.release_all()
+    if release == "claim":
+        assert me.claim_many([P0, P1, P2]).verify() == [P0, P1, P2]
+        return
+    if release == "hold":  # as a member does, which looks for its own partitions
+        assert set(me.holding([P0, P1], {"me", "other"})[0]) == {P0, P1}
+        assert me.claim(P2).verify()
+        assert len(me._verify(list(me.claims.values()))) == 3
+        return
+    me.release_all() if release == "release" else me.deregister()
+    assert raw.get_children("/consumers/billing/owners/orders") == []

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import struct
+import sys
 import threading
 import time
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
+from zkgroups.zookeeper.deadline import Deadline, uptime
 from zkgroups.zookeeper.pulse import _is_proof
 
 from .conftest import Connect
@@ -134,6 +138,69 @@ def test_a_server_that_leaves_proofs_without_an_answer_is_left_for_another(
         assert eventually(lambda: other.connections > before)
         assert eventually(lambda: registry.handle.session.connected)
         assert (registry.session_id, claim.held, claim.verify()) == (session, True, True)
+
+
+class SlowLink:
+    """A way to a server on which answers arrive slowly. Requests arrive at once."""
+
+    def __init__(self, target: str, bytes_per_second: int) -> None:
+        host, _, port = target.rpartition(":")
+        self._target, self._rate = (host, int(port)), bytes_per_second
+        self.connections = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                self.connections += 1
+                server = socket.create_connection(self._target)
+                threading.Thread(target=self._pass_on, args=(client, server, 0), daemon=True).start()
+                threading.Thread(target=self._pass_on, args=(server, client, self._rate), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, rate: int) -> None:
+        with suppress(OSError), source, sink:
+            while data := source.recv(4096):
+                sink.sendall(data)
+                if rate:
+                    time.sleep(len(data) / rate)
+            sink.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not report when data arrived")
+def test_a_server_whose_answers_arrive_slowly_is_not_left_for_another(
+    zookeeper: Any, zookeeper_hosts: str, connect: Connect, raw: Any
+) -> None:
+    raw.create("/large", bytes(400_000))
+    with closing(SlowLink(zookeeper.address, 80_000)) as link:
+        registry = connect(f"{link.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=10.0)
+        me = registry.group("billing").instance("me")
+        me.register(["orders"])
+        found = registry.handle.session.get("/large", deadline=Deadline(30))
+        assert found is not None
+        assert (len(found.data), link.connections) == (400_000, 1)
+
+
+def test_registering_after_a_pause_waits_without_a_flood_of_proofs_even_if_that_takes_longer_than_the_time_limit(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
+) -> None:
+    """The leader may know only of requests from before the pause. It must know better after a quarter of 10 s."""
+    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0, timeout=1.5)
+    registry.group("billing").create()
+    me = registry.group("billing").instance("me")
+    pulse = registry.handle.session._pulse
+    pulse.resume(me._session.require_id(Deadline(30)), 10.0)
+    pulse.void()
+    pulse._proof.connected(uptime() - 9.6)  # as if nothing had been sent since then
+    before = proxy.requests_by_type[Op.MULTI]
+    me.register(["orders"])
+    assert me.registered
+    assert proxy.requests_by_type[Op.MULTI] - before < 50
 
 
 def test_who_may_not_read_the_root_is_proved_by_the_refusal() -> None:

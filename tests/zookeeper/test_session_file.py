@@ -207,6 +207,31 @@ def test_the_time_out_is_that_of_who_goes_on_with_the_session(connect: Connect, 
     assert (second.resumed, asked, second.session_timeout) == (True, 20.0, 10.0)
 
 
+def test_a_longer_time_out_than_at_the_creation_of_the_session_does_not_count(
+    connect: Connect, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = connect(session_file=file, session_timeout=10.0)
+    first.close(leave=False)
+    for _ in range(2):  # the record keeps it
+        second = connect(session_file=file, session_timeout=20.0)
+        assert (second.resumed, second.session_timeout, kept(file)["timeout"]) == (True, 10.0, 10.0)
+        second.close(leave=False)
+    assert "was created with a timeout of 10 s" in caplog.text
+
+
+def test_a_record_of_an_older_release_begins_a_new_session(
+    connect: Connect, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = connect(session_file=file)
+    first.close(leave=False)
+    record = kept(file)
+    del record["timeout"]
+    file.write_text(json.dumps(record))
+    second = connect(session_file=file)
+    assert (second.resumed, second.session_id != first.session_id) == (False, True)
+    assert "from an older release" in caplog.text
+
+
 # Links that break
 
 

@@ -1,6 +1,6 @@
 """How long a ZooKeeper session is certain to live, worked out from what its client has sent.
 
-T is the session time-out that the server granted. All times are of the client's clock.
+T is the smallest timeout that servers granted to the session. All times are of the client's clock.
 
 A follower that is cut off from its leader keeps answering pings and reads for `syncLimit` ticks. Meanwhile the leader
 hears nothing about the sessions of that follower, and expires them. So these answers prove nothing. A *proof* is the
@@ -22,8 +22,13 @@ session is certain for `LASTS` after each proof:
 
     LASTS = 1 - REPORT - PERIOD - PRUDENCE = 0.6 T
 
-A new leader gives every session a full T, and it gets its majority only after the old leader's last proof. So the rule
-also holds if a leader is cut off.
+A new leader, or a server that restarts, gives every session a full timeout, and it gets its majority only after the old
+leader's last proof. So the rule also holds if a leader is cut off.
+
+That is the timeout which the session was granted at its creation, because ZooKeeper stores no other. At each reconnect
+the client is granted a timeout again. It may differ, if the server's limits have changed, or if another process has
+resumed the session and requested another one. That timeout lasts until there is a new leader. So T is the smallest of
+them, and a longer timeout needs a new session.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 import ssl
@@ -37,6 +38,8 @@ from .deadline import Deadline
 from .roots import no_chroot
 from .session import Session
 from .session_file import SessionFile
+
+log = logging.getLogger("zkgroups.session")
 
 MAX_SESSION_TIMEOUT: Final = 300.0
 SHORT_SESSION_TIMEOUT: Final = 10.0
@@ -164,27 +167,41 @@ def connect(
     end_in_forks(client)
     session = Session.of(client)  # before it connects, so that it hears what the server grants
     attempts = Attempts(client)
-    file = _open_file(session_file, client)
+    file = _open_file(session_file, session)
     with _undone_on_error(client, file):
         _start(session, hosts, deadline, unreachable, attempts)
         _prove(session, hosts, deadline, attempts)
         if file is not None:
             file.follow(client)
             session.outlives_us = True
+            _warn_of_old_timeout(session, file)
     session.refuses_writes = read_only
     return Opened(client, file)
 
 
-def _open_file(path: str | os.PathLike[str] | None, client: Any) -> SessionFile | None:
+def _open_file(path: str | os.PathLike[str] | None, session: Session) -> SessionFile | None:
     """Open the file that is to keep the session, and let the client begin with the session that it names."""
     if path is None:
         return None
-    if client.read_only:
+    if session.client.read_only:
         raise InvalidOptionError("session_file", path, "a connection for reading only has nothing to keep")
-    file = SessionFile.open(path, chroot=client.chroot)
-    if file.past is not None:
-        client._session_id, client._session_passwd = file.past.session_id, file.past.password
+    file = SessionFile.open(path, chroot=session.chroot)
+    if file.past is not None and file.past.timeout is not None:
+        session.resume(file.past.session_id, file.past.credentials.password, timeout=file.past.timeout)
     return file
+
+
+def _warn_of_old_timeout(session: Session, file: SessionFile) -> None:
+    """A new leader uses the timeout at the creation of a session. So a resumed session cannot get a longer one."""
+    timeout, requested = session.granted_timeout, session.client._session_timeout / 1000
+    if file.resumed and timeout is not None and timeout < requested:
+        log.warning(
+            "the session of %s was created with a timeout of %g s, and keeps it: %g s need a new session. "
+            "For one, remove the file while no process uses it",
+            file.path,
+            timeout,
+            requested,
+        )
 
 
 def _sasl_options(auth: Sequence[Digest | Sasl]) -> dict[str, str] | None:

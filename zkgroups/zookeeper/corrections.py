@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import math
 import os
 import socket
+import sys
 import termios
 import threading
 from collections.abc import Iterator, Sequence
@@ -243,6 +245,24 @@ def _hang_up(connection: Any) -> None:
     """What the other thread makes of it is the end of what it reads, also where it is in the middle of TLS."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         socket.socket.shutdown(connection._socket, socket.SHUT_RDWR)
+
+
+def silence(client: Any) -> float:
+    """Return for how many seconds no data have arrived on the connection. Infinite if the system does not report it.
+
+    kazoo returns an answer only when it is complete, and a large one can take long. Linux counts the data themselves.
+    """
+    if sys.platform != "linux":
+        return math.inf
+    try:
+        found = client._connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_RECEIVED.stop)
+        return int.from_bytes(found[_LAST_RECEIVED], sys.byteorder) / 1000
+    except (OSError, AttributeError):
+        return math.inf
+
+
+_LAST_RECEIVED: Final = slice(52, 56)
+"""The field `tcpi_last_data_recv` of `struct tcp_info`, in milliseconds."""
 
 
 def hang_up_and_shun(client: Any) -> str:

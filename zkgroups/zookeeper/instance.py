@@ -250,13 +250,33 @@ class Instance:
 
         try:
             in_batches(self._session, units, take, overhead=[Check(self._registrar.path)])
-        except BaseException:
-            with contextlib.suppress(ZkgroupsException):  # the error that is under way tells more
-                self._let_go(taken)
+        except BaseException as error:
+            self._take_back(taken, error)
             raise
         with self._lock:
             self._resumed -= set(resumed.values())
         return Claims(self, [*resumed.values(), *taken])
+
+    def _take_back(self, taken: Sequence[Claim], error: BaseException) -> None:
+        """After an error: release the claims made until then. Those that cannot be released now are swept later."""
+        try:
+            self._let_go(taken)
+        except ZkgroupsException as trouble:
+            error.add_note(
+                f"and {self._abandon(taken)} of {len(taken)} partitions claimed before could not be released: "
+                f"{trouble}; the next claim_many(), release_all() or deregister() releases them"
+            )
+        except BaseException:
+            self._abandon(taken)
+            raise
+
+    def _abandon(self, claims: Sequence[Claim]) -> int:
+        """Hold these no more, and have their owner nodes swept later. Return the number of nodes that may be left."""
+        with self._lock:
+            left = [claim for claim in claims if self._claims.get(claim.partition) is claim]
+        self._registrar.leave({self.group.paths.owner(claim.partition): claim.data for claim in left})
+        self._forget(left)
+        return len(left)
 
     def _create_owner(self, at: TopicPartition, data: bytes) -> Create:
         return Create(self.group.paths.owner(at), data, True, self._handle.acls.ephemerals)
@@ -290,7 +310,7 @@ class Instance:
             raise translate(failure.error, failure.operation.path) from failure.error
 
     def _refuse_foreign(self, at: TopicPartition, create: Operation, tenure: Tenure) -> None:
-        """Say who holds it, unless it has been let go meanwhile, or is what a lost attempt of ours left behind."""
+        """Raise who holds it, unless it was released meanwhile, or left behind by an earlier attempt."""
         node = self._session.get(create.path, deadline=self._handle.deadline())
         if node is None or self._registrar.sweep(node, tenure):
             return
@@ -320,6 +340,9 @@ class Instance:
         with self._lock:
             held = list(self._claims.values())
         self._let_go(held)
+        with self._membership, contextlib.suppress(SessionLostError):
+            if (tenure := self._registrar.tenure) is not None:
+                self._registrar.sweep_all()
 
     def _let_go(self, claims: Sequence[Claim]) -> None:
         """For claims: release those that are still current, in as few transactions as the limit allows.
@@ -499,6 +522,7 @@ class Instance:
                 if at not in mine and self._claims.get(at) is claim:
                     del self._claims[at]
             self._claims.update(mine)
+        self._registrar.keep(self.group.paths.owner(at) for at in mine)
         return mine, others
 
     def _is_ours(self, owner: Owner | MalformedNode, tenure: Tenure, ids: Collection[str]) -> TypeGuard[Owner]:

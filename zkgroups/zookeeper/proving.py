@@ -4,7 +4,9 @@ It sends one tiny transaction for each session every tenth of the session timeou
 kazoo's connection thread records them (`pulse.py`). If a session's own transactions prove it, nothing more is sent.
 
 If answers are missing although the connection looks fine, the server is cut off from its leader, or does not work. Then
-the connection is closed, so that kazoo goes to another server in time.
+the connection is closed, so that kazoo goes to another server in time. But a server answers in the order of the
+requests. So as long as data arrive, the answer to the proof is only waiting behind others on a slow link, and the
+connection is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ..core.proof import PATIENCE, PERIOD
-from .corrections import hang_up_and_shun
+from .corrections import hang_up_and_shun, silence
 from .deadline import uptime
 from .pulse import ProofRequest, Pulse
 
@@ -97,8 +99,8 @@ class Prover:
     def _look_for_answer(self, now: float) -> float:
         if now < self._look_at:
             return self._look_at - now
-        self._looks += 1
         self._look_at = now + self._between_looks
+        self._looks = 0 if silence(self._client) < self._between_looks else self._looks + 1
         if self._looks >= _LOOKS:
             self._asked = None
             log.warning(

@@ -1,7 +1,10 @@
 """Observe kazoo's connection to know until when the session lives; the rules are in `core/proof.py`.
 
 kazoo shows neither when it sends a request nor the timeout that a server granted. So its connection is observed. All of
-this runs on kazoo's connection thread, except reading `certain_until`.
+this runs on kazoo's connection thread, except `resume`, and reading `certain_until` and the timeouts.
+
+A session can be granted another timeout at each reconnect. ZooKeeper's data contain only the timeout at its creation,
+and a new leader uses that one. So a session is proved with the smallest timeout that it was ever granted.
 """
 
 from __future__ import annotations
@@ -29,16 +32,16 @@ _FAILED: Final = -1
 
 
 class Pulse:
-    """When the leader last proved the session of one client, and what session timeout a server granted."""
+    """When the leader last proved the session of one client, and the smallest timeout that it was granted."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self.granted: float | None = None
         self.has_beaten = bool(client.connected)
-        self._proof = Proof(self._timeout)
+        self._granted = False
         self._session_id: int | None = client._session_id or None
+        self._proof = Proof(float(client._session_timeout) / 1000)
         if client.connected:
-            self._proof.connected(uptime() - _CONNECTED_BEFORE * self._timeout)
+            self._proof.connected(uptime() - _CONNECTED_BEFORE * self._proof.timeout)
         self._certain: tuple[int | None, float] = (None, -math.inf)
         self._sent: dict[int | None, tuple[float, Any]] = {}
         connection = client._connection
@@ -46,13 +49,23 @@ class Pulse:
         connection._submit, connection._read_header, connection._invoke = self.submit, self.read_header, self.invoke
 
     @property
-    def _timeout(self) -> float:
-        return self.granted or float(self._client._session_timeout) / 1000
+    def timeout(self) -> float:
+        """The smallest timeout that the session was granted, or as requested if the grant was not observed."""
+        return self._proof.timeout
 
     @property
-    def timeout(self) -> float:
-        """The session timeout: as granted, or as requested if the grant was not observed."""
-        return self._proof.timeout
+    def granted(self) -> float | None:
+        """The smallest timeout that the session was granted. None if no grant was observed."""
+        return self._proof.timeout if self._granted else None
+
+    def granted_to(self, session_id: int) -> float | None:
+        """The smallest timeout that this session was granted. None if it is not the current one."""
+        proof = self._proof  # read it first, because `invoke` replaces it last
+        return proof.timeout if session_id == self._session_id else None
+
+    def resume(self, session_id: int, timeout: float) -> None:
+        """The client will continue a session of an earlier process, which was granted at least this timeout."""
+        self._session_id, self._proof = session_id, Proof(timeout)
 
     def certain_until(self, session_id: int) -> float:
         """Until when, on the clock of `uptime`, that session is certain to live."""
@@ -87,15 +100,18 @@ class Pulse:
         return answer
 
     def invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """Record the timeout that the server grants when a connection is made."""
+        """Record the timeout that the server grants when a connection is made.
+
+        If the session is an old one, a longer timeout than before proves nothing.
+        """
         answer = self._invoke(timeout, request, xid)
         if isinstance(request, Connect):
             accepted = answer[0]
             if accepted.time_out > 0:
-                self.granted = accepted.time_out / 1000
-                self.has_beaten = True
-                if accepted.session_id != self._session_id or self.granted != self._proof.timeout:
-                    self._session_id, self._proof = accepted.session_id, Proof(self.granted)
+                granted = accepted.time_out / 1000
+                self.has_beaten = self._granted = True
+                if accepted.session_id != self._session_id or granted < self._proof.timeout:
+                    self._session_id, self._proof = accepted.session_id, Proof(granted)
                 sent, _ = self._sent.pop(None, (-math.inf, None))
                 self._proof.connected(sent)
         return answer

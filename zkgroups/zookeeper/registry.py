@@ -232,9 +232,10 @@ class Registry:
 
     @property
     def session_timeout(self) -> float | None:
-        """The session timeout that the server granted, in seconds; it may be another than was asked for.
+        """The session timeout that the server granted, in seconds. It may differ from the requested one.
 
-        None for a client that was connected before the registry was made: it no longer tells.
+        If it was granted again, at a reconnect or when the session was resumed: the smallest one. None for a client
+        that was connected before the registry was made.
         """
         return self._handle.session.granted_timeout
 

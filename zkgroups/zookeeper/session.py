@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -51,9 +52,16 @@ from .transaction import (
     Verdict,
     changed,
     culprit,
+    is_divisible,
     telling,
     verdict_on_all,
 )
+
+_GLANCE: Final = 0.05
+"""How often to check whether another request has proved the session, in seconds."""
+
+_SOON: Final = 2.0
+"""In seconds. A server drops the connection as soon as it has read the length of a request that is too large."""
 
 PIPELINE: Final = 64
 """Requests under way together, where each is one of its own."""
@@ -122,8 +130,17 @@ class Session:
 
     @property
     def granted_timeout(self) -> float | None:
-        """The session timeout the server granted; None when this client was connected before we could hear it."""
+        """The smallest timeout that the session was granted. None if the client was connected before this was made."""
         return self._pulse.granted
+
+    def granted_to(self, session_id: int) -> float | None:
+        """The smallest timeout that this session was granted. None if it is not the current one."""
+        return self._pulse.granted_to(session_id)
+
+    def resume(self, session_id: int, password: bytes, *, timeout: float) -> None:
+        """Before the client is started: continue that session, which was granted this timeout at its creation."""
+        self._client._session_id, self._client._session_passwd = session_id, password
+        self._pulse.resume(session_id, timeout)
 
     @property
     def request_limit(self) -> int:
@@ -162,16 +179,34 @@ class Session:
         self._prover.rely_no_more(who)
 
     def prove(self, session_id: int, *, deadline: Deadline) -> None:
-        """Wait until that session is certain to live, if it is not already."""
+        """Wait until that session is certain to live, if it is not already.
+
+        The deadline applies to the answers. After a pause of this process they prove little, until the leader must have
+        heard of the session again. That is waited for without the deadline, but not for longer than the session lasts.
+        """
+        asked, patience = -math.inf, Deadline(deadline.seconds + self._pulse.timeout)
         while not self.alive(session_id):
             if self.id not in (session_id, None):
                 raise SessionLostError(f"session {session_hex(session_id)} has ended")
-            if deadline.passed:
-                raise NotConnectedError(
-                    f"no server has proved within {deadline.seconds:g} s that session {session_hex(session_id)} lives: "
-                    "the server may be cut off from its leader"
-                )
+            if deadline.passed or patience.passed:
+                raise self._not_proved(session_id, deadline, patience)
+            if (due := self._pulse.due(asked) - uptime()) > 0:
+                time.sleep(min(due, _GLANCE))  # meanwhile other requests may prove the session
+                deadline = Deadline(deadline.seconds)
+                continue
+            asked = uptime()
             self.call(self._prover.ask, "/", deadline)
+
+    def _not_proved(self, session_id: int, deadline: Deadline, patience: Deadline) -> NotConnectedError:
+        if patience.passed:
+            return NotConnectedError(
+                f"the server has answered for {patience.seconds:g} s, but the answers do not prove that session "
+                f"{session_hex(session_id)} lives: this process may have been suspended again and again"
+            )
+        return NotConnectedError(
+            f"no server has proved within {deadline.seconds:g} s that session {session_hex(session_id)} lives: "
+            "the server may be cut off from its leader"
+        )
 
     # Reading
 
@@ -295,17 +330,19 @@ class Session:
             pinned = self.require_id(deadline) if session_id is None else session_id
             request = PinnedRequest(self._client, pinned, operations)
             results = self._send(request, operations, deadline)
+            lost_soon = request.sent and (deadline.passed or uptime() - request.sent_at < _SOON)
             if results is not None:
+                self.limit.accepted(request.size, session_id=pinned)
                 return self._checked(operations, results)
             if request.sent and self._was_carried_out(request, operations, pinned, deadline):
                 return []
             if session_id is not None and self.id != session_id:
                 raise SessionLostError(f"session {session_hex(session_id)} has ended, nothing was changed")
-            losses += request.sent
-            if losses == 2 and request.size > SMALLEST_LIMIT:
+            losses += lost_soon
+            if losses >= (2 if is_divisible(operations) else 3) and request.size > SMALLEST_LIMIT:
                 self.limit.lost_twice(request.size, session_id=pinned)
                 raise TooLargeError(
-                    f"the connection was lost twice during a request of {request.size} bytes about "
+                    f"the connection was lost {losses} times during a request of {request.size} bytes about "
                     f"{telling(operations).path}: the server's jute.maxbuffer is probably smaller, and must be raised",
                     size=request.size,
                 )

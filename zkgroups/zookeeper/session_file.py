@@ -13,6 +13,9 @@ The lock does not prevent this, because the copy has a lock of its own. So the r
 and inode number, and the boot of the machine. On a cloned volume, in a restored backup, and after a reboot one of them
 differs. Then a new session is started.
 
+The record also has the smallest timeout that the session was granted. A new leader uses the timeout at the creation of
+the session, and no server reports that one later. So a session is not resumed from a record without it.
+
 The servers are not written down. They may get other names; and to those of another ZooKeeper the session is one that
 has ended. What stands before all paths is, as the session would keep alive what was registered there.
 """
@@ -27,6 +30,7 @@ import socket
 import stat
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 from weakref import WeakSet
@@ -36,6 +40,7 @@ from kazoo.protocol.states import KazooState
 from ..core.model import session_hex
 from ..exceptions import InvalidOptionError, SessionInUseError
 from .credentials import SessionCredentials
+from .session import Session
 
 log = logging.getLogger("zkgroups.session")
 
@@ -47,6 +52,25 @@ _BLANK: Final = b"\0\r\n\t "
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """Changes with each boot. Containers have the id of their host."""
 _IDS: Final = range(-(2**63), 2**63)
+_LONGEST_TIMEOUT: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A session, and the smallest timeout that it was granted, in seconds. None in a record of an older release."""
+
+    credentials: SessionCredentials
+    timeout: float | None
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session."""
+        return self.credentials.session_id
+
+    @property
+    def hex(self) -> str:
+        """The id of the session, for messages."""
+        return session_hex(self.session_id)
 
 
 class SessionFile:
@@ -54,14 +78,14 @@ class SessionFile:
 
     def __init__(self, path: Path, fd: int, chroot: str) -> None:
         self.path = path
-        self.past: SessionCredentials | None = None
+        self.past: Kept | None = None
         self.resumed = False
         """Whether the session that it named was still there, and goes on."""
         self._chroot = chroot
         self._place = ""
         self._lock = threading.Lock()  # guards what is below, also while it is written
         self._fd: int | None = fd
-        self._saved: SessionCredentials | None = None
+        self._saved: Kept | None = None
         self._length = 0
         self._client: Any = None
         _OPEN.add(self)
@@ -104,7 +128,7 @@ class SessionFile:
             self._close_to_others(fd, status.st_mode)
         self._write(self.past)
 
-    def _read(self, data: bytes) -> SessionCredentials | None:
+    def _read(self, data: bytes) -> Kept | None:
         if not data:
             return None
         if not data.startswith(_MARK) or len(data) > _LONGEST:
@@ -118,17 +142,24 @@ class SessionFile:
             log.warning(
                 "session file %s is a copy, or older than the last boot: session %s is not resumed, starting a new one",
                 self.path,
-                session_hex(past.session_id),
+                past.hex,
             )
             return None
         if chroot != self._chroot and past is not None:
-            session, here = session_hex(past.session_id), self._chroot or "/"
             log.warning(
                 "session file %s is for chroot %s, not %s; session %s is left alone",
                 self.path,
                 chroot or "/",
-                here,
-                session,
+                self._chroot or "/",
+                past.hex,
+            )
+            return None
+        if past is not None and past.timeout is None:
+            log.warning(
+                "session file %s is from an older release, without the session timeout: "
+                "session %s is not resumed, starting a new one",
+                self.path,
+                past.hex,
             )
             return None
         return past
@@ -145,12 +176,12 @@ class SessionFile:
     # Following a client
 
     def follow(self, client: Any) -> None:
-        """Write down the session of the client, and from now on each that comes after it."""
+        """Write the session of the client to the file now, and after each reconnect."""
         self._client = client
         past, self.resumed = self.past, self.past is not None and client._session_id == self.past.session_id
         if past is not None:
             became = "resumed" if self.resumed else "expired, started a new one"
-            log.info("session %s from %s: %s", session_hex(past.session_id), self.path, became)
+            log.info("session %s from %s: %s", past.hex, self.path, became)
         client.add_listener(self._on_state)
         try:
             self._save()
@@ -172,16 +203,19 @@ class SessionFile:
     def _save(self) -> None:
         with self._lock:
             found = None if self._client is None else self._client.client_id
-            if self._fd is not None and found is not None and found[0]:  # who was interrupted as it left has none
-                self._write(SessionCredentials(*found))
+            if self._fd is None or found is None or not found[0]:  # who was interrupted as it left has none
+                return
+            timeout = Session.of(self._client).granted_to(found[0])
+            if timeout is not None:  # else there is a newer session by now, and another call for that
+                self._write(Kept(SessionCredentials(*found), timeout))
 
-    def _write(self, credentials: SessionCredentials | None) -> None:
-        if self._fd is None or (credentials is not None and credentials == self._saved):
+    def _write(self, kept: Kept | None) -> None:
+        if self._fd is None or (kept is not None and kept == self._saved):
             return
-        data = _encode(self._chroot, self._place, credentials)
+        data = _encode(self._chroot, self._place, kept)
         # Blanks to the end of what was there: cutting it off is a second step, and who is killed may not come to it.
         os.pwrite(self._fd, data.ljust(self._length), 0)
-        self._saved, self._length = credentials, max(self._length, len(data))
+        self._saved, self._length = kept, max(self._length, len(data))
 
     def close(self, *, ended: bool) -> None:
         """Let others have the file; empty, if the session has ended."""
@@ -213,25 +247,33 @@ def _place(status: os.stat_result) -> str:
     return f"{boot} {status.st_dev:x}:{status.st_ino:x}"
 
 
-def _encode(chroot: str, place: str, credentials: SessionCredentials | None) -> bytes:
-    session = None if credentials is None else credentials.dump()
+def _encode(chroot: str, place: str, kept: Kept | None) -> bytes:
+    session = None if kept is None else kept.credentials.dump()
     record = {"zkgroups": 1, "chroot": chroot, "pid": os.getpid(), "place": place, "session": session}
+    if kept is not None:
+        record["timeout"] = kept.timeout
     return json.dumps(record).encode() + b"\n"
 
 
-def _decode(data: bytes) -> tuple[str, str, SessionCredentials | None] | None:
-    """Decode the chroot, the place, and the session if there is one; None for anything else."""
+def _decode(data: bytes) -> tuple[str, str, Kept | None] | None:
+    """Decode the chroot, the place, and the session if it has one. None if the record is damaged."""
     try:
         fields = json.loads(data)
         if fields["zkgroups"] != 1:
             return None
         session = None if fields["session"] is None else SessionCredentials.load(fields["session"])
-        chroot, place = str(fields["chroot"]), str(fields["place"])
+        chroot, place, timeout = str(fields["chroot"]), str(fields["place"]), fields.get("timeout")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
-    if session is not None and (session.session_id not in _IDS or not session.session_id):
+    if session is None:
+        return chroot, place, None
+    if session.session_id not in _IDS or not session.session_id or not (timeout is None or _is_timeout(timeout)):
         return None
-    return chroot, place, session
+    return chroot, place, Kept(session, timeout)
+
+
+def _is_timeout(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _LONGEST_TIMEOUT
 
 
 def _pid(data: bytes) -> int | None:

@@ -11,28 +11,31 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
-from ..core.model import session_hex
+from ..core.model import DeniedNode, session_hex
 from ..core.paths import GroupPaths
 from ..exceptions import (
     AlreadyRegisteredError,
+    NoPermissionError,
     NotRegisteredError,
     OutcomeUnknownError,
     SessionLostError,
     ZkgroupsException,
 )
-from . import credentials
+from . import bulk, credentials
 from .credentials import SessionCredentials
 from .deadline import Deadline
 from .errors import translate
 from .handle import Handle
 from .mark import refuse_marked, unmarked
 from .node import Node
+from .splitting import first_batch, fits_the_server
 from .transaction import Check, Create, Delete, Operation, Set, TransactionFailed
 
 GONE: Final = -1
@@ -120,6 +123,7 @@ class Registrar:
     def _begin(self, tenure: Tenure) -> None:
         with self._lock:
             self._tenure = tenure
+            self._unsure.pop(self.path, None)
         self._session.rely(self, tenure.session_id)
 
     def _create(self, data: bytes, tenure: Tenure) -> None:
@@ -257,20 +261,50 @@ class Registrar:
 
     # What was left behind
 
-    def sweep(self, node: Node, tenure: Tenure) -> bool:
-        """Take away what an attempt of ours left whose outcome nobody learned; False if the node is no such thing."""
-        if node.session != tenure.session_id or node.data not in self._unsure.get(node.path, ()):
-            return False
-        with contextlib.suppress(TransactionFailed):  # it is gone, then
-            self.transact([Delete(node.path, node.version)], tenure)
+    def leave(self, left: Mapping[str, bytes]) -> None:
+        """Remember nodes of this session, by path, that are not used and could not be deleted."""
         with self._lock:
-            self._unsure.pop(node.path, None)
+            for path, data in left.items():
+                self._unsure.setdefault(path, set()).add(data)
+
+    def keep(self, paths: Iterable[str]) -> None:
+        """These nodes are used: they are not left behind."""
+        with self._lock:
+            for path in paths:
+                self._unsure.pop(path, None)
+
+    def sweep(self, node: Node, tenure: Tenure) -> bool:
+        """Delete everything that was left behind, if that includes the node. Return False if it does not."""
+        if not self._is_left_behind(node, tenure.session_id):
+            return False
+        self._sweep(tenure.session_id)
         return True
 
+    def _is_left_behind(self, node: Node, session_id: int) -> bool:
+        return node.session == session_id and node.data in self._unsure.get(node.path, ())
+
     def sweep_all(self) -> None:
-        """Look for everything that may have been left behind, and take it away. Nothing is asked if nothing was."""
-        for path in list(self._unsure):
-            session_id = self._session.require_id(self._handle.deadline())
-            node = self._session.get(path, deadline=self._handle.deadline())
-            if node is not None:
-                self.sweep(node, Tenure(session_id))
+        """Delete everything that was left behind. Without anything, no request is sent."""
+        if self._unsure:
+            self._sweep(self._session.require_id(self._handle.deadline()))
+
+    def _sweep(self, session_id: int) -> None:
+        """Delete everything that was left behind in this session, in as few requests as possible."""
+        paths = list(self._unsure)
+        found = list(bulk.nodes(self._handle, paths))
+        self._delete([n for n in found if isinstance(n, Node) and self._is_left_behind(n, session_id)], session_id)
+        denied = [node.path for node in found if isinstance(node, DeniedNode)]
+        self.keep(set(paths) - set(denied))
+        if denied:
+            raise NoPermissionError(denied[0])
+
+    def _delete(self, left: list[Node], session_id: int) -> None:
+        """Delete these nodes, except those that are gone, or may not be deleted."""
+        while left:
+            batch = first_batch(self._session, ([Delete(node.path, node.version)] for node in left))
+            transact = partial(self.transact, [delete for [delete] in batch], Tenure(session_id))
+            try:
+                if fits_the_server(transact, batch):
+                    del left[: len(batch)]
+            except TransactionFailed as failure:
+                del left[failure.index]

@@ -10,6 +10,7 @@ must fail.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE
 
 from ..core.model import session_hex
 from ..exceptions import TooLargeError
+from .deadline import uptime
 from .node import Node
 
 MAX_REQUEST_BYTES: Final = 1_048_575
@@ -133,11 +135,15 @@ class RequestLimit:
     >>> limit.lost_twice(40_000, session_id=1)
     >>> limit.bytes(1), limit.bytes(2) == MAX_BATCH_BYTES
     (20000, True)
+    >>> limit.accepted(40_000, session_id=1)  # so it was lost for another reason
+    >>> limit.bytes(1) == MAX_BATCH_BYTES
+    True
     """
 
     def __init__(self) -> None:
         self._session_id: int | None = None
         self._bytes = MAX_BATCH_BYTES
+        self._lost = 0
 
     def bytes(self, session_id: int | None) -> int:
         """The largest request to send in that session."""
@@ -150,7 +156,12 @@ class RequestLimit:
     def lost_twice(self, size: int, *, session_id: int | None) -> None:
         """Learn from a request of this size that was sent twice, and lost the connection both times."""
         known = self.bytes(session_id)
-        self._session_id, self._bytes = session_id, max(min(known, size // 2), SMALLEST_LIMIT)
+        self._session_id, self._bytes, self._lost = session_id, max(min(known, size // 2), SMALLEST_LIMIT), size
+
+    def accepted(self, size: int, *, session_id: int | None) -> None:
+        """Learn from a request of this size that was answered."""
+        if session_id == self._session_id and size > self._bytes:
+            self._bytes = MAX_BATCH_BYTES if size >= self._lost else size
 
 
 class PinnedRequest:
@@ -172,6 +183,7 @@ class PinnedRequest:
         self._lock = threading.Lock()
         self._withdrawn = False
         self.sent = False
+        self.sent_at = -math.inf
         self.refused = False
         self.zxid_before = client.last_zxid
 
@@ -186,7 +198,7 @@ class PinnedRequest:
             if self._withdrawn or self._client._session_id != self._session_id:
                 self.refused = True
                 return _IMPOSSIBLE
-            self.sent = True
+            self.sent, self.sent_at = True, uptime()
             return self._payload
 
     def deserialize(self, answer: bytes, offset: int) -> list[Any]:
@@ -269,6 +281,11 @@ class Verdict(Enum):
 def telling(operations: Sequence[Operation]) -> Operation:
     """The operation by which to see what became of all: the last one that changes something."""
     return next(operation for operation in reversed(operations) if not isinstance(operation, Check))
+
+
+def is_divisible(operations: Sequence[Operation]) -> bool:
+    """Whether more than one of the operations changes something. If so, the caller may try smaller transactions."""
+    return sum(not isinstance(operation, Check) for operation in operations) > 1
 
 
 def changed(operations: Sequence[Operation]) -> dict[str, Operation]:
