@@ -5,7 +5,7 @@
     DEST/_checkpoint/                    Spark's: which batches were planned, and which of them are done
     DEST/_unfinished/<random>/           written here first, where no reader looks
     DEST/commits/<level>-<first>-<last>/part-*.parquet     what was committed, from one batch to another
-    DEST/commits/<level>-<first>-<last>/_SUCCESS
+    DEST/commits/<level>-<first>-<last>/_SUCCESS           lists the files: see `whole.py`
     DEST/standing/<batch>/part-*.parquet                   the last of each partition, after a batch
     DEST/standing/<batch>/_SUCCESS
     DEST/denied/<batch>                  groups of which something could not be read in a batch, and until it says else
@@ -38,8 +38,8 @@ from ..zookeeper.position import Position
 from .errors import translated
 from .files import java, reached
 from .layout import MARK, UNFINISHED
+from .whole import check_written, mark_written, write_and_list
 from .whose import Whose
-from .writing import write
 
 COMMITS: Final = "commits"
 STANDING: Final = "standing"
@@ -51,6 +51,8 @@ ABOUT: Final = "_audit.json"
 
 TOGETHER: Final = 16
 """So many pieces of a level become one of the next: of a million batches there are then 60 pieces at most."""
+
+_CURE: Final = "put it back from a backup, or begin a new audit in another folder"
 
 _PIECE: Final = re.compile("([0-9]+)-([0-9]{12})-([0-9]{12})")
 _BATCH: Final = re.compile("[0-9]{12}")
@@ -129,7 +131,7 @@ class Journal:
 
     def read(self, pieces: Iterable[Piece], schema: StructType) -> DataFrame:
         """What is in these pieces."""
-        return self._read([self.path(COMMITS, piece.name) for piece in pieces], schema)
+        return self._read([(COMMITS, piece.name) for piece in pieces], schema)
 
     def standing(self) -> int | None:
         """After which batch the newest `standing` was written."""
@@ -138,11 +140,15 @@ class Journal:
 
     def read_standing(self, batch: int, schema: StructType) -> DataFrame:
         """The last of each partition, after that batch."""
-        return self._read([self.path(STANDING, f"{batch:012d}")], schema)
+        return self._read([(STANDING, f"{batch:012d}")], schema)
 
-    def _read(self, paths: list[str], schema: StructType) -> DataFrame:
-        if not paths:
+    def _read(self, folders: list[tuple[str, str]], schema: StructType) -> DataFrame:
+        """The rows in these folders; an error if a file of them is missing, or is not as it was written."""
+        if not folders:
             return self._spark.createDataFrame([], schema)
+        for names in folders:
+            check_written(self._spark, self._files, self._path(*names), _CURE)
+        paths = [self.path(*names) for names in folders]
         with translated(f"{self} cannot be read"):
             return self._spark.read.schema(schema).option("__globPaths__", "false").parquet(*paths)
 
@@ -245,9 +251,9 @@ class Journal:
         path, there = self._path(UNFINISHED, uuid.uuid4().hex), self._path(*names)
         with translated(f"{there.toString()} could not be written"):
             try:
-                write(rows, path.toString())
+                write_and_list(rows, path.toString())
                 self._move(path, there)
-                self._files.create(self._path(*names, MARK), False).close()
+                mark_written(self._spark, self._files, there)
             finally:
                 with suppress(Py4JError, OSError):
                     self._files.delete(path, True)

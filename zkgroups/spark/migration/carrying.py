@@ -225,8 +225,7 @@ class Planned:
         found = rows.coalesce(1).agg(*counts, *(f.first(name).alias(name) for name in OF_THE_PLAN)).first()
         assert found is not None
         total, asked, *same = found
-        if not total:
-            raise folder.without_rows()
+        folder.check_rows(total)
         if asked < total:
             raise GuardFailedError(
                 f"the plan in {folder} was made without brokers: it can be shown and exported, and nothing else"
