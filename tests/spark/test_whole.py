@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from zkgroups.core.plan import Step
-from zkgroups.exceptions import DamagedFileError
+from zkgroups.exceptions import DamagedFileError, RefusedError
 from zkgroups.spark import SourceOptions, Table, audit, read_audit, read_snapshot, snapshot
 from zkgroups.spark.journal import Journal
 from zkgroups.spark.migration import SnapshotSource, plan, read_plan, summary
@@ -58,8 +59,15 @@ def cut(folder: Path) -> None:
 
 
 def garble(folder: Path) -> None:
-    (folder / "._SUCCESS.crc").unlink()
-    (folder / "_SUCCESS").write_text('{"rows": 5}')
+    text_of(folder, "_SUCCESS", '{"rows": 5}')
+
+
+def text_of(folder: Path, name: str, text: str) -> None:
+    """Overwrite a small file, behind the back of Hadoop's checksums."""
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    file.write_text(text)
 
 
 DAMAGES: dict[str, tuple[Damage, str]] = {
@@ -118,10 +126,27 @@ def test_a_plan_of_an_earlier_version_has_an_empty_mark_and_is_read(
     spark: SparkSession, hosts: str, tmp_path: Path
 ) -> None:
     made = plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
-    (tmp_path / "plan" / "._SUCCESS.crc").unlink()
-    (tmp_path / "plan" / "_SUCCESS").write_text("")
+    text_of(tmp_path, "plan/_SUCCESS", "")
     assert summary(spark, str(tmp_path)) == made
     Folder(spark, str(tmp_path)).check_rows(7)
+
+
+def test_a_word_that_a_plan_may_not_have_is_an_error(
+    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path
+) -> None:
+    plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
+    for file in (tmp_path / "plan").glob("part-*"):
+        rows = pq.read_table(file)
+        column = rows.schema.get_field_index("action")
+        words = pa.array(["explode"] * len(rows), pa.string())
+        pq.write_table(rows.set_column(column, rows.schema.field(column), words), file)
+        file.with_name(f".{file.name}.crc").unlink()
+    text_of(tmp_path, "plan/_SUCCESS", "")
+
+    ended = zkgroups("migrate", "show", tmp_path, "--offsets")
+
+    assert (ended.code, ended.out) == (10, "")
+    assert "'explode' is not a known action" in ended.err
 
 
 def test_a_plan_with_another_number_of_rows_than_were_written_is_an_error(
@@ -159,3 +184,87 @@ def test_an_audit_that_has_lost_a_file_is_neither_read_nor_gone_on_with(
         ended = zkgroups(*command)
         assert (ended.code, ended.out) == (10, ""), command
         assert "is missing" in ended.err
+
+
+NOTES = {
+    "_audit.json": ("\0{", "[]", '{"groups": 5, "topics": null}', '{"groups": null, "topics": null, "cluster": "c"}'),
+    "denied/000000000000": ("{", "7", "[7]"),
+    "_looked": ("abc", "[]"),
+}
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_damaged_notes_of_an_audit_are_errors_that_name_the_file(
+    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path, note: str
+) -> None:
+    audit(spark, str(tmp_path), hosts, once=True)
+    at = "1970-01-01T00:00:00.000"
+    reset = ("offsets", "reset", "g0", "--all-topics", "--from-audit", tmp_path, "--to-datetime", at)
+    for text in NOTES[note]:
+        text_of(tmp_path, note, text)
+        ended = zkgroups(*reset) if note == "_looked" else zkgroups("audit", tmp_path, "--once")
+        assert (ended.code, ended.out) == (10, ""), text
+        assert f"{tmp_path}/{note} is not as the audit has written it" in ended.err
+
+
+def test_an_audit_that_has_lost_its_description_takes_no_other_groups(
+    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path
+) -> None:
+    audit(spark, str(tmp_path), hosts, once=True)
+    about = (tmp_path / "_audit.json").read_bytes()
+    (tmp_path / "_audit.json").unlink()
+
+    for arguments in (("--once", "--groups", "g1"), ("--once",), ("--show",)):
+        ended = zkgroups("audit", tmp_path, *arguments)
+        assert (ended.code, ended.out) == (10, "")
+        assert "has lost its _audit.json" in ended.err
+
+    # A run was killed before it renamed the new file.
+    (tmp_path / "_audit.json.new").write_bytes(about)
+    with pytest.raises(RefusedError, match=r"is of groups \.\*, topics \.\*, not of groups g1"):
+        audit(spark, str(tmp_path), SourceOptions(zookeeper=hosts, groups="g1"), once=True)
+    assert audit(spark, str(tmp_path), hosts, once=True).commits == 0
+    Journal(spark, str(tmp_path)).put_looked(1)
+    assert {file.name for file in tmp_path.glob("_[al]*")} == {"_audit.json.new", "_lock", "_looked"}
+
+
+def test_a_small_file_of_an_audit_can_be_read_at_every_step_of_its_replacement(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    journal = Journal(spark, str(tmp_path))
+    journal.put_looked(1)
+    looked: list[int | None] = []
+    journal._files = Steps(journal._files, lambda: looked.append(Journal(spark, str(tmp_path)).looked_ms()))
+
+    journal.put_looked(2)
+
+    assert looked == [1, 1, 2, 2]
+
+
+class Steps:
+    """A file system that calls `after` whenever it has renamed or deleted a file."""
+
+    def __init__(self, files: Any, after: Callable[[], None]) -> None:
+        self._files = files
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        done = getattr(self._files, name)
+        if name not in {"rename", "delete"}:
+            return done
+
+        def followed(*arguments: Any) -> Any:
+            found = done(*arguments)
+            self._after()
+            return found
+
+        return followed
+
+
+def test_an_audit_whose_first_batch_was_cut_short_begins_again(spark: SparkSession, hosts: str, tmp_path: Path) -> None:
+    Journal(spark, str(tmp_path)).begin(None, None)
+    offsets = tmp_path / "_checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.8f1b2c3d-aaaa-bbbb-cccc-000000000000.tmp").write_text("v1")
+
+    assert audit(spark, str(tmp_path), hosts, once=True).commits == 8

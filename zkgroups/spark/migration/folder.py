@@ -30,13 +30,16 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from ...core.plan import MatchRow, PlanRow, ReportRow, Step
 from ...exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..errors import translated
-from ..files import java, reached
+from ..files import java, reached, write_text
 from ..layout import ABANDONED_AFTER, MARK, UNFINISHED, snapshot_name, snapshot_time
 from ..whole import Written, check_written, mark_written
 from .columns import schema
 
 PLAN: Final = "plan"
 REPORTS: Final = "reports"
+
+_PROBE: Final = 64 * 1024
+"""In bytes, about the size of a small report with all of its files."""
 
 _NEW_PLAN: Final = "make a new plan in another folder"
 _TIME: Final = r"([0-9]{8}T[0-9]{6}\.[0-9]{3}Z)"
@@ -147,11 +150,19 @@ class Folder:
     def new_report(self, step: Step, at: datetime) -> Iterator[NewReport]:
         """Where to write a report; it has its name when all that is done with it has gone well."""
         with self._unfinished(at) as path:
+            self._check_room(path)
             report = NewReport(path)
             yield report
             name = self._free_name(step, at)
             self._finish(path, REPORTS, name)
             report.name = name
+
+    def _check_room(self, path: str) -> None:
+        """Write a file and delete it: a full disk is an error before the work begins that the report is about."""
+        probe = self._jvm.org.apache.hadoop.fs.Path(f"{path}-probe")
+        with translated(f"{self} cannot be written to"):
+            write_text(self._files, probe, " " * _PROBE)
+            self._files.delete(probe, False)
 
     def _free_name(self, step: Step, at: datetime) -> str:
         taken = set(self._list(REPORTS))
