@@ -109,9 +109,10 @@ def audit(
     if show:
         _show(options, destination, own, chosen["groups"], chosen["topics"])
         return
+    own.check_writes_to(destination)
     source = spark.SourceOptions(**for_workers(options), **chosen)
-    with source.connect():
-        pass  # what is wrong there is known before Spark is started, which takes seconds
+    with source.connect() as registry:
+        registry.require_root()  # before Spark is started, which takes seconds
     say(options, f"Starting Spark to write the commits of {source.shown_cluster} to {destination}.")
     _audit(options, destination, source, own, every=every, once=once)
 

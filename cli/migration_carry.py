@@ -59,11 +59,15 @@ class Work:
 
 
 @contextmanager
-def at_work(options: Options, destination: str, given: dict[str, Any], *, what_for: str) -> Iterator[Work]:
-    """Both sides are reached first, because Spark takes seconds to start."""
+def at_work(
+    options: Options, destination: str, given: dict[str, Any], *, what_for: str, reports: bool = True
+) -> Iterator[Work]:
+    """Check both sides, and the folder of the report, before Spark is started, which takes seconds."""
     spark = own_spark(given)
     with installed():
         import zkgroups.spark.migration.carrying  # noqa: F401
+    if reports:
+        spark.check_writes_to(destination)
     brokers = broker_options(options, what_for=what_for)
     zookeeper = None if given.pop("without_zookeeper", False) else source_options(options)
     with spark.session(options) as session:
@@ -222,7 +226,7 @@ def status(options: Options, /, destination: str, **given: Any) -> None:
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate status /data/plan
     """
-    with at_work(options, destination, given, what_for="migrate status") as work:
+    with at_work(options, destination, given, what_for="migrate status", reports=False) as work:
         from zkgroups.spark.migration.states import status
 
         with work.shown() as told:

@@ -89,6 +89,7 @@ def plan(
     rule, renaming, spark = rule_of(given, skip_stale=skip_stale), renaming_of(given), own_spark(given)
     with installed():
         from zkgroups.spark.migration import planning
+    spark.check_writes_to(destination)
     brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
     source = _source(options, snapshot, name, given)
     say(options, f"Starting Spark to plan what becomes of the groups in {snapshot or options.zookeeper}.")

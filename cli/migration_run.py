@@ -53,8 +53,8 @@ def source_options(options: Options, **chosen: Any) -> SourceOptions:
     with spark_installed():
         from zkgroups.spark import SourceOptions
     found = SourceOptions(**for_workers(options), **chosen)
-    with found.connect():
-        pass
+    with found.connect() as registry:
+        registry.require_root()
     return found
 
 

@@ -109,6 +109,11 @@ def snapshot(
     address = folders if "data_dir" in folders else {**for_workers(options), **folders}
     source = _found(options, spark.SourceOptions(**address, **chosen))
     own = SparkOptions(master, settings)
+    if not dry_run:
+        own.check_writes_to(destination)
+    if source.files is None:
+        with source.connect() as registry:
+            registry.require_root()  # before Spark is started, which takes seconds
     if _show_survey(options, source) if dry_run else _take(options, source, destination, own):
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
@@ -144,9 +149,6 @@ def _show_survey(options: Options, source: SourceOptions) -> int:
 def _take(options: Options, source: SourceOptions, destination: str, spark: SparkOptions) -> int:
     from zkgroups.spark.snapshot import STEPS, snapshot
 
-    if source.files is None:
-        with source.connect():
-            pass  # what is wrong there is known before Spark is started, which takes seconds
     say(options, f"Starting Spark to write a snapshot of {source.shown_cluster} to {destination}.")
     with spark.session(options) as session, steps_shown(options, session, STEPS) as told:
         taken = snapshot(session, destination, source, told=told)

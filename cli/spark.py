@@ -27,6 +27,13 @@ class SparkOptions:
     master: str | None
     settings: dict[str, str]
 
+    def check_writes_to(self, destination: str) -> None:
+        """Refuse a folder, before Spark is started, that its workers may not share with this machine."""
+        from zkgroups.spark.session import LOCAL
+        from zkgroups.spark.writing import check_shared_before_start
+
+        check_shared_before_start(self.master or LOCAL, self.settings, destination)
+
     @contextmanager
     def session(self, options: Options) -> Iterator[Any]:
         """One for this command alone; it is gone with it."""

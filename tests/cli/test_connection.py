@@ -160,6 +160,9 @@ READING = (
     ("doctor", "--repair", "--execute"),
     ("groups", "prune", "--older-than", "1d"),
     ("watch", "billing"),
+    ("snapshot", "file:/proc/nowhere"),
+    ("audit", "file:/proc/nowhere"),
+    ("migrate", "plan", "file:/proc/nowhere", "--without-brokers"),
 )
 
 

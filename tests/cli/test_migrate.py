@@ -313,6 +313,7 @@ def test_a_plan_is_not_carried_out_on_another_cluster(
         assert "the plan was made with another cluster" in refused.err
 
 
+@pytest.mark.usefixtures("cluster")
 def test_where_there_is_no_plan_every_command_says_so_with_exit_code_3(migrate: Migrate, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     for command in ("show", "apply", "verify", "rollback", "status", "follow"):

@@ -127,7 +127,9 @@ def test_a_wrong_password_is_exit_code_6(tmp_path: Path) -> None:
         arguments = ("snapshot", tmp_path, "-z", server.address, "--sasl-user", "alice", "--dry-run")
         wrong = run(*arguments, env={"ZKGROUPS_PASSWORD": "wrong"} | WITHOUT_JAVA)
         assert (wrong.code, wrong.out) == (6, "")
-        assert run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"} | WITHOUT_JAVA).code == 0
+        right = run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"} | WITHOUT_JAVA)
+    assert right.code == 3
+    assert "neither /consumers nor /brokers" in right.err
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow", "py4j"])
@@ -141,6 +143,7 @@ def test_where_spark_is_not_installed_it_says_what_to_type(tmp_path: Path, modul
 @pytest.mark.zookeeper
 @pytest.mark.spark
 @pytest.mark.parametrize("home", ["", "/nowhere"])
+@pytest.mark.usefixtures("cluster")
 def test_without_java_it_says_which_is_needed(zkgroups: Zkgroups, tmp_path: Path, home: str) -> None:
     for tool in ("bash", "dirname", "sh"):
         (tmp_path / tool).symlink_to(f"/bin/{tool}" if Path(f"/bin/{tool}").exists() else f"/usr/bin/{tool}")

@@ -16,10 +16,10 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.matching import Stage
 from zkgroups.core.model import NativeOffset
 from zkgroups.core.plan import Match, Step
-from zkgroups.exceptions import GuardFailedError, InvalidOptionError, NotConnectedError, NotFoundError
+from zkgroups.exceptions import GuardFailedError, InvalidOptionError, NotConnectedError, NotFoundError, SparkJobError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration import carrying
+from zkgroups.spark.migration import carrying, folder
 from zkgroups.spark.migration.carrying import STEPS, Sides, apply, rollback, verify
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.spark.migration.reports import by_groups, differing, read_report
@@ -113,6 +113,31 @@ def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report
     rows = read_report(migration.spark, migration.folder, applied.report).where("outcome = 'written'")
     assert rows.count() == ROWS
     assert not any(SECRET.encode() in path.read_bytes() for path in Path(migration.folder).rglob("*") if path.is_file())
+
+
+def test_a_report_that_cannot_be_written_is_found_before_the_work_or_the_error_says_what_to_do(
+    migration: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = migration.sides()
+
+    def full(*_arguments: object) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "write_text", full)
+        with pytest.raises(SparkJobError, match="cannot be written to: No space") as early:
+            migration.call(apply, execute=True)
+    assert not hasattr(early.value, "__notes__")
+    assert migration.sides() == before
+
+    reports = Path(migration.folder, "reports")
+    reports.write_text("not a folder")
+    with pytest.raises(SparkJobError, match="could not be moved") as late:
+        migration.call(apply, execute=True)
+    assert "offsets may have been written" in late.value.__notes__[0]
+    reports.unlink()
+    assert migration.stages() == [Stage.DONE] * GROUPS
+    assert migration.call(apply, execute=True).failed == 0
 
 
 def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_to_zookeeper(

@@ -28,7 +28,7 @@ from zkgroups.spark.migration.folder import Folder
 from zkgroups.spark.migration.jobs import by_target, mapped
 from zkgroups.spark.migration.planning import PlanningWork, groups, plan, read_plan, summary
 from zkgroups.spark.migration.sources import Naming, SnapshotSource, read
-from zkgroups.spark.writing import write
+from zkgroups.spark.whole import write_and_list
 from zkgroups.testing import KafkaBroker
 
 from ..kafka.conftest import Writer
@@ -310,7 +310,7 @@ def test_reports_lie_beside_the_plan_and_are_told_oldest_first(spark: SparkSessi
     folder, now = Folder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
     for step, at in ((Step.TO_ZOOKEEPER, now + timedelta(seconds=1)), (Step.APPLY, now), (Step.APPLY, now)):
         with folder.new_report(step, at) as report:
-            write(spark.range(1), report.path)
+            write_and_list(spark.range(1), report.path)
         assert report.name in folder.reports()
     with pytest.raises(SparkJobError, match="no report"), folder.new_report(Step.ROLLBACK, now):
         raise SparkJobError("no report")

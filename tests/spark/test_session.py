@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from zkgroups.exceptions import NotSharedError
+from zkgroups.spark import writing
+
+from ..cli.running import run
+
 TWICE = """
 import os, signal
 from pyspark import SparkContext
@@ -65,3 +70,56 @@ def test_that_pyspark_does_not_support_an_unused_pandas_is_not_said_but_other_wa
     assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
     assert "FutureWarning: what pandas itself says" in done.stderr
     assert "PySpark does not yet" not in done.stderr
+
+
+# What is known before Spark is started
+
+WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"} | dict.fromkeys(writing._CONFIGURATION, "")
+NOWHERE = "spark://127.0.0.1:1,127.0.0.1:2"
+
+
+def test_a_master_that_cannot_be_reached_is_an_error_before_spark_is_started() -> None:
+    ended = run("audit", "hdfs://nowhere/audit", "--show", "--master", NOWHERE, env=WITHOUT_JAVA)
+    assert (ended.code, ended.out) == (7, "")
+    assert f"Spark was not started: no master of {NOWHERE} can be reached (127.0.0.1:1: " in ended.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("snapshot", "/groups"),
+        ("audit", "file:/audit"),
+        ("migrate", "plan", "/plan", "--without-brokers"),
+        ("migrate", "apply", "/plan"),
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_workers_may_not_share_is_refused_before_spark_is_started(command: tuple[str, ...]) -> None:
+    ended = run(*command, "-z", "127.0.0.1:1", "--master", NOWHERE, env=WITHOUT_JAVA)
+    assert (ended.code, ended.out) == (4, "")
+    assert f" was not written: the workers of {NOWHERE} may have a file system of their own" in ended.err
+
+
+REMOTE = "spark://master:7077"
+
+
+@pytest.mark.parametrize(
+    ("destination", "settings", "variable"),
+    [
+        ("hdfs:///groups", {}, "HOME"),
+        ("/groups", {}, "HADOOP_CONF_DIR"),
+        ("/groups", {"spark.hadoop.fs.defaultFS": "hdfs://names"}, "HOME"),
+        ("/groups", {writing.SHARED: "true"}, "HOME"),
+        ("/groups", {"spark.master": "local[2]"}, "HOME"),
+    ],
+)
+def test_a_folder_that_workers_may_share_is_not_refused_in_advance(
+    monkeypatch: pytest.MonkeyPatch, destination: str, settings: dict[str, str], variable: str
+) -> None:
+    for name in writing._CONFIGURATION:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "/somewhere")
+    writing.check_shared_before_start(REMOTE, settings, destination)
+    monkeypatch.delenv(variable)
+    with pytest.raises(NotSharedError):
+        writing.check_shared_before_start(REMOTE, {}, "file:/groups")

@@ -32,3 +32,26 @@ def data_files(files: Any, folder: Any) -> dict[str, Any]:
     found = files.listStatus(folder) if files.exists(folder) else ()
     named = {str(each.getPath().getName()): each for each in found if each.isFile()}
     return {name: each for name, each in named.items() if not name.startswith(("_", "."))}
+
+
+def lengths(files: Any, folder: Any) -> dict[str, int]:
+    """The lengths of the files in a folder that Spark reads, by name."""
+    return {name: int(each.getLen()) for name, each in data_files(files, folder).items()}
+
+
+def read_text(spark: SparkSession, files: Any, path: Any) -> str:
+    """The text of a small file."""
+    stream = files.open(path)
+    try:
+        return str(java(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def write_text(files: Any, path: Any, text: str) -> None:
+    """Write a small file that does not exist yet."""
+    stream = files.create(path, False)
+    try:
+        stream.write(bytearray(text, "utf-8"))
+    finally:
+        stream.close()

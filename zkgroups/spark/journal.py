@@ -5,7 +5,7 @@
     DEST/_checkpoint/                    Spark's: which batches were planned, and which of them are done
     DEST/_unfinished/<random>/           written here first, where no reader looks
     DEST/commits/<level>-<first>-<last>/part-*.parquet     what was committed, from one batch to another
-    DEST/commits/<level>-<first>-<last>/_SUCCESS
+    DEST/commits/<level>-<first>-<last>/_SUCCESS           lists the files: see `whole.py`
     DEST/standing/<batch>/part-*.parquet                   the last of each partition, after a batch
     DEST/standing/<batch>/_SUCCESS
     DEST/denied/<batch>                  groups of which something could not be read in a batch, and until it says else
@@ -33,13 +33,13 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ..exceptions import NotFoundError, RefusedError
+from ..exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..zookeeper.position import Position
 from .errors import translated
-from .files import java, reached
+from .files import java, reached, read_text, write_text
 from .layout import MARK, UNFINISHED
+from .whole import check_written, mark_written, write_and_list
 from .whose import Whose
-from .writing import write
 
 COMMITS: Final = "commits"
 STANDING: Final = "standing"
@@ -47,10 +47,15 @@ DENIED: Final = "denied"
 ANEW: Final = "anew"
 LOOKED: Final = "_looked"
 CHECKPOINT: Final = "_checkpoint"
+_OFFSETS: Final = f"{CHECKPOINT}/offsets"
 ABOUT: Final = "_audit.json"
+_NEW: Final = ".new"
+"""Ends the name of a small file that is about to take the place of an older one."""
 
 TOGETHER: Final = 16
 """So many pieces of a level become one of the next: of a million batches there are then 60 pieces at most."""
+
+_CURE: Final = "put it back from a backup, or begin a new audit in another folder"
 
 _PIECE: Final = re.compile("([0-9]+)-([0-9]{12})-([0-9]{12})")
 _BATCH: Final = re.compile("[0-9]{12}")
@@ -115,8 +120,11 @@ class Journal:
         batches = [name for name in self._list(DENIED) if _BATCH.fullmatch(name) and int(name) < before]
         if not batches:
             return []
-        with translated(f"{self} cannot be read"):
-            return [str(group) for group in json.loads(self._text(DENIED, max(batches)))]
+        names = DENIED, max(batches)
+        groups = self._json(*names)
+        if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+            raise self._damaged(*names)
+        return groups
 
     def first_batch(self) -> int:
         """The first of the ZooKeeper that is followed now; what is before is of another."""
@@ -124,12 +132,16 @@ class Journal:
 
     def looked_ms(self) -> int | None:
         """Until when all was found that still stood then; None where no batch was finished."""
-        with translated(f"{self} cannot be read"):
-            return int(self._text(LOOKED)) if self._files.exists(self._path(LOOKED)) else None
+        if not self._is_there(LOOKED):
+            return None
+        looked = self._json(LOOKED)
+        if type(looked) is not int:
+            raise self._damaged(LOOKED)
+        return looked
 
     def read(self, pieces: Iterable[Piece], schema: StructType) -> DataFrame:
         """What is in these pieces."""
-        return self._read([self.path(COMMITS, piece.name) for piece in pieces], schema)
+        return self._read([(COMMITS, piece.name) for piece in pieces], schema)
 
     def standing(self) -> int | None:
         """After which batch the newest `standing` was written."""
@@ -138,27 +150,55 @@ class Journal:
 
     def read_standing(self, batch: int, schema: StructType) -> DataFrame:
         """The last of each partition, after that batch."""
-        return self._read([self.path(STANDING, f"{batch:012d}")], schema)
+        return self._read([(STANDING, f"{batch:012d}")], schema)
 
-    def _read(self, paths: list[str], schema: StructType) -> DataFrame:
-        if not paths:
+    def _read(self, folders: list[tuple[str, str]], schema: StructType) -> DataFrame:
+        """The rows in these folders; an error if a file of them is missing, or is not as it was written."""
+        if not folders:
             return self._spark.createDataFrame([], schema)
+        for names in folders:
+            check_written(self._spark, self._files, self._path(*names), _CURE)
+        paths = [self.path(*names) for names in folders]
         with translated(f"{self} cannot be read"):
             return self._spark.read.schema(schema).option("__globPaths__", "false").parquet(*paths)
 
     def check_there(self) -> None:
         """Raise an error where no audit was ever begun."""
-        with translated(f"{self} cannot be read"):
-            if not self._files.exists(self._path(ABOUT)):
-                raise NotFoundError(f"there is no audit in {self}")
+        if not self._is_there(ABOUT):
+            with translated(f"{self} cannot be read"):
+                self._refuse_without_about()
+            raise NotFoundError(f"there is no audit in {self}")
 
     def whose(self) -> Whose | None:
         """Which ZooKeeper it is of; None where it was killed before it knew."""
-        with translated(f"{self} cannot be read"):
-            about = json.loads(self._text(ABOUT))
+        about = self._about()
         if "cluster" not in about:
             return None
-        return Whose(about["cluster"], Position(**{name: about[name] for name in ("zxid", "made_zxid", "made_ms")}))
+        numbers: dict[str, Any] = {name: about.get(name) for name in ("zxid", "made_zxid", "made_ms")}
+        if not isinstance(about["cluster"], str) or not all(type(number) is int for number in numbers.values()):
+            raise self._damaged(ABOUT)
+        return Whose(about["cluster"], Position(**numbers))
+
+    def _about(self) -> dict[str, Any]:
+        """The contents of `_audit.json`, which at least has the groups and topics."""
+        about = self._json(ABOUT)
+        if not isinstance(about, dict) or not all(
+            isinstance(about.get(name, 0), str | None) for name in ("groups", "topics")
+        ):
+            raise self._damaged(ABOUT)
+        return about
+
+    def _json(self, *names: str) -> Any:
+        """The value in a small file."""
+        with translated(f"{self.path(*names)} cannot be read"):
+            text = self._text(*names)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(*names) from error
+
+    def _damaged(self, *names: str) -> DamagedFileError:
+        return DamagedFileError(f"{self.path(*names)} is not as the audit has written it: {_CURE}")
 
     # Writing
 
@@ -166,29 +206,45 @@ class Journal:
         """Make the folder an audit's, or find that it is the one of these groups and topics; and clear it up."""
         about = {"groups": groups, "topics": topics}
         with translated(f"{self} cannot be written to"):
-            if self._files.exists(self._path(ABOUT)):
+            if self._is_there(ABOUT):
                 self._refuse_another(about)
             else:
+                self._refuse_without_about()
                 self._write_text(json.dumps(about), ABOUT)
             self._files.delete(self._path(UNFINISHED), True)
+            self._clear_first_plan()
         self._refuse_without_checkpoint()
 
     def say_whose(self, whose: Whose) -> None:
         """Write down which ZooKeeper it is of."""
         with translated(f"{self} cannot be written to"):
-            about = json.loads(self._text(ABOUT))
+            about = self._about()
             said = about | {"cluster": whose.cluster} | asdict(whose.begun)
             if said != about:
                 self._write_text(json.dumps(said), ABOUT)
 
     def _refuse_another(self, about: dict[str, str | None]) -> None:
-        known = json.loads(self._text(ABOUT))
+        known = self._about()
         before = {name: known[name] for name in about}
         if before != about:
             were, are = (
                 ", ".join(f"{name} {value or '.*'}" for name, value in each.items()) for each in (before, about)
             )
             raise RefusedError(f"the audit in {self} is of {were}, not of {are}: what it has not read would be missing")
+
+    def _refuse_without_about(self) -> None:
+        """Raise an error where batches were planned: `_audit.json` is always written before."""
+        if self._files.exists(self._path(CHECKPOINT)) or self._all_pieces():
+            raise DamagedFileError(
+                f"the audit in {self} has lost its {ABOUT}, so that its groups and its ZooKeeper are not known: {_CURE}"
+            )
+
+    def _clear_first_plan(self) -> None:
+        """Delete the temporary files of a first batch that was cut short, which Spark takes for another audit's."""
+        if self._last_planned() < 0:
+            for name in self._list(_OFFSETS):
+                if name.startswith("."):
+                    self._files.delete(self._path(_OFFSETS, name), False)
 
     def _refuse_without_checkpoint(self) -> None:
         """Batches are counted by the checkpoint: without it they would begin again at 0, and be taken for done."""
@@ -197,7 +253,7 @@ class Journal:
             raise RefusedError(f"the audit in {self} has lost its {CHECKPOINT}: a new one needs a folder of its own")
 
     def _last_planned(self) -> int:
-        names = self._list(f"{CHECKPOINT}/offsets")
+        names = self._list(_OFFSETS)
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
     def begin_anew(self) -> None:
@@ -245,9 +301,9 @@ class Journal:
         path, there = self._path(UNFINISHED, uuid.uuid4().hex), self._path(*names)
         with translated(f"{there.toString()} could not be written"):
             try:
-                write(rows, path.toString())
+                write_and_list(rows, path.toString())
                 self._move(path, there)
-                self._files.create(self._path(*names, MARK), False).close()
+                mark_written(self._spark, self._files, there)
             finally:
                 with suppress(Py4JError, OSError):
                     self._files.delete(path, True)
@@ -256,8 +312,7 @@ class Journal:
         if self._files.exists(there):  # it has no mark: of a run that was killed
             self._files.delete(there, True)
         self._files.mkdirs(there.getParent())
-        if not self._files.rename(here, there):
-            raise OSError(f"{here.toString()} was not renamed to {there.toString()}")
+        self._rename(here, there)
 
     def _throw_away(self, *names: str) -> None:
         """Its mark first, so that it is never half there."""
@@ -287,22 +342,37 @@ class Journal:
             found = self._files.listStatus(folder) if self._files.exists(folder) else ()
             return [each.getPath().getName() for each in found]
 
+    def _is_there(self, *names: str) -> bool:
+        with translated(f"{self.path(*names)} cannot be read"):
+            return self._newest(*names) is not None
+
+    def _newest(self, *names: str) -> Any:
+        """The path of a small file, or of its successor while the file is being replaced; None if neither exists."""
+        path = self._path(*names)
+        for each in (path, path.suffix(_NEW), path):  # the successor may have been renamed between the first two
+            if self._files.exists(each):
+                return each
+        return None
+
     def _text(self, *names: str) -> str:
-        stream = self._files.open(self._path(*names))
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        return read_text(self._spark, self._files, self._newest(*names) or self._path(*names))
 
     def _write_text(self, text: str, *names: str) -> None:
-        """All of it or nothing: it is renamed into place."""
-        path = self._path(UNFINISHED, uuid.uuid4().hex)
-        stream = self._files.create(path, False)
-        try:
-            stream.write(bytearray(text, "utf-8"))
-        finally:
-            stream.close()
-        self._files.mkdirs(self._path(*names).getParent())
-        self._files.delete(self._path(*names), False)  # not every file system renames to what is there
-        if not self._files.rename(path, self._path(*names)):
-            raise OSError(f"{self.path(*names)} could not be made")
+        """Replace a small file. Wherever a run is killed, either the old text or the new one can be read.
+
+        Not every file system can rename to an existing name, so the old file is deleted when its successor is complete.
+        """
+        path, written = self._path(*names), self._path(UNFINISHED, uuid.uuid4().hex)
+        new = path.suffix(_NEW)
+        write_text(self._files, written, text)
+        self._files.mkdirs(path.getParent())
+        if not self._files.exists(path) and self._files.exists(new):  # a run was killed between the last two steps
+            self._rename(new, path)
+        self._files.delete(new, False)
+        self._rename(written, new)
+        self._files.delete(path, False)
+        self._rename(new, path)
+
+    def _rename(self, here: Any, there: Any) -> None:
+        if not self._files.rename(here, there):
+            raise OSError(f"{here.toString()} was not renamed to {there.toString()}")

@@ -22,7 +22,7 @@ from __future__ import annotations
 import random
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -30,9 +30,9 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from ..exceptions import NotFoundError, SparkJobError
+from ..exceptions import DamagedFileError, NotFoundError
 from .errors import translated
-from .files import data_files, java, reached
+from .files import java, lengths, reached, read_text, write_text
 from .summary import Summary
 from .tables import Table
 
@@ -76,6 +76,7 @@ class Layout:
     """One destination, on whatever file system Spark writes to."""
 
     def __init__(self, spark: SparkSession, destination: str) -> None:
+        self._spark = spark
         self._jvm: Any = java(spark)
         self._files, self._root = reached(spark, destination)
 
@@ -122,20 +123,16 @@ class Layout:
         with translated(f"{path.toString()} cannot be read"):
             if not self._files.exists(path):
                 return None
-            stream = self._files.open(path)
-            try:
-                text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-            finally:
-                stream.close()
+            text = read_text(self._spark, self._files, path)
         try:
             return Summary.from_json(text)
         except ValueError as error:
-            raise SparkJobError(f"{path.toString()} cannot be read: {error}") from error
+            raise DamagedFileError(f"{path.toString()} cannot be read: {error}") from error
 
     def files(self, table: Table, name: str) -> dict[str, int]:
         """The files of a table with their lengths; none where it is not there."""
         with translated(f"{self} cannot be read"):
-            return _lengths(data_files(self._files, self._path(*_place(table, name))))
+            return lengths(self._files, self._path(*_place(table, name)))
 
     def begun(self) -> list[str]:
         """The names that have something in place, whether or not it is a snapshot by now; oldest first."""
@@ -206,17 +203,13 @@ class Unfinished:
     def files(self, table: Table) -> dict[str, int]:
         """The files that were written of a table, with their lengths."""
         with translated(f"{self._here(table).toString()} cannot be read"):
-            return _lengths(data_files(self._files, self._here(table)))
+            return lengths(self._files, self._here(table))
 
     def summarize(self, summary: Summary) -> None:
         """Write down what is in it, to be moved with the offsets."""
         path = self._layout._path(UNFINISHED, self._folder, f"table={Table.OFFSETS}", SUMMARY)
         with translated(f"{path.toString()} could not be written"):
-            stream = self._files.create(path, False)
-            try:
-                stream.write(bytearray(summary.to_json(), "utf-8"))
-            finally:
-                stream.close()
+            write_text(self._files, path, summary.to_json())
 
     def finish(self) -> None:
         """Move everything into place; the last step makes it a snapshot."""
@@ -258,7 +251,3 @@ class Unfinished:
 
 def _place(table: Table, name: str) -> tuple[str, str]:
     return f"table={table}", f"snapshot={name}"
-
-
-def _lengths(files: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(each.getLen()) for name, each in files.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from ..exceptions import MissingDependencyError, SparkJobError
+from ..exceptions import MissingDependencyError, NotConnectedError, SparkJobError
 from .errors import translated
 
 LOCAL: Final = "local[*,4]"
@@ -43,6 +44,11 @@ _LOCAL_SETTINGS: Final = {
 _WITHOUT_JAVA: Final = re.compile("JAVA_HOME|bin/java:|UnsupportedClassVersionError")
 _NO_ERROR: Final = re.compile(r"(\S+ \S+ )?(WARN|INFO)|NOTE|Picked up|Using Spark|Setting default|To adjust logging")
 
+_STANDALONE: Final = "spark://"
+_ADDRESS: Final = re.compile(r"([^,/]+):([0-9]+)(?:,|$)")
+_TIMEOUT: Final = 10.0
+"""In seconds, for a connection to a master."""
+
 _PATIENCE: Final = 30.0
 """In seconds: a cluster is told that we leave."""
 
@@ -52,6 +58,7 @@ def own_session(
     settings: Mapping[str, str] | None = None, *, master: str = LOCAL, verbose: bool = False
 ) -> Iterator[SparkSession]:
     """Start Spark, and end it when all is done. What it logs is thrown away, unless it is to be `verbose`."""
+    _check_reachable((settings or {}).get("spark.master", master))
     wanted = {"spark.master": master, **_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {})}
     conf = SparkConf().setAll(list({**wanted, **(settings or {})}.items()))
     with ExitStack() as stack:
@@ -61,6 +68,19 @@ def own_session(
         if not verbose:  # a Java that is killed would be told of in a traceback
             session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         yield session
+
+
+def _check_reachable(master: str) -> None:
+    """Raise NotConnectedError if no master of a Spark cluster can be reached: Spark would retry for over a minute."""
+    problems: list[str] = []
+    for host, port in _ADDRESS.findall(master.removeprefix(_STANDALONE)) if master.startswith(_STANDALONE) else ():
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT):
+                return
+        except (OSError, OverflowError) as error:
+            problems.append(f"{host}:{port}: {error}")
+    if problems:
+        raise NotConnectedError(f"Spark was not started: no master of {master} can be reached ({'; '.join(problems)})")
 
 
 def _started(conf: SparkConf, log: Any, stack: ExitStack) -> SparkContext:

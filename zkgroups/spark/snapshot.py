@@ -29,7 +29,7 @@ from .selection import Selection
 from .source import NAME, active, register
 from .summary import Contents, Summary, columns_of, digest
 from .tables import Table
-from .versions import as_it_is, as_today
+from .whole import whole
 from .work import at_once, interruptible
 from .writing import check_shared, write
 
@@ -192,14 +192,17 @@ def snapshots(spark: SparkSession, destination: str) -> list[str]:
 def read_snapshot(
     spark: SparkSession, destination: str, name: str | None = None, *, table: Table | str = Table.OFFSETS
 ) -> DataFrame:
-    """A table of a snapshot, in the columns of this version: of the one named, or of the newest."""
+    """A table of a snapshot, in the columns of this version: of the one named, or of the newest.
+
+    Raise DamagedFileError if a file of that table is missing, or was cut. The other tables are not checked.
+    """
     if table not in set(Table):
         raise InvalidOptionError("table", table, f"it must be one of {', '.join(Table)}")
     layout = Layout(spark, destination)
     found = layout.newest() if name is None else name if layout.has(name) else None
     if found is None:
         raise NotFoundError(f"there is no snapshot{f' {name}' if name else ''} in {layout}")
-    return as_today(as_it_is(spark, layout, Table(table), found), Table(table))
+    return whole(spark, layout, Table(table), found)
 
 
 def survey(source: SourceOptions | str) -> Survey:

@@ -12,6 +12,9 @@ of the session says that all its machines have that folder mounted:
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -37,15 +40,40 @@ _THREADS: Final = 16
 def check_shared(spark: SparkSession, destination: str) -> None:
     """Refuse a destination on this machine's disk if workers may run on other machines."""
     master = str(spark.sparkContext.master)
-    if master.startswith("local") or (spark.conf.get(SHARED, "false") or "").lower() == "true":
+    if _is_shared(master, spark.conf.get(SHARED, "false")):
         return
     _files, root = reached(spark, destination)
     if root.toUri().getScheme() == "file":
-        raise NotSharedError(
-            str(root.toString()),
-            f"the workers of {master} may have a file system of their own",
-            f"for such a mount, give --shared-file-system, or the setting {SHARED}=true",
-        )
+        raise _not_shared(str(root.toString()), master)
+
+
+def check_shared_before_start(master: str, settings: Mapping[str, str], destination: str) -> None:
+    """Refuse what `check_shared` will refuse, as far as that is known before Spark starts.
+
+    Where the configuration of a cluster may name another file system, or say that it is shared, nothing is refused.
+    """
+    master = settings.get("spark.master", master)
+    configured = any(map(os.environ.get, _CONFIGURATION)) or any("fs.default" in name for name in settings)
+    scheme = _SCHEME.match(destination)
+    is_local = scheme[1].lower() == "file" if scheme else True
+    if is_local and not configured and not _is_shared(master, settings.get(SHARED)):
+        raise _not_shared(destination, master)
+
+
+_CONFIGURATION: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
+_SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def _is_shared(master: str, setting: str | None) -> bool:
+    return master.startswith("local") or (setting or "").lower() == "true"
+
+
+def _not_shared(destination: str, master: str) -> NotSharedError:
+    return NotSharedError(
+        destination,
+        f"the workers of {master} may have a file system of their own",
+        f"for such a mount, give --shared-file-system, or the setting {SHARED}=true",
+    )
 
 
 def write(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:

@@ -12,8 +12,8 @@ from ..errors import translated
 from ..layout import Layout
 from ..snapshot import read_snapshot
 from ..tables import Table
+from ..whole import whole
 from .moments import LATEST, chosen, is_name
-from .reading import whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from ..layout import Layout
 from ..summary import Summary
 from ..tables import Table
 from ..versions import as_it_is, as_today, strict_reader
+from ..whole import check_whole
 from .clusters import Choice
-from .reading import check_whole
 
 _MOST: Final = 64
 """So many shares: each is a part of the plan, and a plan of hundreds takes longer than a shuffle."""

@@ -225,8 +225,7 @@ class Planned:
         found = rows.coalesce(1).agg(*counts, *(f.first(name).alias(name) for name in OF_THE_PLAN)).first()
         assert found is not None
         total, asked, *same = found
-        if not total:
-            raise folder.without_rows()
+        folder.check_rows(total)
         if asked < total:
             raise GuardFailedError(
                 f"the plan in {folder} was made without brokers: it can be shown and exported, and nothing else"
@@ -254,12 +253,12 @@ def _carry(
         with active(own), translated(f"the plan in {folder} cannot be read"):
             planned = Planned.of(own, folder)
         sides.check(planned.same["cluster"])
-        with folder.new_report(step, at) as report:
+        with _noted(executed=executed) as work, folder.new_report(step, at) as report:
             told(_DOING[step])
             with active(own), translated(f"the plan in {folder} could not be gone through"):
                 made = mapped(planned.rows, Work(sides, chunk, planned.same), chunk.kind, tally=True)
-                with _only_the_report_is_missing(executed=executed):
-                    found = write_and_count(made, chunk.kind, report.path)
+                work.began = True
+                found = write_and_count(made, chunk.kind, report.path)
             told("moving the report into place")
         return Carried(
             destination=str(folder),
@@ -276,15 +275,30 @@ def _carry(
     return interruptible(spark, run, told)
 
 
+@dataclass(slots=True)
+class _Progress:
+    """Whether tasks may have written something."""
+
+    began: bool = False
+
+
 @contextmanager
-def _only_the_report_is_missing(*, executed: bool) -> Iterator[None]:
-    """Add a note to the error if the offsets were written all the same."""
+def _noted(*, executed: bool) -> Iterator[_Progress]:
+    """Add a note to every error after which some of the offsets, or all of them, may be written."""
+    work = _Progress()
     try:
-        yield
-    except NotSharedError as error:
-        if executed:
-            error.add_note("only the report failed; the plan itself was carried out: see `migrate status`")
+        yield work
+    except Exception as error:
+        if executed and work.began:
+            error.add_note(_ONLY_THE_REPORT if isinstance(error, NotSharedError) else _PARTLY_DONE)
         raise
+
+
+_ONLY_THE_REPORT: Final = "only the report failed; the plan itself was carried out: see `migrate status`"
+_PARTLY_DONE: Final = (
+    "offsets may have been written, of some groups or of all, although there is no report: see `migrate status`, and "
+    "run the same command again to finish"
+)
 
 
 def _refuse_speculation(spark: SparkSession) -> None:

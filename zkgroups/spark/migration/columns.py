@@ -23,8 +23,10 @@ from pyspark.sql.types import (
 )
 
 from ...core.rows import Rows
+from ...exceptions import DamagedFileError
 
 T = TypeVar("T")
+W = TypeVar("W", bound=str)
 
 ROWS: Final = 10_000
 """Of a batch: more gain nothing."""
@@ -120,8 +122,18 @@ def _values(plain: Any, column: Any) -> list[Any]:
     if not issubclass(plain, str):
         return list(column.to_pylist())
     encoded = column.dictionary_encode()
-    words = [plain(each) for each in encoded.dictionary.to_pylist()]
+    words = [word(plain, each) for each in encoded.dictionary.to_pylist()]
     return [None if n is None else words[n] for n in encoded.indices.to_pylist()]
+
+
+def word(kind: type[W], text: str) -> W:
+    """A text of a column, as the type of the column; DamagedFileError for a word that the type does not have."""
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise DamagedFileError(
+            f"{text!r} is not a known {kind.__name__.lower()}: the file was changed, or a later version has written it"
+        ) from error
 
 
 def collected(kind: type[T], table: DataFrame) -> list[T]:

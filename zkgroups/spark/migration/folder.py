@@ -2,7 +2,7 @@
 
     DEST/_unfinished/<time>-<random>/     written here first, where no reader looks
     DEST/plan/part-*.parquet
-    DEST/plan/_SUCCESS
+    DEST/plan/_SUCCESS                    lists the files: see `whole.py`
     DEST/reports/<time>-<step>/part-*.parquet
     DEST/reports/<time>-<step>/_SUCCESS
 
@@ -30,13 +30,18 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from ...core.plan import MatchRow, PlanRow, ReportRow, Step
 from ...exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..errors import translated
-from ..files import java, reached
+from ..files import java, reached, write_text
 from ..layout import ABANDONED_AFTER, MARK, UNFINISHED, snapshot_name, snapshot_time
+from ..whole import Written, check_written, mark_written
 from .columns import schema
 
 PLAN: Final = "plan"
 REPORTS: Final = "reports"
 
+_PROBE: Final = 64 * 1024
+"""In bytes, about the size of a small report with all of its files."""
+
+_NEW_PLAN: Final = "make a new plan in another folder"
 _TIME: Final = r"([0-9]{8}T[0-9]{6}\.[0-9]{3}Z)"
 _REPORT: Final = re.compile(f"{_TIME}-[a-z-]+")
 _LEFT: Final = re.compile(f"{_TIME}-[0-9a-f]{{8}}")
@@ -81,9 +86,19 @@ class Folder:
             raise self.without_rows()
         return row
 
+    def check_rows(self, found: int) -> None:
+        """Raise an error if the plan was written with another number of rows; every plan has some."""
+        written = self._check(PLAN)
+        if not found:
+            raise self.without_rows()
+        if written is not None and found != written.rows:
+            raise DamagedFileError(
+                f"the plan in {self} was written with {written.rows} rows, and {found} are there: {_NEW_PLAN}"
+            )
+
     def without_rows(self) -> DamagedFileError:
         """The error for a plan that is marked as written but has no rows, although every plan has some."""
-        return DamagedFileError(f"the rows of the plan in {self} are missing: make a new plan in another folder")
+        return DamagedFileError(f"the rows of the plan in {self} are missing: {_NEW_PLAN}")
 
     def reports(self) -> list[str]:
         """The names of the reports that are there, oldest first: each is a time, and what was done."""
@@ -98,9 +113,15 @@ class Folder:
 
     def _read(self, kind: type[Any], *names: str) -> DataFrame:
         path = str(self._path(*names).toString())
+        self._check(*names)
         with translated(f"{path} cannot be read"):
             known = self._spark.read.schema(schema(kind))  # Spark would look for it in the files, which is a job
             return known.option("__globPaths__", "false").parquet(path)  # a folder may be called [1]
+
+    def _check(self, *names: str) -> Written | None:
+        """Raise an error if files of a plan or a report are not as they were written."""
+        cure = _NEW_PLAN if names == (PLAN,) else "its rows are lost"
+        return check_written(self._spark, self._files, self._path(*names), cure)
 
     def _has(self, *names: str) -> bool:
         with translated(f"{self} cannot be read"):
@@ -129,11 +150,19 @@ class Folder:
     def new_report(self, step: Step, at: datetime) -> Iterator[NewReport]:
         """Where to write a report; it has its name when all that is done with it has gone well."""
         with self._unfinished(at) as path:
+            self._check_room(path)
             report = NewReport(path)
             yield report
             name = self._free_name(step, at)
             self._finish(path, REPORTS, name)
             report.name = name
+
+    def _check_room(self, path: str) -> None:
+        """Write a file and delete it: a full disk is an error before the work begins that the report is about."""
+        probe = self._jvm.org.apache.hadoop.fs.Path(f"{path}-probe")
+        with translated(f"{self} cannot be written to"):
+            write_text(self._files, probe, " " * _PROBE)
+            self._files.delete(probe, False)
 
     def _free_name(self, step: Step, at: datetime) -> str:
         taken = set(self._list(REPORTS))
@@ -164,7 +193,7 @@ class Folder:
             self._files.mkdirs(there.getParent())
             if not self._files.rename(here, there):
                 raise OSError("it was not renamed")
-            self._files.create(self._path(*names, MARK), False).close()
+            mark_written(self._spark, self._files, there)
 
     def _throw_away_abandoned(self, before: datetime) -> None:
         for name in self._list(UNFINISHED):

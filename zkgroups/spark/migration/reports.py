@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from ...core.plan import GroupPlan, Match, MatchRow, Outcome, Step
 from ...exceptions import NotFoundError
 from ..snapshot import session_beside
+from .columns import word
 from .folder import Folder
 
 
@@ -31,7 +32,7 @@ def differing(spark: SparkSession, destination: str, name: str | None = None) ->
     rows = read_report(spark, destination, name).where(f.col("match") != Match.EQUAL.value)
     for row in rows.sort("target", "group", "topic", "partition").toLocalIterator():
         values = row.asDict()
-        yield MatchRow(**values | {"match": Match(values["match"])})
+        yield MatchRow(**values | {"match": word(Match, values["match"])})
 
 
 def by_groups(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[GroupPlan]:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from ...core.migration import Action, Reason
 from ...core.plan import Match, MatchRow, Outcome, PlanRow, ReportRow, Step
 from ..errors import translated
-from .columns import collected, schema
+from .columns import collected, schema, word
 from .folder import Folder
 from .planning import read_plan
 from .reports import read_report
@@ -32,7 +32,7 @@ def plan_rows(spark: SparkSession, destination: str) -> Iterator[PlanRow]:
     with translated(f"the plan in {destination} cannot be read"):
         for row in rows.toLocalIterator():
             found = row.asDict()
-            words = {"action": Action(found["action"]), "reason": Reason(found["reason"])}
+            words = {"action": word(Action, found["action"]), "reason": word(Reason, found["reason"])}
             yield PlanRow(**found | words | {"obstacles": tuple(found["obstacles"])})
 
 
@@ -43,6 +43,8 @@ def report_rows(spark: SparkSession, destination: str, name: str | None = None) 
         for row in rows.toLocalIterator():
             found = row.asDict()
             if "match" in found:
-                yield MatchRow(**found | {"match": Match(found["match"])})
+                yield MatchRow(**found | {"match": word(Match, found["match"])})
             else:
-                yield ReportRow(**found | {"step": Step(found["step"]), "outcome": Outcome(found["outcome"])})
+                yield ReportRow(
+                    **found | {"step": word(Step, found["step"]), "outcome": word(Outcome, found["outcome"])}
+                )

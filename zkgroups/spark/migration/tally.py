@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ...core.migration import Action, Reason
 from ...core.plan import Match, MatchRow, Outcome, PlanRow, ReportRow
-from ..writing import write
+from ..whole import write_and_list
 from .columns import schema
 
 _NAME: Final = "tally"
@@ -83,7 +83,7 @@ def _flags(kind: type[Any], rows: Any) -> tuple[Any, Any]:
 
 def write_and_count(rows: DataFrame, kind: type[Any], path: str) -> Tally:
     """Write tallied rows where a folder says, and tell what was written."""
-    found = {name: int(count or 0) for name, count in write(rows, path, *_sums(kind), without=_NAME).items()}
+    found = {name: int(count or 0) for name, count in write_and_list(rows, path, *_sums(kind), without=_NAME).items()}
     words = [each.value for kind in _WORDS[kind].values() for each in kind]
     return Tally(
         groups=found["groups"],
