@@ -118,6 +118,31 @@ def test_a_rollback_does_not_put_offsets_of_an_earlier_topic_back(
     assert {at: found.offset for at, found in move.on_target().items()} == {TopicPartition(other, 0): 0}
 
 
+@pytest.mark.parametrize("committed", [3, 5, 15], ids=["as before", "as planned", "another"])
+def test_a_rollback_keeps_offsets_of_the_new_topic_also_where_it_deletes_the_group(
+    broker: KafkaBroker, topic: str, move: Move, committed: int
+) -> None:
+    at = TopicPartition(topic, 0)
+    Writer(broker.address).commit(topic, {(topic, 0): 3})
+    other = TopicPartition(f"{topic}-other", 0)
+    broker.create_topic(other.topic, 1)
+    move.commit_to_source({other: 0})
+    move.plan()
+    assert move.apply() == {Outcome.WRITTEN: 3}
+    make_anew(broker, topic)
+    Writer(broker.address).commit(topic, {(topic, 0): committed})
+
+    assert move.roll_back() == {Outcome.LEFT: 3}
+    assert {row.detail for row in move.reports} == {f"somebody has committed on the target since: {at}"}
+    assert {at: found.offset for at, found in move.on_target().items()} == {at: committed, other: 0}
+
+    move.roll_back(force=True)
+    of_it = {(row.topic, row.partition): (row.outcome, row.written, row.detail) for row in move.reports}
+    assert of_it[topic, 0] == (Outcome.WRITTEN, committed, "topic made anew")
+    assert of_it[other.topic, 0] == (Outcome.WRITTEN, None, "taken away")
+    assert {at: found.offset for at, found in move.on_target().items()} == {at: committed}
+
+
 def test_who_follows_writes_nothing_to_a_topic_that_is_another_than_the_planned_one(
     broker: KafkaBroker, topic: str, move: Move
 ) -> None:
