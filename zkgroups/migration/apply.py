@@ -29,6 +29,7 @@ from ..core.rows import Rows
 from ..exceptions import OutcomeUnknownError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper import mark as marks
+from ..zookeeper.locks import LOST
 from ..zookeeper.registry import Registry
 from .carrier import Carrier
 from .guards import look_at_sources, look_at_targets, marked_by_another
@@ -72,12 +73,14 @@ class _Apply(Carrier):
     def run(self) -> Rows[ReportRow]:
         blocked = {target: of_all(rows, "obstacles") for target, rows in self._plans.items()}
         self._left = {target: list(obstacles) for target, obstacles in blocked.items() if obstacles}
+        self.leave_bad_names()
         with self.locked(target for target in self._going if _is_worth_a_mark(self._plans[target])):
             return self._run()
 
     def _run(self) -> Rows[ReportRow]:
         self._mark()
         seen = self._look()
+        self.leave_unlocked(self._going)
         offsets = {target: self._to_commit(target, seen[target]) for target in self._going}
         answers = self._brokers.commit(offsets) if self._execute else {}
         came = self._who_came(offsets, answers)
@@ -194,8 +197,11 @@ class _Apply(Carrier):
         sources = self._sources(self._going)
         written = {target: those for target, those in offsets.items() if those}
         seen = look_at_targets(self._brokers, written, members=False)
+        lost = set(self.lost(written))
         for target in self._going:
             reasons = self._source_obstacles(target, sources)
+            if target in lost:
+                reasons.append(LOST)
             if target in written:
                 reasons += self._overwritten(target, offsets[target], answers[target], seen[target])
             if reasons:

@@ -12,13 +12,13 @@ from typing import Final
 from ..core.carrying import SourceSeen, TargetSeen, by_target, of_source
 from ..core.following import ARRIVED, Ahead, Carried, FollowedGroup, FollowState, some
 from ..core.mark import Mark, MarkState
-from ..core.migration import LEGACY, Action, Reason, Rule
+from ..core.migration import LEGACY, Action, Reason, Rule, bad_target
 from ..core.model import TopicPartition
 from ..core.plan import PlanRow
 from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
-from ..zookeeper import locks
 from ..zookeeper import mark as marks
+from ..zookeeper.locks import LOST, Locks
 from ..zookeeper.registry import Registry
 from .guards import look_at_sources
 
@@ -53,6 +53,9 @@ class Followed:
         self._stale = {row.at: row.zxid for row in rows if row.reason is Reason.STALE}
         if reasons := [reason for reason in rows[0].obstacles if not reason.startswith(LEGACY)]:
             self.leave("; ".join(reasons))
+        for name in (self.group, self.target):
+            if (reason := bad_target(name)) is not None:
+                self.leave(f"a group cannot be called {name!r}: {reason}")
 
     @property
     def following(self) -> bool:
@@ -174,9 +177,13 @@ class Way:
         self.moved: set[str] = set()
         """Groups that were done before, and stay marked as moved."""
         self._marks_read = False
+        self._locks: Locks | None = None
+        """Those of the session below."""
         self._locked: set[str] = set()
-        """Targets that are locked in the session below."""
+        """Targets that are locked in that session."""
         self._session: int | None = None
+        self._unsure: set[str] = set()
+        """Targets that were written, and whose locks were not looked at since."""
 
     def begin(self) -> None:
         """A pass begins."""
@@ -230,23 +237,43 @@ class Way:
         if self.execute:
             with suppress(ZkgroupsException):
                 self.unmark(self.groups)
-                if self._locked:
-                    locks.release(self.registry.handle, self._locked, cluster=self.groups[0].cluster, plan=self.plan)
+                if self._locks is not None:
+                    self._locks.release(self._locked)
 
     def lock(self) -> None:
         """Lock all followed targets against other plans. Groups whose target another plan has locked are left out."""
-        if self._session != self.registry.handle.session.id:
+        if not self.execute:
+            return
+        self.check_locks()
+        if self._session != self.registry.handle.session.id or self._locks is None:
             self._locked.clear()
             self._session = self.registry.handle.session.id
+            self._locks = Locks(self.registry.handle, cluster=self.groups[0].cluster, plan=self.plan)
         wanted = {each.target: each for each in self.following if each.target not in self._locked}
-        if not wanted or not self.execute:
+        if not wanted:
             return
-        taken = locks.take(self.registry.handle, wanted, cluster=self.groups[0].cluster, plan=self.plan)
-        for target, error in taken.items():
+        for target, error in self._locks.take(wanted).items():
             if error is None:
                 self._locked.add(target)
             else:
                 wanted[target].leave(str(error))
+
+    def locked(self, targets: Iterable[str]) -> set[str]:
+        """Those of these targets that may be written now. Groups whose locks another run has taken are left out."""
+        names = set(targets)
+        lost = set(self._locks.lost(names)) if self._locks is not None else set()
+        if self._session == self.registry.handle.session.id:
+            for target in lost:
+                self.by_target[target].leave("another run of this plan has taken its lock")
+        self._unsure |= names - lost
+        return names - lost
+
+    def check_locks(self) -> None:
+        """Leave groups that were written without a lock: other plans may have written to their targets."""
+        if self._locks is not None and self._unsure:
+            for target in self._locks.lost(self._unsure):
+                self.by_target[target].leave(LOST)
+        self._unsure.clear()
 
     # Looking
 

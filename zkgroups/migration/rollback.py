@@ -7,7 +7,7 @@ Whoever is killed in between leaves a target that lacks offsets the plan knows, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from ..core.carrying import (
@@ -34,6 +34,7 @@ from ..core.plan import Outcome, PlanRow, ReportRow, Step
 from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper import mark as marks
+from ..zookeeper.locks import LOST
 from ..zookeeper.registry import Registry
 from .carrier import Carrier
 from .guards import look_at_targets, marked_by_another, topic_ids
@@ -80,9 +81,12 @@ class _Rollback(Carrier):
         """What is found, by target."""
         self._lost: dict[str, Lost] = {}
         """What cannot be put back, by target."""
+        self._overtaken: Set[str] = frozenset()
+        """Targets that were written without a lock."""
 
     def run(self, *, to_zookeeper: bool) -> list[ReportRow]:
-        with self.locked(target for target in self._plans if bad_target(target) is None):
+        self.leave_bad_names()
+        with self.locked(target for target in self._plans if target not in self._left):
             return self._run(to_zookeeper=to_zookeeper)
 
     def _run(self, *, to_zookeeper: bool) -> list[ReportRow]:
@@ -104,6 +108,7 @@ class _Rollback(Carrier):
                 self.leave(target, moved_obstacles(its))
         self._leave_changed(seen)
         answers = self._write({target: it for target, it in todo.items() if target not in self._left}, seen)
+        self._overtaken = set(self.lost(answers))
         for target, rows in self._plans.items():
             self._tell(rows, seen[target], todo[target], answers.get(target, {}))
         still = self._unmark(answers)
@@ -132,11 +137,12 @@ class _Rollback(Carrier):
         for target, now in look_at_targets(self._brokers, seen.keys() - self._left.keys()).items():
             if now != seen[target]:
                 self.leave(target, changed_obstacles(seen[target], now))
+        self.leave_unlocked(seen.keys() - self._left.keys())
 
     def _look_at_marks(self) -> None:
         if self._registry is None:
             return
-        groups = {rows[0].group: target for target, rows in self._plans.items()}
+        groups = {rows[0].group: target for target, rows in self._plans.items() if bad_target(rows[0].group) is None}
         self._registry.sync()  # a mark that is not seen yet would be one that is missing
         found = marks.read(self._registry.handle, groups)
         self._marks = {groups[group]: it for group, it in found.items()}
@@ -189,11 +195,14 @@ class _Rollback(Carrier):
         found: dict[str, Answers] = {}
         targets = look_at_targets(self._brokers, todo, members=False)
         lost = self._look_at_topics({target: seen[target] for target in todo})
+        unlocked = self.lost(todo)
         for target, it in todo.items():
             ours = TargetSeen(committed={**seen[target].committed, **it.commits})
             reasons = changed_obstacles(ours, targets[target])
             if lost[target] != self._lost[target]:
                 reasons.append("topics were deleted or made anew meanwhile")
+            if target in unlocked:
+                reasons.append(LOST)
             if reasons:
                 error = GuardFailedError(f"the group is not deleted: {'; '.join(reasons)}")
                 found[target] = dict.fromkeys([*it.taken, *changed(ours, targets[target])], error)
@@ -228,7 +237,10 @@ class _Rollback(Carrier):
             self._report.add(Step.ROLLBACK, row, Outcome.FAILED, found=found, detail=str(error))
         else:
             written = number(todo.commits.get(at))
-            self._report.add(Step.ROLLBACK, row, Outcome.WRITTEN, found=found, written=written, detail=taken)
+            outcome, detail = Outcome.WRITTEN, taken
+            if row.target in self._overtaken:
+                outcome, detail = Outcome.OVERTAKEN, LOST
+            self._report.add(Step.ROLLBACK, row, outcome, found=found, written=written, detail=detail)
 
     def _unmark(self, answers: Mapping[str, Answers]) -> dict[str, ZkgroupsException]:
         """Legacy members may come again to groups that are put back as they were; why those cannot that cannot.
@@ -237,7 +249,8 @@ class _Rollback(Carrier):
         """
         if self._registry is None or not self._execute:
             return {}
-        kept = {target for target, those in answers.items() if any(those.values())} | self._left.keys()
+        kept = {target for target, those in answers.items() if any(those.values())}
+        kept |= self._left.keys() | self._overtaken
         groups = {
             self._plans[target][0].group: target
             for target in self._marks

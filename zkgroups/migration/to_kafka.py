@@ -125,7 +125,8 @@ class ToKafka(Way):
 
     def _write(self, writes: Writes) -> None:
         """Commit all of it; what could not be written stays due, and who cannot be written to is left."""
-        offsets = {target: those for target, those in writes.items() if those}
+        locked = self.locked(target for target, those in writes.items() if those)
+        offsets = {target: those for target, those in writes.items() if target in locked}
         answered = self.brokers.commit(offsets) if offsets else {}
         for target, answers in answered.items():
             each = self.by_target[target]
@@ -136,6 +137,7 @@ class ToKafka(Way):
                 elif each.following:
                     each.carried.failed(at, str(error))
                     _could_not(each, error)
+        self.check_locks()
 
     def _would_write(self, writes: Writes, alone: Sequence[Followed]) -> None:
         for each in self.following:
