@@ -139,9 +139,10 @@ def log_obstacles(rows: Rows, log: LogOf) -> list[str]:
     return changes.told()
 
 
-def made_anew(rows: Iterable[PlanRow], ids: TopicIds) -> list[PlanRow]:
-    """The rows of topics that were deleted and recreated since the plan: the messages of their offsets are gone."""
-    return [row for row in rows if is_made_anew(row.topic, row.topic_id, ids)]
+def made_anew(rows: Iterable[PlanRow], ids: TopicIds) -> frozenset[TopicPartition]:
+    """The partitions of topics that were recreated since the plan: the messages of their offsets are gone."""
+    found = (row.at for row in rows if is_made_anew(row.topic, row.topic_id, ids))
+    return frozenset(at for at in found if at is not None)
 
 
 def is_made_anew(topic: str | None, planned: str | None, ids: TopicIds) -> bool:
@@ -319,20 +320,22 @@ def _left(rows: Rows) -> dict[TopicPartition | None, int | None]:
 
 
 def lost_partitions(
-    rows: Rows, ids: TopicIds, partitions: Mapping[str, Sequence[int]], kept: Container[TopicPartition] = ()
+    rows: Rows,
+    ids: TopicIds,
+    partitions: Mapping[str, Sequence[int]],
+    kept: Container[TopicPartition] = (),
 ) -> Lost:
     """What of a target cannot be put back, by the topics that the brokers have now.
 
     A partition that is `kept` is not gone: the brokers still have an offset of it.
     """
-    anew = frozenset(row.at for row in made_anew(rows, ids) if row.at is not None)
     priors = (before.at for row in rows if (before := row.prior) is not None)
     gone = {
         at: Reason.NO_PARTITION if at.topic in partitions else Reason.NO_TOPIC
         for at in priors
         if at.partition not in partitions.get(at.topic, ()) and at not in kept
     }
-    return Lost(anew, gone)
+    return Lost(made_anew(rows, ids), gone)
 
 
 def not_moved(rows: Rows) -> list[str]:

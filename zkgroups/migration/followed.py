@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ..core.carrying import SourceSeen, TargetSeen, by_target, of_source
+from ..core.carrying import SourceSeen, TargetSeen, TopicIds, by_target, is_made_anew, of_source
 from ..core.following import ARRIVED, Ahead, Carried, FollowedGroup, FollowState, some
 from ..core.mark import Mark, MarkState
 from ..core.migration import LEGACY, Action, Reason, Rule, bad_target
@@ -47,7 +47,8 @@ class Followed:
         self.hidden = ""
         """What of ZooKeeper's offsets cannot be seen at this moment."""
         self.carried = Carried() if to_zookeeper else Carried(_further(rows), _planned(rows))
-        self.topic_ids = {row.topic: row.topic_id for row in rows}
+        self._topic_ids = {row.topic: row.topic_id for row in rows if row.topic and row.topic_id is not None}
+        self._moved_topics = frozenset(self._topic_ids if to_zookeeper else ())
         self._chosen = None if rows[0].topics is None else re.compile(rows[0].topics, re.DOTALL)
         self._before = {row.at: row.before for row in rows if row.action is not Action.COMMIT}
         self._stale = {row.at: row.zxid for row in rows if row.reason is Reason.STALE}
@@ -90,6 +91,22 @@ class Followed:
         elif self.was_there and not self.detail:
             self.was_there, self.detail = False, JUST_LEFT
         return not anybody and not self.detail
+
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic in the plan, or else when the topic was seen first; another id is another topic."""
+        return self._topic_ids.get(topic)
+
+    def see_topics(self, ids: TopicIds) -> list[str]:
+        """The brokers have topics of these ids now; those that were recreated since the plan, or since they came."""
+        known = self.topics
+        for topic in known & ids.keys():
+            self._topic_ids.setdefault(topic, ids[topic])
+        return sorted(topic for topic in known if is_made_anew(topic, self._topic_ids.get(topic), ids))
+
+    @property
+    def topics(self) -> set[str]:
+        """Those of its offsets, and on the way back also those that the plan has moved."""
+        return self.carried.topics | self._moved_topics
 
     def see_source(self, seen: SourceSeen) -> bool:
         """ZooKeeper has this, which is ahead; whether it is another than before.
@@ -276,6 +293,15 @@ class Way:
         self._unsure.clear()
 
     # Looking
+
+    def leave_made_anew(self, groups: Iterable[Followed]) -> None:
+        """Leave groups whose topics were recreated: offsets of the earlier topics mean nothing there."""
+        following = [each for each in groups if each.following]
+        names = {topic for each in following for topic in each.topics}
+        ids = self.brokers.topic_ids(self.brokers.partitions(names)) if names else {}
+        for each in following:
+            if anew := each.see_topics(ids):
+                each.leave(some(f"{topic}: {Reason.MADE_ANEW}" for topic in anew))
 
     def sources(self, groups: Iterable[Followed]) -> Iterator[tuple[Followed, SourceSeen]]:
         """What ZooKeeper has of these groups now."""
