@@ -282,7 +282,7 @@ class Lost:
     """Partitions whose earlier offsets cannot be put back."""
 
     anew: frozenset[TopicPartition] = frozenset()
-    """Their topics were recreated since the plan. What is committed there now belongs to the new topic."""
+    """Their topics were recreated since the plan. The offsets that they have now belong to the new topics."""
     gone: Mapping[TopicPartition, Reason] = field(default_factory=dict)
     """The brokers do not have them any more, and why."""
 

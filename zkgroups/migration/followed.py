@@ -97,7 +97,7 @@ class Followed:
         return self._topic_ids.get(topic)
 
     def see_topics(self, ids: TopicIds) -> list[str]:
-        """The brokers have topics of these ids now; those that were recreated since the plan, or since they came."""
+        """Compare the ids that topics have now. Return the topics that were recreated since they were seen first."""
         known = self.topics
         for topic in known & ids.keys():
             self._topic_ids.setdefault(topic, ids[topic])
@@ -105,7 +105,7 @@ class Followed:
 
     @property
     def topics(self) -> set[str]:
-        """Those of its offsets, and on the way back also those that the plan has moved."""
+        """The topics of its offsets, and on the way back also the topics that the plan has moved."""
         return self.carried.topics | self._moved_topics
 
     def see_source(self, seen: SourceSeen) -> bool:

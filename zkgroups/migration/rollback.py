@@ -80,7 +80,7 @@ class _Rollback(Carrier):
         self._marks: dict[str, Mark | MalformedNode] = {}
         """What is found, by target."""
         self._lost: dict[str, Lost] = {}
-        """What cannot be put back, by target."""
+        """The offsets that cannot be put back, by target."""
         self._overtaken: Set[str] = frozenset()
         """Targets that were written without a lock."""
 
