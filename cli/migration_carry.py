@@ -91,6 +91,10 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
     `migrate rollback` or `migrate unmark` ends. A group that was blocked when it was planned stays so: it needs a new
     plan in another folder, or `migrate follow`. What became of each offset is written down beside the plan.
 
+    While a plan writes to a group on the brokers, the group is locked in the old ZooKeeper against other plans. Plans
+    with another ZooKeeper or another chroot do not see the lock: do not run two of them with the same target at the
+    same time. If a run is paused, loses its lock, and writes then, the group is reported as overtaken.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate apply /data/plan
@@ -170,7 +174,10 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
     help="Also where somebody has committed on the brokers since, and where no mark says that the plan has moved it.",
 )
 @click.option(
-    "--to-zookeeper", is_flag=True, help="First carry what was read on the brokers into ZooKeeper, forward only."
+    "--to-zookeeper",
+    is_flag=True,
+    help="First carry what was read on the brokers into ZooKeeper, forward only. A group whose offsets were moved back "
+    "on the brokers is left, unless --force is given: ZooKeeper then keeps the higher offsets.",
 )
 @without_zookeeper_option
 @execute_option
@@ -184,7 +191,8 @@ def rollback(
     Only what would be done is shown, until --execute is given. A group that had nothing there is deleted there. One in
     which somebody takes part, or has committed since, or that has no mark of this plan, is left as it is, and the exit
     code is then 4. With --to-zookeeper what was read on the brokers is not read again: it is carried into ZooKeeper
-    before.
+    before. Offsets of topics that were deleted or made anew are skipped. If the group has offsets of a topic that was
+    made anew, it is left; --force keeps them.
 
     \b
     Example:

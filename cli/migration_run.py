@@ -23,7 +23,8 @@ plan_argument = click.argument("destination", metavar="PLAN")
 without_zookeeper_option = click.option(
     "--without-zookeeper",
     is_flag=True,
-    help="The old ZooKeeper is gone: nobody looks there who is registered, and what has moved since.",
+    help="The old ZooKeeper is gone: nobody looks there who is registered, and what has moved since. Targets are not "
+    "locked against other plans.",
 )
 """As `without_zookeeper`: for plans that were made from a snapshot."""
 

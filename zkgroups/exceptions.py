@@ -105,10 +105,11 @@ class InvalidNameError(InvalidInputError):
 
 
 class InvalidOptionError(InvalidInputError):
-    """An option whose value is outside its bounds."""
+    """An option whose value is outside its bounds. A value that must not be shown is given as ``...``."""
 
     def __init__(self, option: str, value: object, reason: str) -> None:
-        super().__init__(f"{option} is {'not given' if value is None else _shown(value)}, but {reason}")
+        what = "not given" if value is None else _shown(value)
+        super().__init__(f"{option}: {reason}" if value is ... else f"{option} is {what}, but {reason}")
         self.option = option
         self.value = value
 

@@ -216,3 +216,15 @@ def test_what_a_broker_is_told_shows_no_part_of_a_secret_in_errors_or_logs(caplo
 def test_a_file_that_never_ends_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match=r"/dev/zero.* it cannot be read: it is longer than 65536 bytes"):
         read_properties("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 200_000, "a." * 100_000, "a " * 100_000, "a = " * 50_000, 'a="\\' * 50_000],
+    ids=["letters", "names", "words", "signs", "quotes"],
+)
+def test_a_long_login_without_a_password_is_refused_at_once(text: str) -> None:
+    """Time that grows with the square of the length would be minutes here."""
+    settings = _jaas("plain.Plain", text)
+    with pytest.raises(InvalidOptionError, match="needs a username and a password"):
+        for_librdkafka(settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +63,10 @@ class Move:
     def _node(self, *, member: bool = False, **known: Any) -> Found:
         return Found(group=self.group, target=self.group, member=member, **known)
 
+    def commit_to_source(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """As a legacy consumer does."""
+        self._registry.group(self.group).offsets.commit_many(offsets)
+
     @property
     def obstacles(self) -> tuple[str, ...]:
         return self.rows[0].obstacles
@@ -77,9 +81,10 @@ class Move:
         with Brokers.connect(self._address) as brokers:
             return Counter(row.match for row in verify_groups(self.rows, brokers, self._registry))
 
-    def roll_back(self, *, to_zookeeper: bool = False) -> Counter[Outcome]:
+    def roll_back(self, *, to_zookeeper: bool = False, force: bool = False) -> Counter[Outcome]:
+        how: dict[str, Any] = {"to_zookeeper": to_zookeeper, "force": force}
         with Brokers.connect(self._address) as brokers:
-            self.reports = rollback_groups(self.rows, brokers, self._registry, execute=True, to_zookeeper=to_zookeeper)
+            self.reports = rollback_groups(self.rows, brokers, self._registry, execute=True, **how)
         return Counter(row.outcome for row in self.reports)
 
     @contextmanager

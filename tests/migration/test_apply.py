@@ -19,8 +19,8 @@ from zkgroups.kafka.commits import Offsets, Outcomes
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.testing import KafkaBroker
-from zkgroups.zookeeper import locks
 from zkgroups.zookeeper import mark as marks
+from zkgroups.zookeeper.locks import Locks
 
 from .conftest import Join, MakeTopic
 from .rows import PLAN, details, numbers, outcomes, plan_of, tree
@@ -258,14 +258,107 @@ def test_a_plan_that_was_killed_takes_its_own_locks_again_and_lets_them_go(
     target = f"killed-{at.topic}"
     with Brokers.connect(broker.address) as brokers, Registry.connect(hosts_of(registry)) as dead:
         rows = plan_of(registry, brokers, {"killed": target})
-        assert locks.take(dead.handle, [target], cluster=None, plan=PLAN) == {target: None}
+        locks = Locks(dead.handle, cluster=None, plan=PLAN)
+        assert locks.take([target]) == {target: None}
 
         assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
-        assert registry.client.get_children("/zkgroups/targets") == [f":{target}"], "the other session's"
-        locks.release(dead.handle, [target], cluster=None, plan=PLAN)
+        assert registry.client.get_children("/zkgroups/targets") == []
+        assert locks.lost([target]) == [target]
         back = rollback_groups(rows, brokers, registry, execute=True)
         assert outcomes(back) == {"written"}
     assert registry.client.get_children("/zkgroups/targets") == []
+
+
+@pytest.mark.parametrize("moment", ["before", "while"])
+def test_what_is_written_after_another_run_has_taken_the_lock_is_told(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, moment: str
+) -> None:
+    """As after a pause that is longer than the session."""
+    at = TopicPartition(make_topic(), 0)
+    registry.group("paused").offsets.commit(at, 7)
+    registry.group("quick").offsets.commit(at, 9)
+    target = f"paused-{at.topic}"
+
+    with Registry.connect(hosts_of(registry)) as other, Brokers.connect(broker.address) as plain:
+        rows = plan_of(registry, plain, {"paused": target})
+        quick = [replace(row, plan="plan-2") for row in plan_of(registry, plain, {"quick": target})]
+
+        def paused() -> None:
+            registry.client.delete(f"/zkgroups/targets/:{target}")  # as the end of the session does
+            assert outcomes(apply_groups(quick, plain, other, execute=True)) == {"written"}
+
+        class Paused(Brokers):
+            def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
+                found = super().partitions(topics)
+                if moment == "before":
+                    Locks(other.handle, cluster=None, plan=PLAN).take([target])
+                return found
+
+            def commit(self, offsets: Offsets) -> Outcomes:
+                if moment == "while":
+                    paused()
+                return super().commit(offsets)
+
+        with Paused.connect(broker.address) as brokers:
+            report = apply_groups(rows, brokers, registry, execute=True)
+
+        lost = "the lock of this target was lost"
+        [detail] = details(report, target)
+        if moment == "before":
+            assert (outcomes(report), numbers(plain, target)) == ({"left"}, {})
+            assert detail == f"{lost} before anything was written: try again"
+        else:
+            assert outcomes(report) == {"overtaken"}
+            assert lost in detail
+            assert states(registry, {"paused": ""}) == {"paused": MarkState.MOVING}
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+def test_a_rollback_whose_lock_another_run_has_taken_is_told(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, nth: int
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("paused").offsets.commit(at, 7)
+    target = f"paused-{at.topic}"
+    commits = []
+
+    class Paused(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            if len(commits) == nth:
+                Locks(other.handle, cluster=None, plan=PLAN).take([target])
+            commits.append(offsets)
+            return super().commit(offsets)
+
+    with Registry.connect(hosts_of(registry)) as other, Paused.connect(broker.address) as brokers:
+        rows = plan_of(registry, brokers, {"paused": target})
+        with Brokers.connect(broker.address) as plain:
+            assert outcomes(apply_groups(rows, plain, registry, execute=True)) == {"written"}
+
+        report = rollback_groups(rows, brokers, registry, execute=True)
+
+        [detail] = details(report, target)
+        assert "the lock of this target was lost" in detail
+        assert (outcomes(report), numbers(brokers, target)) == (({"failed"}, {at: 7}), ({"overtaken"}, {}))[nth]
+        assert states(registry, {"paused": ""}) == {"paused": MarkState.MOVED}
+
+
+def test_a_name_that_no_group_can_have_leaves_only_its_group(
+    registry: Registry, brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    """As in a plan that was edited."""
+    at = TopicPartition(make_topic(), 0)
+    targets = {name: f"{name}-{at.topic}" for name in ("source", "target", "free")}
+    for name in targets:
+        registry.group(name).offsets.commit(at, 7)
+    bad = {"source": {"group": "a/b"}, "target": {"target": "a/b"}, "free": {}}
+    rows = [replace(row, **bad[row.group]) for row in plan_of(registry, brokers, targets)]
+
+    for execute, done in ((False, Outcome.WOULD_WRITE), (True, Outcome.WRITTEN)):
+        report = apply_groups(rows, brokers, registry, execute=execute)
+        assert [row.outcome for row in report] == [Outcome.LEFT, Outcome.LEFT, done]
+        assert "a group cannot be called 'a/b'" in report[0].detail
+    report = rollback_groups(rows, brokers, registry, execute=True)
+    assert [row.outcome for row in report] == [Outcome.LEFT, Outcome.LEFT, Outcome.WRITTEN]
 
 
 def hosts_of(registry: Registry) -> str:

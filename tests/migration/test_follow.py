@@ -33,8 +33,8 @@ from zkgroups.kafka.commits import Offsets, Outcomes
 from zkgroups.migration.follow import follow
 from zkgroups.migration.followed import JUST_LEFT
 from zkgroups.testing import KafkaBroker, TcpProxy
-from zkgroups.zookeeper import locks
 from zkgroups.zookeeper import mark as marks
+from zkgroups.zookeeper.locks import Locks
 
 from .conftest import Join, MakeTopic
 from .rows import PLAN, numbers, plan_of, tree
@@ -199,7 +199,7 @@ def test_a_target_that_another_plan_writes_to_is_not_followed_and_locks_are_let_
     for name in targets:
         registry.group(name).offsets.commit(at, 7)
     rows = plan_of(registry, brokers, targets)
-    assert locks.take(registry.handle, [targets["taken"]], cluster=None, plan="plan-2") == {targets["taken"]: None}
+    assert Locks(registry.handle, cluster=None, plan="plan-2").take([targets["taken"]]) == {targets["taken"]: None}
 
     found = run(rows).end()
 

@@ -6,20 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
-from zkgroups import Registry, TopicPartition
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.core.carrying import by_target
 from zkgroups.core.following import FollowState
 from zkgroups.core.plain import Group
 from zkgroups.core.plan import Match, Outcome, PlanRow
 from zkgroups.core.rows import Rows
 from zkgroups.kafka import Brokers
+from zkgroups.kafka.commits import Offsets, Outcomes
 from zkgroups.migration.apply import apply_plans
 from zkgroups.migration.verify import verify_plans
 from zkgroups.testing import KafkaBroker
+from zkgroups.zookeeper import mark as marks
 
-from .conftest import MakeTopic
+from .conftest import Join, MakeTopic
 from .moving import Move
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
@@ -118,6 +122,31 @@ def test_a_rollback_does_not_put_offsets_of_an_earlier_topic_back(
     assert {at: found.offset for at, found in move.on_target().items()} == {TopicPartition(other, 0): 0}
 
 
+@pytest.mark.parametrize("committed", [3, 5, 15], ids=["as before", "as planned", "another"])
+def test_a_rollback_keeps_offsets_of_the_new_topic_also_where_it_deletes_the_group(
+    broker: KafkaBroker, topic: str, move: Move, committed: int
+) -> None:
+    at = TopicPartition(topic, 0)
+    Writer(broker.address).commit(topic, {(topic, 0): 3})
+    other = TopicPartition(f"{topic}-other", 0)
+    broker.create_topic(other.topic, 1)
+    move.commit_to_source({other: 0})
+    move.plan()
+    assert move.apply() == {Outcome.WRITTEN: 3}
+    make_anew(broker, topic)
+    Writer(broker.address).commit(topic, {(topic, 0): committed})
+
+    assert move.roll_back() == {Outcome.LEFT: 3}
+    assert {row.detail for row in move.reports} == {f"somebody has committed on the target since: {at}"}
+    assert {at: found.offset for at, found in move.on_target().items()} == {at: committed, other: 0}
+
+    move.roll_back(force=True)
+    of_it = {(row.topic, row.partition): (row.outcome, row.written, row.detail) for row in move.reports}
+    assert of_it[topic, 0] == (Outcome.WRITTEN, committed, "topic made anew")
+    assert of_it[other.topic, 0] == (Outcome.WRITTEN, None, "taken away")
+    assert {at: found.offset for at, found in move.on_target().items()} == {at: committed}
+
+
 def test_who_follows_writes_nothing_to_a_topic_that_is_another_than_the_planned_one(
     broker: KafkaBroker, topic: str, move: Move
 ) -> None:
@@ -140,3 +169,62 @@ def test_who_follows_back_to_zookeeper_carries_no_offsets_of_another_topic(
 
     assert (group.state, group.detail) == (FollowState.LEFT, f"{topic}: topic recreated")
     assert {each.offset for each in registry.group(topic).offsets} == {5, 10}
+
+
+def test_who_follows_keeps_the_id_of_a_topic_that_comes_into_the_group_after_the_plan(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic
+) -> None:
+    late = TopicPartition(make_topic(), 0)
+    fill(broker, late.topic)
+    with registry.group(topic).instance() as instance:
+        instance.register([topic])
+        move.commit_to_source({late: 14})
+        with move.following() as following:
+            assert eventually(lambda: late in move.on_target())
+            make_anew(broker, late.topic)
+            instance.deregister()
+            [group] = following.end()
+
+    assert (group.state, f"{late.topic}: topic made anew" in group.detail) == (FollowState.LEFT, True)
+    assert late not in move.on_target()
+
+
+def test_who_follows_back_keeps_the_id_of_a_topic_that_comes_into_the_group_after_the_plan(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic, join: Join
+) -> None:
+    late = TopicPartition(make_topic(), 0)
+    fill(broker, late.topic)
+    assert move.apply() == {Outcome.WRITTEN: 2}
+    offsets = registry.group(topic).offsets
+    with join(topic, topic) as consumer:
+        consumer.commit(offsets=[KafkaPartition(late.topic, late.partition, 12)], asynchronous=False)
+        with move.following(to_zookeeper=True) as following:
+            assert eventually(lambda: offsets.fetch(late) is not None)
+            make_anew(broker, late.topic)
+            consumer.commit(offsets=[KafkaPartition(late.topic, late.partition, 15)], asynchronous=False)
+            [group] = following.end()
+
+    assert (group.state, group.detail) == (FollowState.LEFT, f"{late.topic}: topic made anew")
+    found = offsets.fetch(late)
+    assert isinstance(found, CommittedOffset)
+    assert found.offset == 12
+
+
+def test_a_topic_that_is_made_anew_between_the_look_and_the_commit_is_told(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    class Raced(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            make_anew(broker, topic)
+            return super().commit(offsets)
+
+    for columns_of in (by_target, columns):
+        move.plan()
+        with Raced.connect(broker.address) as brokers:
+            found = list(apply_plans(columns_of(move.rows), brokers, registry, execute=True))
+            assert brokers.delete_groups([topic]) == {topic: None}
+
+        assert {(row.outcome, row.detail) for row in found} == {
+            (Outcome.OVERTAKEN, f"while this was written: {ANEW}{topic}/0, {topic}/1")
+        }
+        marks.remove(registry.handle, [topic], plan=None)

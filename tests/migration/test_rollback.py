@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.kafka.conftest import Writer
+from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.mark import MarkState
+from zkgroups.core.migration import Action
 from zkgroups.core.model import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.plan import Outcome, Step
 from zkgroups.exceptions import InvalidOptionError, ZkgroupsException
@@ -251,7 +254,7 @@ def test_killed_anywhere_it_goes_on(moved: Moved, step: str, nth: int, moment: s
     assert (moved.now, moved.marked) == (moved.before, False)
 
 
-def test_what_cannot_be_put_back_is_told_and_the_group_stays_marked(moved: Moved) -> None:
+def test_nothing_is_deleted_of_which_not_all_can_be_put_back_and_the_group_stays_marked(moved: Moved) -> None:
     moved.apply()
 
     class Refusing(Brokers):
@@ -259,32 +262,62 @@ def test_what_cannot_be_put_back_is_told_and_the_group_stays_marked(moved: Moved
             wrong = {
                 target: {at: it for at, it in those.items() if at != moved.first} for target, those in offsets.items()
             }
-            return super().commit(wrong) | {moved.target: {moved.first: ZkgroupsException("no"), moved.other: None}}
+            found = super().commit(wrong)
+            refused = {moved.first: ZkgroupsException("no")}
+            return {target: {**found[target], **refused} for target in offsets}
 
     with Refusing.connect(moved.broker.address) as brokers:
-        report = rollback_groups(moved.rows, brokers, moved.registry, execute=True)
+        report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, force=True)
 
-    assert [(row.outcome, row.detail) for row in report if row.topic == moved.first.topic and not row.partition] == [
-        (Outcome.FAILED, "no")
-    ]
+    assert {(row.topic, row.partition): (row.outcome, row.detail) for row in report} == {
+        (moved.first.topic, 0): (Outcome.FAILED, "no"),
+        (moved.first.topic, 1): (
+            Outcome.FAILED,
+            "the group is not deleted, for not all that it had before can be put back",
+        ),
+        (moved.other.topic, 0): (Outcome.WRITTEN, ""),
+    }
+    assert numbers(moved.brokers, moved.target) == {moved.first: 7, moved.second: 9, moved.other: 5}
     assert moved.marked
 
 
-def test_nothing_is_deleted_of_which_not_all_can_be_put_back(moved: Moved) -> None:
+@pytest.mark.parametrize("force", [False, True])
+def test_offsets_of_topics_that_are_gone_are_skipped_and_the_rest_is_put_back(moved: Moved, force: bool) -> None:
     moved.apply()
-    gone = TopicPartition(moved.first.topic, 2)  # of a topic that has fewer partitions now
-    rows = [*moved.rows, replace(moved.rows[-1], topic=gone.topic, partition=gone.partition, before=4)]
+    writer = Writer(moved.broker.address)
+    writer.admin.delete_topics([moved.other.topic])[moved.other.topic].result()
+    assert eventually(lambda: not moved.brokers.partitions([moved.other.topic]))
+    assert eventually(lambda: moved.other not in moved.now)
+    fewer = replace(moved.rows[0], topic=moved.first.topic, partition=2, before=4, planned=None, action=Action.SKIP)
 
-    report = rollback_groups(rows, moved.brokers, moved.registry, execute=True, force=True)
+    report = rollback_groups([*moved.rows, fewer], moved.brokers, moved.registry, execute=True, force=force)
 
-    found = {(row.topic, row.partition): (row.outcome, row.detail) for row in report}
-    assert found[gone.topic, gone.partition][0] is Outcome.FAILED
-    assert found[moved.second.topic, 1] == (
-        Outcome.FAILED,
-        "the group is not deleted, for not all that it had before can be put back",
-    )
-    assert found[moved.first.topic, 0] == (Outcome.WRITTEN, "")
-    assert numbers(moved.brokers, moved.target) == {moved.first: 3, moved.second: 9, moved.other: 5}
+    assert {(row.topic, row.partition): (row.outcome, row.detail) for row in report} == {
+        (moved.first.topic, 0): (Outcome.WRITTEN, ""),
+        (moved.first.topic, 1): (Outcome.WRITTEN, "taken away"),
+        (moved.first.topic, 2): (Outcome.SKIPPED, "no such partition"),
+        (moved.other.topic, 0): (Outcome.SKIPPED, "no such topic"),
+    }
+    assert (moved.now, moved.marked) == ({moved.first: moved.before[moved.first]}, False)
+
+
+def test_a_commit_between_the_first_write_and_the_deletion_keeps_the_group(moved: Moved) -> None:
+    moved.apply()
+
+    class Raced(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            found = super().commit(offsets)
+            moved.brokers.commit({moved.target: {moved.first: 95, moved.second: 96}})
+            return found
+
+    with Raced.connect(moved.broker.address) as brokers:
+        report = rollback_groups(moved.rows, brokers, moved.registry, execute=True)
+
+    assert numbers(moved.brokers, moved.target) == {moved.first: 95, moved.second: 96, moved.other: 5}
+    why = f"somebody has committed on the target meanwhile: {moved.first}, {moved.second}"
+    assert {(row.outcome, row.detail) for row in report if row.topic == moved.first.topic} == {
+        (Outcome.FAILED, f"the group is not deleted: {why}")
+    }
     assert moved.marked
 
 
@@ -323,7 +356,7 @@ def test_nothing_is_carried_to_a_group_that_this_plan_has_not_marked_whatever_is
 
 def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_back(moved: Moved) -> None:
     moved.apply()
-    moved.brokers.commit({moved.target: {moved.first: 20, moved.second: 8, moved.other: 6}})
+    moved.brokers.commit({moved.target: {moved.first: 20, moved.other: 6}})
 
     dry = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=False, to_zookeeper=True)
 
@@ -344,6 +377,22 @@ def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_bac
     assert moved.offsets() == {moved.first: 20, moved.second: 9, moved.other: 6}
 
 
+def test_a_target_that_was_moved_back_is_left_because_zookeeper_keeps_the_higher_offset(moved: Moved) -> None:
+    moved.apply()
+    moved.brokers.commit({moved.target: {moved.first: 20, moved.second: 2}})
+
+    report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
+
+    why = "somebody has moved offsets of the target back, and ZooKeeper keeps the higher ones"
+    assert (outcomes(report), details(report, moved.target)) == ({"left"}, {f"{why}: {moved.second}"})
+    assert numbers(moved.brokers, moved.target) == {moved.first: 20, moved.second: 2, moved.other: 5}
+    assert (moved.offsets(), moved.marked) == ({moved.first: 7, moved.second: 9}, True)
+
+    rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True, force=True)
+    assert (moved.now, moved.marked) == (moved.before, False)
+    assert moved.offsets() == {moved.first: 20, moved.second: 9}
+
+
 def test_nothing_is_carried_to_a_group_with_legacy_instances_and_its_target_stays(moved: Moved) -> None:
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20}})
@@ -357,8 +406,14 @@ def test_nothing_is_carried_to_a_group_with_legacy_instances_and_its_target_stay
         rollback_groups(moved.rows, moved.brokers, None, execute=True, to_zookeeper=True)
 
 
-@pytest.mark.parametrize("carried", [20, None], ids=["something is carried", "nothing is"])
-def test_who_comes_to_the_target_while_progress_is_carried_is_not_deleted(moved: Moved, carried: int | None) -> None:
+@pytest.mark.parametrize(
+    ("carried", "to_zookeeper"),
+    [(20, True), (None, True), (None, False)],
+    ids=["something is carried", "nothing is", "nothing is to be"],
+)
+def test_what_is_committed_after_the_first_look_is_not_deleted(
+    moved: Moved, carried: int | None, to_zookeeper: bool
+) -> None:
     moved.apply()
     if carried is not None:
         moved.brokers.commit({moved.target: {moved.first: carried}})
@@ -376,7 +431,7 @@ def test_who_comes_to_the_target_while_progress_is_carried_is_not_deleted(moved:
             return found
 
     with Raced.connect(moved.broker.address) as brokers:
-        report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, to_zookeeper=True)
+        report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, to_zookeeper=to_zookeeper)
 
     assert numbers(moved.brokers, moved.target)[moved.first] == 21
     assert {row.outcome for row in report if row.step is Step.ROLLBACK} == {Outcome.LEFT}

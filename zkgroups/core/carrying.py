@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .migration import LEGACY, Action, GroupFacts, Log, Reason, Standing, obstacles, standing
@@ -139,9 +139,10 @@ def log_obstacles(rows: Rows, log: LogOf) -> list[str]:
     return changes.told()
 
 
-def made_anew(rows: Iterable[PlanRow], ids: TopicIds) -> list[PlanRow]:
-    """The rows of topics that were deleted and recreated since the plan: the messages of their offsets are gone."""
-    return [row for row in rows if is_made_anew(row.topic, row.topic_id, ids)]
+def made_anew(rows: Iterable[PlanRow], ids: TopicIds) -> frozenset[TopicPartition]:
+    """The partitions of topics that were recreated since the plan: the messages of their offsets are gone."""
+    found = (row.at for row in rows if is_made_anew(row.topic, row.topic_id, ids))
+    return frozenset(at for at in found if at is not None)
 
 
 def is_made_anew(topic: str | None, planned: str | None, ids: TopicIds) -> bool:
@@ -154,11 +155,12 @@ def is_made_anew(topic: str | None, planned: str | None, ids: TopicIds) -> bool:
     return None not in (planned, now) and planned != now
 
 
-def anew_obstacles(rows: Iterable[PlanRow], ids: TopicIds) -> list[str]:
+def anew_obstacles(rows: Iterable[PlanRow], anew: Container[TopicPartition]) -> list[str]:
     """Why nothing of a target can be carried any more: some of its topics were recreated."""
     changes = _Changes()
-    for row in made_anew(rows, ids):
-        changes.note(_ANEW, (row.topic, row.partition))
+    for row in rows:
+        if row.at is not None and row.at in anew:
+            changes.note(_ANEW, (row.topic, row.partition))
     return changes.told()
 
 
@@ -261,11 +263,8 @@ class Restoring:
     """Offsets that were not there before; the group has to be deleted for them."""
     moved: frozenset[TopicPartition]
     """What somebody else has committed there since."""
-
-    def without(self, partitions: Iterable[TopicPartition]) -> Restoring:
-        """A copy in which nothing is committed for these partitions."""
-        but = frozenset(partitions)
-        return replace(self, commits={at: there for at, there in self.commits.items() if at not in but})
+    back: frozenset[TopicPartition]
+    """Those of them that are before the offsets that the plan has left there."""
 
     @property
     def delete(self) -> bool:
@@ -278,14 +277,65 @@ class Restoring:
         return self.taken | self.commits.keys()
 
 
-def restoring(rows: Rows, committed: Mapping[TopicPartition, NativeOffset]) -> Restoring:
-    """How a target is put back; killed after any part of it, what is then left to do comes to the same end."""
-    prior = {before.at: before for row in rows if (before := row.prior) is not None}
-    planned = {row.at: row.planned for row in rows if is_to_commit(row)}
-    moved = (at for at, now in committed.items() if now != prior.get(at) and planned.get(at) != now.offset)
-    taken = frozenset(committed.keys() - prior.keys())
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Partitions whose earlier offsets cannot be put back."""
+
+    anew: frozenset[TopicPartition] = frozenset()
+    """Their topics were recreated since the plan. The offsets that they have now belong to the new topics."""
+    gone: Mapping[TopicPartition, Reason] = field(default_factory=dict)
+    """The brokers do not have them any more, and why."""
+
+    def why(self, at: TopicPartition | None) -> str:
+        """The reason for one partition; empty if it is not lost."""
+        if at is None:
+            return ""
+        return Reason.MADE_ANEW if at in self.anew else self.gone.get(at, "")
+
+
+NOTHING_LOST: Final = Lost()
+
+
+def restoring(rows: Rows, committed: Mapping[TopicPartition, NativeOffset], lost: Lost = NOTHING_LOST) -> Restoring:
+    """How a target is put back; killed after any part of it, what is then left to do comes to the same end.
+
+    The exception are offsets of new topics: if the group is deleted, they are committed again, but no plan knows them.
+    So they count as moved, and such a group is only deleted by force.
+    """
+    prior = {before.at: before for row in rows if (before := row.prior) is not None and not lost.why(before.at)}
+    planned = {row.at: row.planned for row in rows if is_to_commit(row) and row.at not in lost.anew}
+    left = _left(rows)
+    moved = {at for at, now in committed.items() if now != prior.get(at) and planned.get(at) != now.offset}
+    back = (at for at in moved if committed[at].offset < _or_none_yet(left.get(at)))
+    taken = frozenset(committed.keys() - prior.keys() - lost.anew)
     commits = {at: there for at, there in prior.items() if taken or committed.get(at) != there}
-    return Restoring(commits, taken, frozenset(moved))
+    if taken:
+        commits |= {at: now for at, now in committed.items() if at in lost.anew}
+    return Restoring(commits, taken, frozenset(moved), frozenset(back))
+
+
+def _left(rows: Rows) -> dict[TopicPartition | None, int | None]:
+    """The offsets that the plan has left on the target."""
+    return {row.at: row.planned if is_to_commit(row) else row.before for row in rows}
+
+
+def lost_partitions(
+    rows: Rows,
+    ids: TopicIds,
+    partitions: Mapping[str, Sequence[int]],
+    kept: Container[TopicPartition] = (),
+) -> Lost:
+    """What of a target cannot be put back, by the topics that the brokers have now.
+
+    A partition that is `kept` is not gone: the brokers still have an offset of it.
+    """
+    priors = (before.at for row in rows if (before := row.prior) is not None)
+    gone = {
+        at: Reason.NO_PARTITION if at.topic in partitions else Reason.NO_TOPIC
+        for at in priors
+        if at.partition not in partitions.get(at.topic, ()) and at not in kept
+    }
+    return Lost(made_anew(rows, ids), gone)
 
 
 def not_moved(rows: Rows) -> list[str]:
@@ -302,10 +352,34 @@ def moved_obstacles(restoring: Restoring) -> list[str]:
     return changes.told()
 
 
+def back_obstacles(restoring: Restoring) -> list[str]:
+    """Why a target must not go after its progress was carried: offsets in ZooKeeper do not follow where it went."""
+    changes = _Changes()
+    for at in sorted(restoring.back):
+        changes.note("somebody has moved offsets of the target back, and ZooKeeper keeps the higher ones", _place(at))
+    return changes.told()
+
+
+def changed(before: TargetSeen, now: TargetSeen) -> list[TopicPartition]:
+    """The partitions of a target whose offsets are not as they were; none where it cannot be read."""
+    if now.unreadable:
+        return []
+    both = before.committed.keys() | now.committed.keys()
+    return sorted(at for at in both if before.committed.get(at) != now.committed.get(at))
+
+
+def changed_obstacles(before: TargetSeen, now: TargetSeen) -> list[str]:
+    """Why a target must not be put back that has changed since it was looked at."""
+    changes = _Changes()
+    for at in changed(before, now):
+        changes.note("somebody has committed on the target meanwhile", _place(at))
+    return [*living(now), *changes.told()]
+
+
 def progress(rows: Rows, committed: Mapping[TopicPartition, NativeOffset]) -> dict[TopicPartition, int]:
     """What was read on the target since: offsets further than those that the plan has left there."""
     prior = {row.at: row.prior for row in rows}
-    left = {row.at: row.planned if is_to_commit(row) else row.before for row in rows}
+    left = _left(rows)
     return {
         at: now.offset
         for at, now in committed.items()

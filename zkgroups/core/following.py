@@ -142,6 +142,11 @@ class Carried:
         """Whether the side ahead had it when it was seen last."""
         return at in self._ahead
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics of what the side ahead had when it was seen last."""
+        return {at.topic for at in self._ahead}
+
     def sign(self, at: TopicPartition) -> int:
         """The sign of what was seen last."""
         return self._ahead[at].sign

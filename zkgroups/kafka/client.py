@@ -142,4 +142,5 @@ def _not_accepted(config: Mapping[str, str], text: str) -> InvalidOptionError:
     reason = f"librdkafka does not accept it: {without_secrets(text, config)}"
     if key is None:
         return InvalidOptionError("properties", HIDDEN, reason)
-    return InvalidOptionError(shown_name(key), shown(key, config[key]), reason)
+    value = shown(key, config[key])
+    return InvalidOptionError(shown_name(key), ... if value == HIDDEN else value, reason)

@@ -63,7 +63,10 @@ _SHORT: Final = 4
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY: Final = re.compile(r"((?:[^\\=:\s]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+_JAAS_OPTION: Final = re.compile(
+    r"""(?<![\w.])([\w.]++)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|'((?:[^'\\]|\\.)*+)'|([^\s;"']++))"""
+)
+"""Each name is only tried from its first letter, and nothing is tried twice: a long text must not take minutes."""
 _PASSWORD_LOGINS: Final = ("PlainLoginModule", "ScramLoginModule")
 
 # What Java's consumers and producers need and nothing here does; librdkafka has no TLS older than 1.2 anyway.

@@ -7,15 +7,20 @@ it ends the same: what is on the target as planned is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 
 from ..core.carrying import (
     SourceSeen,
     TargetSeen,
+    TopicIds,
+    anew_obstacles,
     by_target,
     is_begun,
+    is_made_anew,
     is_to_commit,
     is_worth_a_mark,
     log_obstacles,
+    made_anew,
     overwritten,
     source_obstacles,
     target_obstacles,
@@ -29,9 +34,10 @@ from ..core.rows import Rows
 from ..exceptions import OutcomeUnknownError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper import mark as marks
+from ..zookeeper.locks import LOST
 from ..zookeeper.registry import Registry
 from .carrier import Carrier
-from .guards import look_at_sources, look_at_targets, marked_by_another
+from .guards import look_at_sources, look_at_targets, marked_by_another, topic_ids
 from .logs import Logs, topics_made
 from .report import Answers, check_asked, number
 
@@ -72,12 +78,14 @@ class _Apply(Carrier):
     def run(self) -> Rows[ReportRow]:
         blocked = {target: of_all(rows, "obstacles") for target, rows in self._plans.items()}
         self._left = {target: list(obstacles) for target, obstacles in blocked.items() if obstacles}
+        self.leave_bad_names()
         with self.locked(target for target in self._going if _is_worth_a_mark(self._plans[target])):
             return self._run()
 
     def _run(self) -> Rows[ReportRow]:
         self._mark()
         seen = self._look()
+        self.leave_unlocked(self._going)
         offsets = {target: self._to_commit(target, seen[target]) for target in self._going}
         answers = self._brokers.commit(offsets) if self._execute else {}
         came = self._who_came(offsets, answers)
@@ -194,13 +202,25 @@ class _Apply(Carrier):
         sources = self._sources(self._going)
         written = {target: those for target, those in offsets.items() if those}
         seen = look_at_targets(self._brokers, written, members=False)
+        ids = topic_ids(self._brokers, {target: self._plans[target] for target in written})
+        lost = set(self.lost(written))
         for target in self._going:
             reasons = self._source_obstacles(target, sources)
+            if target in lost:
+                reasons.append(LOST)
             if target in written:
+                reasons += self._anew_obstacles(target, ids)
                 reasons += self._overwritten(target, offsets[target], answers[target], seen[target])
             if reasons:
                 found[target] = f"while this was written: {'; '.join(reasons)}"
         return found
+
+    def _anew_obstacles(self, target: str, ids: TopicIds) -> list[str]:
+        rows = self._plans[target]
+        plain = plain_of(rows)
+        if plain is not None and not any(map(is_made_anew, plain.shape.topics, plain.topic_ids, repeat(ids))):
+            return []
+        return anew_obstacles(rows, made_anew(rows, ids))
 
     def _overwritten(
         self, target: str, offsets: Mapping[TopicPartition, int], answers: Answers, seen: TargetSeen

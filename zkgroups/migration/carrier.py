@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from ..core.migration import bad_target
 from ..core.plain import of_all
 from ..core.plan import PlanRow
 from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
-from ..zookeeper import locks
+from ..zookeeper.locks import Locks
 from ..zookeeper.registry import Registry
 from .report import Report
 
@@ -28,6 +29,7 @@ class Carrier:
         self._report = Report()
         self._left: dict[str, list[str]] = {}
         """Why the targets are left that are."""
+        self._locks: Locks | None = None
 
     def leave(self, target: str, reasons: Sequence[str]) -> None:
         """Leave this target unchanged, if there are any reasons."""
@@ -40,12 +42,29 @@ class Carrier:
         if self._registry is None or not self._execute:
             yield
             return
-        whose = {"cluster": of_all(next(iter(self._plans.values())), "cluster"), "plan": self._plan}
-        taken = locks.take(self._registry.handle, targets, **whose)
+        cluster = of_all(next(iter(self._plans.values())), "cluster")
+        self._locks = Locks(self._registry.handle, cluster=cluster, plan=self._plan)
+        taken = self._locks.take(targets)
         for target, error in taken.items():
             self.leave(target, [] if error is None else [str(error)])
         try:
             yield
         finally:
             with suppress(ZkgroupsException):  # they end with the session at the latest
-                locks.release(self._registry.handle, [each for each in taken if taken[each] is None], **whose)
+                self._locks.release(target for target, error in taken.items() if error is None)
+
+    def lost(self, targets: Iterable[str]) -> list[str]:
+        """Those of these targets whose locks are lost, as after a pause that was longer than the session."""
+        return [] if self._locks is None else self._locks.lost(targets)
+
+    def leave_bad_names(self) -> None:
+        """Leave groups with names that can be no group's, as in a plan that was edited."""
+        for target, rows in self._plans.items():
+            for name in (of_all(rows, "group"), target):
+                reason = bad_target(name)
+                self.leave(target, [] if reason is None else [f"a group cannot be called {name!r}: {reason}"])
+
+    def leave_unlocked(self, targets: Iterable[str]) -> None:
+        """Leave targets whose locks are lost; to be called right before they are written."""
+        for target in self.lost(targets):
+            self.leave(target, ["the lock of this target was lost before anything was written: try again"])

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ..core.carrying import SourceSeen, TargetSeen, by_target, of_source
+from ..core.carrying import SourceSeen, TargetSeen, TopicIds, by_target, is_made_anew, of_source
 from ..core.following import ARRIVED, Ahead, Carried, FollowedGroup, FollowState, some
 from ..core.mark import Mark, MarkState
-from ..core.migration import LEGACY, Action, Reason, Rule
+from ..core.migration import LEGACY, Action, Reason, Rule, bad_target
 from ..core.model import TopicPartition
 from ..core.plan import PlanRow
 from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
-from ..zookeeper import locks
 from ..zookeeper import mark as marks
+from ..zookeeper.locks import LOST, Locks
 from ..zookeeper.registry import Registry
 from .guards import look_at_sources
 
@@ -47,12 +47,16 @@ class Followed:
         self.hidden = ""
         """What of ZooKeeper's offsets cannot be seen at this moment."""
         self.carried = Carried() if to_zookeeper else Carried(_further(rows), _planned(rows))
-        self.topic_ids = {row.topic: row.topic_id for row in rows}
+        self._topic_ids = {row.topic: row.topic_id for row in rows if row.topic and row.topic_id is not None}
+        self._moved_topics = frozenset(self._topic_ids if to_zookeeper else ())
         self._chosen = None if rows[0].topics is None else re.compile(rows[0].topics, re.DOTALL)
         self._before = {row.at: row.before for row in rows if row.action is not Action.COMMIT}
         self._stale = {row.at: row.zxid for row in rows if row.reason is Reason.STALE}
         if reasons := [reason for reason in rows[0].obstacles if not reason.startswith(LEGACY)]:
             self.leave("; ".join(reasons))
+        for name in (self.group, self.target):
+            if (reason := bad_target(name)) is not None:
+                self.leave(f"a group cannot be called {name!r}: {reason}")
 
     @property
     def following(self) -> bool:
@@ -87,6 +91,22 @@ class Followed:
         elif self.was_there and not self.detail:
             self.was_there, self.detail = False, JUST_LEFT
         return not anybody and not self.detail
+
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic in the plan, or else when the topic was seen first; another id is another topic."""
+        return self._topic_ids.get(topic)
+
+    def see_topics(self, ids: TopicIds) -> list[str]:
+        """Compare the ids that topics have now. Return the topics that were recreated since they were seen first."""
+        known = self.topics
+        for topic in known & ids.keys():
+            self._topic_ids.setdefault(topic, ids[topic])
+        return sorted(topic for topic in known if is_made_anew(topic, self._topic_ids.get(topic), ids))
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics of its offsets, and on the way back also the topics that the plan has moved."""
+        return self.carried.topics | self._moved_topics
 
     def see_source(self, seen: SourceSeen) -> bool:
         """ZooKeeper has this, which is ahead; whether it is another than before.
@@ -174,9 +194,13 @@ class Way:
         self.moved: set[str] = set()
         """Groups that were done before, and stay marked as moved."""
         self._marks_read = False
+        self._locks: Locks | None = None
+        """Those of the session below."""
         self._locked: set[str] = set()
-        """Targets that are locked in the session below."""
+        """Targets that are locked in that session."""
         self._session: int | None = None
+        self._unsure: set[str] = set()
+        """Targets that were written, and whose locks were not looked at since."""
 
     def begin(self) -> None:
         """A pass begins."""
@@ -230,25 +254,54 @@ class Way:
         if self.execute:
             with suppress(ZkgroupsException):
                 self.unmark(self.groups)
-                if self._locked:
-                    locks.release(self.registry.handle, self._locked, cluster=self.groups[0].cluster, plan=self.plan)
+                if self._locks is not None:
+                    self._locks.release(self._locked)
 
     def lock(self) -> None:
         """Lock all followed targets against other plans. Groups whose target another plan has locked are left out."""
-        if self._session != self.registry.handle.session.id:
+        if not self.execute:
+            return
+        self.check_locks()
+        if self._session != self.registry.handle.session.id or self._locks is None:
             self._locked.clear()
             self._session = self.registry.handle.session.id
+            self._locks = Locks(self.registry.handle, cluster=self.groups[0].cluster, plan=self.plan)
         wanted = {each.target: each for each in self.following if each.target not in self._locked}
-        if not wanted or not self.execute:
+        if not wanted:
             return
-        taken = locks.take(self.registry.handle, wanted, cluster=self.groups[0].cluster, plan=self.plan)
-        for target, error in taken.items():
+        for target, error in self._locks.take(wanted).items():
             if error is None:
                 self._locked.add(target)
             else:
                 wanted[target].leave(str(error))
 
+    def locked(self, targets: Iterable[str]) -> set[str]:
+        """Those of these targets that may be written now. Groups whose locks another run has taken are left out."""
+        names = set(targets)
+        lost = set(self._locks.lost(names)) if self._locks is not None else set()
+        if self._session == self.registry.handle.session.id:
+            for target in lost:
+                self.by_target[target].leave("another run of this plan has taken its lock")
+        self._unsure |= names - lost
+        return names - lost
+
+    def check_locks(self) -> None:
+        """Leave groups that were written without a lock: other plans may have written to their targets."""
+        if self._locks is not None and self._unsure:
+            for target in self._locks.lost(self._unsure):
+                self.by_target[target].leave(LOST)
+        self._unsure.clear()
+
     # Looking
+
+    def leave_made_anew(self, groups: Iterable[Followed]) -> None:
+        """Leave groups whose topics were recreated: offsets of the earlier topics mean nothing there."""
+        following = [each for each in groups if each.following]
+        names = {topic for each in following for topic in each.topics}
+        ids = self.brokers.topic_ids(self.brokers.partitions(names)) if names else {}
+        for each in following:
+            if anew := each.see_topics(ids):
+                each.leave(some(f"{topic}: {Reason.MADE_ANEW}" for topic in anew))
 
     def sources(self, groups: Iterable[Followed]) -> Iterator[tuple[Followed, SourceSeen]]:
         """What ZooKeeper has of these groups now."""

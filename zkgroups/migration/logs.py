@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from ..core.carrying import TopicIds
 from ..core.migration import Log
 from ..core.model import OffsetRange, TopicPartition
 from ..core.paths import broker_topic
@@ -61,6 +62,11 @@ class Logs:
         made = [self._made.get(topic, 0) for topic in shape.topics]
         ids = [self._ids.get(topic) for topic in shape.topics]
         return Bounds([found.start for found in known], [found.end for found in known], made, ids)
+
+    @property
+    def ids(self) -> TopicIds:
+        """Kafka's ids of the topics that were asked for."""
+        return self._ids
 
     def topic_id(self, topic: str | None) -> str | None:
         """Kafka's id of a topic that was asked for, where the brokers have one."""

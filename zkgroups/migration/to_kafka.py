@@ -8,7 +8,7 @@ as long as others are followed, is followed again; the group stays marked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Final
@@ -90,17 +90,19 @@ class ToKafka(Way):
         each.waits_since = (each.waits_since or self.number) if each.carried.due else 0
         return changed
 
-    def _logs(self, groups: Iterable[Followed]) -> Logs:
+    def _logs(self, groups: Sequence[Followed]) -> Logs:
         due = {at for each in groups for at in each.carried.due}
         logs = Logs(self.brokers, topics_made(self.registry, {at.topic for at in due}))
         logs.ask(due)
+        for each in groups:
+            each.see_topics(logs.ids)
         return logs
 
     def _judge(self, each: Followed, logs: Logs) -> Judge:
         rule = replace(self.rule, backward=False)
 
         def judge(at: TopicPartition, number: int, there: int | Unknown | None) -> Decision:
-            log = logs.log(at, each.carried.sign(at), each.topic_ids.get(at.topic))
+            log = logs.log(at, each.carried.sign(at), each.topic_id(at.topic))
             return decide(number, log, there, rule)
 
         return judge
@@ -125,7 +127,8 @@ class ToKafka(Way):
 
     def _write(self, writes: Writes) -> None:
         """Commit all of it; what could not be written stays due, and who cannot be written to is left."""
-        offsets = {target: those for target, those in writes.items() if those}
+        locked = self.locked(target for target, those in writes.items() if those)
+        offsets = {target: those for target, those in writes.items() if target in locked}
         answered = self.brokers.commit(offsets) if offsets else {}
         for target, answers in answered.items():
             each = self.by_target[target]
@@ -136,6 +139,7 @@ class ToKafka(Way):
                 elif each.following:
                     each.carried.failed(at, str(error))
                     _could_not(each, error)
+        self.check_locks()
 
     def _would_write(self, writes: Writes, alone: Sequence[Followed]) -> None:
         for each in self.following:
@@ -174,6 +178,8 @@ class ToKafka(Way):
 
     def _judge_all(self, groups: Sequence[Followed], logs: Logs) -> None:
         """Whether both sides are at one, and nobody has come."""
+        self.leave_made_anew(groups)
+        groups = [each for each in groups if each.following]
         targets = look_at_targets(self.brokers, [each.target for each in groups])
         done = {}
         for each, seen in self.sources(groups):

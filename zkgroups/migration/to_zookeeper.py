@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..core.carrying import SourceSeen, TargetSeen, is_made_anew, registered
+from ..core.carrying import SourceSeen, TargetSeen, registered
 from ..core.following import FollowState, forward, some
-from ..core.migration import Reason, Unknown
+from ..core.migration import Unknown
 from ..core.model import CommittedOffset, MalformedNode, TopicPartition
 from ..exceptions import UnavailableError, ZkgroupsException
 from ..zookeeper import mark as marks
@@ -52,19 +52,10 @@ class ToZooKeeper(Way):
         for each, source in self.sources(self.following):
             if reasons := registered(source):
                 each.leave("; ".join(reasons))
-        self._leave_made_anew()
         for each in self.following:
             self._see(each, targets[each.target])
+        self.leave_made_anew(self.following)
         return [each for each in self.following if each.is_alone(bool(targets[each.target].members))]
-
-    def _leave_made_anew(self) -> None:
-        """Leave groups whose topics were recreated: the offsets there are not those that were moved."""
-        names = {topic for each in self.following for topic, planned in each.topic_ids.items() if planned and topic}
-        ids = self.brokers.topic_ids(self.brokers.partitions(names)) if names else {}
-        for each in self.following:
-            anew = [topic for topic, planned in each.topic_ids.items() if is_made_anew(topic, planned, ids)]
-            if anew:
-                each.leave(some(f"{topic}: {Reason.MADE_ANEW}" for topic in anew))
 
     def _see(self, each: Followed, seen: TargetSeen) -> bool:
         each.detail = seen.unreadable
@@ -113,6 +104,8 @@ class ToZooKeeper(Way):
             self._carry(each, None)
         left = [each for each in alone if each.following]
         targets = look_at_targets(self.brokers, [each.target for each in left])
+        self.leave_made_anew(left)
+        left = [each for each in left if each.following]
         done = [each for each, source in self.sources(left) if self._is_at_one(each, source, targets[each.target])]
         answers = marks.remove(self.registry.handle, [each.group for each in done], plan=self.plan)
         for each in done:

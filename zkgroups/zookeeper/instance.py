@@ -341,8 +341,7 @@ class Instance:
             held = list(self._claims.values())
         self._let_go(held)
         with self._membership, contextlib.suppress(SessionLostError):
-            if (tenure := self._registrar.tenure) is not None:
-                self._registrar.sweep_all()
+            self._registrar.sweep_all()
 
     def _let_go(self, claims: Sequence[Claim]) -> None:
         """For claims: release those that are still current, in as few transactions as the limit allows.

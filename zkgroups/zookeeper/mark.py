@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
@@ -28,8 +29,8 @@ Found = Mark | MalformedNode
 Outcomes = dict[str, ZkgroupsException | None]
 """For each group None where it is now as it was to be, or why it is not."""
 
-Decide = Callable[[str, Node | None], Operation | None]
-"""Returns the operation for the node of a group, or None; raises an error to leave the node unchanged."""
+Decide = Callable[[str, Node | None], list[Operation]]
+"""Returns the operations for the node of a group, carried out together; raises an error to leave it unchanged."""
 
 
 def read(handle: Handle, groups: Iterable[str]) -> dict[str, Found]:
@@ -42,15 +43,15 @@ def put(handle: Handle, targets: Mapping[str, str], *, plan: str, state: MarkSta
     """Mark these groups, each with what it is called on the target; refused where there is another plan's mark."""
     since_ms = int(time.time() * 1000)
 
-    def decide(group: str, node: Node | None) -> Operation | None:
+    def decide(group: str, node: Node | None) -> list[Operation]:
         mark = Mark(group, plan, targets[group], state, since_ms)
         if node is None:
-            return Create(GroupPaths(group).mark, encode_mark(mark), acl=handle.acls.directories)
+            return [Create(GroupPaths(group).mark, encode_mark(mark), acl=handle.acls.directories)]
         found = _found(group, node)
         if isinstance(found, MalformedNode) or found.plan != plan:
             raise migrated(group, found)
         there = (found.target, found.state) == (mark.target, mark.state)
-        return None if there else Set(node.path, encode_mark(mark), node.version)
+        return [] if there else [Set(node.path, encode_mark(mark), node.version)]
 
     return change(handle, list(targets), _mark, decide)
 
@@ -61,13 +62,13 @@ def remove(handle: Handle, groups: Iterable[str], *, plan: str | None, force: bo
     With `force` whatever is there goes, also what cannot be read.
     """
 
-    def decide(group: str, node: Node | None) -> Operation | None:
+    def decide(group: str, node: Node | None) -> list[Operation]:
         if node is None:
-            return None
+            return []
         found = _found(group, node)
         if not force and (isinstance(found, MalformedNode) or plan not in (None, found.plan)):
             raise migrated(group, found)
-        return Delete(node.path, node.version)
+        return [Delete(node.path, node.version)]
 
     return change(handle, list(dict.fromkeys(groups)), _mark, decide)
 
@@ -111,50 +112,55 @@ def _found(group: str, node: Node | DeniedNode) -> Found:
     return node if isinstance(node, DeniedNode) else decode_mark(node.path, group, node.data, version=node.version)
 
 
+Units = dict[str, list[Operation]]
+"""For each group the operations on its node."""
+
+
 def change(handle: Handle, groups: list[str], where: Callable[[str], str], decide: Decide) -> Outcomes:
     """Decide for each group by its current node, and apply it. If the node changes in between, read it again."""
     outcomes: Outcomes = {}
     while left := [group for group in groups if group not in outcomes]:
-        operations: dict[str, Operation] = {}
+        units: Units = {}
         for group, node in zip(left, bulk.nodes(handle, map(where, left)), strict=True):
-            outcomes |= _decided(group, node, decide, operations)
-        outcomes |= _carry_out(handle, operations)
+            outcomes |= _decided(group, node, decide, units)
+        outcomes |= _carry_out(handle, units)
     return {group: outcomes[group] for group in groups}
 
 
-def _carry_out(handle: Handle, operations: Mapping[str, Operation]) -> Outcomes:
+def _carry_out(handle: Handle, units: Units) -> Outcomes:
     outcomes: Outcomes = {}
-    groups = {operation.path: group for group, operation in operations.items()}
+    groups = {unit[0].path: group for group, unit in units.items()}
 
     def transact(batch: Batch[Operation]) -> None:
-        outcomes.update(_transact(handle, {groups[operation.path]: operation for [operation] in batch}))
+        outcomes.update(_transact(handle, {groups[unit[0].path]: list(unit) for unit in batch}))
 
-    in_batches(handle.session, [[operation] for operation in operations.values()], transact)
+    in_batches(handle.session, list(units.values()), transact)
     return outcomes
 
 
-def _decided(group: str, node: Node | DeniedNode | None, decide: Decide, operations: dict[str, Operation]) -> Outcomes:
+def _decided(group: str, node: Node | DeniedNode | None, decide: Decide, units: Units) -> Outcomes:
     if isinstance(node, DeniedNode):
         return {group: NoPermissionError(node.path)}
     try:
-        operation = decide(group, node)
+        unit = decide(group, node)
     except ZkgroupsException as error:
         return {group: error}
-    if operation is None:
+    if not unit:
         return {group: None}
-    operations[group] = operation
+    units[group] = unit
     return {}
 
 
-def _transact(handle: Handle, operations: Mapping[str, Operation]) -> Outcomes:
-    """Carry these out; one that fails is told of, or left out where it is to be looked at again."""
-    left = dict(operations)
+def _transact(handle: Handle, units: Units) -> Outcomes:
+    """Carry these out. One that fails has its error, or is left out if it has to be read again."""
+    left = dict(units)
+    groups = {unit[0].path: group for group, unit in units.items()}
     outcomes: Outcomes = {}
     while left:
         try:
-            handle.session.transact(list(left.values()), deadline=handle.deadline())
+            handle.session.transact(list(chain.from_iterable(left.values())), deadline=handle.deadline())
         except TransactionFailed as failure:
-            group = list(left)[failure.index]
+            group = groups[failure.operation.path]
             del left[group]
             if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
                 outcomes[group] = GroupNotFoundError(group)
