@@ -210,8 +210,10 @@ def test_failure_6_what_a_member_had_not_committed_before_a_pause_of_three_time_
         assert scene.settle()
         [anne] = scene.places
         scene.end()
+        everything = {str(at) for at in scene.partitions}
+        before = len(_events(scene, Kind.PROCESSED, anne.id))
         scene.start(anne, "--commit-every", "1000000")  # so that there is always something to be refused
-        assert eventually(lambda: _events(scene, Kind.PROCESSED, anne.id))
+        assert eventually(lambda: {e.at for e in _events(scene, Kind.PROCESSED, anne.id)[before:]} == everything)
         scene.signal(anne, signal.SIGSTOP)
         stopped = time.monotonic()
         bert = Place(1, anne.proxy)
@@ -222,7 +224,6 @@ def test_failure_6_what_a_member_had_not_committed_before_a_pause_of_three_time_
         threading.Event().wait(max(0.0, stopped + 3 * scene.timeout - time.monotonic()))
         scene.signal(anne, signal.SIGCONT)
         assert eventually(lambda: len(_held_by(scene, anne)) == 2)
-        everything = {str(at) for at in scene.partitions}
         assert eventually(lambda: {event.at for event in _events(scene, Kind.REFUSED, anne.id)} == everything)
         refused = _events(scene, Kind.REFUSED, anne.id)
         assert {event.error.partition(":")[0] for event in refused} <= LATE

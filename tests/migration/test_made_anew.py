@@ -142,7 +142,7 @@ def test_a_rollback_keeps_offsets_of_the_new_topic_also_where_it_deletes_the_gro
 
     move.roll_back(force=True)
     of_it = {(row.topic, row.partition): (row.outcome, row.written, row.detail) for row in move.reports}
-    assert of_it[topic, 0] == (Outcome.WRITTEN, committed, "topic made anew")
+    assert of_it[topic, 0] == (Outcome.WRITTEN, committed, "topic recreated")
     assert of_it[other.topic, 0] == (Outcome.WRITTEN, None, "taken away")
     assert {at: found.offset for at, found in move.on_target().items()} == {at: committed}
 
@@ -185,7 +185,7 @@ def test_who_follows_keeps_the_id_of_a_topic_that_comes_into_the_group_after_the
             instance.deregister()
             [group] = following.end()
 
-    assert (group.state, f"{late.topic}: topic made anew" in group.detail) == (FollowState.LEFT, True)
+    assert (group.state, f"{late.topic}: topic recreated" in group.detail) == (FollowState.LEFT, True)
     assert late not in move.on_target()
 
 
@@ -204,7 +204,7 @@ def test_who_follows_back_keeps_the_id_of_a_topic_that_comes_into_the_group_afte
             consumer.commit(offsets=[KafkaPartition(late.topic, late.partition, 15)], asynchronous=False)
             [group] = following.end()
 
-    assert (group.state, group.detail) == (FollowState.LEFT, f"{late.topic}: topic made anew")
+    assert (group.state, group.detail) == (FollowState.LEFT, f"{late.topic}: topic recreated")
     found = offsets.fetch(late)
     assert isinstance(found, CommittedOffset)
     assert found.offset == 12
