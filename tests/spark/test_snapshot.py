@@ -131,8 +131,9 @@ def test_the_command_says_what_may_not_be_read_and_ends_with_exit_code_9(
 
 
 def test_who_snapshots_no_groups_at_all_is_asked_whether_they_are_below_a_chroot(
-    spark: SparkSession, zookeeper_hosts: str, tmp_path: Path
+    spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
+    raw.ensure_path("/brokers/ids")
     with command_on(spark, zookeeper_hosts) as zkgroups:
         ended = zkgroups("snapshot", tmp_path, "-q")
     assert ended.code == 0
