@@ -24,8 +24,8 @@ from struct import Struct
 from benchmarks import Times, in_turn, ratios, result, table
 from benchmarks._trees import seed
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.from_files import found, read_batches
-from zkgroups.spark.selection import Selection
+from zkgroups.spark.source.data_dir_reader import found, read_batches
+from zkgroups.spark.source.selection import Selection
 from zkgroups.testing import ZooKeeperServer
 
 LARGE, SMALL = 10_000, 2_000  # groups of 100 offsets each

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import Times, in_turn, ratios, result, table
 from benchmarks._trees import commit_all, seed
-from zkgroups.spark import diff_snapshots, read_snapshot, snapshot
+from zkgroups.spark import diff_snapshots, read_snapshot, take_snapshot
 from zkgroups.testing import ZooKeeperServer
 
 GROUPS = 10_000  # of 100 offsets each
@@ -76,9 +76,9 @@ def measure(hosts: str, destination: str, rounds: int) -> dict[str, Times]:
     try:
         for setting, value in QUICK.items():
             spark.conf.set(setting, value)
-        first = snapshot(spark, destination, hosts)
+        first = take_snapshot(spark, destination, hosts)
         commit(hosts, groups=GROUPS)
-        names = first.name, snapshot(spark, destination, hosts).name
+        names = first.name, take_snapshot(spark, destination, hosts).name
 
         def read() -> None:
             for name in names:

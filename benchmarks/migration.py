@@ -35,14 +35,14 @@ from kazoo.client import KazooClient
 from benchmarks import Stopwatch, Times, result, table
 from benchmarks._trees import commit_all
 from zkgroups import Registry
-from zkgroups.core.paths import Part
+from zkgroups.core.znodes.paths import Part
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration.carrying import apply, verify
+from zkgroups.spark.migration.execution import apply, verify
 from zkgroups.spark.migration.planning import plan
 from zkgroups.spark.session import own_session
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
-from zkgroups.zookeeper.walk import leaves
+from zkgroups.zookeeper.reading.tree_walk import leaves
 
 TOPICS = 5
 MESSAGES = 100

@@ -31,12 +31,12 @@ GROUPS = 2_000
 SNAPSHOTS = """
 import sys
 from shutil import rmtree
-from zkgroups.spark import snapshot
+from zkgroups.spark import take_snapshot
 from zkgroups.spark.session import own_session
 hosts, folder = sys.argv[1:]
 with own_session(master="local[2]") as spark:
     while True:
-        print(snapshot(spark, folder, hosts).offsets, flush=True)
+        print(take_snapshot(spark, folder, hosts).offsets, flush=True)
         rmtree(folder)
 """
 WARM = 4

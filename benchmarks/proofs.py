@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from benchmarks import Times, in_turn, ratios, result, table
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import Op, TcpProxy, ZooKeeperEnsemble, ZooKeeperServer
-from zkgroups.zookeeper.pulse import ProofRequest
+from zkgroups.zookeeper.session.liveness import ProofRequest
 
 
 def load(members: int, seconds: float, session_timeout: float) -> tuple[float, float]:

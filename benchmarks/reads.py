@@ -36,11 +36,11 @@ from benchmarks._bare import BareClient
 from benchmarks._trees import seed
 from zkgroups import CommittedOffset, Registry
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.columns import from_array, offset_columns
-from zkgroups.spark.reading import read_batches
-from zkgroups.spark.selection import Selection
+from zkgroups.spark.source.arrow_columns import from_array, offset_columns
+from zkgroups.spark.source.selection import Selection
+from zkgroups.spark.source.table_reader import read_batches
 from zkgroups.testing import ZooKeeperServer
-from zkgroups.zookeeper.multiread import END, Kind, listings, operations
+from zkgroups.zookeeper.requests.multiread import END, Kind, listings, operations
 
 GROUPS, TENTH, OLD_GROUPS, MANY_GROUPS = 2_000, 10, 100, 10_000
 TOGETHER = 500

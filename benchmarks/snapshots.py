@@ -2,7 +2,8 @@
 
     python -m benchmarks.snapshots [--rounds 3]
 
-- warm: `zkgroups.spark.snapshot` of 1,000,000 offsets in a session that has done it before, local[2], against Spark's
+- warm: `zkgroups.spark.snapshots.snapshot` of 1,000,000 offsets in a session that has done it before, local[2],
+against Spark's
   own time to write an equal table, which it has in its cache, with the same settings; and against 200,000 offsets
 - cold: the command `zkgroups snapshot` of 200,000 offsets, as a whole process, against a script of PySpark that starts
   and writes one row
@@ -23,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import Times, in_turn, ratios, result, table
 from benchmarks._trees import seed
-from zkgroups.spark import read_snapshot, snapshot
+from zkgroups.spark import read_snapshot, take_snapshot
 from zkgroups.testing import ZooKeeperServer
 
 LARGE, SMALL = 10_000, 2_000  # groups of 100 offsets each
@@ -52,7 +53,7 @@ def warm(large: str, small: str, folder: Path, rounds: int) -> dict[str, Times]:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    snapshot(spark, str(folder / "first"), large)
+    take_snapshot(spark, str(folder / "first"), large)
     same = read_snapshot(spark, str(folder / "first")).repartition(2).cache()
     rows = same.count()
     print(f"{rows} rows cached", file=sys.stderr)
@@ -61,7 +62,7 @@ def warm(large: str, small: str, folder: Path, rounds: int) -> dict[str, Times]:
         return timed("warm", lambda: same.write.mode("overwrite").parquet(str(folder / "cached")))
 
     def take(hosts: str) -> Callable[[int], Times]:
-        return lambda _round: timed("warm", lambda: snapshot(spark, str(folder / "taken"), hosts))
+        return lambda _round: timed("warm", lambda: take_snapshot(spark, str(folder / "taken"), hosts))
 
     contenders = {"snapshot of 1,000,000": take(large), "cached table": write, "snapshot of 200,000": take(small)}
     try:

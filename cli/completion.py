@@ -1,79 +1,40 @@
-"""Completion of real names: groups, instances, topics and partitions, as they are in ZooKeeper at this moment.
-
-It is quick and silent: whatever goes wrong, there is nothing to offer, and nothing is said.
-"""
+"""`zkgroups completion`: what makes a shell complete commands, options and real names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from pathlib import Path
 from typing import Final
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import get_completion_class
 
-from zkgroups import Registry
+from .main import COMPLETE_VARIABLE as VARIABLE
+from .shared.options import Command, Options
+from .shared.output import Output
 
-from .options import Options
-
-PATIENCE: Final = 1.0
-"""In seconds: who presses Tab waits no longer."""
-
-Find = Callable[[Registry, click.Context], Iterable[str]]
-Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+SHELLS: Final = ("bash", "zsh", "fish")
 
 
-def _completing(find: Find) -> Complete:
-    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        try:
-            with _registry(ctx) as registry:
-                names = sorted(
-                    set(find(registry, ctx)), key=lambda name: (len(name), name) if name.isdigit() else (0, name)
-                )
-        except Exception:
-            return []
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+@click.command(cls=Command)
+@click.argument("shell", type=click.Choice(SHELLS), required=False)
+@click.pass_obj
+def completion(options: Options, shell: str | None) -> None:
+    """Print what makes a shell complete commands, options, and the real names of groups, topics and partitions.
 
-    return complete
+    The shell is that of $SHELL, unless one is named. Names come from the ZooKeeper of the context in use, of the
+    environment, or of the line that is being typed; where it does not answer in a second, there are none. For good,
+    put the line into ~/.bashrc: source <(zkgroups completion bash). zsh takes the same in ~/.zshrc, and fish
+    `zkgroups completion fish | source`.
 
-
-def _registry(ctx: click.Context) -> Registry:
-    from .connect import open_registry
-    from .context import fill_in
-    from .talk import settle
-
-    options = ctx.find_object(Options) or Options()
-    fill_in(options)
-    options.quiet = True
-    options.timeout = min(options.timeout, PATIENCE)
-    settle(options)
-    return open_registry(options, may_ask=False)
-
-
-def _groups(registry: Registry, ctx: click.Context) -> Iterable[str]:
-    already = ctx.params.get("names") or ()
-    return [name for name in registry.groups() if name not in already]
-
-
-def _topics(registry: Registry, ctx: click.Context) -> Iterable[str]:
-    group = ctx.params.get("group") or next(iter(ctx.params.get("names") or ()), None)
-    known = registry.topics()
-    if group is None:
-        return known
-    [found] = registry.describe([group])
-    return [*known, *found.topics]
-
-
-def _partitions(registry: Registry, ctx: click.Context) -> Iterable[str]:
-    topic = registry.topic(ctx.params["topic"])
-    already = set(ctx.params.get("partitions") or ())
-    return [str(number) for number in (topic.partitions if topic else ()) if number not in already]
-
-
-def _instances(registry: Registry, ctx: click.Context) -> Iterable[str]:
-    return [instance.id for instance in registry.group(ctx.params["group"]).instances()]
-
-
-complete_groups = _completing(_groups)
-complete_topics = _completing(_topics)
-complete_partitions = _completing(_partitions)
-complete_instances = _completing(_instances)
+    \b
+    Example:
+      zkgroups completion bash
+      zkgroups completion fish
+    """
+    name = shell or Path(os.environ.get("SHELL", "")).name
+    kind = get_completion_class(name) if name in SHELLS else None
+    if kind is None:
+        raise click.UsageError(f"name the shell: {', '.join(SHELLS)}", click.get_current_context())
+    root = click.get_current_context().find_root().command
+    Output(options).text(kind(root, {}, "zkgroups", VARIABLE).source())

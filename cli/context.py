@@ -1,134 +1,169 @@
-"""Contexts: options saved under a name, so that they need not be given again.
-
-They are in `zkgroups/contexts.ini` in the user's folder for configuration (XDG_CONFIG_HOME, by default ~/.config), or
-in the file that ZKGROUPS_CONFIG names. No secret is among them: passwords come from files, the environment or a
-terminal.
-"""
+"""`zkgroups context`: save options under a name, and choose among them; `shared/saved_contexts.py` has the file."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from configparser import ConfigParser
-    from pathlib import Path
+import click
+from click.core import ParameterSource
 
-    from .options import Options
+from .shared.messages import say
+from .shared.options import PREFIX, Command, Group, Options
+from .shared.output import Column, Output, Row, Table
+from .shared.saved_contexts import NOT_SAVED, Contexts, file
 
-FILE_VARIABLE: Final = "ZKGROUPS_CONFIG"
-NOT_SAVED: Final = frozenset({"context", "output", "verbose", "quiet", "no_headers", "color"})
-"""Options of one run, or of one's taste."""
-
-_CHOICE: Final = "zkgroups"
-_CURRENT: Final = "context"
-_PREFIX: Final = "context "
-
-
-def file() -> Path:
-    """Where contexts are kept."""
-    from pathlib import Path
-
-    if named := os.environ.get(FILE_VARIABLE):
-        return Path(named)
-    home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (home if home.is_absolute() else Path.home() / ".config") / "zkgroups" / "contexts.ini"
+_CONTEXTS: Final = Table(
+    "contexts",
+    key="context",
+    columns=(
+        Column("CURRENT", "current", show=lambda value: "*" if value else ""),
+        Column("CONTEXT", "context"),
+        Column("ZOOKEEPER", "options.zookeeper"),
+        Column("BOOTSTRAP-SERVER", "options.bootstrap_server"),
+        Column("FILE", "file", wide=True),
+    ),
+)
+_OPTIONS: Final = Table("options", key="option", columns=(Column("OPTION", "option"), Column("VALUE", "value")))
 
 
-class Contexts:
-    """What is in the file."""
-
-    def __init__(self) -> None:
-        from configparser import ConfigParser, Error
-
-        import click
-
-        self._file = file()
-        self._parser: ConfigParser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
-        try:
-            with contextlib.suppress(FileNotFoundError), self._file.open(encoding="utf-8") as saved:
-                self._parser.read_file(saved)  # `read` takes a file that may not be read for none
-        except UnicodeDecodeError as error:
-            raise click.UsageError(f"{self._file} cannot be read: it is not UTF-8 at byte {error.start}") from None
-        except (Error, OSError) as error:
-            raise click.UsageError(f"{self._file} cannot be read: {str(error).splitlines()[0]}") from error
-
-    def names(self) -> list[str]:
-        """All that there are, sorted."""
-        return sorted(name.removeprefix(_PREFIX) for name in self._parser.sections() if name.startswith(_PREFIX))
-
-    @property
-    def current(self) -> str | None:
-        """The one that is used where none is named."""
-        return self._parser.get(_CHOICE, _CURRENT, fallback=None)
-
-    def get(self, name: str) -> dict[str, str]:
-        """The options of one, as they are written on a command line."""
-        import click
-
-        if name not in self.names():
-            raise click.UsageError(f"there is no context {name!r}: zkgroups context list")
-        return dict(self._parser[_PREFIX + name])
-
-    def put(self, name: str, values: dict[str, str]) -> None:
-        """Save one, over what has that name."""
-        self._parser[_PREFIX + name] = values
-        self._save()
-
-    def use(self, name: str) -> None:
-        """Use it from now on where none is named."""
-        self.get(name)
-        self._parser[_CHOICE] = {_CURRENT: name}
-        self._save()
-
-    def delete(self, name: str) -> None:
-        """Forget one."""
-        self.get(name)
-        self._parser.remove_section(_PREFIX + name)
-        if self.current == name:
-            self._parser.remove_section(_CHOICE)
-        self._save()
-
-    def _save(self) -> None:
-        """Replace the file as a whole: a run that is killed leaves the old one or the new one."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self._file.with_name(f".{self._file.name}.{os.getpid()}")
-        with scratch.open("w", encoding="utf-8") as out:
-            self._parser.write(out)
-        scratch.replace(self._file)
+def _checked_name(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
+    if not name or name != name.strip() or "]" in name or not name.isprintable():
+        raise click.BadParameter(f"{name!r} cannot be the name of a context")
+    return name
 
 
-def fill_in(options: Options) -> None:
-    """Take from the context what was given neither on the command line nor by environment.
-
-    A context that is itself named on the command line counts more than the environment: who types its name means it.
-    """
-    if options.context is None and not file().exists():
-        return
-    contexts = Contexts()
-    name = options.context or contexts.current
-    if name is None:
-        return
-    from click.core import ParameterSource
-
-    typed = {key for key, source in options.given.items() if source is ParameterSource.COMMANDLINE}
-    counts_more = typed if "context" in typed else options.given.keys()
-    for key, text in contexts.get(name).items():
-        if key not in counts_more:
-            setattr(options, key, _value(name, key, text))
-            options.given[key] = ParameterSource.DEFAULT_MAP
-
-
-def _value(name: str, key: str, text: str) -> Any:
-    """What the option's own type makes of the text."""
-    import click
-
-    from .options import parameter
-
-    if key in NOT_SAVED or (found := parameter(key)) is None:
-        raise click.UsageError(f"{file()}: context {name!r} has an option {key!r}, which there is not")
+def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
-        return found.type.convert(text, found, None)
-    except click.UsageError as error:
-        raise click.UsageError(f"{file()}: {key} of context {name!r}: {error.format_message()}") from error
+        return [name for name in Contexts().names() if name.startswith(incomplete)]
+    except Exception:  # who presses Tab is not told of errors
+        return []
+
+
+_name_argument = click.argument("name", metavar="NAME", callback=_checked_name, shell_complete=_complete)
+
+
+class _Apart(Command):
+    """A command about the contexts themselves: none of them is used for it, not even one that cannot be."""
+
+    uses_context = False
+
+
+class _Contexts(Group):
+    """Whose commands are such commands."""
+
+    command_class = _Apart
+
+
+@click.group(cls=_Contexts)
+def context() -> None:
+    """Save options under a name, and choose among them.
+
+    A context is what would otherwise be typed each time: addresses, users, files with passwords and certificates. What
+    is on the command line or in the environment counts more; a context named by -c on the command line counts more than
+    the environment. No password is saved.
+
+    \b
+    Example:
+      zkgroups context add prod -z zk1:2181,zk2:2181/kafka -b kafka1:9092
+      zkgroups context use prod
+    """
+
+
+@context.command()
+@_name_argument
+@click.pass_obj
+def add(options: Options, name: str) -> None:
+    """Save the global options of this very command line, under a name that may be taken already.
+
+    \b
+    Example:
+      zkgroups context add prod -z zk1:2181,zk2:2181/kafka -b kafka1:9092
+    """
+    values = {
+        key: _text(getattr(options, key))
+        for key, source in options.given.items()
+        if source is ParameterSource.COMMANDLINE and key not in NOT_SAVED
+    }
+    if not values:
+        raise click.UsageError("give the options that are to be saved, such as -z", click.get_current_context())
+    contexts = Contexts()
+    replaced = name in contexts.names()
+    contexts.put(name, values)
+    say(options, f"{'replaced' if replaced else 'added'} context {name} in {file()}")
+
+
+@context.command()
+@_name_argument
+@click.pass_obj
+def use(options: Options, name: str) -> None:
+    """Use a context from now on, where no other is named by -c.
+
+    \b
+    Example:
+      zkgroups context use prod
+    """
+    contexts = Contexts()
+    contexts.use(name)
+    say(options, f"using context {name}")
+    for key in contexts.get(name):
+        if options.given.get(key) is ParameterSource.ENVIRONMENT:
+            say(
+                options,
+                f"but {PREFIX}{key.upper()} is set in the environment, and counts more: unset it, or use -c {name}",
+            )
+
+
+@context.command("list")
+@click.pass_obj
+def list_contexts(options: Options) -> None:
+    """List all contexts.
+
+    \b
+    Example:
+      zkgroups context list
+    """
+    contexts = Contexts()
+    if not contexts.names():
+        say(options, "There are no contexts.")
+    Output(options).write(_CONTEXTS, [_row(contexts, name) for name in contexts.names()])
+
+
+@context.command()
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=_complete)
+@click.pass_obj
+def show(options: Options, name: str | None) -> None:
+    """Show the options of a context, or of the one in use.
+
+    \b
+    Example:
+      zkgroups context show prod
+    """
+    contexts = Contexts()
+    name = name or options.context or contexts.current
+    if name is None:
+        raise click.UsageError("no context is in use: zkgroups context use NAME", click.get_current_context())
+    Output(options).write(_OPTIONS, [{"option": key, "value": value} for key, value in contexts.get(name).items()])
+
+
+@context.command()
+@_name_argument
+@click.pass_obj
+def delete(options: Options, name: str) -> None:
+    """Forget a context.
+
+    \b
+    Example:
+      zkgroups context delete prod
+    """
+    Contexts().delete(name)
+    say(options, f"deleted context {name}")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _row(contexts: Contexts, name: str) -> Row:
+    saved = contexts.get(name)
+    shown = {"zookeeper": None, "bootstrap_server": None} | saved
+    return {"context": name, "current": name == contexts.current, "options": shown, "file": str(file())}

@@ -10,18 +10,18 @@ from typing import Final
 import click
 
 from zkgroups import Checkup, Finding, Registry, Severity
-from zkgroups.core.health import HIDDEN
+from zkgroups.core.doctor.check_table import HIDDEN
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsException
 
-from .arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
-from .codes import ExitCode
-from .connect import connected
-from .errors import Tally, sentence
-from .options import Command, Options
-from .output import Column, Output, Row, Table
-from .progress import counted
-from .seconds import duration_option
-from .talk import say
+from .shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
+from .shared.connect import connected
+from .shared.durations import duration_option
+from .shared.errors import Tally, sentence
+from .shared.exit_codes import ExitCode
+from .shared.messages import say
+from .shared.options import Command, Options
+from .shared.output import Column, Output, Row, Table
+from .shared.progress import counted
 
 _COLUMNS: Final = (
     Column("SEVERITY", "severity", styles={"error": "red", "warning": "yellow"}),

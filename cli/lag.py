@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING
 import click
 
 from zkgroups import GroupDescription
-from zkgroups.core.lag import GroupLag, followed, group_lag, subscribes_by_pattern
+from zkgroups.core.offsets.lag import GroupLag, followed, group_lag, subscribes_by_pattern
 
-from .arguments import Partitions, chosen_groups, is_chosen, matching_option, maybe_groups_argument, topics_option
-from .brokers import brokers
-from .connect import connected
-from .description import LAGS, TOTAL_LAGS, described, lag_row, total_lag_row
-from .errors import Tally
-from .options import Command, Format, Options
-from .output import Output, Row
-from .progress import counted
-from .talk import say
+from .groups.description import LAGS, TOTAL_LAGS, described, lag_row, total_lag_row
+from .shared.arguments import (
+    Partitions,
+    chosen_groups,
+    is_chosen,
+    matching_option,
+    maybe_groups_argument,
+    topics_option,
+)
+from .shared.brokers import brokers
+from .shared.connect import connected
+from .shared.errors import Tally
+from .shared.messages import say
+from .shared.options import Command, Format, Options
+from .shared.output import Output, Row
+from .shared.progress import counted
 
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers

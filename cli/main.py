@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .codes import ExitCode
-from .options import CommandGroup, Options, root_parameters
-from .signals import raise_on_sigterm
+from .shared.exit_codes import ExitCode
+from .shared.options import CommandGroup, Options, root_parameters
+from .shared.signals import raise_on_sigterm
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -43,23 +43,25 @@ class Lazy:
 
 
 COMMANDS: Final = {
-    "groups": Lazy(".groups", "groups", "List, describe, create, delete, copy and prune consumer groups."),
+    "groups": Lazy(".groups.commands", "groups", "List, describe, create, delete, copy and prune consumer groups."),
     "members": Lazy(".members", "members", "Show who is registered, and for what."),
-    "claim": Lazy(".claim", "claim", "Hold partitions, in the foreground or while a command runs."),
-    "release": Lazy(".release", "release", "Take a partition from whoever holds it."),
-    "owners": Lazy(".owners", "owners", "Show who holds which partition."),
-    "offsets": Lazy(".offsets", "offsets", "Read, set, reset, delete, compare, export and import offsets."),
+    "claim": Lazy(".claim.claim", "claim", "Hold partitions, in the foreground or while a command runs."),
+    "release": Lazy(".claim.release", "release", "Take a partition from whoever holds it."),
+    "owners": Lazy(".claim.owners", "owners", "Show who holds which partition."),
+    "offsets": Lazy(".offsets.commands", "offsets", "Read, set, reset, delete, compare, export and import offsets."),
     "lag": Lazy(".lag", "lag", "Show how far groups are behind the ends of the logs."),
     "watch": Lazy(".watch", "watch", "Follow what happens in a group, as it happens."),
     "doctor": Lazy(".doctor", "doctor", "Look for what is wrong, and repair what can safely be repaired."),
-    "snapshot": Lazy(".snapshot", "snapshot", "Write down every offset, owner and member, as Parquet."),
-    "snapshots": Lazy(".snapshots", "snapshots", "See what snapshots tell together."),
-    "audit": Lazy(".audit", "audit", "Write down every commit, as it is found, as Parquet."),
-    "migrate": Lazy(".migrate", "migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
-    "context": Lazy(".contexts", "context", "Save options under a name, and choose among them."),
-    "completion": Lazy(".completion_script", "completion", "Print what makes a shell complete commands and names."),
+    "snapshot": Lazy(".snapshots.snapshot", "snapshot", "Write down every offset, owner and member, as Parquet."),
+    "snapshots": Lazy(".snapshots.commands", "snapshots", "See what snapshots tell together."),
+    "audit": Lazy(".snapshots.audit", "audit", "Write down every commit, as it is found, as Parquet."),
+    "migrate": Lazy(
+        ".migrate.commands", "migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."
+    ),
+    "context": Lazy(".context", "context", "Save options under a name, and choose among them."),
+    "completion": Lazy(".completion", "completion", "Print what makes a shell complete commands and names."),
     "zookeeper": Lazy(".zookeeper", "zookeeper", "Run a ZooKeeper server in the foreground, for trying things out."),
-    "demo": Lazy(".demo", "demo", "Show what this is about, on a real ZooKeeper of its own."),
+    "demo": Lazy(".demo.demo", "demo", "Show what this is about, on a real ZooKeeper of its own."),
 }
 
 
@@ -143,7 +145,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return ExitCode.DONE  # who reads our data has read enough
     except BaseException as error:
-        from .errors import report
+        from .shared.errors import report
 
         return report(error, verbose=options.verbose)
     return ExitCode.DONE

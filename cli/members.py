@@ -20,9 +20,9 @@ from zkgroups import (
     Registration,
     Registry,
 )
-from zkgroups.core.model import utc
-from zkgroups.core.paths import check_instance
-from zkgroups.core.poison import poison
+from zkgroups.core.doctor.scala_blockers import poison
+from zkgroups.core.znodes.paths import check_instance
+from zkgroups.core.znodes.values import utc
 from zkgroups.exceptions import (
     GroupNotFoundError,
     MalformedNodeError,
@@ -30,14 +30,14 @@ from zkgroups.exceptions import (
     NotRegisteredError,
 )
 
-from .arguments import chosen_groups, group_argument, matching_option, maybe_groups_argument
-from .completion import complete_instances
-from .connect import connected
-from .description import INSTANCES, denied, described, instance_row
-from .errors import Tally
-from .options import Group, Options
-from .output import Column, Output, Row, Table
-from .talk import say
+from .groups.description import INSTANCES, denied, described, instance_row
+from .shared.arguments import chosen_groups, group_argument, matching_option, maybe_groups_argument
+from .shared.completion import complete_instances
+from .shared.connect import connected
+from .shared.errors import Tally
+from .shared.messages import say
+from .shared.options import Group, Options
+from .shared.output import Column, Output, Row, Table
 
 _COLUMNS: Final = (Column("GROUP", "group"), *INSTANCES.columns)
 

@@ -23,20 +23,20 @@ from zkgroups import (
     Watch,
     Watched,
 )
-from zkgroups.core.model import session_hex, utc
-from zkgroups.core.paths import join, parse_partition
+from zkgroups.core.znodes.paths import join, parse_partition
+from zkgroups.core.znodes.values import session_hex, utc
+from zkgroups.deadline import Deadline
 from zkgroups.exceptions import GroupNotFoundError
-from zkgroups.zookeeper.deadline import Deadline
 from zkgroups.zookeeper.watch import Value
 
-from .arguments import group_argument
-from .connect import connected
-from .link import CONNECTED, LOST, Link
-from .options import Command, Format, Options
-from .output import Column, Output, Row, Table
-from .seconds import seconds_option
-from .signals import Terminated, noted_signals, raise_noted
-from .talk import say
+from .claim.connection_state import CONNECTED, LOST, Link
+from .shared.arguments import group_argument
+from .shared.connect import connected
+from .shared.durations import seconds_option
+from .shared.messages import say
+from .shared.options import Command, Format, Options
+from .shared.output import Column, Output, Row, Table
+from .shared.signals import Terminated, noted_signals, raise_noted
 
 EVENTS: Final = Table(
     "events",

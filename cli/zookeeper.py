@@ -11,9 +11,9 @@ import click
 from zkgroups.exceptions import ServerStartError
 from zkgroups.testing import ZooKeeperServer
 
-from .options import Command, Format, Options
-from .output import Column, Output, Table
-from .talk import say
+from .shared.messages import say
+from .shared.options import Command, Format, Options
+from .shared.output import Column, Output, Table
 
 _SERVERS: Final = Table("servers", key="address", columns=(Column("ADDRESS", "address"), Column("DATA", "data_dir")))
 _TICK: Final = 2.0  # as in ZooKeeper's own sample configuration, so that sessions last as long as elsewhere

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from zkgroups_cli.codes import ExitCode
 from zkgroups_cli.main import root
-from zkgroups_cli.options import PREFIX, root_parameters
+from zkgroups_cli.shared.exit_codes import ExitCode
+from zkgroups_cli.shared.options import PREFIX, root_parameters
 
 FILE = Path(__file__).parent.parent / "docs" / "cli.md"
 

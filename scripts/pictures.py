@@ -26,7 +26,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.spark import snapshot
+from zkgroups.spark import take_snapshot
 from zkgroups.spark.session import own_session
 from zkgroups.testing import ZooKeeperServer
 
@@ -112,7 +112,7 @@ def write_history(folder: Path) -> str:
                 registry.group(group).offsets.commit_many(offsets)
             if number == SNAPSHOTS - 1:
                 registry.group("reports").offsets.reset({TopicPartition("orders", 0): 1000})
-            snapshot(spark, str(folder), server.address)
+            take_snapshot(spark, str(folder), server.address)
         return server.address
 
 

@@ -11,8 +11,8 @@ import inspect
 import sys
 from pathlib import Path
 
-from zkgroups.core import agreement, rebalance
-from zkgroups.core.rebalance import TRANSITIONS, State
+from zkgroups.core.rebalance import shared_plan, state_machine
+from zkgroups.core.rebalance.state_machine import TRANSITIONS, State
 
 FILE = Path(__file__).parent.parent / "docs" / "rebalance.md"
 
@@ -31,8 +31,8 @@ where there are none, nothing changes.
 
 def reference() -> str:
     """The whole file."""
-    blocks = [HEAD, "## The plan\n", inspect.cleandoc(agreement.__doc__ or "") + "\n"]
-    blocks += ["## The member\n", _states(inspect.cleandoc(rebalance.__doc__ or "")) + "\n"]
+    blocks = [HEAD, "## The plan\n", inspect.cleandoc(shared_plan.__doc__ or "") + "\n"]
+    blocks += ["## The member\n", _states(inspect.cleandoc(state_machine.__doc__ or "")) + "\n"]
     blocks += ["### What it hears\n", _meanings(_events()), "### What it asks for\n", _meanings(_actions())]
     return "\n".join([*blocks, INTRODUCTION, _table()]).rstrip() + "\n"
 
@@ -45,13 +45,13 @@ def _states(text: str) -> str:
 
 
 def _events() -> list[type]:
-    found = [rebalance.Open, *(event for _state, event in TRANSITIONS)]
+    found = [state_machine.Open, *(event for _state, event in TRANSITIONS)]
     return sorted(set(found), key=lambda kind: inspect.getsourcelines(kind)[1])
 
 
 def _actions() -> list[type]:
     names = ("Register", "Look", "Claim", "AwaitFree", "Linger", "Begin", "Stop", "Release", "Drop", "Deregister")
-    return [getattr(rebalance, name) for name in names]
+    return [getattr(state_machine, name) for name in names]
 
 
 def _meanings(kinds: list[type]) -> str:

@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def forgotten_servers() -> None:
     """A port may lead to an old server in one test, and to a new one in another."""
-    if (probe := sys.modules.get("zkgroups.zookeeper.probe")) is not None:
+    if (probe := sys.modules.get("zkgroups.zookeeper.requests.multiread_support")) is not None:
         probe._SERVERS.forget()
 
 

@@ -13,15 +13,30 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # Each may import itself and what stands before it.
-ORDER = ("exceptions", "core", "zookeeper", "datadir", "consumer", "aio", "kafka", "migration", "spark", "cli")
+ORDER = (
+    "exceptions",
+    "core",
+    "deadline",
+    "secret_file",
+    "zookeeper",
+    "datadir",
+    "consumer",
+    "aio",
+    "kafka",
+    "migration",
+    "spark",
+    "cli",
+)
+# The broker layer stands alone: it works without ZooKeeper.
+MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer"}}
 # A face of its own, for whoever has an event loop: nothing here does.
 FOR_USERS_ONLY = {"aio"}
 # Stands beside: it uses the library's public face, and only these use it.
 TESTING_MAY_IMPORT = {"exceptions", "core", "zookeeper", "testing", "face"}
-MAY_IMPORT_TESTING = {"cli/demo.py", "cli/zookeeper.py"}
+MAY_IMPORT_TESTING = {"cli/demo/demo.py", "cli/zookeeper.py"}
 
 HOMES = {
-    # Only RE2 matches what others wrote in linear time: core/expression.py.
+    # Only RE2 matches what others wrote in linear time: core/znodes/java_regex.py.
     "re2": {"core"},
     "kazoo": {"zookeeper", "testing"},
     "pyspark": {"spark"},
@@ -57,9 +72,9 @@ THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_
 MAY_START_THREADS = (
     "zkgroups/aio.py",
     "zkgroups/consumer/",
-    "zkgroups/spark/work.py",
+    "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",
-    "zkgroups/zookeeper/proving.py",
+    "zkgroups/zookeeper/session/prover.py",
     "zkgroups/zookeeper/watch.py",
 )
 
@@ -208,7 +223,9 @@ def _is_allowed(source: Source, there: str, imported: Import) -> bool:
     if there == "face":
         return here == "cli"
     if here == "exceptions":
-        return imported.for_typing and imported.module.startswith("zkgroups.core.model")
+        return imported.for_typing and imported.module.startswith("zkgroups.core.znodes.values")
+    if there in MUST_NOT_IMPORT.get(here, ()):
+        return False
     return here in ORDER and ORDER.index(there) < ORDER.index(here)
 
 
@@ -218,52 +235,81 @@ def test_the_code_keeps_to_the_architecture() -> None:
 
 def test_the_checker_sees_every_file_of_both_packages() -> None:
     seen = {source.name for source in sources(ROOT)}
-    assert {"zkgroups/exceptions.py", "zkgroups/core/model.py", "zkgroups/zookeeper/registry.py"} <= seen
+    assert {"zkgroups/exceptions.py", "zkgroups/core/znodes/values.py", "zkgroups/zookeeper/registry.py"} <= seen
     assert {"zkgroups/testing/server.py", "cli/__init__.py"} <= seen
 
 
 ALLOWED = {
-    "zkgroups/exceptions.py": "if TYPE_CHECKING:\n    from .core.model import Owner",
-    "zkgroups/core/model.py": "import re\nfrom ..exceptions import InvalidNameError\nfrom .paths import join",
-    "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import model",
+    "zkgroups/exceptions.py": "if TYPE_CHECKING:\n    from .core.znodes.values import Owner",
+    "zkgroups/core/znodes/values.py": "import re\nfrom ...exceptions import InvalidNameError\nfrom .paths import join",
+    "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import znodes",
     "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
-    "zkgroups/consumer/work.py": 'import logging\nlog = logging.getLogger("zkgroups.member")',
-    "zkgroups/aio.py": "import asyncio\nfrom .consumer import member\nfrom .zookeeper.deadline import Deadline",
+    "zkgroups/consumer/generation_lifecycle.py": 'import logging\nlog = logging.getLogger("zkgroups.member")',
+    "zkgroups/aio.py": "import asyncio\nfrom .consumer import member\nfrom .deadline import Deadline",
     "zkgroups/testing/plugin.py": "import pytest\nfrom zkgroups import Registry",
     "zkgroups/__init__.py": "from ._version import VERSION\nfrom .zookeeper.registry import Registry",
-    "cli/demo.py": "import rich, click\nfrom zkgroups import Registry\nfrom zkgroups.testing import ZooKeeperServer",
-    "cli/groups.py": "from .main import main\nfrom zkgroups.core.model import Owner",
+    "cli/demo/demo.py": "import rich, click\nfrom zkgroups import Registry\nfrom zkgroups.testing import java",
+    "cli/groups/commands.py": "from ..main import main\nfrom zkgroups.core.znodes.values import Owner",
 }
 
 FORBIDDEN = [
-    ("zkgroups/exceptions.py", "from .core.model import Owner", "exceptions imports zkgroups.core.model"),
+    ("zkgroups/exceptions.py", "from .core.znodes.values import Owner", "exceptions imports zkgroups.core"),
     ("zkgroups/exceptions.py", "if TYPE_CHECKING:\n    from .core import codec", "exceptions imports zkgroups.core"),
-    ("zkgroups/core/model.py", "from ..zookeeper import bulk", "core imports zkgroups.zookeeper.bulk"),
-    ("zkgroups/core/model.py", "if TYPE_CHECKING:\n    from ..zookeeper.node import Node", "core imports zkgroups.zoo"),
-    ("zkgroups/core/model.py", "def late():\n    import time", "core imports time"),
-    ("zkgroups/core/model.py", "from logging import getLogger", "core imports logging"),
-    ("zkgroups/core/model.py", "datetime.now()", "core reads a clock"),
-    ("zkgroups/core/model.py", "import kazoo", "core imports kazoo"),
-    ("zkgroups/core/model.py", "import numpy", "numpy has no home"),
-    ("zkgroups/zookeeper/bulk.py", "import logging\nlogging.getLogger(__name__)", "getLogger of another name than"),
-    ("zkgroups/zookeeper/bulk.py", 'import logging\nlogging.getLogger("bulk")', "getLogger of another name than"),
-    ("zkgroups/zookeeper/bulk.py", "import re2", "zookeeper imports re2"),
-    ("zkgroups/zookeeper/bulk.py", "from ..consumer import member", "zookeeper imports zkgroups.consumer"),
-    ("zkgroups/zookeeper/bulk.py", "from .. import testing", "zookeeper imports zkgroups.testing"),
-    ("zkgroups/zookeeper/bulk.py", "from zkgroups import Registry", "zookeeper imports zkgroups.Registry"),
-    ("zkgroups/zookeeper/bulk.py", "import zkgroups_cli.main", "zookeeper imports zkgroups_cli.main"),
-    ("zkgroups/zookeeper/bulk.py", "import threading\nthreading.Thread()", "Thread outside of"),
-    ("zkgroups/zookeeper/bulk.py", "from concurrent.futures import ThreadPoolExecutor", "ThreadPoolExecutor outside"),
+    (
+        "zkgroups/core/znodes/values.py",
+        "from ...zookeeper.requests import bulk_read",
+        "core imports zkgroups.zookeeper.requests.bulk_read",
+    ),
+    (
+        "zkgroups/core/znodes/values.py",
+        "if TYPE_CHECKING:\n    from ...zookeeper.requests.node import Node",
+        "core imports zkgroups.zoo",
+    ),
+    ("zkgroups/core/znodes/values.py", "def late():\n    import time", "core imports time"),
+    ("zkgroups/core/znodes/values.py", "from logging import getLogger", "core imports logging"),
+    ("zkgroups/core/znodes/values.py", "datetime.now()", "core reads a clock"),
+    ("zkgroups/core/znodes/values.py", "import kazoo", "core imports kazoo"),
+    ("zkgroups/core/znodes/values.py", "import numpy", "numpy has no home"),
+    (
+        "zkgroups/zookeeper/requests/bulk_read.py",
+        "import logging\nlogging.getLogger(__name__)",
+        "getLogger of another name than",
+    ),
+    (
+        "zkgroups/zookeeper/requests/bulk_read.py",
+        'import logging\nlogging.getLogger("bulk")',
+        "getLogger of another name than",
+    ),
+    ("zkgroups/zookeeper/requests/bulk_read.py", "import re2", "zookeeper imports re2"),
+    (
+        "zkgroups/zookeeper/requests/bulk_read.py",
+        "from ...consumer import member",
+        "zookeeper imports zkgroups.consumer",
+    ),
+    ("zkgroups/zookeeper/requests/bulk_read.py", "from ... import testing", "zookeeper imports zkgroups.testing"),
+    (
+        "zkgroups/zookeeper/requests/bulk_read.py",
+        "from zkgroups import Registry",
+        "zookeeper imports zkgroups.Registry",
+    ),
+    ("zkgroups/zookeeper/requests/bulk_read.py", "import zkgroups_cli.main", "zookeeper imports zkgroups_cli.main"),
+    ("zkgroups/zookeeper/requests/bulk_read.py", "import threading\nthreading.Thread()", "Thread outside of"),
+    (
+        "zkgroups/zookeeper/requests/bulk_read.py",
+        "from concurrent.futures import ThreadPoolExecutor",
+        "ThreadPoolExecutor outside",
+    ),
     ("zkgroups/consumer/member.py", "from .. import aio", "consumer imports zkgroups.aio"),
-    ("zkgroups/spark/work.py", "from ..aio import Member", "spark imports zkgroups.aio.Member"),
+    ("zkgroups/spark/spark_thread.py", "from ..aio import Member", "spark imports zkgroups.aio.Member"),
     ("zkgroups/__init__.py", "from .aio import Member", "face imports zkgroups.aio.Member"),
     ("zkgroups/kafka/offsets.py", "import pyspark.sql", "kafka imports pyspark"),
     ("zkgroups/testing/server.py", "from zkgroups.consumer import member", "testing imports zkgroups.consumer"),
     ("zkgroups/__init__.py", "from .testing import missing", "face imports zkgroups.testing"),
     ("zkgroups/kafka/brokers.py", "from ..migration import plan", "kafka imports zkgroups.migration"),
+    ("zkgroups/kafka/brokers.py", "from ..zookeeper import registry", "kafka imports zkgroups.zookeeper"),
     ("zkgroups/migration/plan.py", "import confluent_kafka", "migration imports confluent_kafka"),
-    ("cli/groups.py", "import kazoo", "cli imports kazoo"),
-    ("cli/groups.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
+    ("cli/groups/commands.py", "import kazoo", "cli imports kazoo"),
+    ("cli/groups/commands.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
 ]
 
 
@@ -289,5 +335,5 @@ def test_what_the_architecture_forbids_is_reported(tmp_path: Path, name: str, co
 
 @pytest.mark.parametrize("docstring", ["", "\n'''Too late.'''\n", "import re\n'''Too late.'''\n"])
 def test_a_file_without_a_docstring_in_its_first_line_is_reported(tmp_path: Path, docstring: str) -> None:
-    _plant(tmp_path, "zkgroups/core/model.py", "x = 1", docstring=docstring)
-    assert violations(tmp_path) == ["zkgroups/core/model.py:1: does not begin with a docstring"]
+    _plant(tmp_path, "zkgroups/core/znodes/values.py", "x = 1", docstring=docstring)
+    assert violations(tmp_path) == ["zkgroups/core/znodes/values.py:1: does not begin with a docstring"]

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zkgroups.core import exchange
-from zkgroups.core.agreement import Plan, decode_plan, encode_plan
-from zkgroups.core.assignment import Stream
-from zkgroups.core.codec import (
+from zkgroups.core.doctor.scala_blockers import poison
+from zkgroups.core.offsets import file_formats
+from zkgroups.core.offsets.reset import parse_duration, parse_time
+from zkgroups.core.rebalance.assignment import Stream
+from zkgroups.core.rebalance.shared_plan import Plan, decode_plan, encode_plan
+from zkgroups.core.znodes.codec import (
     decode_broker,
     decode_offset,
     decode_owner,
@@ -23,16 +25,14 @@ from zkgroups.core.codec import (
     decode_topic,
     encode_registration,
 )
-from zkgroups.core.mark import Mark, MarkState, decode_mark, encode_mark
-from zkgroups.core.model import Broker, MalformedNode, Owner, Registration, Topic, TopicPartition
-from zkgroups.core.paths import parse_partition
-from zkgroups.core.poison import poison
-from zkgroups.core.reset import parse_duration, parse_time
+from zkgroups.core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
+from zkgroups.core.znodes.paths import parse_partition
+from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registration, Topic, TopicPartition
 from zkgroups.exceptions import InvalidInputError
 from zkgroups.kafka.properties import parse as parse_properties
-from zkgroups.spark.summary import Summary
-from zkgroups.zookeeper import session_file
-from zkgroups.zookeeper.credentials import SessionCredentials
+from zkgroups.spark.snapshots.summary import Summary
+from zkgroups.zookeeper.session import session_file
+from zkgroups.zookeeper.session.credentials import SessionCredentials
 
 AT = TopicPartition("orders", 3)
 
@@ -51,11 +51,11 @@ def _of_text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
     return lambda data: decode(data.decode(errors="replace"))
 
 
-def _read(form: exchange.Form | None) -> Callable[[bytes], object]:
-    return _of_text(lambda text: exchange.read(text, form))
+def _read(form: file_formats.Form | None) -> Callable[[bytes], object]:
+    return _of_text(lambda text: file_formats.read(text, form))
 
 
-_RECORDS = [exchange.Record("billing", AT, 5, None)]
+_RECORDS = [file_formats.Record("billing", AT, 5, None)]
 _SUMMARY = {
     "schema": 1,
     "cluster": "zk1",
@@ -118,9 +118,9 @@ DECODERS: dict[str, Decoder] = {
     "offsets in any form": Decoder(_read(None), (list,), b"orders,0,5\n", (InvalidInputError,)),
     **{
         f"offsets as {form}": Decoder(
-            _read(form), (list,), "\n".join(exchange.write(_RECORDS, form)).encode(), (InvalidInputError,)
+            _read(form), (list,), "\n".join(file_formats.write(_RECORDS, form)).encode(), (InvalidInputError,)
         )
-        for form in exchange.Form
+        for form in file_formats.Form
     },
 }
 

@@ -13,9 +13,10 @@
 from ._version import VERSION as __version__
 from .consumer.events import EventKind, MemberEvent, MemberStats
 from .consumer.generation import Generation
-from .consumer.lone import LoneMember
+from .consumer.lone_member import LoneMember
 from .consumer.member import Member
-from .core.assignment import (
+from .core.doctor.findings import Checkup, Finding, Remove, Repair, Rewrite, Severity
+from .core.rebalance.assignment import (
     Assignment,
     Assignor,
     Members,
@@ -24,7 +25,7 @@ from .core.assignment import (
     round_robin_assignor,
     sticky_assignor,
 )
-from .core.describe import (
+from .core.znodes.group_description import (
     BlockedPartition,
     GroupDescription,
     GroupState,
@@ -34,8 +35,7 @@ from .core.describe import (
     PartitionDescription,
     RegisteredInstance,
 )
-from .core.finding import Checkup, Finding, Remove, Repair, Rewrite, Severity
-from .core.model import (
+from .core.znodes.values import (
     Broker,
     CommittedOffset,
     DeniedNode,
@@ -50,14 +50,14 @@ from .core.model import (
     TopicPartition,
     UnevaluableRegistration,
 )
-from .zookeeper.acl import Acl, AclPolicy
 from .zookeeper.claim import Claim, Claims
-from .zookeeper.connection import Digest, Sasl, ShortSessionWarning, Tls
-from .zookeeper.credentials import SessionCredentials
 from .zookeeper.group import Consumergroup, Copied
 from .zookeeper.instance import Instance
 from .zookeeper.offsets import Offsets
 from .zookeeper.registry import Registry
+from .zookeeper.session.acl import Acl, AclPolicy
+from .zookeeper.session.connection import Digest, Sasl, ShortSessionWarning, Tls
+from .zookeeper.session.credentials import SessionCredentials
 from .zookeeper.watch import Change, ChangeKind, Watch, Watched
 
 __all__ = [

@@ -45,10 +45,10 @@ from .consumer import member as consumer
 from .consumer.events import MemberStats
 from .consumer.generation import Generation as Inner
 from .consumer.generation import Offsets
-from .core.describe import InstanceState
-from .core.model import TopicPartition
+from .core.znodes.group_description import InstanceState
+from .core.znodes.values import TopicPartition
+from .deadline import Deadline
 from .exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
-from .zookeeper.deadline import Deadline
 
 __all__ = ["Generation", "Member"]
 

@@ -59,7 +59,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from .core.model import CommittedOffset, MalformedNode, Owner, TopicPartition
+    from .core.znodes.values import CommittedOffset, MalformedNode, Owner, TopicPartition
 
 
 class ZkgroupsException(Exception):

@@ -58,7 +58,7 @@ class Kept:
 
 
 def main() -> None:
-    from zkgroups_cli import spark
+    from zkgroups_cli.shared import spark_options
 
     from zkgroups.spark.session import own_session
 
@@ -67,10 +67,10 @@ def main() -> None:
     with own_session(conf, master="local[2,4]") as session:
 
         @contextmanager
-        def kept(_self: spark.SparkOptions, _options: object) -> Iterator[Any]:
+        def kept(_self: spark_options.SparkOptions, _options: object) -> Iterator[Any]:
             yield session
 
-        spark.SparkOptions.session = kept  # type: ignore[method-assign]
+        spark_options.SparkOptions.session = kept  # type: ignore[method-assign]
         for line in sys.stdin:
             print(json.dumps(one_run(**json.loads(line))), file=answers, flush=True)
 

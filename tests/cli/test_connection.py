@@ -20,14 +20,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from kazoo.client import KazooClient
-from zkgroups_cli.connect import open_registry
-from zkgroups_cli.errors import sentence
-from zkgroups_cli.options import Options
+from zkgroups_cli.shared.connect import open_registry
+from zkgroups_cli.shared.errors import sentence
+from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, ZooKeeperServer, ports
-from zkgroups.testing.configuration import Sasl, Tls
+from zkgroups.testing.server_configuration import Sasl, Tls
 
 from ..zookeeper.liar import CONNECT, DAMAGES, Liar
 from .conftest import Zkgroups

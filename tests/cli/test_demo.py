@@ -58,7 +58,8 @@ def test_the_story_is_told_in_its_order_with_colours_on_a_terminal_and_nothing_e
 def test_where_no_kafka_can_be_had_a_sentence_says_so(tmp_path: Path) -> None:
     """The last step alone: all the others need none."""
     code = (
-        "from zkgroups_cli import demo; from zkgroups_cli.options import Options; from contextlib import ExitStack;"
+        "from contextlib import ExitStack; from zkgroups_cli.demo import demo;"
+        "from zkgroups_cli.shared.options import Options;"
         "stack = ExitStack(); stage = demo.Stage(demo.Output(Options()), stack);"
         "demo.fetch_kafka(stage); demo.move_to_kafka(stage); stack.close()"
     )

@@ -13,10 +13,10 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from zkgroups_cli.main import COMMANDS
-from zkgroups_cli.options import Options
+from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.health import CHECKS
+from zkgroups.core.doctor.check_table import CHECKS
 
 from ..zookeeper.sick import CLOSED, SCALA, Tree, plant, plant_healthy
 from ..zookeeper.tree import dump

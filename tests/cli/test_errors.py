@@ -6,9 +6,9 @@ import inspect
 
 import click
 import pytest
-from zkgroups_cli.codes import ExitCode
-from zkgroups_cli.errors import Tally, exit_code, report, sentence
-from zkgroups_cli.signals import Terminated
+from zkgroups_cli.shared.errors import Tally, exit_code, report, sentence
+from zkgroups_cli.shared.exit_codes import ExitCode
+from zkgroups_cli.shared.signals import Terminated
 
 from zkgroups import exceptions
 from zkgroups.exceptions import ConflictError, NotFoundError, UnavailableError, ZkgroupsException

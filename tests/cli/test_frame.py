@@ -9,9 +9,9 @@ from dataclasses import fields
 
 import click
 import pytest
-from zkgroups_cli.codes import ExitCode
 from zkgroups_cli.main import COMMANDS, root
-from zkgroups_cli.options import Options, root_parameters
+from zkgroups_cli.shared.exit_codes import ExitCode
+from zkgroups_cli.shared.options import Options, root_parameters
 
 from .conftest import Zkgroups
 from .running import environment, run

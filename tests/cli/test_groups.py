@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.model import utc
+from zkgroups.core.znodes.values import utc
 
 from .conftest import Zkgroups
 from .running import started

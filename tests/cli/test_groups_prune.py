@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from zkgroups_cli import main, pruning
+from zkgroups_cli import main
+from zkgroups_cli.groups import prune
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.exchange import Form, read
+from zkgroups.core.offsets.file_formats import Form, read
 
 from .conftest import Zkgroups
 from .running import COMMAND, environment, started
@@ -107,7 +108,7 @@ def test_who_commits_or_registers_after_the_file_is_written_keeps_the_group(
     act: str,
 ) -> None:
     """In this process, as there is no other way in between."""
-    real = pruning._export
+    real = prune._export
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # the command sets its own
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
 
@@ -118,9 +119,9 @@ def test_who_commits_or_registers_after_the_file_is_written_keeps_the_group(
         else:
             kazoo.create("/consumers/invoices/ids/late", b"{}", ephemeral=True, makepath=True)
 
-    monkeypatch.setattr(pruning, "_export", meanwhile)
-    prune = ["groups", "prune", "--older-than", "0s", "--export", str(export), "--execute", "-o", "name"]
-    assert main.run(["-z", zookeeper_hosts, *prune]) == 9
+    monkeypatch.setattr(prune, "_export", meanwhile)
+    arguments = ["groups", "prune", "--older-than", "0s", "--export", str(export), "--execute", "-o", "name"]
+    assert main.run(["-z", zookeeper_hosts, *arguments]) == 9
     told = capsys.readouterr()
     reason = "offset of orders/0 was changed" if act == "commit" else "group 'invoices' is in use by late"
     assert told.out == "litter\n"
@@ -250,9 +251,9 @@ def test_wrong_usage_is_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) ->
 
 
 def test_with_read_only_it_is_shown_and_not_done(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
-    prune = ("groups", "prune", "--older-than", "0s", "--read-only", "-o", "name")
-    assert zkgroups(*prune).lines == ["invoices", "litter"]
-    assert zkgroups(*prune, "--export", export, "--execute").code == 4
+    arguments = ("groups", "prune", "--older-than", "0s", "--read-only", "-o", "name")
+    assert zkgroups(*arguments).lines == ["invoices", "litter"]
+    assert zkgroups(*arguments, "--export", export, "--execute").code == 4
     assert (old.groups(), export.exists()) == (["invoices", "litter"], False)
 
 

@@ -16,7 +16,7 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from zkgroups_cli.main import root
-from zkgroups_cli.migrate import migrate
+from zkgroups_cli.migrate.commands import migrate
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import KafkaBroker

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from zkgroups import Registry
-from zkgroups.core.mark import MarkState
-from zkgroups.zookeeper import mark as marks
+from zkgroups.core.znodes.migration_mark import MarkState
+from zkgroups.zookeeper.admin import migration_marks as marks
 
 from .conftest import Zkgroups
 

@@ -25,9 +25,10 @@ import pyarrow.parquet as parquet
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from zkgroups_cli import migration_tables, progress
-from zkgroups_cli.migrate import migrate as migrate_commands
-from zkgroups_cli.options import Options
+from zkgroups_cli.migrate import tables
+from zkgroups_cli.migrate.commands import migrate as migrate_commands
+from zkgroups_cli.shared import progress
+from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.kafka import Brokers
@@ -398,7 +399,7 @@ def wait_for(running: Any, holds: Callable[[], bool]) -> None:
 # Without Spark
 
 
-@pytest.mark.parametrize("module", [progress, migration_tables], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [progress, tables], ids=lambda module: module.__name__)
 def test_the_examples_of_docstrings_do_what_they_show(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert (found.failed, found.attempted > 0) == (0, True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from zkgroups_cli.migration_tables import done_row, plan_told, planned_row
+from zkgroups_cli.migrate.tables import done_row, plan_told, planned_row
 
 from tests.migration.rows import row
 from zkgroups import TopicPartition
-from zkgroups.core.migration import Action, Decision, Reason
-from zkgroups.core.plan import GroupPlan, Outcome
+from zkgroups.core.migration.plan_rows import GroupPlan, Outcome
+from zkgroups.core.migration.rules import Action, Decision, Reason
 
 HEAD = row("g", "g", TopicPartition("t", 0), Decision(Action.COMMIT, Reason.AS_IT_IS, 1), offset=1, zxid=1)
 

@@ -11,12 +11,12 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from zkgroups_cli.errors import Tally
-from zkgroups_cli.moves import Leave, Plan, carry_out
-from zkgroups_cli.options import Options
+from zkgroups_cli.offsets.changes import Leave, Plan, carry_out
+from zkgroups_cli.shared.errors import Tally
+from zkgroups_cli.shared.options import Options
 
 from zkgroups import CommittedOffset, Registry, TopicPartition
-from zkgroups.core.reset import Move
+from zkgroups.core.offsets.reset import Move
 from zkgroups.exceptions import RefusedError, UnavailableError
 from zkgroups.testing import TcpProxy
 

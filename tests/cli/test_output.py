@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from zkgroups_cli.escape import printable
+from zkgroups_cli.shared.escape import printable
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import TcpProxy

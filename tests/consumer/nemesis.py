@@ -36,7 +36,7 @@ from kazoo.client import KazooClient
 from zkgroups import CommittedOffset, Consumergroup, GroupState, Registry, SessionCredentials, TopicPartition
 from zkgroups.exceptions import ZkgroupsException
 from zkgroups.testing import TcpProxy, ZooKeeperServer, expire_session
-from zkgroups.testing.faults import Direction
+from zkgroups.testing.proxy.faults import Direction
 
 from . import journal
 from .history import Event, History, Kind, Violation, clock, judge, read

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Self
 
 from zkgroups import Change, ChangeKind, Consumergroup, Registration, Registry, TopicPartition, Watched
-from zkgroups.core.assignment import Assignor, Members
-from zkgroups.core.subscription import subscribed_topics
+from zkgroups.core.rebalance.assignment import Assignor, Members
+from zkgroups.core.znodes.subscription import subscribed_topics
 from zkgroups.testing import ChildProcess, KafkaBroker
 from zkgroups.testing import kafka as brokers
 from zkgroups.testing.java import find_java, pyspark_jars

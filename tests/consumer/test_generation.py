@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
-from zkgroups.core import starting
-from zkgroups.core.describe import InstanceState
+from zkgroups.core.offsets import start_offset
+from zkgroups.core.znodes.group_description import InstanceState
 from zkgroups.exceptions import (
     CommittedOutOfRangeError,
     GenerationEndedError,
@@ -270,7 +270,7 @@ def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second reading of a log counts, however soon it comes."""
-    monkeypatch.setattr(starting, "CONFIRM_AFTER", 0.0)
+    monkeypatch.setattr(start_offset, "CONFIRM_AFTER", 0.0)
 
 
 def start_of(generation: Generation, at: TopicPartition, log_start: int, log_end: int) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from zkgroups import Consumergroup, Member, Registry, TopicPartition
-from zkgroups.core.mark import MarkState
+from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.exceptions import GroupMigratedError
 from zkgroups.testing import expire_session
-from zkgroups.zookeeper import mark as marks
+from zkgroups.zookeeper.admin import migration_marks as marks
 
 from .conftest import Run, ats
 

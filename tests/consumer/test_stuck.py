@@ -25,7 +25,7 @@ from zkgroups import (
     Registry,
     TopicPartition,
 )
-from zkgroups.core.model import utc
+from zkgroups.core.znodes.values import utc
 from zkgroups.testing import TcpProxy
 
 from .conftest import Run, Running, ats, plant_topic

@@ -15,11 +15,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from zkgroups import Consumergroup, EventKind, Generation, Pattern, Registration, Registry, TopicPartition
-from zkgroups.core.paths import GroupPaths
+from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.exceptions import InvalidNameError, NotClaimedError
 from zkgroups.testing import KafkaBroker, TcpProxy
-from zkgroups.zookeeper.ear import Ear
-from zkgroups.zookeeper.sight import Sight
+from zkgroups.zookeeper.reading.group_observer import Sight
+from zkgroups.zookeeper.requests.watch_dispatcher import Ear
 
 from .conftest import LONGEST, Run, ats, plant_topic
 

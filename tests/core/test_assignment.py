@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.assignment import (
+from zkgroups.core.rebalance.assignment import (
     ASSIGNORS,
     COMPUTED_BY_EACH,
     Assignment,
@@ -25,7 +25,7 @@ from zkgroups.core.assignment import (
     share_of,
     sticky_assignor,
 )
-from zkgroups.core.model import TopicPartition
+from zkgroups.core.znodes.values import TopicPartition
 
 TOPICS = ("orders", "payments", "t-1")
 IDS = ("a", "b", "billing_h-17-ab12cd34", "billing_h-17-ab12cd34-0", "zz")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from zkgroups.core.codec import (
+from zkgroups.core.znodes.codec import (
     MAX_OFFSET,
     MOST_ASSIGNORS,
     MOST_TOPICS,
@@ -26,7 +26,8 @@ from zkgroups.core.codec import (
     encode_owner,
     encode_registration,
 )
-from zkgroups.core.model import (
+from zkgroups.core.znodes.paths import check_name
+from zkgroups.core.znodes.values import (
     Broker,
     Dialect,
     MalformedNode,
@@ -37,7 +38,6 @@ from zkgroups.core.model import (
     TopicPartition,
     UnevaluableRegistration,
 )
-from zkgroups.core.paths import check_name
 from zkgroups.exceptions import InvalidInputError, InvalidNameError, InvalidOptionError
 
 from . import old_clients

@@ -11,8 +11,8 @@ from multiprocessing import get_context
 import pytest
 
 from zkgroups import exceptions
-from zkgroups.core.model import CommittedOffset, MalformedNode, Owner, TopicPartition
-from zkgroups.core.paths import check_group
+from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, Owner, TopicPartition
 from zkgroups.exceptions import (
     AlreadyClaimedError,
     AlreadyRegisteredError,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.describe import GroupDescription, GroupView, RegisteredInstance, describe
-from zkgroups.core.lag import GroupLag, LagNote, followed, group_lag, lag, subscribes_by_pattern
-from zkgroups.core.model import (
+from zkgroups.core.offsets.lag import GroupLag, LagNote, followed, group_lag, lag, subscribes_by_pattern
+from zkgroups.core.znodes.group_description import GroupDescription, GroupView, RegisteredInstance, describe
+from zkgroups.core.znodes.values import (
     CommittedOffset,
     DeniedNode,
     MalformedNode,

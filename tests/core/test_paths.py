@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.model import TopicPartition
-from zkgroups.core.paths import (
+from zkgroups.core.znodes.paths import (
     MAX_NAME_BYTES,
     MAX_PARTITION,
     GroupPaths,
@@ -26,6 +25,7 @@ from zkgroups.core.paths import (
     parent,
     parse_partition,
 )
+from zkgroups.core.znodes.values import TopicPartition
 from zkgroups.exceptions import InvalidNameError
 
 from .strategies import NAMES

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from zkgroups.core.assignment import Members, assigned_to, range_assignor, round_robin_assignor
-from zkgroups.core.heralds import Heralds
-from zkgroups.core.model import TopicPartition
-from zkgroups.core.rebalance import (
+from zkgroups.core.rebalance.assignment import Members, assigned_to, range_assignor, round_robin_assignor
+from zkgroups.core.rebalance.release_signals import Heralds
+from zkgroups.core.rebalance.state_machine import (
     NOTHING,
     TRANSITIONS,
     Action,
@@ -48,6 +47,7 @@ from zkgroups.core.rebalance import (
     Stopped,
     Withdraw,
 )
+from zkgroups.core.znodes.values import TopicPartition
 
 
 @dataclass

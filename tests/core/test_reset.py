@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.codec import MAX_OFFSET
-from zkgroups.core.model import CommittedOffset, MalformedNode, OffsetRange, TopicPartition
-from zkgroups.core.reset import (
+from zkgroups.core.offsets.reset import (
     Found,
     Move,
     ShiftBy,
@@ -27,6 +25,8 @@ from zkgroups.core.reset import (
     parse_time,
     plan,
 )
+from zkgroups.core.znodes.codec import MAX_OFFSET
+from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, OffsetRange, TopicPartition
 from zkgroups.exceptions import InvalidOptionError
 
 from .strategies import TOPICS

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from zkgroups.core import subscription
-from zkgroups.core.codec import encode_registration
-from zkgroups.core.expression import TopicFilter, topic_expression
-from zkgroups.core.model import Pattern, Registration
-from zkgroups.core.subscription import check_expression, subscribed_topics
+from zkgroups.core.znodes import subscription
+from zkgroups.core.znodes.codec import encode_registration
+from zkgroups.core.znodes.java_regex import TopicFilter, topic_expression
+from zkgroups.core.znodes.subscription import check_expression, subscribed_topics
+from zkgroups.core.znodes.values import Pattern, Registration
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError
 
 from . import old_clients

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zkgroups import Registry
-from zkgroups.core.model import DeniedNode
-from zkgroups.core.paths import Part
+from zkgroups.core.znodes.paths import Part
+from zkgroups.core.znodes.values import DeniedNode
 from zkgroups.datadir.data_dir import DataDir
-from zkgroups.zookeeper import walk
-from zkgroups.zookeeper.bulk import Block
-from zkgroups.zookeeper.node import Node
-from zkgroups.zookeeper.walk import Place
+from zkgroups.zookeeper.reading import tree_walk
+from zkgroups.zookeeper.reading.tree_walk import Place
+from zkgroups.zookeeper.requests.bulk_read import Block
+from zkgroups.zookeeper.requests.node import Node
 
 Tree = dict[tuple[Place, str], Node | DeniedNode]
 
@@ -27,16 +27,16 @@ def walked(hosts: str) -> Tree:
     """The same, out of the server."""
     with Registry.connect(hosts) as registry:
         groups, handle = registry.groups(), registry.handle
-        found = tree_of(walk.registrations(handle, groups))
+        found = tree_of(tree_walk.registrations(handle, groups))
         for part in (Part.OWNERS, Part.OFFSETS):
-            found |= tree_of(walk.leaves(handle, groups, part))
+            found |= tree_of(tree_walk.leaves(handle, groups, part))
         return found
 
 
 def tree_of(blocks: Iterable[Block[Place]]) -> Tree:
     """By place and name; none comes twice."""
     found: Tree = {}
-    for place, name, node in walk.nodes(blocks):
+    for place, name, node in tree_walk.nodes(blocks):
         assert (place, name) not in found
         found[place, name] = node
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zkgroups.core.paths import Part
+from zkgroups.core.znodes.paths import Part
 from zkgroups.datadir.data_dir import DataDir, State
 from zkgroups.datadir.files import DataFile
 from zkgroups.datadir.snapshot_file import examine

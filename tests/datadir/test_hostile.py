@@ -17,16 +17,16 @@ from types import FrameType
 
 import pytest
 
-from zkgroups.core.paths import Part
+from zkgroups.core.znodes.paths import Part
 from zkgroups.datadir.changes import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA, STAT
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.datadir.snapshot_file import END_OF_NODES, HEADER
 from zkgroups.exceptions import DamagedDataError, NotFoundError
-from zkgroups.spark.from_files import count, read_batches
-from zkgroups.spark.options import SourceOptions
-from zkgroups.spark.selection import Selection
-from zkgroups.spark.tables import Table
-from zkgroups.zookeeper import walk
+from zkgroups.spark.source.data_dir_reader import count, read_batches
+from zkgroups.spark.source.options import SourceOptions
+from zkgroups.spark.source.selection import Selection
+from zkgroups.spark.source.tables import Table
+from zkgroups.zookeeper.reading import tree_walk
 
 PATIENCE = 30
 """In seconds: nothing here takes a tenth of one."""
@@ -117,7 +117,7 @@ def read(data: DataDir) -> object:
     options = [SourceOptions(data_dir=data.folder, table=table) for table in Table]
     try:
         state = data.state()
-        nodes = sorted(map(str, walk.nodes(data.groups(state, set(Part)).blocks())))
+        nodes = sorted(map(str, tree_walk.nodes(data.groups(state, set(Part)).blocks())))
         counts = count(options[0], state)
         rows = [sum(batch.num_rows for batch in read_batches(each, Selection(), state)) for each in options]
     except (DamagedDataError, NotFoundError) as error:
@@ -254,7 +254,7 @@ def test_a_group_whose_nodes_come_in_two_places_is_damage(folder: Path) -> None:
 
 READ_IN_LITTLE = f"""
 import resource, sys
-from zkgroups.core.paths import Part
+from zkgroups.core.znodes.paths import Part
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.exceptions import DamagedDataError
 most = {MEMORY} + resource.getpagesize() * int(open("/proc/self/statm").read().split()[0])

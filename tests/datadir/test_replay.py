@@ -13,12 +13,12 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.serialization import write_buffer, write_string
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from zkgroups.core.paths import Part
+from zkgroups.core.znodes.paths import Part
 from zkgroups.datadir import groups
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing import ZooKeeperServer, missing
-from zkgroups.zookeeper.bulk import Block
+from zkgroups.zookeeper.requests.bulk_read import Block
 
 from ..lasting import lasting_client, through_restarts
 from .left import left, walked

@@ -16,9 +16,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.testing.waiting import eventually, is_alive
-from zkgroups.core.model import NativeState, OffsetRange, TopicPartition
+from zkgroups.core.znodes.values import NativeState, OffsetRange, TopicPartition
 from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, ZkgroupsException
-from zkgroups.kafka import Brokers, asker
+from zkgroups.kafka import Brokers, worker
 from zkgroups.testing import KafkaBroker, kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
@@ -112,9 +112,9 @@ def _instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> P
     """Another program asks for groups; it has the real one to run, and a file that is there once it has run."""
     marker = tmp_path / "ran"
     script = tmp_path / "asking.py"
-    before = "import io, os, signal, subprocess, sys, pathlib\nfrom zkgroups.kafka import asking\n"
+    before = "import io, os, signal, subprocess, sys, pathlib\nfrom zkgroups.kafka import worker_main as asking\n"
     script.write_text(f"{before}ran = pathlib.Path({str(marker)!r})\nfirst = not ran.exists()\nran.touch()\n{program}")
-    monkeypatch.setattr(asker, "_COMMAND", (sys.executable, str(script)))
+    monkeypatch.setattr(worker, "_COMMAND", (sys.executable, str(script)))
     return marker
 
 
@@ -290,9 +290,9 @@ asking.main()
 """
 _ASKS = """
 import sys
-from zkgroups.kafka import asker
-asker._COMMAND = sys.argv[1:3]
-asker.Asker({}).ask("slow", [[sys.argv[3]]], 60)
+from zkgroups.kafka import worker
+worker._COMMAND = sys.argv[1:3]
+worker.Asker({}).ask("slow", [[sys.argv[3]]], 60)
 """
 
 
@@ -300,7 +300,7 @@ def test_nothing_is_asked_any_more_when_who_asks_was_killed(tmp_path: Path, monk
     """Or it would be done after somebody else has looked what there is to do."""
     _instead(monkeypatch, tmp_path, _SLOW)
     asking = tmp_path / "pid"
-    with subprocess.Popen([sys.executable, "-c", _ASKS, *asker._COMMAND, str(asking)]) as process:
+    with subprocess.Popen([sys.executable, "-c", _ASKS, *worker._COMMAND, str(asking)]) as process:
         assert eventually(lambda: asking.exists() and asking.read_text().endswith(" "), timeout=60)
         process.kill()
 

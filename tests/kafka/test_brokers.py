@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.testing.waiting import eventually
-from zkgroups.core.model import NativeOffset, OffsetRange, TopicPartition
+from zkgroups.core.znodes.values import NativeOffset, OffsetRange, TopicPartition
 from zkgroups.exceptions import InvalidInputError, InvalidNameError, InvalidOptionError, UnavailableError
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker

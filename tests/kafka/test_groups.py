@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.testing.waiting import eventually
-from zkgroups.core.model import NativeGroup, NativeOffset, NativeState, TopicPartition
+from zkgroups.core.znodes.values import NativeGroup, NativeOffset, NativeState, TopicPartition
 from zkgroups.exceptions import (
     GroupInUseError,
     GroupNotFoundError,

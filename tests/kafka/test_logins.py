@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zkgroups.core.model import OffsetRange, TopicPartition
+from zkgroups.core.znodes.values import OffsetRange, TopicPartition
 from zkgroups.exceptions import AuthenticationError, NoPermissionError, NotConnectedError, UnknownPartitionError
 from zkgroups.kafka import Brokers, read_properties
 from zkgroups.testing import KafkaBroker

@@ -11,18 +11,18 @@ from typing import Any
 
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
-from zkgroups.core.following import FollowedGroup, FollowPass
-from zkgroups.core.migration import Rule
-from zkgroups.core.model import NativeOffset
-from zkgroups.core.plan import Match, Outcome, PlanRow, ReportRow
+from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass
+from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow, ReportRow
+from zkgroups.core.migration.rules import Rule
+from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.follow import follow
-from zkgroups.migration.logs import topics_made
+from zkgroups.migration.log_ranges import topics_made
 from zkgroups.migration.plan import Found, Planner, Planning
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.migration.verify import verify_groups
-from zkgroups.zookeeper import mark as marks
+from zkgroups.zookeeper.admin import migration_marks as marks
 
 _LONGEST = 60.0
 

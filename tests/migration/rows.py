@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.migration import Action, Decision, Reason, decide
-from zkgroups.core.model import MalformedNode, NativeOffset, OffsetRange
-from zkgroups.core.paths import join
-from zkgroups.core.plan import PlanRow, ReportRow
+from zkgroups.core.migration.plan_rows import PlanRow, ReportRow
+from zkgroups.core.migration.rules import Action, Decision, Reason, decide
+from zkgroups.core.znodes.paths import join
+from zkgroups.core.znodes.values import MalformedNode, NativeOffset, OffsetRange
 from zkgroups.kafka import Brokers
 
 PLAN = "plan-1"

@@ -9,18 +9,18 @@ from dataclasses import replace
 import pytest
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.mark import Mark, MarkState
-from zkgroups.core.migration import Action, Reason
-from zkgroups.core.model import NativeOffset
-from zkgroups.core.plan import Outcome, ReportRow
+from zkgroups.core.migration.plan_rows import Outcome, ReportRow
+from zkgroups.core.migration.rules import Action, Reason
+from zkgroups.core.znodes.migration_mark import Mark, MarkState
+from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commits import Offsets, Outcomes
+from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.testing import KafkaBroker
-from zkgroups.zookeeper import mark as marks
-from zkgroups.zookeeper.locks import Locks
+from zkgroups.zookeeper.admin import migration_marks as marks
+from zkgroups.zookeeper.admin.migration_locks import Locks
 
 from .conftest import Join, MakeTopic
 from .rows import PLAN, details, numbers, outcomes, plan_of, tree

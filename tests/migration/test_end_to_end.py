@@ -14,8 +14,8 @@ import pytest
 
 from tests.testing.waiting import eventually
 from zkgroups import Registry
-from zkgroups.core.following import FollowState
-from zkgroups.core.plan import Match, Outcome
+from zkgroups.core.migration.follow_rules import FollowState
+from zkgroups.core.migration.plan_rows import Match, Outcome
 from zkgroups.testing import KafkaBroker
 
 from .legacy import LegacyReader

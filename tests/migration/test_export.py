@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups import TopicPartition
-from zkgroups.core.exchange import Record, read
-from zkgroups.core.migration import Action, Reason
-from zkgroups.core.plan import PlanRow
-from zkgroups.core.reset_script import file_name
+from zkgroups.core.migration.plan_rows import PlanRow
+from zkgroups.core.migration.rules import Action, Reason
+from zkgroups.core.offsets.file_formats import Record, read
+from zkgroups.core.offsets.reset_script import file_name
 from zkgroups.exceptions import InvalidOptionError, RefusedError
 from zkgroups.kafka import Brokers
 from zkgroups.migration.export import SCRIPT, export

@@ -16,11 +16,11 @@ from kazoo.security import make_acl
 
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Member, Registry, TopicPartition
-from zkgroups.core.following import FollowedGroup, FollowPass, FollowState
-from zkgroups.core.mark import Mark, MarkState
-from zkgroups.core.migration import Action, OutOfRange, Reason, Rule
-from zkgroups.core.model import NativeGroup, NativeOffset
-from zkgroups.core.plan import PlanRow
+from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass, FollowState
+from zkgroups.core.migration.plan_rows import PlanRow
+from zkgroups.core.migration.rules import Action, OutOfRange, Reason, Rule
+from zkgroups.core.znodes.migration_mark import Mark, MarkState
+from zkgroups.core.znodes.values import NativeGroup, NativeOffset
 from zkgroups.exceptions import (
     GroupMigratedError,
     GuardFailedError,
@@ -29,12 +29,12 @@ from zkgroups.exceptions import (
     ZkgroupsException,
 )
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commits import Offsets, Outcomes
+from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.follow import follow
-from zkgroups.migration.followed import JUST_LEFT
+from zkgroups.migration.followed_groups import JUST_LEFT
 from zkgroups.testing import KafkaBroker, TcpProxy
-from zkgroups.zookeeper import mark as marks
-from zkgroups.zookeeper.locks import Locks
+from zkgroups.zookeeper.admin import migration_marks as marks
+from zkgroups.zookeeper.admin.migration_locks import Locks
 
 from .conftest import Join, MakeTopic
 from .rows import PLAN, numbers, plan_of, tree

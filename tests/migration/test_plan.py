@@ -9,12 +9,12 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 
 from tests.testing.waiting import eventually
 from zkgroups import Registry
-from zkgroups.core.migration import Action, OutOfRange, Reason, Rule
-from zkgroups.core.model import NativeGroup, NativeOffset, TopicPartition
-from zkgroups.core.plan import PlanRow
-from zkgroups.core.rows import Rows, Slice
+from zkgroups.core.migration.lazy_rows import Rows, Slice
+from zkgroups.core.migration.plan_rows import PlanRow
+from zkgroups.core.migration.rules import Action, OutOfRange, Reason, Rule
+from zkgroups.core.znodes.values import NativeGroup, NativeOffset, TopicPartition
 from zkgroups.kafka import Brokers
-from zkgroups.migration.logs import topics_made
+from zkgroups.migration.log_ranges import topics_made
 from zkgroups.migration.plan import Found, Planner, Planning
 from zkgroups.testing import KafkaBroker
 

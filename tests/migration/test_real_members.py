@@ -11,7 +11,7 @@ import pytest
 from tests.consumer.scala import ScalaConsumer, await_members
 from tests.testing.waiting import eventually
 from zkgroups import Member, Registry, TopicPartition
-from zkgroups.core.plan import Outcome
+from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.exceptions import GroupMigratedError
 from zkgroups.testing import KafkaBroker
 

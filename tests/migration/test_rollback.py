@@ -10,17 +10,17 @@ import pytest
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.mark import MarkState
-from zkgroups.core.migration import Action
-from zkgroups.core.model import NativeGroup, NativeOffset, NativeState
-from zkgroups.core.plan import Outcome, Step
+from zkgroups.core.migration.plan_rows import Outcome, Step
+from zkgroups.core.migration.rules import Action
+from zkgroups.core.znodes.migration_mark import MarkState
+from zkgroups.core.znodes.values import NativeGroup, NativeOffset, NativeState
 from zkgroups.exceptions import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commits import Offsets, Outcomes
+from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.testing import KafkaBroker
-from zkgroups.zookeeper import mark as marks
+from zkgroups.zookeeper.admin import migration_marks as marks
 
 from .conftest import Join, MakeTopic
 from .rows import PLAN, details, numbers, outcomes, plan_of, tree

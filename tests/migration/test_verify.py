@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.matching import Stage
-from zkgroups.core.plan import Match
+from zkgroups.core.migration.comparison import Stage
+from zkgroups.core.migration.plan_rows import Match
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.verify import status_of_groups, verify_groups

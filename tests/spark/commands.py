@@ -20,7 +20,7 @@ Command = Callable[..., Ended]
 @contextmanager
 def command_on(spark: SparkSession, hosts: str | None) -> Iterator[Command]:
     """Runs `zkgroups`, with ZooKeeper named in the environment."""
-    from zkgroups_cli.spark import SparkOptions
+    from zkgroups_cli.shared.spark_options import SparkOptions
 
     @contextmanager
     def kept(_self: object, _options: object) -> Iterator[SparkSession]:

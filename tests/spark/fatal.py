@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 
-from zkgroups.kafka import asker
+from zkgroups.kafka import worker
 from zkgroups.spark.migration import chunks
 from zkgroups.testing import Op
 
@@ -80,7 +80,7 @@ def arm(fate: Fate) -> None:
 
 
 def _watch_questions(step: Callable[[str], None]) -> None:
-    exchange, rest = asker._exchange, asker._rest
+    exchange, rest = worker._exchange, worker._rest
     kinds: list[str] = []
 
     def asked(process: Any, question: str, *more: Any) -> int | None:
@@ -96,7 +96,7 @@ def _watch_questions(step: Callable[[str], None]) -> None:
             step(f"{kinds[0]} sent")
         return left
 
-    asker._exchange, asker._rest = asked, sent
+    worker._exchange, worker._rest = asked, sent
 
 
 def _watch_writes(step: Callable[[str], None]) -> None:

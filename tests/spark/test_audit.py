@@ -31,9 +31,9 @@ from zkgroups.exceptions import (
     RefusedError,
     SparkJobError,
 )
-from zkgroups.spark import Audited, AuditStep, SourceOptions, audit, read_audit, standing_at
-from zkgroups.spark.audit import locked
-from zkgroups.spark.journal import TOGETHER, Journal
+from zkgroups.spark import Audited, AuditStep, SourceOptions, read_audit, run_audit, standing_at
+from zkgroups.spark.audit.audit import locked
+from zkgroups.spark.audit.journal import TOGETHER, Journal
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 
 from ..cli.running import environment
@@ -77,7 +77,7 @@ def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again
 
     def look() -> Audited:
         hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-        return audit(spark, str(tmp_path), hosts, once=True, told=told.append)
+        return run_audit(spark, str(tmp_path), hosts, once=True, told=told.append)
 
     destination = f"file:{tmp_path}"
     assert look() == Audited(destination, batches=1, commits=3, problems=0, denied=0)
@@ -127,16 +127,16 @@ def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again
 def test_a_place_is_of_one_audit(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -> None:
     plant(raw, {"g/offsets/t/0": b"5", "h/offsets/t/0": b"7"})
     some = SourceOptions(zookeeper=zookeeper_hosts, groups="g")
-    assert audit(spark, str(tmp_path), some, once=True).commits == 1
+    assert run_audit(spark, str(tmp_path), some, once=True).commits == 1
     with pytest.raises(RefusedError, match=r"is of groups g, topics \.\*, not of groups \.\*, topics \.\*"):
-        audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+        run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
     with locked(Journal(spark, str(tmp_path))), pytest.raises(ConflictError, match="another audit writes to"):
-        audit(spark, str(tmp_path), some, once=True)
+        run_audit(spark, str(tmp_path), some, once=True)
     shutil.rmtree(tmp_path / "_checkpoint")
     with pytest.raises(RefusedError, match="has lost its _checkpoint"):
-        audit(spark, str(tmp_path), some, once=True)
+        run_audit(spark, str(tmp_path), some, once=True)
     with pytest.raises(NotConnectedError):
-        audit(spark, str(tmp_path / "b"), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5), once=True)
+        run_audit(spark, str(tmp_path / "b"), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5), once=True)
 
 
 def test_an_audit_goes_on_with_no_other_zookeeper_also_where_its_groups_are_younger(
@@ -144,14 +144,16 @@ def test_an_audit_goes_on_with_no_other_zookeeper_also_where_its_groups_are_youn
 ) -> None:
     """By what a stream knows, such a one may be the one that it has followed, with its groups made anew."""
     plant(raw, {"g/offsets/t/0": b"5"})
-    assert audit(spark, str(tmp_path), zookeeper_hosts, once=True).commits == 1
+    assert run_audit(spark, str(tmp_path), zookeeper_hosts, once=True).commits == 1
     raw.delete("/consumers", recursive=True)
     plant(raw, {"g/offsets/t/0": b"6"})
-    assert audit(spark, str(tmp_path), zookeeper_hosts, once=True).commits == 1, "the same, with its groups made anew"
+    assert run_audit(spark, str(tmp_path), zookeeper_hosts, once=True).commits == 1, (
+        "the same, with its groups made anew"
+    )
     with fresh_chroot(zookeeper) as other, client_of(other) as client:
         plant(client, {"g/offsets/t/0": b"7"})
         with pytest.raises(RefusedError, match=f"is of {zookeeper_hosts}, and {other} is another ZooKeeper"):
-            audit(spark, str(tmp_path), other, once=True)
+            run_audit(spark, str(tmp_path), other, once=True)
     assert [row["offset"] for row in rows(spark, tmp_path)] == [5, 6]
 
 
@@ -160,16 +162,16 @@ def test_what_was_in_another_zookeeper_before_it_was_begun_anew_stands_no_more(
 ) -> None:
     """Nor is it what the other one's offsets were before."""
     plant(raw, {"g/offsets/t/0": b"900", "g/offsets/t/1": b"901"})
-    audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+    run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
     with fresh_chroot(zookeeper) as other, client_of(other) as client:
         plant(client, {"g/offsets/t/0": b"5"})
         before = datetime.now(UTC)
-        audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
+        run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
         assert [(row["before"], row["offset"]) for row in rows(spark, tmp_path) if row["batch"]] == [(None, 5)]
         standing = standing_at(spark, str(tmp_path), before).collect()
         assert [(row["partition"], row["offset"]) for row in standing] == [(0, 5)]
         commit(client, "g/offsets/t/0", 6)
-        audit(spark, str(tmp_path), other, once=True)
+        run_audit(spark, str(tmp_path), other, once=True)
     assert rows(spark, tmp_path)[-1]["before"] == 5
 
 
@@ -180,10 +182,10 @@ def test_a_batch_that_could_not_be_written_comes_again_and_nothing_is_twice(
     plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"5"})
     (tmp_path / "commits").touch()
     with pytest.raises(SparkJobError, match="could not be written"):
-        audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+        run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
     (tmp_path / "commits").unlink()
     commit(raw, "g/offsets/t/0", 6)
-    assert audit(spark, str(tmp_path), zookeeper_hosts, once=True).batches == 2
+    assert run_audit(spark, str(tmp_path), zookeeper_hosts, once=True).batches == 2
     assert [(row["partition"], row["before"], row["offset"]) for row in rows(spark, tmp_path)] == [
         (1, None, 5),
         (0, None, 6),
@@ -292,7 +294,7 @@ def auditing(spark: SparkSession, destination: Path, hosts: str) -> Iterator[Ste
 
     def run() -> None:
         try:
-            audit(spark, str(destination), source, every=0.1, told=steps, stop=stop)
+            run_audit(spark, str(destination), source, every=0.1, told=steps, stop=stop)
         except BaseException as error:
             failed.append(error)
 
@@ -321,7 +323,8 @@ def committer(server: ZooKeeperServer) -> Iterator[Committer]:
 
 DRIVER = """
 import os, signal, sys
-from zkgroups.spark import SourceOptions, audit, journal, ledger
+from zkgroups.spark import SourceOptions, run_audit
+from zkgroups.spark.audit import journal, ledger
 from zkgroups.spark.session import own_session
 
 class Fatal:
@@ -341,11 +344,11 @@ def begin(self, *args, usual=journal.Journal.__init__):
 armed = 0
 ledger.TOGETHER = int(sys.argv[4])
 with own_session(master="local[2,4]") as spark:
-    audit(spark, sys.argv[2], sys.argv[3], once=True)
+    run_audit(spark, sys.argv[2], sys.argv[3], once=True)
     armed = 1
     journal.Journal.__init__ = begin
     source = SourceOptions(zookeeper=sys.argv[3], timeout=5.0)
-    audit(spark, sys.argv[2], source, every=0.1)
+    run_audit(spark, sys.argv[2], source, every=0.1)
 """
 
 
@@ -374,7 +377,7 @@ def test_under_a_thousand_commits_a_second_nothing_is_missed_across_a_restart_of
             server.restart()
             steps.wait_for(2)
     # What was planned, and not done when it was stopped, comes first.
-    assert audit(spark, str(tmp_path), server.address, once=True).batches in {1, 2}
+    assert run_audit(spark, str(tmp_path), server.address, once=True).batches in {1, 2}
     found = assert_whole(spark, tmp_path, committer)
     hot = [row for row in found if (row["group"], row["topic"], row["partition"]) == ("g0", "t0", 0)]
     assert len(hot) > 2, "what is committed all the time is found all the time"
@@ -384,10 +387,10 @@ def test_under_a_thousand_commits_a_second_nothing_is_missed_across_a_restart_of
 def test_many_batches_are_put_together_and_read_as_before(
     spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zkgroups.spark.ledger.TOGETHER", 2)
+    monkeypatch.setattr("zkgroups.spark.audit.ledger.TOGETHER", 2)
     plant(raw, {"g/offsets/t/0": b"0", "g/offsets/t/1": b"7"})
     for offset in range(1, 6):
-        audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+        run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
         commit(raw, "g/offsets/t/0", offset)
     assert [(row["partition"], row["before"], row["offset"]) for row in rows(spark, tmp_path)] == [
         (0, None, 0),
@@ -418,5 +421,5 @@ def test_soak(spark: SparkSession, server: ZooKeeperServer, committer: Committer
                 server.kill()
                 server.start()
                 steps.wait_for(2)
-    audit(spark, str(tmp_path), server.address, once=True)
+    run_audit(spark, str(tmp_path), server.address, once=True)
     assert_whole(spark, tmp_path, committer)

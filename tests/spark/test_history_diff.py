@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE
 from pyspark.sql import DataFrame, SparkSession
-from zkgroups_cli.snapshots_diff import diff as command
+from zkgroups_cli.snapshots.diff import diff as command
 
-from zkgroups.core.fate import LOOKED_FOR, UNCHANGED_HELD, By, State, field
+from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
 from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
-from zkgroups.spark import SourceOptions, Table, diff_snapshots, snapshot
-from zkgroups.spark.history import diff as history
-from zkgroups.spark.history.sides import Side, parts
-from zkgroups.spark.layout import snapshot_time
+from zkgroups.spark import SourceOptions, Table, diff_snapshots, take_snapshot
+from zkgroups.spark.snapshots import diff as history
+from zkgroups.spark.snapshots.layout import snapshot_time
+from zkgroups.spark.snapshots.side_by_side import Side, parts
 from zkgroups.testing import Server, fresh_chroot
 
 from ..cli.test_help import examples
@@ -44,7 +44,7 @@ HIDDEN = "hidden-before", "hidden-after", "t-hidden-before", "t-hidden-after"
 def take(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> Take:
     def take(**options: Any) -> str:
         source = SourceOptions(**{"zookeeper": zookeeper_hosts, "parallelism": 2} | options)
-        return snapshot(spark, str(tmp_path), source).name
+        return take_snapshot(spark, str(tmp_path), source).name
 
     return take
 
@@ -67,7 +67,7 @@ def change(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.Temp
     with fresh_chroot(zookeeper) as hosts, client_of(hosts) as raw:
 
         def take(destination: Path, shares: int = 2) -> str:
-            return snapshot(spark, str(destination), SourceOptions(zookeeper=hosts, parallelism=shares)).name
+            return take_snapshot(spark, str(destination), SourceOptions(zookeeper=hosts, parallelism=shares)).name
 
         before, after = _changed(raw, lambda: take(folder))
         copytree(folder, more, dirs_exist_ok=True)

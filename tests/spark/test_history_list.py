@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from zkgroups_cli.snapshots_list import list_ as command
+from zkgroups_cli.snapshots.list import list_ as command
 
 from zkgroups.exceptions import NotFoundError
-from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, snapshot
-from zkgroups.spark.history.listing import Listed, listing
-from zkgroups.spark.layout import snapshot_time
+from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, take_snapshot
+from zkgroups.spark.snapshots.layout import snapshot_time
+from zkgroups.spark.snapshots.listing import Listed, listing
 
 from ..cli.test_help import examples
 from .commands import command_on
@@ -27,11 +27,11 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 @pytest.fixture
 def taken(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -> list[Snapshot]:
     """Three, the oldest of nothing, and the newest of a cluster with a name."""
-    empty = snapshot(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, parallelism=1))
+    empty = take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, parallelism=1))
     spoil(plant(raw, ["billing", "shipping"]), raw)
     raw.create("/consumers/idle")
     sources = [SourceOptions(zookeeper=zookeeper_hosts, cluster=name, parallelism=1) for name in (None, "blue")]
-    return [empty, *(snapshot(spark, str(tmp_path), source) for source in sources)]
+    return [empty, *(take_snapshot(spark, str(tmp_path), source) for source in sources)]
 
 
 def expected(taken: Snapshot, cluster: str, destination: Path) -> Listed:

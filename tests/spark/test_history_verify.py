@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from zkgroups_cli.snapshots_verify import verify as command
+from zkgroups_cli.snapshots.verify import verify as command
 
 from zkgroups.exceptions import NotFoundError
-from zkgroups.spark import SourceOptions, Table, read_snapshot, snapshot, verify_snapshots
-from zkgroups.spark.history.verify import verify
-from zkgroups.spark.layout import Layout, snapshot_time
-from zkgroups.spark.summary import Contents, Summary, columns_of, digest
+from zkgroups.spark import SourceOptions, Table, read_snapshot, take_snapshot, verify_snapshots
+from zkgroups.spark.snapshots.layout import Layout, snapshot_time
+from zkgroups.spark.snapshots.summary import Contents, Summary, columns_of, digest
+from zkgroups.spark.snapshots.verify import verify
 from zkgroups.testing import Server
-from zkgroups.testing.choose import fresh_chroot
+from zkgroups.testing.server_choice import fresh_chroot
 
 from ..cli.test_help import examples
 from .commands import command_on
@@ -42,7 +42,7 @@ def taken(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.TempP
     with fresh_chroot(zookeeper) as hosts, client_of(hosts) as client:
         spoil(plant(client, ["billing", "shipping"], partitions=50), client)
         source = SourceOptions(zookeeper=hosts, cluster="blue", parallelism=2)
-        snapshot(spark, str(destination), source)
+        take_snapshot(spark, str(destination), source)
     return destination
 
 

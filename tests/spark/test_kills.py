@@ -23,8 +23,8 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from zkgroups.exceptions import ZkgroupsException
-from zkgroups.spark import SourceOptions, snapshot, snapshots
-from zkgroups.spark.layout import IN_ORDER
+from zkgroups.spark import SourceOptions, snapshot_names, take_snapshot
+from zkgroups.spark.snapshots.layout import IN_ORDER
 from zkgroups.testing import ZooKeeperServer
 
 from ..cli.running import COMMAND, environment
@@ -53,7 +53,8 @@ CALLS = range(3, 15)
 
 DRIVER = """
 import os, signal, sys
-from zkgroups.spark import layout, snapshot
+from zkgroups.spark import take_snapshot
+from zkgroups.spark.snapshots import layout
 from zkgroups.spark.session import own_session
 
 class Fatal:
@@ -72,7 +73,7 @@ def begin(self, *args, usual=layout.Layout.__init__):
 
 layout.Layout.__init__ = begin
 with own_session(master="local[2,4]") as spark:
-    snapshot(spark, sys.argv[2], os.environ["ZKGROUPS_ZOOKEEPER"])
+    take_snapshot(spark, sys.argv[2], os.environ["ZKGROUPS_ZOOKEEPER"])
 """
 
 
@@ -124,7 +125,7 @@ class Scene:
     def take(self, destination: Path) -> float:
         """A snapshot that must succeed, and how long it took."""
         began = time.monotonic()
-        taken = snapshot(self.spark, str(destination), SourceOptions(zookeeper=self.server.address))
+        taken = take_snapshot(self.spark, str(destination), SourceOptions(zookeeper=self.server.address))
         assert_is(self.model, destination, taken.name)
         assert self.model.counts().items() <= asdict(taken).items()
         return time.monotonic() - began
@@ -136,9 +137,9 @@ class Scene:
         else:
             self._in_another(kill, destination)
         names = assert_complete(self.model, destination)
-        assert set(snapshots(self.spark, str(destination))) <= set(names)
+        assert set(snapshot_names(self.spark, str(destination))) <= set(names)
         self.take(destination)
-        assert len(snapshots(self.spark, str(destination))) <= len(assert_complete(self.model, destination))
+        assert len(snapshot_names(self.spark, str(destination))) <= len(assert_complete(self.model, destination))
 
     # In a thread of this process
 
@@ -151,7 +152,7 @@ class Scene:
         killer.start()
         try:
             source = SourceOptions(zookeeper=self.server.address, timeout=timeout)
-            taken = snapshot(self.spark, str(destination), source)
+            taken = take_snapshot(self.spark, str(destination), source)
             assert self.model.counts().items() <= asdict(taken).items()
         except ZkgroupsException:
             assert assert_complete(self.model, destination) == []

@@ -9,10 +9,10 @@ import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from pyspark.sql import SparkSession
 
-from zkgroups.spark import AuditStep, audit
-from zkgroups.spark.journal import Journal
-from zkgroups.spark.ledger import Counts, Ledger, read_audit
-from zkgroups.spark.tables import SCHEMAS, Table
+from zkgroups.spark import AuditStep, run_audit
+from zkgroups.spark.audit.journal import Journal
+from zkgroups.spark.audit.ledger import Counts, Ledger, read_audit
+from zkgroups.spark.source.tables import SCHEMAS, Table
 
 from .conftest import plant
 
@@ -31,7 +31,7 @@ def test_what_was_committed_where_it_may_not_be_read_is_found_once_it_may_be(
     told: list[AuditStep] = []
 
     def look() -> AuditStep:
-        done = audit(spark, str(tmp_path), zookeeper_hosts, once=True, told=told.append)
+        done = run_audit(spark, str(tmp_path), zookeeper_hosts, once=True, told=told.append)
         assert done.denied == told[-1].denied
         return told[-1]
 

@@ -24,17 +24,17 @@ from pyspark.sql import SparkSession
 
 from tests.migration.rows import tree
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.mark import Mark, MarkState
-from zkgroups.core.migration import Action
-from zkgroups.core.model import NativeOffset
-from zkgroups.core.plan import PlanRow
+from zkgroups.core.migration.plan_rows import PlanRow
+from zkgroups.core.migration.rules import Action
+from zkgroups.core.znodes.migration_mark import Mark, MarkState
+from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration.carrying import Carried, apply, rollback
-from zkgroups.spark.migration.columns import collected
+from zkgroups.spark.migration.arrow_rows import collected
+from zkgroups.spark.migration.execution import Carried, apply, rollback
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.testing import KafkaBroker
-from zkgroups.zookeeper import mark as marks
+from zkgroups.zookeeper.admin import migration_marks as marks
 
 from ..cli.running import environment
 from .fatal import Fate
@@ -62,14 +62,14 @@ import os, sys
 from tests.spark import fatal
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration import carrying
+from zkgroups.spark.migration import execution
 from zkgroups.spark.session import own_session
 
 command, destination, brokers, zookeeper = sys.argv[1:]
 os.environ |= fatal.Fate.of_environment().driven_by(os.getpid()).environment()
 with own_session({"spark.python.daemon.module": "tests.spark.fatal"}, master="local[2,4]") as spark:
     source = SourceOptions(zookeeper=zookeeper)
-    getattr(carrying, command)(spark, destination, BrokerOptions(brokers), source, execute=True)
+    getattr(execution, command)(spark, destination, BrokerOptions(brokers), source, execute=True)
 """
 
 _numbers = itertools.count()

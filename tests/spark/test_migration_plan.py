@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from zkgroups.core.migration import Action, Log, Reason, Renaming
-from zkgroups.core.plan import GroupPlan, MatchRow, PlanRow, ReportRow, Step
+from zkgroups.core.migration.plan_rows import GroupPlan, MatchRow, PlanRow, ReportRow, Step
+from zkgroups.core.migration.rules import Action, Log, Reason, Renaming
 from zkgroups.exceptions import InvalidOptionError, NotFoundError, RefusedError, SparkJobError
 from zkgroups.kafka import BrokerOptions
 from zkgroups.migration.plan import Found, Planning
-from zkgroups.spark import SourceOptions, snapshot
-from zkgroups.spark.layout import ABANDONED_AFTER, snapshot_name
-from zkgroups.spark.migration import chunks, columns, planning
+from zkgroups.spark import SourceOptions, take_snapshot
+from zkgroups.spark.migration import arrow_rows, chunks, planning
 from zkgroups.spark.migration.chunks import in_chunks
-from zkgroups.spark.migration.folder import Folder
 from zkgroups.spark.migration.jobs import by_target, mapped
+from zkgroups.spark.migration.plan_folder import Folder
 from zkgroups.spark.migration.planning import PlanningWork, groups, plan, read_plan, summary
 from zkgroups.spark.migration.sources import Naming, SnapshotSource, read
-from zkgroups.spark.whole import write_and_list
+from zkgroups.spark.snapshots.layout import ABANDONED_AFTER, snapshot_name
+from zkgroups.spark.storage.completeness import write_and_list
 from zkgroups.testing import KafkaBroker
 
 from ..kafka.conftest import Writer
@@ -69,19 +69,19 @@ def _row(target: str = "t", **fields: Any) -> PlanRow:
     )
 )
 def test_rows_are_the_same_as_columns_and_back(rows: list[PlanRow]) -> None:
-    batches = columns.batches(PlanRow, rows)
-    assert [row for batch in batches for row in columns.rows(PlanRow, batch)] == rows
+    batches = arrow_rows.batches(PlanRow, rows)
+    assert [row for batch in batches for row in arrow_rows.rows(PlanRow, batch)] == rows
 
 
 @pytest.mark.parametrize("kind", [Found, PlanRow, ReportRow, MatchRow])
 def test_spark_and_arrow_have_the_same_columns(kind: type[Any]) -> None:
-    assert columns.arrow_schema(kind).equals(to_arrow_schema(columns.schema(kind)))
+    assert arrow_rows.arrow_schema(kind).equals(to_arrow_schema(arrow_rows.schema(kind)))
 
 
 @given(st.lists(st.integers(1, 12), max_size=30), st.integers(1, 20))
 def test_chunks_have_whole_groups_and_no_more_than_they_may(sizes: list[int], size: int) -> None:
     rows = [_row(f"g{number}", offset=each) for number, count in enumerate(sizes) for each in range(count)]
-    table = pa.Table.from_batches(columns.batches(PlanRow, rows), columns.arrow_schema(PlanRow))
+    table = pa.Table.from_batches(arrow_rows.batches(PlanRow, rows), arrow_rows.arrow_schema(PlanRow))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "GROUPS", 3)
         patch.setattr(chunks, "OFFSETS", 10)
@@ -188,7 +188,7 @@ EXPECTED = [
 
 
 def _plan_rows(spark: SparkSession, destination: str) -> list[PlanRow]:
-    rows = columns.collected(PlanRow, read_plan(spark, destination))
+    rows = arrow_rows.collected(PlanRow, read_plan(spark, destination))
     return sorted(rows, key=lambda row: (row.group, row.topic or "", row.partition or 0))
 
 
@@ -227,7 +227,7 @@ def test_a_plan_has_every_offset_of_every_group_live_and_from_a_snapshot_and_no_
         stat = client.get(f"/consumers/{ODD}/offsets/{topic}/0")[1]
     assert (rows[0].zxid, rows[0].committed_ms) == (stat.mzxid, stat.mtime)
 
-    taken = snapshot(spark, str(tmp_path / "snapshots"), SourceOptions(zookeeper=hosts))
+    taken = take_snapshot(spark, str(tmp_path / "snapshots"), SourceOptions(zookeeper=hosts))
     from_snapshot = SnapshotSource(destination=str(tmp_path / "snapshots"), groups=EVERY, topics=f"{topic}|no.*")
     again = plan(spark, later, from_snapshot, brokers, renaming=RENAMING)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zkgroups import Digest, Registry, Sasl
 from zkgroups.exceptions import InvalidOptionError
 from zkgroups.spark import SourceOptions, Table
-from zkgroups.spark.options import MAX_PARALLELISM, Starting
+from zkgroups.spark.source.options import MAX_PARALLELISM, Starting
 
 EVERY = {
     "zookeeper": "zk1:2181,zk2/kafka",
@@ -64,7 +64,7 @@ def test_every_option_is_known_in_any_case(spelled: type[str]) -> None:
 
 
 def test_every_option_is_told_of_at_the_top_of_its_file() -> None:
-    import zkgroups.spark.options as module
+    from zkgroups.spark.source import options as module
 
     told = set(re.findall(r"\w+", module.__doc__ or ""))
     assert {*EVERY, "saslUser"} <= told

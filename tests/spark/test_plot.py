@@ -17,9 +17,10 @@ from pyspark.sql import SparkSession
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
-from zkgroups.spark import SourceOptions, snapshot
-from zkgroups.spark.history.plot import COLOURS, INK, draw, told_apart
-from zkgroups.spark.history.timeline import (
+from zkgroups.spark import SourceOptions, take_snapshot
+from zkgroups.spark.snapshots.layout import snapshot_name, snapshot_time
+from zkgroups.spark.snapshots.plot import COLOURS, INK, draw, told_apart
+from zkgroups.spark.snapshots.timeline import (
     FEW,
     TIMES,
     By,
@@ -32,7 +33,6 @@ from zkgroups.spark.history.timeline import (
     spread,
     timeline,
 )
-from zkgroups.spark.layout import snapshot_name, snapshot_time
 
 from .commands import command_on
 
@@ -195,7 +195,7 @@ def test_the_same_is_drawn_the_same() -> None:
 def take(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> Any:
     def take(cluster: str | None = None, groups: str | None = None) -> str:
         source = SourceOptions(zookeeper=zookeeper_hosts, cluster=cluster, groups=groups, parallelism=1)
-        return snapshot(spark, str(tmp_path), source).name
+        return take_snapshot(spark, str(tmp_path), source).name
 
     return take
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.spark import snapshots
+from zkgroups.spark import snapshot_names
 
 from ..test_readme import ADDRESS, SNAPSHOT, WITH_SPARK, assert_printed, commands, groups_shown, here, shown
 from .commands import command_on
@@ -31,7 +31,7 @@ def test_the_program_shown_reads_the_offsets_and_takes_a_snapshot(
     exec(compile(here(program, zookeeper_hosts, tmp_path), "README.md", "exec"), {})
 
     assert "|billing|orders|        0|  1200|" in capsys.readouterr().out
-    assert len(snapshots(spark, str(tmp_path / "groups"))) == 1
+    assert len(snapshot_names(spark, str(tmp_path / "groups"))) == 1
 
 
 def test_the_snapshot_shown_prints_what_is_shown(

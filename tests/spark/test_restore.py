@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from zkgroups import CommittedOffset, DeniedNode, Registry, TopicPartition
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError, NotFoundError, RefusedError
-from zkgroups.spark import SourceOptions, Table, audit, read_snapshot, snapshot
-from zkgroups.spark.history.clusters import choose
-from zkgroups.spark.history.restore import KeptTopic, kept
-from zkgroups.spark.journal import Journal
-from zkgroups.spark.layout import snapshot_time
+from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_snapshot
+from zkgroups.spark.audit.journal import Journal
+from zkgroups.spark.snapshots.clusters import choose
+from zkgroups.spark.snapshots.layout import snapshot_time
+from zkgroups.spark.snapshots.restore import KeptTopic, kept
 
 from .commands import Command, command_on
 from .model import files, plant, spoil
@@ -34,7 +34,7 @@ def take(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> Take:
 
     def take(cluster: str | None = None, **chosen: Any) -> str:
         source = SourceOptions(zookeeper=zookeeper_hosts, cluster=cluster, parallelism=1, **chosen)
-        return snapshot(spark, str(tmp_path), source).name
+        return take_snapshot(spark, str(tmp_path), source).name
 
     return take
 
@@ -345,7 +345,7 @@ def test_a_group_goes_to_what_was_committed_at_a_time_without_brokers(
     spark: SparkSession, zkgroups: Command, billing: Any, registry: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     def follow() -> None:
-        audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+        run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
 
     follow()
     before, since = there(registry), max(each.modified_ms for each in billing.offsets)
@@ -380,7 +380,7 @@ def test_the_audit_of_another_zookeeper_is_taken_only_where_it_is_named(
     registry.client.ensure_path("/other/consumers/billing/offsets/orders/0")
     registry.client.set("/other/consumers/billing/offsets/orders/0", b"999")
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+    run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
     other = f"{zookeeper_hosts}/other"
     to = ("offsets", "reset", "billing", "--topic", "orders:0", "--to-datetime", at, "--from-audit", tmp_path)
     refused = zkgroups(*to, "--execute", "-z", other)
@@ -400,7 +400,7 @@ def test_the_audit_of_another_zookeeper_is_taken_only_where_it_is_named(
         return known.cluster
 
     with pytest.raises(RefusedError, match="is another ZooKeeper"):
-        audit(spark, str(tmp_path), other, once=True)
+        run_audit(spark, str(tmp_path), other, once=True)
     assert whose() == zookeeper_hosts, "who was refused has not made it his own"
-    audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
+    run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
     assert whose() == other

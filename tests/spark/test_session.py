@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zkgroups.exceptions import NotSharedError
-from zkgroups.spark import writing
+from zkgroups.spark.storage import writing
 
 from ..cli.running import run
 

@@ -27,8 +27,8 @@ from zkgroups.exceptions import (
     SparkJobError,
     UnavailableError,
 )
-from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot, snapshots, survey
-from zkgroups.spark.layout import ABANDONED_AFTER, IN_ORDER, Layout, Unfinished, snapshot_name, snapshot_time
+from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot_names, survey, take_snapshot
+from zkgroups.spark.snapshots.layout import ABANDONED_AFTER, IN_ORDER, Layout, Unfinished, snapshot_name, snapshot_time
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .commands import command_on
@@ -36,8 +36,8 @@ from .model import Model, appeared, assert_complete, assert_is, files, parquet, 
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
-MODULE = sys.modules["zkgroups.spark.snapshot"]
-"""`zkgroups.spark.snapshot` is the function."""
+MODULE = sys.modules["zkgroups.spark.snapshots.snapshot"]
+"""`zkgroups.spark.snapshots.snapshot` is the function."""
 
 LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER - timedelta(hours=1))
 NOT_SO_LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER + timedelta(hours=1))
@@ -74,7 +74,9 @@ def test_a_snapshot_is_what_the_tree_holds(
     heard: list[tuple[str, threading.Thread]] = []
     source = SourceOptions(zookeeper=zookeeper_hosts, cluster="blue", parallelism=3)
     before = datetime.now(UTC)
-    taken = snapshot(spark, str(tmp_path), source, told=lambda step: heard.append((step, threading.current_thread())))
+    taken = take_snapshot(
+        spark, str(tmp_path), source, told=lambda step: heard.append((step, threading.current_thread()))
+    )
     after = datetime.now(UTC)
     assert_is(model, tmp_path, taken.name)
     assert model.counts().items() <= asdict(taken).items()
@@ -94,7 +96,7 @@ def test_only_the_groups_and_topics_asked_for_are_in_it(
     spark: SparkSession, zookeeper_hosts: str, kazoo: Any, tmp_path: Path
 ) -> None:
     model = plant(kazoo, ["billing", "bill", "shipping"])
-    taken = snapshot(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, groups="bil.*", topics="t1"))
+    taken = take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, groups="bil.*", topics="t1"))
     for table, rows in model.rows.items():
         model.rows[table] = [row for row in rows if row["group"] != "shipping" and row.get("topic", "t1") == "t1"]
     assert_is(model, tmp_path, taken.name)
@@ -104,7 +106,7 @@ def test_only_the_groups_and_topics_asked_for_are_in_it(
 def test_of_no_groups_there_is_a_snapshot_with_the_columns(
     spark: SparkSession, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    taken = snapshot(spark, str(tmp_path), zookeeper_hosts)
+    taken = take_snapshot(spark, str(tmp_path), zookeeper_hosts)
     assert Model().counts().items() <= asdict(taken).items()
     for table in Table:
         assert read_snapshot(spark, str(tmp_path), table=table).count() == 0
@@ -145,7 +147,7 @@ def test_times_are_microseconds_of_utc_for_everybody_who_reads_the_files(
 ) -> None:
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     try:
-        taken = snapshot(spark, str(tmp_path), zookeeper_hosts)
+        taken = take_snapshot(spark, str(tmp_path), zookeeper_hosts)
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
     schema = pq.ParquetFile(files(tmp_path, Table.OFFSETS, taken.name)[0]).schema
@@ -167,14 +169,14 @@ def test_a_second_stands_beside_the_first_and_each_can_be_read(
     spark: SparkSession, zookeeper_hosts: str, kazoo: Any, model: Model, tmp_path: Path
 ) -> None:
     destination = str(tmp_path)
-    assert snapshots(spark, destination) == []
+    assert snapshot_names(spark, destination) == []
     with pytest.raises(NotFoundError, match=f"there is no snapshot in file:{tmp_path}$"):
         read_snapshot(spark, destination)
-    first = snapshot(spark, destination, zookeeper_hosts)
+    first = take_snapshot(spark, destination, zookeeper_hosts)
     kazoo.set("/consumers/billing/offsets/t0/1", b"99")
-    second = snapshot(spark, destination, zookeeper_hosts)
+    second = take_snapshot(spark, destination, zookeeper_hosts)
     assert_is(model, tmp_path, first.name)
-    assert snapshots(spark, destination) == [first.name, second.name]
+    assert snapshot_names(spark, destination) == [first.name, second.name]
     _is_as_hive_has_it(spark, tmp_path, [first.name, second.name])
 
     def offset(name: str | None = None) -> int:
@@ -186,7 +188,7 @@ def test_a_second_stands_beside_the_first_and_each_can_be_read(
     assert read_snapshot(spark, destination, first.name, table=Table.OWNERS).count() == 4
 
     (tmp_path / "table=offsets" / f"snapshot={second.name}" / "_SUCCESS").unlink()
-    assert snapshots(spark, destination) == [first.name]
+    assert snapshot_names(spark, destination) == [first.name]
     assert offset() == 7
     for name in (second.name, NOT_SO_LONG_AGO, "yesterday", "", "../x", "a:b"):
         with pytest.raises(NotFoundError, match="there is no snapshot"):
@@ -210,7 +212,7 @@ def test_a_destination_may_have_a_space_and_letters_of_all_kinds(
     spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
 ) -> None:
     odd = tmp_path / "a b=ü%20+c[1]{x}*"
-    taken = snapshot(spark, str(odd), zookeeper_hosts)
+    taken = take_snapshot(spark, str(odd), zookeeper_hosts)
     assert_is(model, odd, taken.name)
     assert read_snapshot(spark, str(odd)).count() == len(model.rows[Table.OFFSETS])
 
@@ -244,7 +246,7 @@ def test_the_session_of_the_caller_is_as_before(
 
     try:
         before = seen()
-        snapshot(callers, str(tmp_path), zookeeper_hosts)
+        take_snapshot(callers, str(tmp_path), zookeeper_hosts)
         assert seen() == before
         assert context.statusTracker().getJobIdsForGroup("mine"), "the jobs are in the group of the caller"
     finally:
@@ -273,12 +275,12 @@ def test_when_zookeeper_goes_away_in_mid_run_it_is_an_error_of_ours_and_nothing_
                 proxy.cut()
 
         with pytest.raises(UnavailableError, match=proxy.address):
-            snapshot(spark, str(tmp_path), SourceOptions(zookeeper=proxy.address, timeout=1.0), told=told)
+            take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper=proxy.address, timeout=1.0), told=told)
         assert left(tmp_path) == []
         server.start()
         proxy.heal()
         proxy.accept()
-        taken = snapshot(spark, str(tmp_path), proxy.address)
+        taken = take_snapshot(spark, str(tmp_path), proxy.address)
         client.stop()
         client.close()
         assert taken.groups == 1
@@ -286,7 +288,7 @@ def test_when_zookeeper_goes_away_in_mid_run_it_is_an_error_of_ours_and_nothing_
 
 def test_without_zookeeper_nothing_is_begun(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(UnavailableError):
-        snapshot(spark, str(tmp_path), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5))
+        take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -296,7 +298,7 @@ def test_a_destination_that_cannot_be_written_to_is_a_sentence(
 ) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(SparkJobError) as caught:
-        snapshot(spark, destination.format(tmp_path), zookeeper_hosts)
+        take_snapshot(spark, destination.format(tmp_path), zookeeper_hosts)
     assert "cannot be" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert left(tmp_path) == []
@@ -307,10 +309,10 @@ def test_what_was_moved_is_taken_back_when_a_later_table_cannot_be(
 ) -> None:
     (tmp_path / "table=offsets").write_text("mine")
     with pytest.raises(SparkJobError, match="could not be moved into"):
-        snapshot(spark, str(tmp_path), zookeeper_hosts)
+        take_snapshot(spark, str(tmp_path), zookeeper_hosts)
     assert left(tmp_path) == []
     (tmp_path / "table=offsets").unlink()
-    taken = snapshot(spark, str(tmp_path), zookeeper_hosts)
+    taken = take_snapshot(spark, str(tmp_path), zookeeper_hosts)
     assert assert_complete(model, tmp_path) == [taken.name]
 
 
@@ -345,7 +347,7 @@ def test_a_signal_in_the_midst_of_a_job_ends_it_and_leaves_nothing(
         source = SourceOptions(zookeeper=f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=60.0)
         try:
             with pytest.raises(stop):
-                snapshot(spark, str(tmp_path), source, told=told)
+                take_snapshot(spark, str(tmp_path), source, told=told)
         finally:
             signal.signal(signal.SIGUSR1, usual)
     assert left(tmp_path) == []
@@ -361,7 +363,7 @@ def test_whoever_listens_may_stop_it(spark: SparkSession, zookeeper_hosts: str, 
             raise Stop
 
     with pytest.raises(Stop):
-        snapshot(spark, str(tmp_path), zookeeper_hosts, told=told)
+        take_snapshot(spark, str(tmp_path), zookeeper_hosts, told=told)
     assert left(tmp_path) == []
 
 
@@ -424,7 +426,7 @@ def test_threads_that_share_a_spark_take_snapshots_at_once_and_each_is_whole(
 ) -> None:
     source = SourceOptions(zookeeper=zookeeper_hosts)
     with ThreadPoolExecutor(4) as threads:
-        taken = list(threads.map(lambda _: snapshot(spark, str(tmp_path), source), range(4)))
+        taken = list(threads.map(lambda _: take_snapshot(spark, str(tmp_path), source), range(4)))
     assert len({each.name for each in taken}) == 4
     for each in taken:
         assert_is(model, tmp_path, each.name)
@@ -451,7 +453,7 @@ def test_when_one_table_fails_the_others_are_not_waited_for(
         proxy.delay(0.5)
         address = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
         with pytest.raises(SparkJobError, match="of its own"):
-            snapshot(spark, str(tmp_path), SourceOptions(zookeeper=address, timeout=3600.0))
+            take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper=address, timeout=3600.0))
         proxy.delay(0)
     assert list(tmp_path.glob("table=*/*")) == []
 
@@ -461,7 +463,7 @@ def test_a_spark_that_has_very_many_cores_takes_snapshots_with_as_many_tasks_as_
 ) -> None:
     monkeypatch.setattr(SparkContext, "defaultParallelism", 2000)
     monkeypatch.setattr(MODULE, "MAX_PARALLELISM", 3)
-    assert snapshot(spark, str(tmp_path), zookeeper_hosts).groups == model.groups
+    assert take_snapshot(spark, str(tmp_path), zookeeper_hosts).groups == model.groups
 
 
 def test_what_is_finished_or_not_ours_is_never_thrown_away(layout: Layout, tmp_path: Path) -> None:
@@ -507,8 +509,10 @@ def test_two_at_once_in_one_destination_both_succeed(
     spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
 ) -> None:
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda _: snapshot(spark, str(tmp_path), zookeeper_hosts), range(2)))
-    assert assert_complete(model, tmp_path) == snapshots(spark, str(tmp_path)) == sorted(each.name for each in both)
+        both = list(pool.map(lambda _: take_snapshot(spark, str(tmp_path), zookeeper_hosts), range(2)))
+    assert (
+        assert_complete(model, tmp_path) == snapshot_names(spark, str(tmp_path)) == sorted(each.name for each in both)
+    )
     assert len({each.name for each in both}) == 2
     assert list(tmp_path.glob("_unfinished/*")) == []
 
@@ -551,9 +555,9 @@ def test_a_file_system_that_does_not_rename_is_an_error_and_nothing_is_left(
     for allowed in range(3):
         reluctant.setInt(None, allowed)
         with pytest.raises(SparkJobError, match=r"could not be moved into .* was not renamed to"):
-            snapshot(spark, destination, zookeeper_hosts)
+            take_snapshot(spark, destination, zookeeper_hosts)
         assert left(tmp_path) == []
-        assert snapshots(spark, destination) == []
+        assert snapshot_names(spark, destination) == []
     reluctant.setInt(None, 3)
-    taken = snapshot(spark, destination, zookeeper_hosts)
-    assert assert_complete(model, tmp_path) == snapshots(spark, destination) == [taken.name]
+    taken = take_snapshot(spark, destination, zookeeper_hosts)
+    assert assert_complete(model, tmp_path) == snapshot_names(spark, destination) == [taken.name]

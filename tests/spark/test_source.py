@@ -33,7 +33,7 @@ from zkgroups.exceptions import (
 from zkgroups.spark import register
 from zkgroups.spark.errors import translated
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
-from zkgroups.testing import configuration as server_side
+from zkgroups.testing import server_configuration as server_side
 
 from ..core.old_clients import scala_offset
 from ..testing.test_secure_server import certificate

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from zkgroups_cli.snapshot import snapshot as snapshot_command
+from zkgroups_cli.snapshots.snapshot import snapshot as snapshot_command
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.exceptions import MissingDependencyError, NotFoundError
-from zkgroups.spark import SourceOptions, audit, read_audit, snapshots
+from zkgroups.spark import SourceOptions, read_audit, run_audit, snapshot_names
 from zkgroups.spark.migration import read_plan
-from zkgroups.spark.writing import SHARED
+from zkgroups.spark.storage.writing import SHARED
 from zkgroups.testing import missing
 from zkgroups.testing.java import find_java, pyspark_jars
 from zkgroups.testing.process import ChildProcess
@@ -40,10 +40,10 @@ OFFSETS = 20
 DRIVER = """
 import json, os, sys
 from zkgroups.exceptions import ZkgroupsException
-from zkgroups.spark import SourceOptions, audit, snapshot
+from zkgroups.spark import SourceOptions, run_audit, take_snapshot
 from zkgroups.spark.migration import plan
 from zkgroups.spark.session import own_session
-from zkgroups.spark.writing import SHARED
+from zkgroups.spark.storage.writing import SHARED
 
 master, hosts, bare = sys.argv[1:]
 source, here = SourceOptions(zookeeper=hosts, parallelism=1), "file:/proc/self/cwd"
@@ -65,8 +65,8 @@ def tell(name, work):
         print(json.dumps([name, type(error).__name__, str(error), type(error.__cause__).__name__]), flush=True)
 
 def all_writers(spark, when):
-    tell(f"snapshot {when}", lambda: snapshot(spark, f"{here}/groups", source))
-    tell(f"audit {when}", lambda: audit(spark, f"{here}/audit", source, once=True))
+    tell(f"snapshot {when}", lambda: take_snapshot(spark, f"{here}/groups", source))
+    tell(f"audit {when}", lambda: run_audit(spark, f"{here}/audit", source, once=True))
     tell(f"plan {when}", lambda: plan(spark, f"{here}/plan", source, None))
 
 with own_session(SMALL, master=master) as spark:
@@ -74,14 +74,14 @@ with own_session(SMALL, master=master) as spark:
     spark.conf.set(SHARED, "true")
     all_writers(spark, "told")
     os.environ["PYSPARK_PYTHON"] = spark.sparkContext.pythonExec = bare
-    tell("bare", lambda: snapshot(spark, f"{here}/bare", source))
+    tell("bare", lambda: take_snapshot(spark, f"{here}/bare", source))
     os.environ["PYSPARK_PYTHON"] = spark.sparkContext.pythonExec = f"{bare}-not-there"
-    tell("no python", lambda: snapshot(spark, f"{here}/bare", source))
+    tell("no python", lambda: take_snapshot(spark, f"{here}/bare", source))
 del os.environ["PYSPARK_PYTHON"]
 
 def without_executors():
     with own_session(SMALL | NO_EXECUTOR | {SHARED: "true"}, master=master) as spark:
-        snapshot(spark, f"{here}/none", source)
+        take_snapshot(spark, f"{here}/none", source)
 
 tell("no executors", without_executors)
 """
@@ -163,7 +163,7 @@ def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_cou
     # Nothing counts, although the workers have written all.
     assert told["snapshot told"][0] == "NotSharedError"
     assert "the driver finds 0 rows in 0 files" in told["snapshot told"][1]
-    assert snapshots(spark, str(tmp_path / "groups")) == []
+    assert snapshot_names(spark, str(tmp_path / "groups")) == []
     assert told["audit told"][0] == "NotSharedError"
     assert f"the workers wrote {OFFSETS} rows, and the driver finds 0 rows in 0 files" in told["audit told"][1]
     assert told["plan told"][0] == "NotSharedError"
@@ -175,7 +175,7 @@ def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_cou
     # The position of the audit has not moved: a Spark that shares its disk finds all of them.
     source = SourceOptions(zookeeper=zookeeper_hosts, parallelism=1)
     assert not list(tmp_path.glob("audit/commits/*"))
-    assert audit(spark, str(tmp_path / "audit"), source, once=True).commits == OFFSETS
+    assert run_audit(spark, str(tmp_path / "audit"), source, once=True).commits == OFFSETS
     assert read_audit(spark, str(tmp_path / "audit")).count() == OFFSETS
 
     # Workers that lack something are an error that names the cure.

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from zkgroups import Registry
 from zkgroups.exceptions import InvalidOptionError, NotConnectedError, RefusedError, ZkgroupsException
 from zkgroups.spark.errors import translated
-from zkgroups.spark.options import SourceOptions
-from zkgroups.spark.stream import StreamReader
+from zkgroups.spark.source.options import SourceOptions
+from zkgroups.spark.source.stream import StreamReader
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
-from zkgroups.zookeeper.position import position
+from zkgroups.zookeeper.reading.position import position
 
 from .conftest import Read, client_of, plant
 

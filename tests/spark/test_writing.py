@@ -12,7 +12,7 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.exceptions import DamagedFileError, NotSharedError
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.migration import plan, read_plan, summary
-from zkgroups.spark.writing import check_seen, write
+from zkgroups.spark.storage.writing import check_seen, write
 
 from .commands import command_on
 

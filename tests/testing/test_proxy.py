@@ -15,7 +15,7 @@ from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
-from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, ports, probe
+from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, four_letter_words, ports
 
 from ..lasting import through_restarts
 from .conftest import Clients
@@ -361,7 +361,7 @@ def test_connections_are_counted(proxy: TcpProxy, connect: Clients) -> None:
 def test_a_four_letter_word_passes(proxy: TcpProxy) -> None:
     host, _, port = proxy.address.rpartition(":")
 
-    assert probe.mode(host, int(port)) == "standalone"
+    assert four_letter_words.mode(host, int(port)) == "standalone"
 
 
 def test_a_server_that_is_down_looks_down_and_comes_back(connect: Clients) -> None:
@@ -388,7 +388,7 @@ def test_close_ends_its_thread_and_can_be_called_twice(server: ZooKeeperServer) 
     proxy.close()
 
     assert threading.active_count() == before
-    assert not probe.accepts(host, int(port))
+    assert not four_letter_words.accepts(host, int(port))
     assert ports.is_free(int(port))
 
 

@@ -9,7 +9,7 @@ from kazoo.exceptions import ConnectionLoss, UnimplementedError
 
 from tests import conftest
 from zkgroups.exceptions import InvalidOptionError
-from zkgroups.testing import Sasl, Tls, ZooKeeperServer, maven, ports, probe
+from zkgroups.testing import Sasl, Tls, ZooKeeperServer, four_letter_words, maven, ports
 
 from ..lasting import through_restarts
 from .conftest import Clients
@@ -36,7 +36,7 @@ class MultiRead:
 
 def test_it_says_its_release(old_zookeeper: ZooKeeperServer) -> None:
     assert old_zookeeper.release in conftest.OLD_RELEASES
-    assert f"Zookeeper version: {old_zookeeper.release}-" in probe.ask(ports.HOST, old_zookeeper.port)
+    assert f"Zookeeper version: {old_zookeeper.release}-" in four_letter_words.ask(ports.HOST, old_zookeeper.port)
     assert old_zookeeper.mode() == "standalone"
 
 

@@ -13,7 +13,7 @@ import pytest
 from kazoo.protocol.serialization import Connect
 
 from zkgroups.exceptions import ServerStartError
-from zkgroups.testing import TcpProxy, ZooKeeperServer, ports, probe
+from zkgroups.testing import TcpProxy, ZooKeeperServer, four_letter_words, ports
 
 from ..lasting import through_restarts
 from .conftest import Clients
@@ -58,7 +58,7 @@ def test_the_server_dies_when_the_process_that_started_it_is_killed(tmp_path: Pa
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid, port = map(int, parent.stdout.readline().split())
-        assert probe.mode(ports.HOST, port) == "standalone"
+        assert four_letter_words.mode(ports.HOST, port) == "standalone"
 
         parent.kill()
 
@@ -155,7 +155,7 @@ def test_a_short_session_expires_by_itself(breakable: ZooKeeperServer, connect: 
 def test_extra_configuration_wins_over_ours() -> None:
     config = {"4lw.commands.whitelist": "srvr,conf", "maxClientCnxns": "7"}
     with ZooKeeperServer(config=config, jvm_options=["-Xmx64m"]) as server:
-        assert "maxClientCnxns=7" in probe.ask(ports.HOST, server.port, "conf")
+        assert "maxClientCnxns=7" in four_letter_words.ask(ports.HOST, server.port, "conf")
 
 
 def test_a_bad_configuration_is_told_with_the_log() -> None:

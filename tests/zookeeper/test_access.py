@@ -47,8 +47,8 @@ from zkgroups.exceptions import (
     ZkgroupsException,
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
-from zkgroups.testing import configuration as server_side
-from zkgroups.zookeeper.guard import NobodyRegistered
+from zkgroups.testing import server_configuration as server_side
+from zkgroups.zookeeper.admin.guards import NobodyRegistered
 
 from .conftest import Connect
 from .test_group import until

@@ -20,7 +20,7 @@ import pytest
 from zkgroups import Instance, Registry, zookeeper
 from zkgroups.exceptions import NotClaimedError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper import transaction
+from zkgroups.zookeeper.requests import transaction
 
 from .conftest import Connect
 from .leaving import OWNERS, claim_one, claim_three, left_behind, prepare, register

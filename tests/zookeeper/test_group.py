@@ -38,9 +38,9 @@ from zkgroups.exceptions import (
     NotClaimedError,
 )
 from zkgroups.testing import Op, TcpProxy
-from zkgroups.zookeeper.deletion import Deletion
-from zkgroups.zookeeper.guard import NobodyRegistered
-from zkgroups.zookeeper.transaction import Operation
+from zkgroups.zookeeper.admin.delete_group import Deletion
+from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.requests.transaction import Operation
 
 from .conftest import Connect
 from .events import attempt

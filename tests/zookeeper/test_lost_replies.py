@@ -16,11 +16,11 @@ from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.serialization import Transaction
 
 from zkgroups import Instance, Registry, TopicPartition
+from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper import transaction
-from zkgroups.zookeeper.corrections import LONGEST_QUEUE
-from zkgroups.zookeeper.deadline import Deadline
+from zkgroups.zookeeper.kazoo_compat.corrections import LONGEST_QUEUE
+from zkgroups.zookeeper.requests import transaction
 
 from .conftest import Connect
 from .test_group import until

@@ -15,6 +15,7 @@ import pytest
 from kazoo.protocol.states import KazooState
 
 from zkgroups import Digest, Registry, Sasl
+from zkgroups.deadline import Deadline
 from zkgroups.exceptions import (
     DamagedAnswerError,
     NotConnectedError,
@@ -22,11 +23,11 @@ from zkgroups.exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
-from zkgroups.testing.frames import Op, Xid
-from zkgroups.zookeeper import bulk, corrections
-from zkgroups.zookeeper.answers import MAX_ANSWER_BYTES
-from zkgroups.zookeeper.deadline import Deadline
-from zkgroups.zookeeper.transaction import Create
+from zkgroups.testing.proxy.frames import Op, Xid
+from zkgroups.zookeeper.kazoo_compat import corrections
+from zkgroups.zookeeper.requests import bulk_read
+from zkgroups.zookeeper.requests.safe_decoding import MAX_ANSWER_BYTES
+from zkgroups.zookeeper.requests.transaction import Create
 
 from . import liar
 from .liar import ABSENCES, CONNECT, DAMAGES, END, NAMES, STAT, Liar, Lie, text
@@ -56,13 +57,13 @@ ACTS: dict[int, Act] = {
     Op.GET_CHILDREN: lambda registry: registry.handle.session.children("/x", deadline=registry.handle.deadline()),
     Op.GET_ACL: lambda registry: registry.handle.session.acl("/x", deadline=registry.handle.deadline()),
     Op.SYNC: lambda registry: registry.handle.session.sync(deadline=registry.handle.deadline()),
-    Op.MULTI_READ: lambda registry: list(bulk.nodes(registry.handle, PATHS)),
+    Op.MULTI_READ: lambda registry: list(bulk_read.nodes(registry.handle, PATHS)),
     Op.MULTI: lambda registry: registry.handle.session.transact([Create("/made")], deadline=registry.handle.deadline()),
 }
 """What sends one request of each type."""
 
 CHILDREN = Op.MULTI_READ + 1000
-ACTS[CHILDREN] = lambda registry: list(bulk.children(registry.handle, PATHS))
+ACTS[CHILDREN] = lambda registry: list(bulk_read.children(registry.handle, PATHS))
 
 
 def ask(act: Act, lies: dict[int, Lie], *, timeout: float = 30.0, **options: Any) -> ZkgroupsException:
@@ -307,7 +308,7 @@ import re, resource, sys
 from pathlib import Path
 from zkgroups import Registry
 from zkgroups.exceptions import UnavailableError
-from zkgroups.zookeeper import bulk
+from zkgroups.zookeeper.requests import bulk_read
 
 resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
 
@@ -317,7 +318,7 @@ def peak_kib():
 before = peak_kib()
 try:
     with Registry.connect(sys.argv[1], timeout=30.0, unreachable_timeout=0.0) as registry:
-        list(bulk.children(registry.handle, [f"/t/n{n}" for n in range(20)]))
+        list(bulk_read.children(registry.handle, [f"/t/n{n}" for n in range(20)]))
 except UnavailableError as error:
     print(type(error).__name__, peak_kib() - before)
 """

@@ -25,8 +25,8 @@ from zkgroups.exceptions import (
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
 )
-from zkgroups.zookeeper.guard import NobodyRegistered
-from zkgroups.zookeeper.transaction import Delete
+from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.requests.transaction import Delete
 
 from .tree import dump, offsets
 

@@ -9,9 +9,9 @@ import pytest
 from kazoo.security import make_acl, make_digest_acl
 
 from zkgroups import CommittedOffset, Consumergroup, DeniedNode, MalformedNode, Registry, TopicPartition
-from zkgroups.core.reset import Found
+from zkgroups.core.offsets.reset import Found
 from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
-from zkgroups.zookeeper import transaction
+from zkgroups.zookeeper.requests import transaction
 
 from .test_offsets import Interrupted
 from .tree import dump, offsets

@@ -9,9 +9,9 @@ from kazoo.client import KazooClient
 
 from zkgroups import CommittedOffset, Consumergroup, GroupState, InstanceState, Registry, TopicPartition
 from zkgroups.exceptions import ConflictError, GroupInUseError
-from zkgroups.migration.guards import look_at_sources
-from zkgroups.zookeeper.guard import NobodyRegistered
-from zkgroups.zookeeper.transaction import TransactionFailed
+from zkgroups.migration.current_state import look_at_sources
+from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.requests.transaction import TransactionFailed
 
 from .tree import dump
 
@@ -72,7 +72,7 @@ def test_a_large_group_is_deleted_in_pieces_with_the_registration(
 ) -> None:
     raw.set(GONE, SCALA)
     billing.offsets.commit(TopicPartition("refunds", 0), 1)
-    monkeypatch.setattr("zkgroups.zookeeper.deletion.fits", lambda operations, **_: len(operations) < 8)
+    monkeypatch.setattr("zkgroups.zookeeper.admin.delete_group.fits", lambda operations, **_: len(operations) < 8)
     billing.delete()
     assert raw.get_children("/consumers") == []
 

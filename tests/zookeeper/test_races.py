@@ -15,8 +15,8 @@ from kazoo.protocol.serialization import GetData
 from zkgroups import Claim, Instance, Registration, Registry
 from zkgroups.exceptions import NotClaimedError, NotConnectedError, NotRegisteredError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper import transaction
-from zkgroups.zookeeper.transaction import PinnedRequest
+from zkgroups.zookeeper.requests import transaction
+from zkgroups.zookeeper.requests.transaction import PinnedRequest
 
 from .conftest import Connect
 from .events import attempt, expire

@@ -10,6 +10,7 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from zkgroups import Claim, Consumergroup, Instance, Registry, TopicPartition
+from zkgroups.deadline import Deadline
 from zkgroups.exceptions import (
     AlreadyClaimedError,
     AlreadyRegisteredError,
@@ -24,8 +25,7 @@ from zkgroups.exceptions import (
     SessionLostError,
 )
 from zkgroups.testing import TcpProxy, expire_session
-from zkgroups.zookeeper.deadline import Deadline
-from zkgroups.zookeeper.transaction import Create
+from zkgroups.zookeeper.requests.transaction import Create
 
 from .conftest import Connect
 from .events import attempt, expire

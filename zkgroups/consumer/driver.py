@@ -1,4 +1,5 @@
-"""The thread of one member: it carries out what the rebalance (`core/rebalance.py`) says, one step after the other.
+"""The thread of one member: it carries out what the rebalance (`core/rebalance/state_machine.py`) says, one step
+after the other.
 
 Everything that happens elsewhere, on kazoo's threads, on workers, in the user's own, only leaves a note here: an event,
 or the flag that something has changed. So nobody waits for this thread but who closes the member, no lock is held while
@@ -16,9 +17,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
-from ..core.agreement import AwaitedPlan
-from ..core.model import TopicPartition
-from ..core.rebalance import (
+from ..core.rebalance.shared_plan import AwaitedPlan
+from ..core.rebalance.state_machine import (
     Action,
     AwaitFree,
     Begin,
@@ -49,6 +49,8 @@ from ..core.rebalance import (
     Stopped,
     Withdraw,
 )
+from ..core.znodes.values import TopicPartition
+from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
     NotClaimedError,
@@ -56,14 +58,13 @@ from ..exceptions import (
     OutcomeUnknownError,
     ZkgroupsException,
 )
-from ..zookeeper.deadline import Deadline, uptime
 from .events import EventKind, MemberStats
 from .generation import Generation, Reset
+from .generation_lifecycle import AnySeat, Work
+from .notifications import Telling
 from .options import Options
-from .patience import Patience
-from .telling import Telling
+from .stuck_alarm import Patience
 from .timers import Timers
-from .work import AnySeat, Work
 
 log = logging.getLogger("zkgroups.member")
 

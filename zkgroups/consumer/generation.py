@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from ..core.codec import check_offset
-from ..core.model import MalformedNode, OffsetRange, StartAt, TopicPartition, check_at
-from ..core.starting import PastEnd, start_offset
+from ..core.offsets.start_offset import PastEnd, start_offset
+from ..core.znodes.codec import check_offset
+from ..core.znodes.values import MalformedNode, OffsetRange, StartAt, TopicPartition, check_at
+from ..deadline import Deadline, uptime
 from ..exceptions import (
     CommittedOutOfRangeError,
     GenerationEndedError,
@@ -21,7 +22,6 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     PastLogEndError,
 )
-from ..zookeeper.deadline import Deadline, uptime
 
 log = logging.getLogger("zkgroups.member")
 

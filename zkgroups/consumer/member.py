@@ -13,20 +13,20 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ..core.assignment import Assignor
-from ..core.describe import InstanceState
-from ..core.model import StartAt, TopicPartition
-from ..core.paths import check_instance
-from ..core.rebalance import Close, State
+from ..core.rebalance.assignment import Assignor
+from ..core.rebalance.state_machine import Close, State
+from ..core.znodes.group_description import InstanceState
+from ..core.znodes.paths import check_instance
+from ..core.znodes.values import StartAt, TopicPartition
+from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
-from ..zookeeper.deadline import Deadline
 from ..zookeeper.group import Consumergroup
 from .driver import Driver, Handed, Trouble
 from .events import MemberStats
 from .generation import Generation
+from .generation_lifecycle import AnySeat
+from .membership import Seat
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
-from .seat import Seat
-from .work import AnySeat
 
 log = logging.getLogger("zkgroups.member")
 
@@ -244,7 +244,7 @@ class Member(BaseMember):
 
     - `topics`: names, with a number of streams each if given; or `pattern`, an expression that chooses them, in which
       case Kafka's own topics are left out unless `include_internal` says otherwise. Expressions that only Java can
-      evaluate are refused: `zkgroups.core.expression` lists the syntax.
+      evaluate are refused: `zkgroups.core.znodes.java_regex` lists the syntax.
     - `id`: under which it registers; `host:uuid4` unless given. With a `session_file` (`Registry.connect`) it must be
       the same each time: then a process that comes back within the session time-out finds what it had, and the others
       see nothing of it.

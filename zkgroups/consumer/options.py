@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ..core.assignment import ASSIGNORS, Assignor
-from ..core.model import Pattern, Registration, StartAt, TopicPartition
-from ..core.paths import check_topic
-from ..core.starting import OUT_OF_RANGE
-from ..core.subscription import check_expression
+from ..core.offsets.start_offset import OUT_OF_RANGE
+from ..core.rebalance.assignment import ASSIGNORS, Assignor
+from ..core.znodes.paths import check_topic
+from ..core.znodes.subscription import check_expression
+from ..core.znodes.values import Pattern, Registration, StartAt, TopicPartition
 from ..exceptions import InvalidOptionError
 from .events import MemberEvent
 

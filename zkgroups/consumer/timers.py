@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from ..zookeeper.deadline import uptime
+from ..deadline import uptime
 
 Act = Callable[[], None]
 

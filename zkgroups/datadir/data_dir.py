@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
-from ..core.paths import CONSUMERS, Part
+from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError, NotFoundError
-from ..zookeeper.bulk import Block
-from ..zookeeper.walk import Place, Wanted, everything
+from ..zookeeper.reading.tree_walk import Place, Wanted, everything
+from ..zookeeper.requests.bulk_read import Block
 from .changes import STAT, Changes
 from .files import COUNTER, DataFile, DataFiles, data_files, is_first
 from .groups import Groups

@@ -1,4 +1,4 @@
-"""The groups in a tree that goes by: their nodes as `zookeeper/walk.py` gives them, in blocks of siblings.
+"""The groups in a tree that goes by: their nodes as `zookeeper/reading/tree_walk.py` gives them, in blocks of siblings.
 
 A tree comes depth first, so that all of a group comes together. What comes first in it is not ours to say: offsets that
 come before the owners have to wait, in a file where they are many, if the owners are wanted, too.
@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterator
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
-from ..core.codec import decode_owned_topic
-from ..core.paths import CONSUMERS, Part
+from ..core.znodes.codec import decode_owned_topic
+from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError
-from ..zookeeper.bulk import Block, Siblings
-from ..zookeeper.multiread import END
-from ..zookeeper.walk import Place, Wanted
+from ..zookeeper.reading.tree_walk import Place, Wanted
+from ..zookeeper.requests.bulk_read import Block, Siblings
+from ..zookeeper.requests.multiread import END
 from .changes import Changes
 from .scan import Run, Scan
 

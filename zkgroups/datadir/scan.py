@@ -1,7 +1,7 @@
 """One way through a snapshot, with the changes after it laid over each node as it comes.
 
 This is the loop that every node of a tree goes through. It makes no object of a node, but cuts its bytes: siblings come
-together, with their names and their records as a server would send them (`zookeeper/multiread.py`).
+together, with their names and their records as a server would send them (`zookeeper/requests/multiread.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ..core.paths import CONSUMERS
+from ..core.znodes.paths import CONSUMERS
 from ..exceptions import DamagedDataError
-from ..zookeeper.multiread import GOOD_HEAD
+from ..zookeeper.requests.multiread import GOOD_HEAD
 from .changes import STAT, Change, Changes, Written
 from .files import LONGEST
 from .snapshot_file import END_OF_NODES, HEADER_BYTES

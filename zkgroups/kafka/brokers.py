@@ -9,8 +9,9 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as _Partition
 from confluent_kafka.admin import OffsetSpec
 
-from ..core.model import NativeGroup, NativeOffset, OffsetRange, TopicPartition, check_at
-from ..core.plain import Shape
+from ..core.migration.plain_groups import Shape
+from ..core.znodes.values import NativeGroup, NativeOffset, OffsetRange, TopicPartition, check_at
+from ..deadline import Deadline
 from ..exceptions import (
     BrokersTooOldError,
     InvalidOptionError,
@@ -19,16 +20,15 @@ from ..exceptions import (
     UnknownPartitionError,
     ZkgroupsException,
 )
-from ..zookeeper.deadline import Deadline
-from .asker import Asker
+from .broker_configs import retention_minutes
 from .client import Client
-from .commits import Call, Offsets, Outcomes, checked, commit, is_sendable
-from .committed import check_native_group, committed
+from .commit_offsets import Call, Offsets, Outcomes, checked, commit, is_sendable
 from .errors import error_of, is_retriable, translate, words
-from .groups import delete, described
-from .patience import attempts
-from .settings import retention_minutes
-from .topics import topic_ids
+from .fetch_offsets import check_native_group, committed
+from .native_groups import delete, described
+from .retry import attempts
+from .topic_ids import topic_ids
+from .worker import Asker
 
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()

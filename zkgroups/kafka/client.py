@@ -9,13 +9,13 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
+from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NotConnectedError
-from ..zookeeper.deadline import Deadline
-from .asker import Asker
 from .errors import NOT_ACCEPTED, error_of, is_retriable, translate, words
-from .old import keeps_groups, settings_for_old
-from .patience import attempts
+from .old_brokers import keeps_groups, settings_for_old
 from .properties import HIDDEN, check_sendable, for_librdkafka, shown, shown_name, without_secrets
+from .retry import attempts
+from .worker import Asker
 
 _log = logging.getLogger("zkgroups.kafka")
 # Without one, Python writes warnings to stderr where nobody has said what to do with them.

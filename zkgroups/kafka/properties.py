@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ..exceptions import InvalidOptionError
-from ..zookeeper.secret_file import read_secret_file
+from ..secret_file import read_secret_file
 
 HIDDEN: Final = "(not shown)"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
-from ..core.carrying import (
+from ..core.migration.apply_rules import (
     SourceSeen,
     TargetSeen,
     TopicIds,
@@ -26,20 +26,28 @@ from ..core.carrying import (
     target_obstacles,
     to_commit,
 )
-from ..core.mark import Mark, MarkState
-from ..core.model import TopicPartition
-from ..core.plain import Group, Numbers, has_all, of_all, plain_of, source_is_as_planned, target_is_untouched
-from ..core.plan import Outcome, PlanRow, ReportRow, Step
-from ..core.rows import Rows
+from ..core.migration.lazy_rows import Rows
+from ..core.migration.plain_groups import (
+    Group,
+    Numbers,
+    has_all,
+    of_all,
+    plain_of,
+    source_is_as_planned,
+    target_is_untouched,
+)
+from ..core.migration.plan_rows import Outcome, PlanRow, ReportRow, Step
+from ..core.znodes.migration_mark import Mark, MarkState
+from ..core.znodes.values import TopicPartition
 from ..exceptions import OutcomeUnknownError, ZkgroupsException
 from ..kafka import Brokers
-from ..zookeeper import mark as marks
-from ..zookeeper.locks import LOST
+from ..zookeeper.admin import migration_marks as marks
+from ..zookeeper.admin.migration_locks import LOST
 from ..zookeeper.registry import Registry
-from .carrier import Carrier
-from .guards import look_at_sources, look_at_targets, marked_by_another, topic_ids
-from .logs import Logs, topics_made
+from .current_state import look_at_sources, look_at_targets, marked_by_another, topic_ids
+from .log_ranges import Logs, topics_made
 from .report import Answers, check_asked, number
+from .run_context import Carrier
 
 
 def apply_groups(

@@ -8,10 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from ..core.exchange import Form, Record, write
-from ..core.migration import Action
-from ..core.plan import PlanRow
-from ..core.reset_script import file_name, script
+from ..core.migration.plan_rows import PlanRow
+from ..core.migration.rules import Action
+from ..core.offsets.file_formats import Form, Record, write
+from ..core.offsets.reset_script import file_name, script
 from ..exceptions import InvalidOptionError, RefusedError
 
 SCRIPT: Final = "reset-offsets.sh"

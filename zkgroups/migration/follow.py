@@ -13,16 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..core.following import FollowedGroup, FollowPass
-from ..core.migration import Rule
-from ..core.plan import PlanRow
+from ..core.migration.follow_rules import FollowedGroup, FollowPass
+from ..core.migration.plan_rows import PlanRow
+from ..core.migration.rules import Rule
 from ..exceptions import InvalidOptionError, UnavailableError
 from ..kafka import Brokers
 from ..zookeeper.registry import Registry
-from .followed import Way, followed
+from .follow_to_kafka import ToKafka
+from .follow_to_zookeeper import ToZooKeeper
+from .followed_groups import Way, followed
 from .report import check_asked, check_cluster
-from .to_kafka import ToKafka
-from .to_zookeeper import ToZooKeeper
 
 log = logging.getLogger("zkgroups.migration")
 

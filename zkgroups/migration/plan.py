@@ -12,7 +12,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from ..core.migration import (
+from ..core.migration.lazy_rows import Rows, Slice
+from ..core.migration.plain_groups import Plain, Shape, shape_of
+from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow
+from ..core.migration.rules import (
     Action,
     Decision,
     GroupFacts,
@@ -24,13 +27,10 @@ from ..core.migration import (
     decide,
     obstacles,
 )
-from ..core.model import MalformedNode, NativeGroup, NativeOffset, TopicPartition
-from ..core.plain import Plain, Shape, shape_of
-from ..core.plan import OF_THE_PLAN, PlanRow
-from ..core.rows import Rows, Slice
+from ..core.znodes.values import MalformedNode, NativeGroup, NativeOffset, TopicPartition
 from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
-from .logs import Logs
+from .log_ranges import Logs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

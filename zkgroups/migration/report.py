@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ..core.model import NativeOffset, TopicPartition
-from ..core.plain import Group
-from ..core.plan import Outcome, PlanRow, ReportRow, Step
-from ..core.rows import Rows
+from ..core.migration.lazy_rows import Rows
+from ..core.migration.plain_groups import Group
+from ..core.migration.plan_rows import Outcome, PlanRow, ReportRow, Step
+from ..core.znodes.values import NativeOffset, TopicPartition
 from ..exceptions import GuardFailedError, ZkgroupsException
 from ..kafka import Brokers
 

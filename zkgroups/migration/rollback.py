@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from ..core.carrying import (
+from ..core.migration.apply_rules import (
     NOTHING_LOST,
     Lost,
     Restoring,
@@ -27,19 +27,19 @@ from ..core.carrying import (
     not_moved,
     restoring,
 )
-from ..core.mark import Mark
-from ..core.migration import bad_target
-from ..core.model import MalformedNode, TopicPartition
-from ..core.plan import Outcome, PlanRow, ReportRow, Step
+from ..core.migration.plan_rows import Outcome, PlanRow, ReportRow, Step
+from ..core.migration.rules import bad_target
+from ..core.znodes.migration_mark import Mark
+from ..core.znodes.values import MalformedNode, TopicPartition
 from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionError, ZkgroupsException
 from ..kafka import Brokers
-from ..zookeeper import mark as marks
-from ..zookeeper.locks import LOST
+from ..zookeeper.admin import migration_marks as marks
+from ..zookeeper.admin.migration_locks import LOST
 from ..zookeeper.registry import Registry
-from .carrier import Carrier
-from .guards import look_at_targets, marked_by_another, topic_ids
+from .copy_back import Returning
+from .current_state import look_at_targets, marked_by_another, topic_ids
 from .report import Answers, check_asked, number
-from .returning import Returning
+from .run_context import Carrier
 
 
 def rollback_groups(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from ..core.carrying import by_target
-from ..core.mark import Mark, MarkState
-from ..core.matching import GroupStatus, all_equal, matches, status
-from ..core.plain import Group, of_all
-from ..core.plan import MatchRow, PlanRow
-from ..core.rows import Rows
+from ..core.migration.apply_rules import by_target
+from ..core.migration.comparison import GroupStatus, all_equal, matches, status
+from ..core.migration.lazy_rows import Rows
+from ..core.migration.plain_groups import Group, of_all
+from ..core.migration.plan_rows import MatchRow, PlanRow
+from ..core.znodes.migration_mark import Mark, MarkState
 from ..kafka import Brokers
-from ..zookeeper import mark as marks
+from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.registry import Registry
-from .guards import look_at_sources, look_at_targets, topic_ids
+from .current_state import look_at_sources, look_at_targets, topic_ids
 from .report import check_asked
 
 

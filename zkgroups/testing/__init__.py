@@ -14,37 +14,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .choose import ExternalZooKeeper, Server, fresh_chroot, zookeeper
-    from .configuration import Sasl, Tls
     from .containers import ZooKeeperContainer
     from .ensemble import ZooKeeperEnsemble
-    from .faults import Fault
-    from .frames import Op
     from .kafka import KafkaBroker
     from .process import ChildProcess
-    from .proxy import TcpProxy
-    from .require import is_required, missing
+    from .proxy.faults import Fault
+    from .proxy.frames import Op
+    from .proxy.proxy import TcpProxy
+    from .requirements import is_required, missing
     from .server import ZooKeeperServer
-    from .session import expire_session
+    from .server_choice import ExternalZooKeeper, Server, fresh_chroot, zookeeper
+    from .server_configuration import Sasl, Tls
+    from .session_expiry import expire_session
 
 _HOMES = {
     "ChildProcess": "process",
-    "ExternalZooKeeper": "choose",
-    "Fault": "faults",
+    "ExternalZooKeeper": "server_choice",
+    "Fault": "proxy.faults",
     "KafkaBroker": "kafka",
-    "Op": "frames",
-    "Sasl": "configuration",
-    "Server": "choose",
-    "TcpProxy": "proxy",
-    "Tls": "configuration",
+    "Op": "proxy.frames",
+    "Sasl": "server_configuration",
+    "Server": "server_choice",
+    "TcpProxy": "proxy.proxy",
+    "Tls": "server_configuration",
     "ZooKeeperContainer": "containers",
     "ZooKeeperEnsemble": "ensemble",
     "ZooKeeperServer": "server",
-    "expire_session": "session",
-    "fresh_chroot": "choose",
-    "is_required": "require",
-    "missing": "require",
-    "zookeeper": "choose",
+    "expire_session": "session_expiry",
+    "fresh_chroot": "server_choice",
+    "is_required": "requirements",
+    "missing": "requirements",
+    "zookeeper": "server_choice",
 }
 
 __all__ = [

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 from zkgroups.exceptions import MissingDependencyError, ServerStartError
 
-from . import ports, probe
-from .configuration import LONGEST_SESSION
+from . import four_letter_words, ports
+from .server_configuration import LONGEST_SESSION
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -81,7 +81,7 @@ class ZooKeeperContainer:
 
     def mode(self) -> str | None:
         """`standalone`, or None while it does not serve."""
-        return probe.mode(ports.HOST, self.port)
+        return four_letter_words.mode(ports.HOST, self.port)
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of the server's log."""

@@ -20,7 +20,7 @@ from typing import Self
 from zkgroups.exceptions import ServerStartError
 
 from . import ports
-from .proxy import TcpProxy
+from .proxy.proxy import TcpProxy
 from .server import PORT_TAKEN, ZooKeeperServer
 
 _ATTEMPTS = 3

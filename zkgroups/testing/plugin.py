@@ -15,8 +15,8 @@ import pytest
 if TYPE_CHECKING:
     from zkgroups import Registry
 
-    from .choose import Server
     from .kafka import KafkaBroker
+    from .server_choice import Server
 
 _MARKS = {
     "zookeeper": "needs a ZooKeeper server",
@@ -39,12 +39,12 @@ def zookeeper() -> Iterator[Server]:
     """A ZooKeeper server for the whole run (one per worker of pytest-xdist): see `zkgroups.testing.zookeeper`."""
     from zkgroups.exceptions import MissingDependencyError
 
-    from . import choose
-    from .require import missing
+    from . import server_choice
+    from .requirements import missing
 
     with ExitStack() as stack:
         try:
-            server = stack.enter_context(choose.zookeeper())
+            server = stack.enter_context(server_choice.zookeeper())
         except MissingDependencyError as error:
             missing("zookeeper", str(error))
         yield server
@@ -53,7 +53,7 @@ def zookeeper() -> Iterator[Server]:
 @pytest.fixture
 def zookeeper_hosts(zookeeper: Server) -> Iterator[str]:
     """The server's address with a fresh chroot for this test."""
-    from .choose import fresh_chroot
+    from .server_choice import fresh_chroot
 
     with fresh_chroot(zookeeper) as hosts:
         yield hosts
@@ -97,7 +97,7 @@ def legacy_kafka() -> Iterator[KafkaBroker]:
 def _started(stack: ExitStack, server: AbstractContextManager[T]) -> T:
     from zkgroups.exceptions import MissingDependencyError
 
-    from .require import missing
+    from .requirements import missing
 
     try:
         return stack.enter_context(server)

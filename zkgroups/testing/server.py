@@ -23,11 +23,11 @@ from typing import Self, TypeVar
 
 from zkgroups.exceptions import InvalidOptionError, ServerStartError
 
-from . import ports, probe
-from .configuration import Listen, Sasl, Tls, jaas, zoo_cfg
+from . import four_letter_words, ports
 from .java import find_java, server_jars
 from .process import ChildProcess
 from .releases import RELEASE_OPTIONS, check_release, release_jars
+from .server_configuration import Listen, Sasl, Tls, jaas, zoo_cfg
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # A third of the usual start-up time and half of the memory; the heap only takes what a large tree needs.
@@ -127,7 +127,7 @@ class ZooKeeperServer:
 
     def mode(self) -> str | None:
         """`standalone`, `leader`, `follower` or `read-only`; None while it does not serve."""
-        return probe.mode(ports.HOST, self.port) if self.running else None
+        return four_letter_words.mode(ports.HOST, self.port) if self.running else None
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of the server's log."""
@@ -219,7 +219,7 @@ class ZooKeeperServer:
     def _serves(self) -> bool:
         if self.mode() is None:
             return False
-        return self._secure_port is None or probe.accepts(ports.HOST, self._secure_port)
+        return self._secure_port is None or four_letter_words.accepts(ports.HOST, self._secure_port)
 
     def _class_path(self) -> Sequence[Path]:
         netty = bool(self._tls or self._sasl)

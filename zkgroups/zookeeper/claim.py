@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..core.model import CommittedOffset, TopicPartition
+from ..core.znodes.values import CommittedOffset, TopicPartition
 from ..exceptions import NotClaimedError, ZkgroupsException
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.codec import encode_offset
-from ..core.model import CommittedOffset, DeniedNode, TopicPartition
-from ..core.paths import GroupPaths, join
+from ..core.znodes.codec import encode_offset
+from ..core.znodes.paths import GroupPaths, join
+from ..core.znodes.values import CommittedOffset, DeniedNode, TopicPartition
 from ..exceptions import (
     NoPermissionError,
     OffsetConflictError,
@@ -27,14 +27,15 @@ from ..exceptions import (
     OutcomeUnknownError,
     TooLargeError,
 )
-from . import bulk, view
 from .claim import Claim, LastCommit
-from .directories import ensure_all
-from .errors import translate
-from .handle import Handle
-from .splitting import first_batch
-from .tenure import Tenure
-from .transaction import Check, Create, Operation, Set, TransactionFailed, stats
+from .reading import group_reader
+from .registration import Tenure
+from .requests import bulk_read
+from .requests.batching import first_batch
+from .requests.directories import ensure_all
+from .requests.transaction import Check, Create, Operation, Set, TransactionFailed, stats
+from .session.errors import translate
+from .session.handle import Handle
 
 log = logging.getLogger("zkgroups.claim")
 
@@ -113,10 +114,10 @@ class Commit:
         """Read what was committed before, by whomever."""
         claims = self._with_a_node(claims)
         paths = [self._paths.offset(claim.partition) for claim in claims]
-        for claim, node in zip(claims, bulk.nodes(self._handle, paths), strict=True):
+        for claim, node in zip(claims, bulk_read.nodes(self._handle, paths), strict=True):
             if isinstance(node, DeniedNode):
                 raise NoPermissionError(node.path)
-            found = None if node is None else view.offset(self._paths.group, claim.partition, node)
+            found = None if node is None else group_reader.offset(self._paths.group, claim.partition, node)
             # Something that cannot be read as an offset may be written over: it is no offset to fall behind.
             offset = found.offset if isinstance(found, CommittedOffset) else None
             version, made = (None, None) if node is None else (node.version, node.czxid)
@@ -126,7 +127,7 @@ class Commit:
         """Those where something may be committed. Of several in a topic, its directory tells all that have nothing."""
         counts = Counter(claim.partition.topic for claim in claims)
         topics = [topic for topic, count in counts.items() if count > 1]
-        found = bulk.children(self._handle, map(self._paths.offset_topic, topics))
+        found = bulk_read.children(self._handle, map(self._paths.offset_topic, topics))
         there = {
             topic: {join(self._paths.offset_topic(topic), name) for name in names or ()}
             for topic, names in zip(topics, found, strict=True)
@@ -158,5 +159,5 @@ class Commit:
             raise translate(failure.error, failure.operation.path) from failure.error
         claim.last = None  # the caller, told of the conflict, may commit again over what is there then
         node = self._handle.session.get(failure.operation.path, deadline=self._handle.deadline())
-        found = None if node is None else view.offset(self._paths.group, claim.partition, node)
+        found = None if node is None else group_reader.offset(self._paths.group, claim.partition, node)
         raise OffsetConflictError(claim.partition, found) from failure.error

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core import describe as core
-from ..core.codec import encode_offset
-from ..core.describe import GroupDescription, RegisteredInstance, dead_instances
-from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner, TopicPartition, check_at
-from ..core.paths import GroupPaths
+from ..core.znodes import group_description as core
+from ..core.znodes.codec import encode_offset
+from ..core.znodes.group_description import GroupDescription, RegisteredInstance, dead_instances
+from ..core.znodes.paths import GroupPaths
+from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, TopicPartition, check_at
+from ..deadline import Deadline
 from ..exceptions import (
     ClaimTimeout,
     GroupExistsError,
@@ -23,17 +24,16 @@ from ..exceptions import (
     NoPermissionError,
     NotClaimedError,
 )
-from . import view
-from .deadline import Deadline
-from .deletion import delete_group
-from .errors import translate
-from .guard import EverybodyLooksAgain
-from .handle import Handle
+from .admin.delete_group import delete_group
+from .admin.guards import EverybodyLooksAgain
+from .admin.prune_group import prune_group
 from .instance import Instance
 from .offsets import Offsets
-from .pruning import prune_group
-from .splitting import in_batches
-from .transaction import Create, Delete, Operation, Set, TransactionFailed
+from .reading import group_reader
+from .requests.batching import in_batches
+from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
+from .session.errors import translate
+from .session.handle import Handle
 from .watch import Watch, Watched
 
 
@@ -132,7 +132,7 @@ class Consumergroup:
     def instances(self) -> list[RegisteredInstance]:
         """The registered instances, sorted by id; a registration that cannot be read is marked, and stops nothing."""
         instances: list[RegisteredInstance] = []
-        for _group, found in view.read_instances(self._handle, [self.name]):
+        for _group, found in group_reader.read_instances(self._handle, [self.name]):
             if isinstance(found, MalformedNode):
                 raise NoPermissionError(found.path)  # nobody there and nobody shown are not the same
             instances.append(found)
@@ -167,12 +167,12 @@ class Consumergroup:
         """Who holds the partition, None if nobody does; in pykafka's form, too, where there is no other."""
         node = self._handle.session.get(self.paths.owner(check_at(at)), deadline=self._handle.deadline())
         if node is not None:
-            return view.owner(at.topic, str(at.partition), node)
-        return view.pykafka_owner(self._handle, self.paths, at)
+            return group_reader.owner(at.topic, str(at.partition), node)
+        return group_reader.pykafka_owner(self._handle, self.paths, at)
 
     def owners(self) -> Iterator[Owner | MalformedNode]:
         """All owners, in whichever form they are written, topic by topic."""
-        return (owner for _group, owner in view.read_owners(self._handle, [self.name]))
+        return (owner for _group, owner in group_reader.read_owners(self._handle, [self.name]))
 
     def wait_free(self, at: TopicPartition, *, timeout: float) -> None:
         """Wait until nobody holds the partition, or `ClaimTimeout`, which says who does and since when."""
@@ -241,7 +241,7 @@ class Consumergroup:
 
     def describe(self) -> GroupDescription:
         """States, totals, orphans, what nobody owns and what cannot be read, from one sweep of the group."""
-        [found] = view.read_groups(self._handle, [self.name])
+        [found] = group_reader.read_groups(self._handle, [self.name])
         return core.describe(found)
 
     def watch(self, what: Watched) -> Watch:

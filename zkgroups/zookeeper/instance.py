@@ -1,6 +1,6 @@
 """One member of a group: what it registers, what it claims, what it commits and lets go of.
 
-The fence around all of it is in `tenure.py`. After a check has failed, the instance looks what is still its own
+The fence around all of it is in `registration.py`. After a check has failed, the instance looks what is still its own
 (`_look_again`) and tries again with that, or raises.
 
 Not inside the fence: an owner node that somebody deletes by hand, or a client of another kind without looking, and that
@@ -20,9 +20,10 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.codec import decode_registration, encode_owner, encode_registration
-from ..core.model import DeniedNode, MalformedNode, Owner, Pattern, Registration, TopicPartition, check_at
-from ..core.paths import check_instance
+from ..core.znodes.codec import decode_registration, encode_owner, encode_registration
+from ..core.znodes.paths import check_instance
+from ..core.znodes.values import DeniedNode, MalformedNode, Owner, Pattern, Registration, TopicPartition, check_at
+from ..deadline import Deadline
 from ..exceptions import (
     AlreadyClaimedError,
     AlreadyRegisteredError,
@@ -38,19 +39,19 @@ from ..exceptions import (
     SessionLostError,
     ZkgroupsException,
 )
-from . import bulk, view
 from .claim import Claim, Claims, locked
 from .commit import Commit
-from .credentials import SessionCredentials
-from .deadline import Deadline
-from .directories import ensure_all
-from .errors import translate
-from .handle import Handle
-from .node import Node
-from .session import Session
-from .splitting import Batch, first_batch, fits_the_server, in_batches
-from .tenure import Registrar, Tenure
-from .transaction import Check, Create, Delete, Operation, TransactionFailed
+from .reading import group_reader
+from .registration import Registrar, Tenure
+from .requests import bulk_read
+from .requests.batching import Batch, first_batch, fits_the_server, in_batches
+from .requests.directories import ensure_all
+from .requests.node import Node
+from .requests.transaction import Check, Create, Delete, Operation, TransactionFailed
+from .session.credentials import SessionCredentials
+from .session.errors import translate
+from .session.handle import Handle
+from .session.session import Session
 
 if TYPE_CHECKING:
     from .group import Consumergroup
@@ -317,7 +318,7 @@ class Instance:
         ours = node.session == tenure.session_id
         if ours and (at in self.claims or (isinstance(create, Create) and node.data == create.data)):
             raise AlreadyClaimedError(at)
-        raise ClaimedByOtherError(at, view.owner(at.topic, str(at.partition), node))
+        raise ClaimedByOtherError(at, group_reader.owner(at.topic, str(at.partition), node))
 
     def _await_free(self, taken: ClaimedByOtherError, patience: Deadline) -> None:
         path, timeout = taken.owner.path, self._handle.timeout
@@ -421,7 +422,7 @@ class Instance:
         paths = [self.group.paths.owner(claim.partition) for claim in claims]
         found: list[Claim] = []
         denied: set[Claim] = set()
-        for claim, node in zip(claims, bulk.nodes(self._handle, paths), strict=True):
+        for claim, node in zip(claims, bulk_read.nodes(self._handle, paths), strict=True):
             if isinstance(node, DeniedNode):
                 denied.add(claim)
             elif node is not None and node.session == claim.session_id and node.data == claim.data:
@@ -501,14 +502,14 @@ class Instance:
         asked = list({**dict.fromkeys(partitions), **dict.fromkeys(known)})
         mine: dict[TopicPartition, Claim] = {}
         others: dict[TopicPartition, Owner | MalformedNode] = {}
-        found = bulk.nodes(self._handle, [self.group.paths.owner(at) for at in asked])
+        found = bulk_read.nodes(self._handle, [self.group.paths.owner(at) for at in asked])
         for at, node in zip(asked, found, strict=True):
             if node is None:
                 continue
             if isinstance(node, DeniedNode):
                 others[at] = node
                 continue
-            owner = view.owner(at.topic, str(at.partition), node)
+            owner = group_reader.owner(at.topic, str(at.partition), node)
             kept = self._kept(known.get(at), node, tenure)
             if kept is not None:  # whatever else its text may mean
                 mine[at] = kept

@@ -13,9 +13,9 @@ from typing import Final
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.codec import check_offset, encode_offset
-from ..core.model import CommittedOffset, DeniedNode, MalformedNode, OffsetRange, TopicPartition, check_at
-from ..core.paths import GroupPaths, parent
+from ..core.znodes.codec import check_offset, encode_offset
+from ..core.znodes.paths import GroupPaths, parent
+from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, OffsetRange, TopicPartition, check_at
 from ..exceptions import (
     MalformedNodeError,
     NoPermissionError,
@@ -25,14 +25,15 @@ from ..exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
-from . import bulk, view
-from .directories import ensure_all
-from .errors import translate
-from .guard import EverybodyLooksAgain, Guard, NobodyRegistered
-from .handle import Handle
-from .node import Node
-from .splitting import Batch, in_batches
-from .transaction import Create, Delete, Operation, Set, TransactionFailed
+from .admin.guards import EverybodyLooksAgain, Guard, NobodyRegistered
+from .reading import group_reader
+from .requests import bulk_read
+from .requests.batching import Batch, in_batches
+from .requests.directories import ensure_all
+from .requests.node import Node
+from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
+from .session.errors import translate
+from .session.handle import Handle
 
 Found = CommittedOffset | MalformedNode | None
 """What is there: an offset, something that is none, or nothing."""
@@ -78,16 +79,16 @@ class Offsets:
 
     def fetch_all(self) -> Iterator[CommittedOffset | MalformedNode]:
         """Every offset of the group, topic by topic, in the order of the partitions; memory does not grow with them."""
-        return view.every_offset(self._handle, [self._paths.group])
+        return group_reader.every_offset(self._handle, [self._paths.group])
 
     __iter__ = fetch_all
 
     def _nodes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node | DeniedNode | None]:
         wanted = [check_at(at) for at in dict.fromkeys(partitions)]
-        return dict(zip(wanted, bulk.nodes(self._handle, map(self._paths.offset, wanted)), strict=True))
+        return dict(zip(wanted, bulk_read.nodes(self._handle, map(self._paths.offset, wanted)), strict=True))
 
     def _read_as(self, at: TopicPartition, node: Node | DeniedNode | None) -> Found:
-        return view.offset(self._paths.group, at, node) if isinstance(node, Node) else node
+        return group_reader.offset(self._paths.group, at, node) if isinstance(node, Node) else node
 
     # Checking
 

@@ -7,22 +7,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ..core import describe as core
-from ..core.codec import decode_broker
-from ..core.describe import GroupDescription
-from ..core.finding import Checkup, Finding
-from ..core.model import Broker, CommittedOffset, DeniedNode, MalformedNode, Topic
-from ..core.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
+from ..core.doctor.findings import Checkup, Finding
+from ..core.znodes import group_description as core
+from ..core.znodes.codec import decode_broker
+from ..core.znodes.group_description import GroupDescription
+from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
+from ..core.znodes.values import Broker, CommittedOffset, DeniedNode, MalformedNode, Topic
+from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
-from . import bulk, checkup, connection, corrections, repair, roots, view
-from .acl import AclPolicy, KazooAcls
-from .connection import Digest, Opened, Sasl, Tls
-from .credentials import SessionCredentials
-from .deadline import Deadline
+from .admin import repair
 from .group import Consumergroup
-from .handle import Handle
-from .node import Node
-from .session import Session
+from .kazoo_compat import corrections
+from .reading import doctor_reader, group_reader
+from .requests import bulk_read
+from .requests.node import Node
+from .session import chroot_check, connection
+from .session.acl import AclPolicy, KazooAcls
+from .session.connection import Digest, Opened, Sasl, Tls
+from .session.credentials import SessionCredentials
+from .session.handle import Handle
+from .session.session import Session
 
 STALE_AFTER: Final = 90 * 86_400.0
 """In seconds: offsets without a commit for as long are probably nobody's any more."""
@@ -143,7 +147,7 @@ class Registry:
 
         Then the chroot is probably wrong, and `groups()` and `describe()` would find nothing.
         """
-        roots.require_root(self._handle.session, self._handle.deadline())
+        chroot_check.require_root(self._handle.session, self._handle.deadline())
 
     # Groups
 
@@ -162,7 +166,7 @@ class Registry:
         What is no offset, or may not be read, is told as such and stops nothing.
         """
         names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return view.every_offset(self._handle, names)
+        return group_reader.every_offset(self._handle, names)
 
     def describe(self, groups: Iterable[str] | None = None) -> Iterator[GroupDescription]:
         """Describe these groups, or all, in their order: much quicker than one by one.
@@ -170,24 +174,24 @@ class Registry:
         One that is gone is described as dead.
         """
         names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return map(core.describe, view.read_groups(self._handle, names))
+        return map(core.describe, group_reader.read_groups(self._handle, names))
 
     def created_ms(self, groups: Iterable[str]) -> dict[str, int]:
         """When each of the groups was made; one that is gone, or may not be looked at, is left out."""
         names = [check_group(name) for name in groups]
-        nodes = bulk.nodes(self._handle, (join(CONSUMERS, name) for name in names))
+        nodes = bulk_read.nodes(self._handle, (join(CONSUMERS, name) for name in names))
         found = zip(names, nodes, strict=True)
         return {name: node.created_ms for name, node in found if isinstance(node, Node)}
 
     def check(self, groups: Iterable[str] | None = None, *, stale_after: float = STALE_AFTER) -> Iterator[Checkup]:
         """Look for what is wrong in these groups, or all, in their order; offsets older than `stale_after` are stale.
 
-        What each finding means is in `zkgroups.core.health.CHECKS`.
+        What each finding means is in `zkgroups.core.doctor.check_table.CHECKS`.
         """
         if not 0 <= stale_after < float("inf"):
             raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
         names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return checkup.check(self._handle, names, stale_after=stale_after)
+        return doctor_reader.check(self._handle, names, stale_after=stale_after)
 
     def repair(self, finding: Finding) -> None:
         """Repair what `check` has found, if it is `repairable`; refused if somebody or something has come between."""
@@ -210,7 +214,7 @@ class Registry:
 
     def topic(self, name: str) -> Topic | None:
         """One topic with its partition numbers, None if Kafka has not registered it."""
-        [found] = view.read_topics(self._handle, [name])
+        [found] = group_reader.read_topics(self._handle, [name])
         if isinstance(found, DeniedNode):
             raise NoPermissionError(found.path)
         if isinstance(found, MalformedNode):
@@ -221,7 +225,7 @@ class Registry:
         """The living brokers, sorted by number."""
         ids = self._handle.session.children(BROKER_IDS, deadline=self._handle.deadline()) or []
         ordered = sorted(ids, key=lambda name: (len(name), name))
-        nodes = bulk.nodes(self._handle, (join(BROKER_IDS, name) for name in ordered))
+        nodes = bulk_read.nodes(self._handle, (join(BROKER_IDS, name) for name in ordered))
         return [
             node if isinstance(node, MalformedNode) else decode_broker(node.path, name, node.data)
             for name, node in zip(ordered, nodes, strict=True)

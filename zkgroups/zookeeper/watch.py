@@ -24,17 +24,17 @@ from typing import Any, Final, Self
 
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
-from ..core.describe import RegisteredInstance
-from ..core.model import CommittedOffset, DeniedNode, MalformedNode, Owner
-from ..core.paths import GroupPaths, join, parent
+from ..core.znodes.group_description import RegisteredInstance
+from ..core.znodes.paths import GroupPaths, join, parent
+from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner
+from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
-from . import view
-from .deadline import Deadline
-from .ear import Ear
-from .errors import translate
-from .handle import Handle
-from .node import Node
-from .session import PIPELINE
+from .reading import group_reader
+from .requests.node import Node
+from .requests.watch_dispatcher import Ear
+from .session.errors import translate
+from .session.handle import Handle
+from .session.session import PIPELINE
 
 log = logging.getLogger("zkgroups.watch")
 
@@ -345,11 +345,11 @@ class Watch:
             return RegisteredInstance(name, 0, leaf) if self._what is Watched.MEMBERS else leaf
         match self._what:
             case Watched.MEMBERS:
-                return view.registered_instance(name, leaf)
+                return group_reader.registered_instance(name, leaf)
             case Watched.OWNERS:
-                return view.owner(topic, name, leaf)
+                return group_reader.owner(topic, name, leaf)
             case Watched.OFFSETS:
-                return view.offset_named(self._group, topic, name, leaf)
+                return group_reader.offset_named(self._group, topic, name, leaf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ Needs the extras `zkgroups[spark,kafka]`.
 
 from __future__ import annotations
 
-from .carrying import Carried, apply, rollback, verify
+from .execution import Carried, apply, rollback, verify
 from .planning import PlanSummary, groups, plan, read_plan, summary
 from .reports import by_groups, differing, read_report
 from .sources import SnapshotSource
-from .states import status
+from .status import status
 
 __all__ = [
     "Carried",

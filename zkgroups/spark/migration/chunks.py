@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import Lists
+from .arrow_rows import Lists
 
 GROUPS: Final = 200
 OFFSETS: Final = 20_000

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from ..source import active, our_interpreter
-from .columns import schema
-from .tally import with_tally
+from ..source.data_source import active, our_interpreter
+from .arrow_rows import schema
+from .row_counts import with_tally
 
 Work: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
 """From Arrow batches to Arrow batches: called once for each task, on a worker, where it opens what it needs."""

@@ -21,26 +21,26 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.migration import Action, Reason, Renaming, Rule
-from ...core.plan import GroupPlan, PlanRow
-from ...core.rows import Slice
+from ...core.migration.lazy_rows import Slice
+from ...core.migration.plan_rows import GroupPlan, PlanRow
+from ...core.migration.rules import Action, Reason, Renaming, Rule
 from ...exceptions import InvalidOptionError, NotFoundError
 from ...kafka import BrokerOptions
-from ...migration.logs import topics_made
+from ...migration.log_ranges import topics_made
 from ...migration.plan import Found, Planner, Planning
 from ..errors import translated
-from ..layout import snapshot_name
-from ..options import SourceOptions
-from ..snapshot import session_beside
-from ..source import active
-from ..work import interruptible
-from ..writing import check_shared
+from ..snapshots.layout import snapshot_name
+from ..snapshots.snapshot import session_beside
+from ..source.data_source import active
+from ..source.options import SourceOptions
+from ..spark_thread import interruptible
+from ..storage.writing import check_shared
+from .arrow_rows import split, table
 from .chunks import in_chunks
-from .columns import split, table
-from .folder import Folder
 from .jobs import by_target, mapped, tasks
+from .plan_folder import Folder
+from .row_counts import Tally, tallied, write_and_count
 from .sources import Naming, Source, read
-from .tally import Tally, tallied, write_and_count
 
 STEPS: Final = 2
 """Planning, and moving the plan into place."""

@@ -9,11 +9,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.plan import GroupPlan, Match, MatchRow, Outcome, Step
+from ...core.migration.plan_rows import GroupPlan, Match, MatchRow, Outcome, Step
 from ...exceptions import NotFoundError
-from ..snapshot import session_beside
-from .columns import word
-from .folder import Folder
+from ..snapshots.snapshot import session_beside
+from .arrow_rows import word
+from .plan_folder import Folder
 
 
 def read_report(spark: SparkSession, destination: str, name: str | None = None) -> DataFrame:

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from ...core.migration import Renaming
+from ...core.migration.rules import Renaming
 from ...exceptions import NotFoundError
 from ...migration.plan import Found
-from ..options import MAX_PARALLELISM, SourceOptions, check_expression
-from ..selection import Selection
-from ..snapshot import read_snapshot, snapshots
-from ..source import NAME
-from ..tables import Table
-from .columns import arrow_schema
+from ..snapshots.snapshot import read_snapshot, snapshot_names
+from ..source.data_source import NAME
+from ..source.options import MAX_PARALLELISM, SourceOptions, check_expression
+from ..source.selection import Selection
+from ..source.tables import Table
+from .arrow_rows import arrow_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def _live(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
 
 def _of_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
     """Both tables of one snapshot, also where a newer one comes meanwhile."""
-    name = source.name or next(reversed(snapshots(spark, source.destination)), None)
+    name = source.name or next(reversed(snapshot_names(spark, source.destination)), None)
     if name is None:
         raise NotFoundError(f"there is no snapshot in {source.destination}")
     shown = f"snapshot {name} in {source.destination}"

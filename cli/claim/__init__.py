@@ -1,0 +1,1 @@
+"""The `zkgroups claim`, `release` and `owners` commands."""

@@ -1,0 +1,188 @@
+"""`zkgroups owners`: who holds which partition."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+import click
+
+from zkgroups import (
+    DeniedNode,
+    GroupDescription,
+    GroupState,
+    MalformedNode,
+    Owner,
+    TopicPartition,
+    UnevaluableRegistration,
+)
+from zkgroups.core.znodes.paths import GroupPaths, is_topic, parse_partition
+from zkgroups.core.znodes.values import session_hex, utc
+from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
+
+from ..shared.arguments import (
+    Partitions,
+    chosen_groups,
+    is_chosen,
+    matching_option,
+    maybe_groups_argument,
+    topics_option,
+)
+from ..shared.connect import connected
+from ..shared.errors import Tally
+from ..shared.messages import say
+from ..shared.options import Group, Options, as_typed
+from ..shared.output import Column, Output, Row, Table
+
+OWNERS: Final = Table(
+    "owners",
+    key="owner",
+    columns=(
+        Column("GROUP", "group"),
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("OWNER", "owner"),
+        Column("SESSION", "session"),
+        Column("SINCE", "claimed_ms", show=utc),
+        Column("STATE", "state", styles={"orphan": "red", "malformed": "red"}),
+        Column("PATH", "path", wide=True),
+        Column("REASON", "reason", wide=True),
+        Column("RELEASE", "release", wide=True),
+    ),
+)
+
+
+@click.group(cls=Group)
+def owners() -> None:
+    """Show who holds which partition.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka owners list billing
+    """
+
+
+@owners.command("list")
+@maybe_groups_argument
+@matching_option
+@topics_option
+@click.pass_obj
+def list_owners(
+    options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: Partitions | None
+) -> None:
+    """List the owners of partitions, of all groups where none is chosen.
+
+    The state is "live" where the owner is a registered instance, "orphan" where it is none or one of another session,
+    and "malformed" where the node cannot be read. With -o wide there is the command that takes the partition away.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka owners list
+      zkgroups -z zk1:2181/kafka owners list billing --topic orders:0,1 -o wide
+      zkgroups -z zk1:2181/kafka owners list --groups 'bill.*' -o jsonl
+    """
+    tally = Tally()
+    with connected(options) as registry:
+        chosen = chosen_groups(registry, names, matching) if names or matching else None
+        found = _owners(registry.describe(chosen), names, topics, tally)
+        Output(options).write(OWNERS, _or_say(options, (_row(options, *each) for each in found)))
+    tally.finish()
+
+
+_Found = tuple[GroupDescription, Owner | MalformedNode]
+
+
+def _owners(
+    groups: Iterable[GroupDescription], named: Collection[str], topics: Partitions | None, tally: Tally
+) -> Iterator[_Found]:
+    """The owners of all of the groups; one that is gone is missed where it was named."""
+    for group in groups:
+        with tally.attempt():
+            if group.state is GroupState.DEAD and group.group in named:
+                raise GroupNotFoundError(group.group)
+            yield from ((group, owner) for owner in _owners_of(group, topics))
+            if hidden := [node for node in _malformed(group) if isinstance(node, DeniedNode)]:
+                raise NoPermissionError(hidden[0].path)
+
+
+def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[Owner | MalformedNode]:
+    """Those that can be read, in their order, and then those that cannot."""
+    for partition in group.partitions:
+        if is_chosen(partition.at, topics):
+            yield from partition.owners
+    for node in _malformed(group):
+        if topics is None or _may_be_chosen(*_place(group.group, node.path), topics):
+            yield node
+
+
+def _malformed(group: GroupDescription) -> list[MalformedNode]:
+    below = f"{GroupPaths(group.group).owners}/"
+    return [node for node in group.malformed if f"{node.path}/".startswith(below)]
+
+
+def _place(group: str, path: str) -> tuple[str | None, int | None]:
+    """The topic and the partition that a path is about, as far as it tells."""
+    topic, _, name = path.removeprefix(GroupPaths(group).owners).removeprefix("/").partition("/")
+    return topic or None, parse_partition(name)
+
+
+def _may_be_chosen(topic: str | None, partition: int | None, topics: Partitions) -> bool:
+    if topic is None or not is_topic(topic):
+        return False
+    return topic in topics if partition is None else is_chosen(TopicPartition(topic, partition), topics)
+
+
+def _row(options: Options, group: GroupDescription, found: Owner | MalformedNode) -> Row:
+    session = session_hex(found.session) if found.session else None
+    if isinstance(found, MalformedNode):
+        topic, partition = _place(group.group, found.path)
+        place = {"group": group.group, "topic": topic, "partition": partition}
+        return place | {
+            "owner": None,
+            "session": session,
+            "claimed_ms": None,
+            "state": "malformed",
+            "path": found.path,
+            "reason": found.reason,
+            "release": None,
+        }
+    return {
+        "group": group.group,
+        "topic": found.at.topic,
+        "partition": found.at.partition,
+        "owner": found.id,
+        "session": session,
+        "claimed_ms": found.claimed_ms,
+        "state": "orphan" if found in group.orphans else "live",
+        "path": found.path,
+        "reason": _reason(group, found),
+        "release": _release(options, group.group, found),
+    }
+
+
+def _reason(group: GroupDescription, owner: Owner) -> str | None:
+    """Explain why it is unknown whether the owner subscribes to the topic; None if it is known."""
+    for instance in group.instances:
+        unevaluable = isinstance(instance.registration, UnevaluableRegistration)
+        if unevaluable and instance.session == owner.session and owner.instance({instance.id}) is not None:
+            return f"the subscription of {instance.id!r} cannot be evaluated"
+    return None
+
+
+def _release(options: Options, group: str, owner: Owner) -> str:
+    """What to type to take the partition away, quoted for a shell, with what this command line says of the server."""
+    expected = [f"--expect-owner={owner.id}", f"--expect-session={session_hex(owner.session)}"]
+    place = [group, owner.at.topic, str(owner.at.partition)]
+    if any(name.startswith("-") for name in place):
+        place = ["--", *place]
+    return shlex.join(["zkgroups", *as_typed(options), "release", *expected, *place])
+
+
+def _or_say(options: Options, rows: Iterator[Row]) -> Iterator[Row]:
+    row = None
+    for row in rows:
+        yield row
+    if row is None:
+        say(options, "There are no owners.")

@@ -1,0 +1,57 @@
+"""`zkgroups release`: take partitions from whoever holds them."""
+
+from __future__ import annotations
+
+import click
+
+from ..shared.arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
+from ..shared.connect import connected
+from ..shared.errors import Tally
+from ..shared.messages import say
+from ..shared.options import Command, Options
+
+_LARGEST = 2**64
+_LARGEST_OF_JAVA = 2**63
+
+
+def _session(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+    """As it is shown: the bits of a Java long, in hexadecimal."""
+    if text is None:
+        return None
+    try:
+        number = int(text, 16)
+    except ValueError:
+        number = -1
+    if not 0 < number < _LARGEST:
+        raise click.BadParameter(f"{text!r} is not a session, such as 0x10000a1b2c3d4e5")
+    return number if number < _LARGEST_OF_JAVA else number - _LARGEST
+
+
+@click.command(cls=Command)
+@group_argument
+@topic_argument
+@partitions_argument
+@instance_option("--expect-owner", "owner", required=True, help="Who must hold them, or nothing is done.")
+@click.option(
+    "--expect-session", "session", metavar="HEX", callback=_session, help="In which session, or nothing is done."
+)
+@click.pass_obj
+def release(
+    options: Options, group: str, topic: str, partitions: tuple[int, ...], owner: str, session: int | None
+) -> None:
+    """Take partitions from the instance that holds them, where it does not let go by itself.
+
+    The next commit of an instance of zkgroups that held them is refused. Other clients do not notice, and go on: stop
+    them first. `zkgroups owners list -o wide` shows this command ready-made for each owner.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka release billing orders 0 --expect-owner anna
+    """
+    tally = Tally()
+    with connected(options, writes=True) as registry:
+        for at in partitions_of(topic, partitions):
+            with tally.attempt():
+                released = registry.group(group).release(at, expected_owner=owner, expected_session=session)
+                say(options, f"released {at}, which was claimed by {released.holder}")
+    tally.finish()

@@ -1,0 +1,327 @@
+"""A program of its own, started by `child_process.py`: it runs a command, and ends it together with all that it has
+started.
+
+It stands between the holder of a claim and the command, so that the command ends in time also when the holder is
+killed, suspended or blocked. The holder sends the moment until which the claim is certain, again and again; the command
+is stopped when that has passed, when the holder says so, and when the holder is gone, which the kernel tells by the end
+of the pipe. Stopped means: SIGTERM, and SIGKILL after the grace time. Whoever the command has left behind is stopped
+when it has ended: on Linux orphans become children of this process, also those that have left the command's process
+group, so that nobody is overlooked.
+
+Two processes run this program: the supervisor, and its parent, the guardian, which only waits. If the supervisor is
+suspended, the guardian resumes it. If the supervisor is killed, the kernel kills the command. All other processes that
+the command has started become children of the guardian, which kills them, even if the holder was killed at the same
+moment. If the guardian is killed, the supervisor continues, and the holder takes the guardian's place. So processes are
+left only if a SIGKILL hits all three at once.
+
+It is run with `python -I -S`, and needs nothing but the standard library. Its orders are lines: `until TIME`, a time of
+the clock that goes on while the machine sleeps, and `stop SIGNAL`. What it tells are lines, too: `started PID`,
+`failed REASON`, `ended CODE itself`, `ended CODE stopped`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_SET_DEATH_SIGNAL = 1
+_BECOME_REAPER_OF_ORPHANS = 36
+_PACE = 0.25  # in seconds: a sleeping machine does not wake whoever waits longer in time
+_PACE_OF_STOPPING = 0.02
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+
+
+class Supervision:
+    """One command, from its start until nobody is left of it."""
+
+    def __init__(self, orders: int, told: int, *, grace: float, until: float, holders_group: int) -> None:
+        self._orders, self._told = orders, told
+        self._grace, self._until = grace, until
+        self._holders_group = holders_group
+        self._unread = b""
+        self._leader = 0
+        self._code: int | None = None
+        self._kill_at: float | None = None
+        self._by_itself = True
+        self._asked: set[int] = set()
+        self._wants_terminal = False
+        self._terminal: tuple[int, list[object]] | None = None
+        self._woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def run(self, command: list[str]) -> None:
+        """Start the command, and return when it has ended and nothing of it is left."""
+        try:
+            # Kept, because Python waits for a process whose object is forgotten: its status would be lost.
+            self._process = subprocess.Popen(command, process_group=0, preexec_fn=self._before_command)
+        except OSError as error:
+            self._tell(f"failed {error.strerror}")
+            return
+        self._leader = self._process.pid
+        while self._somebody_left():
+            self._listen()
+            self._act()
+        self._take_terminal_back()
+        self._tell(f"ended {self._code} {'itself' if self._by_itself else 'stopped'}")
+
+    def _before_command(self) -> None:
+        """In the new process: it must not go on without us, and the holder must know of it before it does anything."""
+        _control(_SET_DEATH_SIGNAL, signal.SIGKILL)
+        self._tell(f"started {os.getpid()}")
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # the holder may be gone
+            os.write(self._told, f"{line}\n".encode())
+
+    # Whoever is left
+
+    def _somebody_left(self) -> bool:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return self._send(0)  # where orphans are not ours, their group is all there is to see of them
+            if pid == 0:
+                return True
+            if pid == self._leader:
+                self._leader_has(status)
+
+    def _leader_has(self, status: int) -> None:
+        """Ended, or been suspended: for reading from a terminal, which it may be given, or by Ctrl-Z, which a claim
+        does not know."""
+        if not os.WIFSTOPPED(status):
+            code = os.waitstatus_to_exitcode(status)
+            self._code = code if code >= 0 else 128 - code
+        elif os.WSTOPSIG(status) in {signal.SIGTTIN, signal.SIGTTOU}:
+            self._wants_terminal = True
+        elif os.WSTOPSIG(status) == signal.SIGTSTP:
+            self._send(signal.SIGCONT)
+
+    def _send(self, number: int) -> bool:
+        """A signal to the command's process group; False if there is none any more."""
+        try:
+            os.killpg(self._leader, number)
+        except PermissionError:
+            return True
+        except ProcessLookupError:
+            return False
+        return True
+
+    # Listening to the holder
+
+    def _listen(self) -> None:
+        pipes = [self._woken] if self._orders < 0 else [self._woken, self._orders]
+        ready, _, _ = select.select(pipes, [], [], self._patience())
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if self._orders in ready:
+            self._obey(os.read(self._orders, 65536))
+
+    def _patience(self) -> float:
+        if self._kill_at is not None or self._code is not None:
+            return _PACE_OF_STOPPING
+        return min(max(self._until - _now(), 0.0), _PACE)
+
+    def _obey(self, data: bytes) -> None:
+        if not data:
+            self._orders = -1
+            self._stop(signal.SIGTERM)
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            order, value = line.split()
+            if order == b"until":
+                self._until = float(value)
+            else:
+                self._stop(int(value))
+
+    # Acting
+
+    def _act(self) -> None:
+        if self._kill_at is None and self._code is None and _now() >= self._until:
+            self._stop(signal.SIGTERM)
+        if self._wants_terminal:
+            self._lend_terminal()
+        if self._kill_at is None and self._code is None:
+            return
+        if self._kill_at is None:
+            self._end_all(signal.SIGTERM)  # what the command has left behind
+        elif _now() >= self._kill_at:
+            self._send(signal.SIGKILL)
+            for pid in descendants():
+                _kill(pid, signal.SIGKILL)
+        else:
+            self._ask_orphans()
+
+    def _stop(self, number: int) -> None:
+        if self._kill_at is None:
+            self._by_itself = self._code is not None
+            self._end_all(number)
+
+    def _end_all(self, number: int) -> None:
+        """Begin to end all of them. Who was late to hear that the claim ends has less grace."""
+        self._kill_at = min(_now(), self._until) + self._grace
+        self._send(number)
+        self._send(signal.SIGCONT)  # who is suspended does not hear
+        self._ask_orphans()
+
+    def _ask_orphans(self) -> None:
+        """Those outside of the group whose parent is gone: whoever has one that lives may be ended by it in order."""
+        for pid, (_state, parent, group) in processes().items():
+            if parent == os.getpid() and group != self._leader and pid not in self._asked:
+                self._asked.add(pid)
+                _kill(pid, signal.SIGTERM)
+                _kill(pid, signal.SIGCONT)
+
+    # The terminal
+
+    def _lend_terminal(self) -> None:
+        """Put the command in the foreground, in the place of the holder: it is not there from the start, so that Ctrl-C
+        is the holder's as long as the command does not ask for the terminal."""
+        with contextlib.suppress(OSError, termios.error):
+            terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+            if os.tcgetpgrp(terminal) != self._holders_group:
+                os.close(terminal)
+                return  # who runs in the background waits
+            self._terminal = terminal, termios.tcgetattr(terminal)
+            _put_in_foreground(terminal, self._leader)
+        self._wants_terminal = False
+        self._send(signal.SIGCONT)
+
+    def _take_terminal_back(self) -> None:
+        if self._terminal is not None:
+            terminal, settings = self._terminal
+            with contextlib.suppress(OSError, termios.error):
+                _put_in_foreground(terminal, self._holders_group)
+                termios.tcsetattr(terminal, termios.TCSADRAIN, settings)  # type: ignore[arg-type]
+
+
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)
+
+
+def guard(supervisor: int) -> None:
+    """Wait until the supervisor ends, and kill all processes that it has left. Only a killed supervisor leaves any.
+
+    If the supervisor is suspended, resume it: it must end the command in time.
+    """
+    signal.signal(signal.SIGCONT, lambda *_: _kill(supervisor, signal.SIGCONT))  # both may be suspended
+    _rename(f"guardian of {supervisor}")
+    while True:
+        pid, status = os.waitpid(-1, os.WUNTRACED)
+        if pid == supervisor:
+            if not os.WIFSTOPPED(status):
+                break
+            _kill(supervisor, signal.SIGCONT)
+    signal.signal(signal.SIGCONT, signal.SIG_IGN)  # its pid may have been reused
+    kill_descendants()
+
+
+def kill_descendants() -> None:
+    """Kill all descendants, and return when none is left. Wait for those that cannot be killed."""
+    pace = _PACE_OF_STOPPING
+    while left := descendants():
+        for pid in left:
+            _kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(pace)
+        pace = min(2 * pace, _PACE)
+
+
+def _rename(title: str) -> None:
+    """Replace the command line that `ps` shows, so that `pkill -f supervisor.py` does not kill both processes."""
+    with contextlib.suppress(OSError, ValueError, IndexError):  # there is no /proc
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        if 0 < start < end:
+            ctypes.memset(start, 0, end - start)
+            text = title.encode()[: end - start - 1]
+            ctypes.memmove(start, text, len(text))
+
+
+def _kill(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def processes() -> dict[int, tuple[str, int, int]]:
+    """All there are, each with its state, its parent and its process group; none where the system does not tell."""
+    found: dict[int, tuple[str, int, int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent, group, *_ = stat.read_bytes().rpartition(b")")[2].split()
+            found[int(stat.parent.name)] = state.decode(), int(parent), int(group)
+    return found
+
+
+def descendants() -> list[int]:
+    """The children of this process, and theirs."""
+    children: dict[int, list[int]] = {}
+    for pid, (_state, parent, _group) in processes().items():
+        children.setdefault(parent, []).append(pid)
+    found = [os.getpid()]
+    for pid in found:
+        found += children.get(pid, [])
+    return found[1:]
+
+
+def _control(option: int, value: int) -> None:
+    """Ask the Linux kernel for something; elsewhere there is no such call."""
+    if sys.platform == "linux":
+        _LIBC.prctl(option, value, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """From now on the orphans of this process's descendants become its children."""
+    _control(_BECOME_REAPER_OF_ORPHANS, 1)
+
+
+_LIBC = ctypes.CDLL(None)
+
+
+def _put_in_foreground(terminal: int, group: int) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    try:
+        os.tcsetpgrp(terminal, group)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU})
+
+
+def main(arguments: list[str]) -> None:
+    """Run what the arguments say: two pipes, the grace time, the end of the claim, the holder's group, the command.
+
+    This forks: the process that the holder has started becomes the guardian, and its child the supervisor.
+    """
+    orders, told, grace, until, holders_group, *command = arguments
+    for number in (*_IGNORED, signal.SIGCHLD):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # the command inherits that, but not a handler
+            signal.signal(number, lambda *_: None)
+    adopt_orphans()
+    if supervisor := os.fork():
+        for pipe in (int(orders), int(told)):
+            os.close(pipe)  # or the end of the supervisor or the holder would not close the pipes
+        guard(supervisor)
+        return
+    os.setpgid(0, 0)
+    adopt_orphans()
+    supervision = Supervision(
+        int(orders), int(told), grace=float(grace), until=float(until), holders_group=int(holders_group)
+    )
+    for pipe in (int(orders), int(told)):
+        os.set_inheritable(pipe, False)
+    supervision.run(command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""The `zkgroups demo` command."""

@@ -1,0 +1,65 @@
+"""The end of the demo: its group is moved to Kafka's own offsets, as `zkgroups migrate` does it, and without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from zkgroups import Registry
+from zkgroups.exceptions import GroupMigratedError
+
+from ..migrate.tables import OFFSETS, plain
+from ..shared.output import Output
+
+if TYPE_CHECKING:
+    from zkgroups.core.migration.plan_rows import PlanRow
+    from zkgroups.kafka import Brokers
+
+_PLAN: Final = "demo"
+
+
+def move(output: Output, registry: Registry, address: str, group: str) -> None:
+    """Plan it, carry the plan out, and compare both sides."""
+    from zkgroups.core.migration.plan_rows import Match, Outcome
+    from zkgroups.kafka import Brokers
+    from zkgroups.migration.apply import apply_groups
+    from zkgroups.migration.verify import verify_groups
+
+    with Brokers.connect(address) as brokers:
+        rows = _planned(registry, brokers, address, group)
+        output.line(f"A plan says what becomes of each offset of group {group!r} on its brokers:")
+        output.line()
+        output.write(OFFSETS, map(plain, rows))
+        output.line()
+        report = apply_groups(rows, brokers, registry, execute=True)
+        written = sum(row.outcome is Outcome.WRITTEN for row in report)
+        found = verify_groups(rows, brokers, registry)
+        equal = sum(row.match is Match.EQUAL for row in found)
+        output.line(
+            f"The plan is applied: {written} offsets are written. Read anew, {equal} of {len(found)} are equal."
+        )
+    try:
+        registry.group(group).instance("anna").register([row.topic for row in rows if row.topic][:1])
+    except GroupMigratedError as error:
+        output.line(f"anna wants to come back, and is refused: {error}.")
+
+
+def _planned(registry: Registry, brokers: Brokers, address: str, group: str) -> Sequence[PlanRow]:
+    from zkgroups.migration.current_state import look_at_sources
+    from zkgroups.migration.plan import Found, Planner, Planning
+
+    seen = look_at_sources(registry, [group])[group]
+    offsets = [
+        Found(group=group, target=group, member=False, topic=topic, partition=at, offset=it.offset, zxid=it.zxid)
+        for (topic, at), it in sorted(seen.offsets.items(), key=str)
+    ]
+    planning = Planning(
+        plan=_PLAN,
+        planned_ms=time.time_ns() // 1_000_000,
+        source=_PLAN,
+        brokers=address,
+        cluster=brokers.cluster_id(),
+        retention_seconds=brokers.offsets_retention(),
+    )
+    return Planner(planning, brokers).plan(offsets)

@@ -1,0 +1,91 @@
+"""`zkgroups groups copy`: the offsets of a group, under another name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from zkgroups import CommittedOffset, Consumergroup, DeniedNode, MalformedNode, Registry
+from zkgroups.core.znodes.paths import check_group
+from zkgroups.exceptions import GroupExistsError, GroupNotFoundError, NoPermissionError
+
+from ..shared.arguments import execute_option, group_argument
+from ..shared.connect import connected
+from ..shared.errors import partly
+from ..shared.exit_codes import ExitCode
+from ..shared.messages import complain, say
+from ..shared.options import Command, Options
+from ..shared.output import Column, Output, Row, Table
+
+COPIES: Final = Table(
+    "offsets",
+    key="group",
+    columns=(
+        Column("GROUP", "group"),
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("OFFSET", "offset", right=True),
+    ),
+)
+
+
+@click.command(cls=Command)
+@group_argument
+@click.argument("to", metavar="TO", callback=lambda _ctx, _param, name: check_group(name))
+@execute_option
+@click.pass_obj
+def copy(options: Options, group: str, to: str, execute: bool) -> None:
+    """Copy the offsets of GROUP to a new group TO, which must not exist. Registrations and owners are not copied.
+
+    What is no offset is left out, and said; the exit code is then 9.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka groups copy billing billing-blue
+      zkgroups -z zk1:2181/kafka groups copy billing billing-blue --execute
+    """
+    with connected(options, writes=execute) as registry:
+        found = _copyable(registry, group, to)
+        if execute:
+            with partly(f"{to} may be there in part: zkgroups groups delete {to}"):
+                left_out = registry.group(group).copy(to).left_out
+            found = [*registry.group(to).offsets, *left_out]
+    Output(options).write(COPIES, [_row(to, each) for each in found if isinstance(each, CommittedOffset)])
+    say(options, f"copied {group} to {to}" if execute else "Nothing was changed: --execute does it.")
+    _finish(each for each in found if isinstance(each, MalformedNode))
+
+
+def _copyable(registry: Registry, group: str, to: str) -> list[CommittedOffset | MalformedNode]:
+    """What would be copied and left out; an offset that may not be read must not be missing from the copy unseen."""
+    _check(registry.group(group), registry.group(to))
+    found = list(registry.group(group).offsets)
+    for each in found:
+        if isinstance(each, DeniedNode):
+            raise NoPermissionError(each.path)
+    return found
+
+
+def _check(group: Consumergroup, to: Consumergroup) -> None:
+    if not group.exists():
+        raise GroupNotFoundError(group.name)
+    if to.exists():
+        raise GroupExistsError(to.name)
+
+
+def _row(group: str, offset: CommittedOffset) -> Row:
+    return {
+        "group": group,
+        "topic": offset.at.topic,
+        "partition": offset.at.partition,
+        "offset": offset.offset,
+    }
+
+
+def _finish(left_out: Iterable[MalformedNode]) -> None:
+    paths = [f"left out: {node.path} ({node.reason})" for node in left_out]
+    for path in paths:
+        complain(path)
+    if paths:
+        raise click.exceptions.Exit(ExitCode.PARTIAL)

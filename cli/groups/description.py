@@ -1,0 +1,337 @@
+"""How a group is shown: its description as rows, and the tables these rows fill."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from zkgroups import (
+    BlockedPartition,
+    DeniedNode,
+    GroupDescription,
+    GroupState,
+    InstanceDescription,
+    MalformedNode,
+    Owner,
+    Registration,
+    Registry,
+    TopicPartition,
+    UnevaluableRegistration,
+)
+from zkgroups.core.offsets.lag import GroupLag, LagNote, Logs, PartitionLag, group_lag
+from zkgroups.core.znodes.migration_mark import Mark
+from zkgroups.core.znodes.values import session_hex, utc
+from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
+
+from ..shared.errors import Tally
+from ..shared.output import Column, Row, Table
+
+_STATES: Final = {
+    "Stable": "green",
+    "Dead": "red",
+    "Leaving": "red",
+    "PreparingRebalance": "yellow",
+    "CompletingRebalance": "yellow",
+    "Joining": "yellow",
+    "AwaitingSync": "yellow",
+}
+
+_NOTES: Final = {
+    "orphan": "red",
+    "blocked": "red",
+    "two owners": "red",
+    "unowned": "yellow",
+    LagNote.PAST_END.value: "red",
+    LagNote.CANNOT_BE_READ.value: "red",
+    LagNote.BEFORE_START.value: "yellow",
+    LagNote.LOG_UNKNOWN.value: "yellow",
+}
+
+
+def _subscription(value: Mapping[str, Any]) -> str:
+    """E.g. `orders, payments x2`, or `white_list orders.*`."""
+    if "unevaluable" in value:
+        return f"{value['pattern']} {next(iter(value['streams'])):.40} (cannot be evaluated)"
+    names = ", ".join(name if streams == 1 else f"{name} x{streams}" for name, streams in value["streams"].items())
+    return names or "nothing" if value["pattern"] == "static" else f"{value['pattern']} {names}"
+
+
+_SUMMARY: Final = (
+    Column("GROUP", "group"),
+    Column("STATE", "state", styles=_STATES),
+    Column("MEMBERS", "totals.members", right=True),
+    Column("TOPICS", "totals.topics", right=True),
+    Column("PARTITIONS", "totals.partitions", right=True),
+    Column("OWNED", "totals.owned", right=True),
+    Column("OFFSETS", "totals.offsets", right=True),
+    Column("LAST-COMMIT", "last_commit_ms", show=utc),
+    Column("UNEVALUABLE", "unevaluable", wide=True),
+)
+
+INSTANCES: Final = Table(
+    "instances",
+    key="instance",
+    columns=(
+        Column("INSTANCE", "instance"),
+        Column("STATE", "state", styles=_STATES),
+        Column("OWNED", "owned", right=True),
+        Column("SUBSCRIPTION", "subscription", show=_subscription),
+        Column("DIALECT", "dialect"),
+        Column("SESSION", "session"),
+        Column("SINCE", "registered_ms", show=utc),
+    ),
+)
+
+_AT: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", right=True))
+_OFFSET: Final = Column("CURRENT-OFFSET", "offset", right=True)
+_COMMITTED: Final = Column("COMMITTED", "committed_ms", show=utc, wide=True)
+_OWNER: Final = Column("OWNER", "owners.id")
+_NOTE: Final = Column("NOTE", "note", styles=_NOTES)
+_CLAIMS: Final = (
+    _OWNER,
+    Column("SESSION", "owners.session"),
+    Column("SINCE", "owners.claimed_ms", show=utc),
+    _NOTE,
+)
+_LOG: Final = (
+    Column("LOG-START-OFFSET", "log_start", right=True, wide=True),
+    Column("LOG-END-OFFSET", "log_end", right=True),
+    Column("LAG", "lag", right=True),
+)
+
+PARTITIONS: Final = Table("partitions", key="partition", columns=(*_AT, _OFFSET, _COMMITTED, *_CLAIMS))
+
+PARTITIONS_WITH_LAG: Final = Table("partitions", key="partition", columns=(*_AT, _OFFSET, *_LOG, _COMMITTED, *_CLAIMS))
+
+_MALFORMED: Final = Table(
+    "malformed",
+    key="path",
+    columns=(Column("CANNOT-BE-READ", "path"), Column("REASON", "reason"), Column("DATA", "data")),
+)
+
+_BLOCKED: Final = Table(
+    "blocked",
+    key="holder",
+    columns=(
+        Column("BLOCKED-TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("HELD-BY", "holder"),
+        Column("SESSION", "session"),
+        Column("SINCE", "claimed_ms", show=utc),
+        Column("WHO-IS", "obstacle"),
+    ),
+)
+
+_MIGRATION: Final = Table(
+    "migration",
+    key="plan",
+    columns=(
+        Column("MOVED-TO", "target"),
+        Column("STATE", "state", styles={"moving": "yellow"}),
+        Column("BY-PLAN", "plan"),
+        Column("SINCE", "since_ms", show=utc),
+    ),
+)
+
+NAMES: Final = Table("groups", key="group", columns=(Column("GROUP", "group"),))
+"""Groups by their names only."""
+
+SUMMARIES: Final = Table("groups", key="group", columns=_SUMMARY)
+"""Groups in one line each."""
+
+DESCRIPTIONS: Final = Table(
+    "groups",
+    key="group",
+    columns=_SUMMARY,
+    details=(INSTANCES, PARTITIONS, _BLOCKED, _MIGRATION, _MALFORMED),
+    csv=PARTITIONS_WITH_LAG,
+)
+"""Groups with everything that is in them."""
+
+DESCRIPTIONS_WITH_LAG: Final = replace(
+    DESCRIPTIONS, details=(INSTANCES, PARTITIONS_WITH_LAG, _BLOCKED, _MIGRATION, _MALFORMED)
+)
+"""The same, and how far each group is behind: for where the brokers were asked, so that dashes mean something."""
+
+LAGS: Final = Table(
+    "lags", key="group", columns=(Column("GROUP", "group"), *_AT, _OFFSET, *_LOG, _COMMITTED, _OWNER, _NOTE)
+)
+"""How far groups are behind, partition by partition."""
+
+TOTAL_LAGS: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        Column("GROUP", "group"),
+        Column("PARTITIONS", "partitions", right=True),
+        Column("TOTAL-LAG", "total_lag", right=True),
+        Column("MAX-LAG", "max_lag", right=True),
+        Column("UNKNOWN", "unknown", right=True),
+    ),
+)
+"""How far groups are behind, in one line each."""
+
+
+def described(
+    registry: Registry, names: Iterable[str], tally: Tally, *, must_exist: Collection[str]
+) -> Iterator[GroupDescription]:
+    """The groups that are there, one by one as they are read; one that may not be read is told as far as it may."""
+    for found in registry.describe(names):
+        with tally.attempt():
+            if found.state is not GroupState.DEAD:
+                yield found
+            elif found.group in must_exist:
+                raise GroupNotFoundError(found.group)
+            if hidden := denied(found):
+                raise NoPermissionError(hidden[0].path)
+
+
+def denied(group: GroupDescription) -> list[DeniedNode]:
+    """The nodes of the group that we may not read."""
+    return [node for node in group.malformed if isinstance(node, DeniedNode)]
+
+
+def summary_row(group: GroupDescription) -> dict[str, Any]:
+    """A group in one line. Where some of it may not be read, its state and totals are unknown."""
+    known = not denied(group)
+    totals = {
+        "members": group.members,
+        "topics": len(group.topics),
+        "partitions": len(group.partitions),
+        "owned": group.owned,
+        "offsets": group.offsets,
+    }
+    return {
+        "group": group.group,
+        "state": group.state.value if known else None,
+        "totals": totals if known else dict.fromkeys(totals),
+        "last_commit_ms": group.last_commit_ms if known else None,
+        "unevaluable": list(group.unevaluable),
+    }
+
+
+def description_row(group: GroupDescription, logs: Logs | None = None) -> Row:
+    """A group with everything that is in it; without `logs`, nothing is known of its lag."""
+    notes = _notes(group)
+    measured = group_lag(group, group.partitions, logs or {}).partitions
+    return summary_row(group) | {
+        "topics": list(group.topics),
+        "instances": [instance_row(instance) for instance in group.instances],
+        "partitions": [
+            _at(each.partition.at)
+            | _lag_row(each)
+            | {"note": _joined(notes.get(each.partition.at), _log_note(each) if logs is not None else None)}
+            for each in measured
+        ],
+        "orphans": [_at(orphan.at) | _owner_row(orphan) for orphan in group.orphans],
+        "unowned": [_at(at) for at in group.unowned],
+        "blocked": [_blocked_row(blocked) for blocked in group.blocked],
+        "migration": [_migration_row(group.mark)] if isinstance(group.mark, Mark) else [],
+        "malformed": [_malformed_row(node) for node in _malformed(group)],
+    }
+
+
+def lag_row(group: str, lag: PartitionLag) -> Row:
+    """One partition of a group, and how far the group is behind there."""
+    return {"group": group} | _at(lag.partition.at) | _lag_row(lag) | {"note": lag.note and lag.note.value}
+
+
+def total_lag_row(group: GroupLag) -> Row:
+    """How far a group is behind, in one line."""
+    return {
+        "group": group.group,
+        "partitions": len(group.partitions),
+        "total_lag": group.total,
+        "max_lag": group.most,
+        "unknown": group.unknown,
+    }
+
+
+def instance_row(instance: InstanceDescription) -> Row:
+    found = instance.registration
+    registration, note = found if isinstance(found, Registration) else None, {}
+    if isinstance(found, UnevaluableRegistration):
+        registration, note = found.subscription, {"unevaluable": found.why}
+    streams = registration and {"pattern": registration.pattern.value, "streams": dict(registration.streams)}
+    return {
+        "instance": instance.id,
+        "state": instance.state.value,
+        "owned": len(instance.owned),
+        "subscription": streams and streams | note,
+        "dialect": registration and registration.dialect.value,
+        "session": _session(instance.session),
+        "registered_ms": instance.registered_ms or None,
+    }
+
+
+def _lag_row(lag: PartitionLag) -> dict[str, Any]:
+    offset = lag.partition.offset
+    return {
+        "offset": offset and offset.offset,
+        "log_start": lag.log and lag.log.start,
+        "log_end": lag.log and lag.log.end,
+        "lag": lag.lag,
+        "committed_ms": offset and offset.modified_ms,
+        "owners": [_owner_row(owner) for owner in lag.partition.owners],
+    }
+
+
+def _log_note(lag: PartitionLag) -> str | None:
+    """What is to be said about the log; that nothing was committed is seen."""
+    return None if lag.note is None or lag.note is LagNote.NEVER_COMMITTED else lag.note.value
+
+
+def _joined(*notes: str | None) -> str | None:
+    return ", ".join(note for note in notes if note) or None
+
+
+def _notes(group: GroupDescription) -> dict[TopicPartition, str]:
+    """What is wrong with partitions; of several things what tells most, which is the last."""
+    orphans = [(orphan.at, "orphan") for orphan in group.orphans]
+    two = [(partition.at, "two owners") for partition in group.partitions if len(partition.owners) > 1]
+    blocked = [(blocked.at, "blocked") for blocked in group.blocked]
+    return dict([*((at, "unowned") for at in group.unowned), *blocked, *orphans, *two])
+
+
+def _owner_row(owner: Owner) -> dict[str, Any]:
+    return {"id": owner.id, "session": _session(owner.session), "claimed_ms": owner.claimed_ms}
+
+
+def _blocked_row(blocked: BlockedPartition) -> dict[str, Any]:
+    holder = blocked.holder
+    return _at(blocked.at) | {
+        "holder": holder.id if isinstance(holder, Owner) else holder.shown,
+        "session": _session(holder.session),
+        "claimed_ms": blocked.since_ms or None,
+        "obstacle": blocked.obstacle.value,
+    }
+
+
+def _migration_row(mark: Mark) -> Row:
+    return {"target": mark.target, "state": mark.state.value, "plan": mark.plan, "since_ms": mark.since_ms}
+
+
+def _malformed(group: GroupDescription) -> list[MalformedNode]:
+    """A mark that cannot be read keeps members out, too."""
+    return [*group.malformed, *([group.mark] if isinstance(group.mark, MalformedNode) else [])]
+
+
+def _malformed_row(node: MalformedNode) -> Row:
+    read = not isinstance(node, DeniedNode)
+    return {
+        "path": node.path,
+        "reason": node.reason,
+        "data": node.shown if read else None,
+        "data_base64": b64encode(node.data).decode() if read else None,
+    }
+
+
+def _at(at: TopicPartition) -> dict[str, Any]:
+    return {"topic": at.topic, "partition": at.partition}
+
+
+def _session(session: int) -> str | None:
+    """In hexadecimal, as ZooKeeper shows it: as a number in JSON it would lose its last digits."""
+    return session_hex(session) if session else None

@@ -1,0 +1,194 @@
+"""`zkgroups groups prune`: delete the groups that nobody uses any more, and keep what they had committed."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from zkgroups import GroupDescription, Registry
+from zkgroups.core.doctor.unused_groups import in_use, unreadable
+from zkgroups.core.offsets import file_formats
+from zkgroups.core.znodes.values import utc
+from zkgroups.exceptions import RefusedError
+
+from ..offsets.changes import bring_back
+from ..shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
+from ..shared.connect import connected
+from ..shared.durations import duration_option
+from ..shared.errors import Tally, partly
+from ..shared.exit_codes import ExitCode
+from ..shared.messages import complain, say
+from ..shared.options import Command, Options
+from ..shared.output import Column, Output, Row, Table
+from ..shared.progress import counted
+from .description import denied, described
+
+_DAY: Final = 86_400
+
+
+def _age(seconds: int) -> str:
+    """In the largest unit that is full."""
+    units = ((_DAY, "d"), (3600, "h"), (60, "m"), (1, "s"))
+    return next((f"{seconds // size}{unit}" for size, unit in units if seconds >= size), "0s")
+
+
+PRUNED: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        Column("GROUP", "group"),
+        Column("OFFSETS", "offsets", right=True),
+        Column("LAST-COMMIT", "last_commit_ms", show=utc),
+        Column("CREATED", "created_ms", show=utc, wide=True),
+        Column("AGE", "idle_seconds", show=_age, right=True),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A group that nobody uses, and since when."""
+
+    group: GroupDescription
+    created_ms: int
+    seconds: int
+
+
+@click.command(cls=Command)
+@maybe_groups_argument
+@matching_option
+@duration_option(
+    "--older-than",
+    "age",
+    required=True,
+    help="No commit for",
+)
+@click.option(
+    "--export",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A new file that keeps the offsets, for `zkgroups offsets import`; --execute needs it.",
+)
+@execute_option
+@click.pass_obj
+def prune(
+    options: Options,
+    names: tuple[str, ...],
+    matching: re.Pattern[str] | None,
+    age: int,
+    export: Path | None,
+    execute: bool,
+) -> None:
+    """Delete groups that nobody uses any more: no instance, no owner, and no commit for a long time.
+
+    All groups are looked at unless some are named. One without any offset is as old as its znode. One with something
+    that cannot be read is left alone, and said; the exit code is then 9. Before the first is deleted, all offsets are
+    written to the file; a group in which somebody registers or commits meanwhile stays.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka groups prune --older-than 90d
+      zkgroups -z zk1:2181/kafka groups prune --older-than 90d --groups 'test-.*'
+      zkgroups -z zk1:2181/kafka groups prune --older-than 90d --export pruned.jsonl --execute
+    """
+    if execute:
+        _check(export)
+    tally = Tally()
+    with connected(options, writes=execute) as registry:
+        chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
+        found = list(counted(options, described(registry, chosen, tally, must_exist=names), "groups"))
+        old = _old(registry, [group for group in found if not denied(group)], age)
+        plan = [each for each in old if not unreadable(each.group)]
+        if export is not None and execute and plan:
+            _export(export, plan)
+            say(options, f"{export} keeps their offsets: {bring_back(options, export)} brings them back")
+        output = Output(options)
+        if execute:
+            output.write_done(PRUNED, _deleted(options, registry, plan, tally))
+        else:
+            output.write(PRUNED, map(_row, plan))
+    if not plan and not names:
+        say(options, "No group is as old as that.")
+    elif plan and not execute:
+        say(options, f"Nothing was changed: {'' if export else '--export FILE '}--execute does it.")
+    _say_why_they_stay(options, names, found, old)
+    tally.finish()
+    if len(plan) < len(old):
+        raise click.exceptions.Exit(ExitCode.PARTIAL)
+
+
+def _check(export: Path | None) -> None:
+    if export is None:
+        raise click.UsageError("--execute needs --export FILE, to keep what is deleted", click.get_current_context())
+    if export.exists():
+        raise RefusedError(f"{export} exists already, and is not overwritten")
+
+
+def _old(registry: Registry, groups: Iterable[GroupDescription], age: int) -> list[_Idle]:
+    """The groups that nobody is in, and nobody has committed in for so long by our clock."""
+    unused = {group.group: group for group in groups if not in_use(group)}
+    now_ms = int(time.time() * 1000)
+    idle = [
+        _Idle(unused[name], made_ms, (now_ms - _last_used_ms(unused[name], made_ms)) // 1000)
+        for name, made_ms in registry.created_ms(unused).items()
+    ]
+    return [each for each in idle if each.seconds >= age]
+
+
+def _last_used_ms(group: GroupDescription, made_ms: int) -> int:
+    return made_ms if group.last_commit_ms is None else group.last_commit_ms
+
+
+def _export(file: Path, groups: Iterable[_Idle]) -> None:
+    """Make the file, with everything in it on the disk when this returns."""
+    offsets = (partition.offset for each in groups for partition in each.group.partitions)
+    records = (file_formats.record(offset) for offset in offsets if offset is not None)
+    with file.open("x", encoding="utf-8") as stream:
+        stream.writelines(f"{line}\n" for line in file_formats.write(records, file_formats.Form.JSONL))
+        stream.flush()
+        os.fsync(stream.fileno())
+    directory = os.open(file.absolute().parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _deleted(options: Options, registry: Registry, groups: Iterable[_Idle], tally: Tally) -> Iterator[Row]:
+    for each in groups:
+        with tally.attempt():
+            offsets = [partition.offset for partition in each.group.partitions if partition.offset is not None]
+            with partly(f"of group {each.group.group!r} some offsets may be deleted already; the file has them"):
+                registry.group(each.group.group).prune(offsets)
+            say(options, f"deleted {each.group.group}")
+            yield _row(each)
+
+
+def _row(each: _Idle) -> Row:
+    return {
+        "group": each.group.group,
+        "offsets": each.group.offsets,
+        "last_commit_ms": each.group.last_commit_ms,
+        "created_ms": each.created_ms,
+        "idle_seconds": each.seconds,
+    }
+
+
+def _say_why_they_stay(
+    options: Options, named: Collection[str], found: Iterable[GroupDescription], old: Iterable[_Idle]
+) -> None:
+    """Of those that were named, and of those that would have to go."""
+    old_names = {each.group.group for each in old}
+    for group in found:
+        if group.group in old_names:
+            for node in unreadable(group)[:1]:
+                complain(f"{group.group} is left alone: {node.path} cannot be read ({node.reason})")
+        elif group.group in named and not denied(group):
+            say(options, f"{group.group} is left alone: it is {'in use' if in_use(group) else 'not old enough'}")

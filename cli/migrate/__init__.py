@@ -1,0 +1,1 @@
+"""The `zkgroups migrate` commands."""

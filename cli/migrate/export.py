@@ -1,0 +1,63 @@
+"""`zkgroups migrate export`: a plan as files for Kafka's own tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ..shared.exit_codes import ExitCode
+from ..shared.messages import say
+from ..shared.options import Command, Options
+from ..shared.output import Column, Output, Table
+from ..shared.spark_options import spark_options
+from .both_sides import installed, own_spark, plan_argument
+
+_EXPORTS: Final = Table(
+    "exports",
+    key="script",
+    columns=(
+        Column("GROUPS", "groups", right=True),
+        Column("BLOCKED", "blocked", right=True),
+        Column("OFFSETS", "offsets", right=True),
+        Column("SCRIPT", "script"),
+    ),
+)
+
+
+@click.command(cls=Command)
+@plan_argument
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@spark_options
+@click.pass_obj
+def export(options: Options, /, destination: str, folder: Path, **given: Any) -> None:
+    """Write a plan as files for kafka-consumer-groups.sh: where that is to write the offsets, and not we.
+
+    DIR is a new folder on this machine. It gets a file for each group that has something to write, with lines
+    topic,partition,offset, and a script, reset-offsets.sh, that calls the tool for one after the other: it only shows
+    what it would do, until it is called with --execute. Nobody looks then whether a member is in ZooKeeper. Blocked
+    groups have no file, and the exit code is then 4.
+
+    \b
+    Example:
+      zkgroups migrate export /data/plan files
+    """
+    spark = own_spark(given)
+    with installed():
+        from zkgroups.migration.export import export
+        from zkgroups.spark.migration.plan_reader import plan_rows
+    with spark.session(options) as session:
+        written = export(plan_rows(session, destination), folder)
+    row = {
+        "groups": written.groups,
+        "blocked": len(written.blocked),
+        "offsets": written.offsets,
+        "script": str(written.script),
+    }
+    Output(options).write(_EXPORTS, [row])
+    if written.blocked:
+        say(
+            options, f"Blocked groups, without a file: {len(written.blocked)}. Why: zkgroups migrate show {destination}"
+        )
+        raise click.exceptions.Exit(ExitCode.REFUSED)

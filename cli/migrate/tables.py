@@ -1,0 +1,238 @@
+"""How a migration looks in a terminal and as JSON: groups of a plan, its offsets, what was done, and what differs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from zkgroups.core.migration.plan_rows import GroupPlan, Match, Outcome, PlanRow
+from zkgroups.core.migration.rules import Action, Reason
+from zkgroups.core.znodes.values import utc
+
+from ..shared.output import Column, Row, Table
+
+DAY: Final = 86_400.0
+
+_COLOURS: Final = {
+    **dict.fromkeys(("ready", "done"), "green"),
+    **dict.fromkeys(("blocked", "left", "failed", "overtaken"), "red"),
+}
+
+_GROUP: Final = (Column("GROUP", "group"), Column("TARGET", "target"))
+_PARTITION: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", right=True))
+
+
+def days(seconds: float) -> str:
+    """How long, for people.
+
+    >>> days(604800.0), days(5400.0)
+    ('7d', '1.5h')
+    """
+    return f"{seconds / DAY:g}d" if seconds >= DAY else f"{seconds / 3600:g}h"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """How much there is of what, for people."""
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
+
+
+def _counts(names: Iterable[str], field: str) -> tuple[Column, ...]:
+    return tuple(Column(name.upper().replace(" ", "-"), f"{field}.{key(name)}", right=True) for name in names)
+
+
+def key(name: str) -> str:
+    """The name of a field, of a name that has words.
+
+    >>> key("would write")
+    'would_write'
+    """
+    return name.replace(" ", "_")
+
+
+def _in_words(counts: Mapping[str, int]) -> str:
+    """The same, of the keys that JSON has."""
+    return counted({name.replace("_", " "): count for name, count in counts.items()})
+
+
+# What is planned
+
+_PLANNED_STATES: Final = ("ready", "nothing to do", "blocked")
+
+
+def _state(group: GroupPlan) -> str:
+    """Which of them a group of a plan is in."""
+    if group.obstacles:
+        return "blocked"
+    return "ready" if group.counts.get(Action.COMMIT) else "nothing to do"
+
+
+PLANNED: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        *_GROUP,
+        Column("STATE", "state", styles=_COLOURS),
+        *_counts(Action, "actions"),
+        Column("LAG-BEFORE", "lag_before", right=True),
+        Column("LAG-AFTER", "lag_after", right=True),
+        Column("KEPT-FOR", "retention_seconds", wide=True, right=True, show=days),
+        Column("REASONS", "reasons", wide=True, show=_in_words),
+        Column("OBSTACLES", "obstacles"),
+    ),
+)
+
+
+def planned_row(group: GroupPlan, retention_seconds: float | None) -> Row:
+    """A group of a plan."""
+    actions = {action.value: group.counts.get(action, 0) for action in Action}
+    return {
+        "group": group.group,
+        "target": group.target,
+        "state": _state(group),
+        "actions": actions,
+        "reasons": {key(reason): group.counts[reason] for reason in Reason if group.counts.get(reason)},
+        "lag_before": group.lag_before,
+        "lag_after": group.lag_after,
+        "retention_seconds": retention_seconds,
+        "obstacles": list(group.obstacles),
+    }
+
+
+def plan_told(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
+    """What is true of the plan as a whole."""
+    states = Counter(_state(group) for group in groups)
+    counts = sum((Counter(group.counts) for group in groups), Counter[str]())
+    actions, reasons = (counted({name: counts[name] for name in names}) for names in (Action, Reason))
+    asked = f"with {head.brokers}" if head.brokers else "without brokers, to be shown and exported only"
+    lines = [
+        f"Plan {head.plan}, made at {utc(head.planned_ms)} of {head.source} {asked}.",
+        *([f"Decided with {head.rule}."] if head.rule else []),
+        f"Groups: {counted({name: states[name] for name in _PLANNED_STATES})}. Offsets: {actions} ({reasons}).",
+    ]
+    if counts[Action.REFUSE] and any(counts[reason] for reason in (Reason.BEFORE_START, Reason.PAST_END)):
+        lines.append(
+            "--offsets shows which are not in the log; --on-out-of-range of a new plan says what becomes of them."
+        )
+    if states["blocked"]:
+        lines.append("That is what was found then: only a new plan, in another folder, looks again.")
+    if head.retention_seconds is not None:
+        lines.append(f"The brokers keep offsets of a group that nobody uses for {days(head.retention_seconds)}.")
+    return "\n".join(lines)
+
+
+OFFSETS: Final = Table(
+    "offsets",
+    key="partition",
+    columns=(
+        *_GROUP,
+        *_PARTITION,
+        Column("OFFSET", "offset", right=True),
+        Column("COMMITTED", "committed_ms", wide=True, show=utc),
+        Column("STALE", "stale", wide=True, show=lambda stale: "yes" if stale else "no"),
+        Column("LOG-START", "log_start", right=True),
+        Column("LOG-END", "log_end", right=True),
+        Column("BEFORE", "before", right=True),
+        Column("PLANNED", "planned", right=True),
+        Column("ACTION", "action", styles={"refuse": "red"}),
+        Column("REASON", "reason"),
+        Column("PROBLEM", "problem", wide=True),
+    ),
+)
+
+
+def plain(row: Any) -> dict[str, Any]:
+    """A dataclass as JSON has it."""
+    return {each.name: _value(getattr(row, each.name)) for each in dataclasses.fields(row)}
+
+
+def _value(value: Any) -> Any:
+    """Without a text there is none."""
+    return list(value) if isinstance(value, tuple) else None if value == "" else value
+
+
+# What was done
+
+DONE: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        *_GROUP,
+        Column("RESULT", "result", styles=_COLOURS),
+        *_counts((each for each in Outcome if each is not Outcome.OVERTAKEN), "outcomes"),
+        Column("OVERTAKEN", "outcomes.overtaken", right=True, wide=True),
+        Column("WHY", "details"),
+    ),
+)
+
+
+def done_row(group: GroupPlan) -> Row:
+    """What became of a group, or what would."""
+    outcomes = {key(outcome): group.counts.get(outcome, 0) for outcome in Outcome}
+    return {
+        "group": group.group,
+        "target": group.target,
+        "result": _result(outcomes),
+        "outcomes": outcomes,
+        "details": list(group.obstacles),
+    }
+
+
+def _result(outcomes: Mapping[str, int]) -> str:
+    for outcome in (Outcome.LEFT, Outcome.FAILED, Outcome.OVERTAKEN):
+        if outcomes[key(outcome)]:
+            return outcome
+    if outcomes[key(Outcome.WOULD_WRITE)]:
+        return "ready"
+    return "done" if outcomes[key(Outcome.WRITTEN)] or outcomes[key(Outcome.THERE)] else "nothing to do"
+
+
+REPORT: Final = Table(
+    "offsets",
+    key="partition",
+    columns=(
+        *_GROUP,
+        *_PARTITION,
+        Column("STEP", "step"),
+        Column("FOUND", "found", right=True),
+        Column("WRITTEN", "written", right=True),
+        Column("OUTCOME", "outcome", styles=_COLOURS),
+        Column("DETAIL", "detail"),
+    ),
+)
+
+# What differs
+
+MATCHES: Final = Table(
+    "differences",
+    key="partition",
+    columns=(
+        *_GROUP,
+        *_PARTITION,
+        Column("ZOOKEEPER", "offset", right=True),
+        Column("KAFKA", "native", right=True),
+        Column("EXPECTED", "expected", right=True),
+        Column("MATCH", "match", styles={Match.EQUAL.value: "green"}),
+        Column("DUAL-COMMIT", "dual_commit"),
+        Column("DETAIL", "detail"),
+    ),
+)
+
+
+# How far it is
+
+_STAGES: Final = {"done": "green", "blocked": "red", **dict.fromkeys(("partly", "moved on", "not marked"), "yellow")}
+STATES: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        *_GROUP,
+        Column("STAGE", "stage", styles=_STAGES),
+        Column("AS-PLANNED", "as_planned", right=True),
+        Column("AS-BEFORE", "as_before", right=True),
+        Column("OTHERWISE", "otherwise", right=True),
+        Column("MARK", "mark", wide=True),
+        Column("DETAIL", "detail"),
+    ),
+)

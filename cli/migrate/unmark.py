@@ -1,0 +1,47 @@
+"""`zkgroups migrate unmark`: groups that have been marked as moved, given back to their members."""
+
+from __future__ import annotations
+
+import click
+
+from zkgroups.core.znodes.values import MalformedNode
+from zkgroups.exceptions import GroupNotFoundError
+
+from ..shared.arguments import groups_argument
+from ..shared.connect import connected
+from ..shared.errors import Tally
+from ..shared.messages import say
+from ..shared.options import Command, Options
+
+
+@click.command(cls=Command)
+@groups_argument
+@click.option("--force", is_flag=True, help="Take away a mark that cannot be read, too.")
+@click.pass_obj
+def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
+    """Let members join groups again that were moved, or are being moved, to Kafka's own offsets.
+
+    `migrate rollback` does it by itself. Who joins goes on from the offsets in ZooKeeper: what was read on the brokers
+    meanwhile is read twice.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka migrate unmark invoices
+    """
+    from zkgroups.zookeeper.admin import migration_marks as marks
+
+    tally = Tally()
+    with connected(options, writes=True) as registry:
+        found = marks.read(registry.handle, names)
+        for group, error in marks.remove(registry.handle, names, plan=None, force=force).items():
+            with tally.attempt():
+                if error is not None:
+                    raise error
+                if group in found:
+                    it = found[group]
+                    say(options, f"unmarked {group}: it {it.reason if isinstance(it, MalformedNode) else it.shown}")
+                elif registry.group(group).exists():
+                    say(options, f"{group} has no mark")
+                else:
+                    raise GroupNotFoundError(group)
+    tally.finish()

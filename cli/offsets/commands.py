@@ -1,0 +1,267 @@
+"""`zkgroups offsets`: get and set here, the others in `reset.py`, `delete.py`, `export_import.py`, `diff.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import click
+
+from zkgroups import CommittedOffset, DeniedNode, MalformedNode, Registry, TopicPartition
+from zkgroups.core.offsets.reset import Found
+from zkgroups.core.znodes.codec import check_offset
+from zkgroups.core.znodes.paths import parse_partition
+from zkgroups.core.znodes.values import utc
+from zkgroups.exceptions import (
+    GroupNotFoundError,
+    NoPermissionError,
+    OffsetConflictError,
+    OffsetWouldGoBackError,
+    RefusedError,
+)
+
+from ..shared.arguments import (
+    Partitions,
+    chosen_groups,
+    group_argument,
+    matching_option,
+    maybe_groups_argument,
+    topic_argument,
+    topics_option,
+)
+from ..shared.completion import complete_partitions
+from ..shared.connect import connected
+from ..shared.errors import Tally
+from ..shared.exit_codes import ExitCode
+from ..shared.messages import say
+from ..shared.options import Group, Options
+from ..shared.output import Column, Output, Row, Table
+from .committed_offsets import place, read_chosen
+from .delete import delete
+from .diff import diff
+from .export_import import export, import_offsets
+from .reset import reset
+
+_OFFSETS: Final = Table(
+    "offsets",
+    key="partition",
+    columns=(
+        Column("GROUP", "group"),
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("OFFSET", "offset", right=True),
+        Column("COMMITTED", "committed_ms", show=utc, wide=True),
+        Column("VERSION", "version", wide=True, right=True),
+        Column("ZXID", "zxid", wide=True, show=hex),
+        Column("NOTE", "note", styles={"no permission": "red"}),
+    ),
+)
+
+
+@click.group(cls=Group)
+def offsets() -> None:
+    """Read, set, reset, delete, export and import offsets.
+
+    An offset is the next message to read. It never goes back unless a command was told so, and what is changed is
+    changed only if it is still as it was shown.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka offsets get billing
+    """
+
+
+for command in (reset, delete, export, import_offsets, diff):
+    offsets.add_command(command)
+
+
+# get
+
+
+@offsets.command()
+@maybe_groups_argument
+@matching_option
+@topics_option
+@click.pass_obj
+def get(options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: Partitions | None) -> None:
+    """Show what is committed: of the groups named, or of all.
+
+    What is no offset is shown without one, and NOTE says why; where nothing else was found, the exit code is 10.
+    With -o jsonl the lines come as they are read.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka offsets get
+      zkgroups -z zk1:2181/kafka offsets get billing --topic orders:0,1 -o wide
+      zkgroups -z zk1:2181/kafka offsets get --groups 'bill.*' -o jsonl
+    """
+    tally, counts = Tally(), _Counts()
+    with connected(options) as registry:
+        everything = not names and matching is None
+        groups = registry.groups() if everything else chosen_groups(registry, names, matching)
+        Output(options).write(_OFFSETS, _rows(options, registry, groups, topics, tally, counts))
+        nothing_in = [name for name in names if name not in counts.groups]
+        there = [name for name in nothing_in if _is_there(registry, name, tally)]
+    if not counts.groups and there == nothing_in:
+        say(options, "There are no offsets.")
+    tally.finish()
+    if counts.malformed and not counts.good:
+        raise click.exceptions.Exit(ExitCode.FINDINGS)
+
+
+def _is_there(registry: Registry, name: str, tally: Tally) -> bool:
+    with tally.attempt():
+        if registry.group(name).exists():
+            return True
+        raise GroupNotFoundError(name)
+    return False
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What was found so far."""
+
+    groups: set[str] = field(default_factory=set)
+    good: int = 0
+    malformed: int = 0
+
+
+def _rows(
+    options: Options,
+    registry: Registry,
+    groups: Collection[str],
+    topics: Partitions | None,
+    tally: Tally,
+    counts: _Counts,
+) -> Iterator[Row]:
+    for found in read_chosen(options, registry, groups, topics):
+        if isinstance(found, CommittedOffset):
+            counts.groups.add(found.group)
+            counts.good += 1
+            with tally.attempt():
+                yield _row(found)
+            continue
+        counts.groups.add(place(found).group)
+        yield _malformed_row(found)
+        if isinstance(found, DeniedNode):
+            tally.failed(NoPermissionError(found.path))
+        else:
+            counts.malformed += 1
+
+
+def _row(found: CommittedOffset) -> Row:
+    return {
+        "group": found.group,
+        "topic": found.at.topic,
+        "partition": found.at.partition,
+        "offset": found.offset,
+        "committed_ms": found.modified_ms,
+        "version": found.version,
+        "zxid": found.zxid,
+        "note": None,
+    }
+
+
+def _malformed_row(node: MalformedNode) -> Row:
+    where = place(node)
+    denied = isinstance(node, DeniedNode)
+    return {
+        "group": where.group,
+        "topic": where.topic,
+        "partition": where.at.partition if where.at else None,
+        "offset": None,
+        "committed_ms": None,
+        "version": None if denied else node.version,
+        "zxid": None,
+        "note": "no permission" if denied else _problem(node),
+    }
+
+
+def _problem(node: MalformedNode) -> str:
+    where = place(node)
+    name = "" if where.at else f"{where.name}: "
+    return f"{name}{node.reason}: {node.shown}" if node.data else f"{name}{node.reason}"
+
+
+# set
+
+
+def _partition(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
+    number = parse_partition(text)
+    if number is None:
+        raise click.BadParameter(f"{text!r} is not the number of a partition")
+    return number
+
+
+def _offset(_ctx: click.Context, _param: click.Parameter, number: int) -> int:
+    return check_offset(number)
+
+
+_NONE: Final = "none"
+"""What `--expect` says of a partition where nothing is committed."""
+
+
+def _expected(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | str | None:
+    if text is None or text == _NONE:
+        return text
+    if not re.fullmatch("[0-9]{1,19}", text):
+        raise click.BadParameter(f"{text!r} is neither an offset nor {_NONE!r}")
+    return check_offset(int(text))
+
+
+@offsets.command("set")
+@group_argument
+@topic_argument
+@click.argument("partition", metavar="PARTITION", callback=_partition, shell_complete=complete_partitions)
+@click.argument("offset", metavar="OFFSET", type=int, callback=_offset)
+@click.option("--expect", metavar="OFFSET|none", callback=_expected, help="Only if this is what is committed now.")
+@click.option("--backward", is_flag=True, help="Let the offset go back, too.")
+@click.option("--force", is_flag=True, help="Also while the group has instances, whose next commit undoes it.")
+@click.pass_obj
+def set_offset(
+    options: Options,
+    /,
+    group: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    expect: int | str | None,
+    backward: bool,
+    force: bool,
+) -> None:
+    """Set the offset of one partition, forward only unless --backward is given, while the group has no instance.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka offsets set invoices orders 0 500 --backward
+    """
+    at = TopicPartition(topic, partition)
+    with connected(options, writes=True, begins=True) as registry:
+        found = _found(registry, group, at)
+        if not _is_expected(found, expect):
+            raise OffsetConflictError(at, found)
+        if isinstance(found, CommittedOffset) and offset < found.offset and not backward:
+            raise OffsetWouldGoBackError(group, at, found.offset, offset)
+        if isinstance(found, MalformedNode) and not backward:
+            raise RefusedError(f"{found.path} is no offset ({found.reason}), so this may go back: --backward lets it")
+        for conflict in registry.group(group).offsets.replace({at: offset}, expected={at: found}, force=force).values():
+            raise conflict
+    before = "nothing" if found is None else found.shown
+    say(options, f"{group}: {at} was {before} and is {offset}")
+
+
+def _found(registry: Registry, group: str, at: TopicPartition) -> Found:
+    found = registry.group(group).offsets.fetch_many([at])[at]
+    if isinstance(found, DeniedNode):
+        raise NoPermissionError(found.path)
+    if found is None and not registry.group(group).exists():
+        raise GroupNotFoundError(group)
+    return found
+
+
+def _is_expected(found: Found, expect: int | str | None) -> bool:
+    if expect is None:
+        return True
+    return found is None if expect == _NONE else isinstance(found, CommittedOffset) and found.offset == expect

@@ -1,0 +1,143 @@
+"""`zkgroups offsets diff`: where the offsets of two groups differ, or of a group and a file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from zkgroups import CommittedOffset, DeniedNode, MalformedNode, TopicPartition
+from zkgroups.core.offsets.file_formats import read
+from zkgroups.core.offsets.reset import Found
+from zkgroups.core.znodes.paths import check_group
+from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
+
+from ..shared.arguments import Partitions, is_chosen, topics_option
+from ..shared.completion import complete_groups
+from ..shared.connect import connected
+from ..shared.exit_codes import ExitCode
+from ..shared.input_files import read_text, source_name
+from ..shared.messages import say
+from ..shared.options import Command, Options
+from ..shared.output import Column, Output, Row, Table
+from .committed_offsets import read_committed
+
+_DIFFERENCES: Final = Table(
+    "differences",
+    key="partition",
+    columns=(
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("A", "a", right=True),
+        Column("B", "b", right=True),
+        Column("DELTA", "delta", right=True, show="{:+d}".format),
+        Column("NOTE", "note"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One side of a comparison: a group in ZooKeeper, or a file."""
+
+    group: str | None = None
+    file: Path | None = None
+
+
+def _source(_ctx: click.Context, _param: click.Parameter, text: str) -> _Source:
+    """`@FILE` is a file; a group whose name begins like that is written `@@...`."""
+    if text.startswith("@") and not text.startswith("@@"):
+        return _Source(file=Path(text[1:]))
+    return _Source(group=check_group(text.removeprefix("@")))
+
+
+def _group(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
+    return None if name is None else check_group(name)
+
+
+_Side = Mapping[TopicPartition, int | MalformedNode | None]
+"""The offsets of one side."""
+
+
+@click.command(cls=Command)
+@click.argument("a", metavar="A", callback=_source, shell_complete=complete_groups)
+@click.argument("b", metavar="B", callback=_source, shell_complete=complete_groups)
+@topics_option
+@click.option(
+    "--group",
+    metavar="NAME",
+    callback=_group,
+    shell_complete=complete_groups,
+    help="The group to take from a file that has several, or that a file without groups is of.",
+)
+@click.pass_obj
+def diff(options: Options, /, a: _Source, b: _Source, topics: Partitions | None, group: str | None) -> None:
+    """Show where the offsets of A and B differ. Each is a group, or @FILE, as `offsets export` has written it.
+
+    The exit code is 10 where they differ. DELTA is how much further B is.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka offsets diff billing invoices
+    """
+    files = [_file_side(source.file, group) for source in (a, b) if source.file is not None]
+    groups = [source.group for source in (a, b) if source.group is not None]
+    found = _group_sides(options, groups, topics) if groups else {}
+    left, right = (files.pop(0) if source.group is None else found[source.group] for source in (a, b))
+    rows = list(_differences(left, right, topics))
+    Output(options).write(_DIFFERENCES, rows)
+    if rows:
+        raise click.exceptions.Exit(ExitCode.FINDINGS)
+    say(options, "There is no difference.")
+
+
+def _file_side(file: Path, group: str | None) -> _Side:
+    records = read(read_text(file), source=source_name(file))
+    names = {record.group for record in records}
+    if len(names) > 1 and group is None:
+        raise click.UsageError(f"{file} has {len(names)} groups: say which by --group", click.get_current_context())
+    if group is not None and names - {None} and group not in names:
+        raise GroupNotFoundError(group)
+    return {each.at: each.offset for each in records if group is None or each.group in (group, None)}
+
+
+def _group_sides(options: Options, groups: Collection[str], topics: Partitions | None) -> dict[str, _Side]:
+    """What may not be read cannot be compared."""
+    with connected(options) as registry:
+        committed = read_committed(options, registry, groups, topics)
+        for name, each in committed.items():
+            if hidden := [node for node in each.others if isinstance(node, DeniedNode)]:
+                raise NoPermissionError(hidden[0].path)
+            if not each.offsets and not registry.group(name).exists():
+                raise GroupNotFoundError(name)
+        return {name: {at: _value(found) for at, found in each.offsets.items()} for name, each in committed.items()}
+
+
+def _value(found: Found) -> int | MalformedNode | None:
+    return found.offset if isinstance(found, CommittedOffset) else found
+
+
+def _differences(left: _Side, right: _Side, topics: Partitions | None) -> Iterator[Row]:
+    for at in sorted(at for at in left.keys() | right.keys() if is_chosen(at, topics)):
+        a, b = left.get(at), right.get(at)
+        if a == b and not isinstance(a, MalformedNode):
+            continue
+        yield {
+            "topic": at.topic,
+            "partition": at.partition,
+            "a": a if isinstance(a, int) else None,
+            "b": b if isinstance(b, int) else None,
+            "delta": b - a if isinstance(a, int) and isinstance(b, int) else None,
+            "note": "; ".join(_remarks(a, b)) or None,
+        }
+
+
+def _remarks(a: int | MalformedNode | None, b: int | MalformedNode | None) -> Iterator[str]:
+    for name, value, other in (("A", a, "B"), ("B", b, "A")):
+        if value is None:
+            yield f"only in {other}"
+        if isinstance(value, MalformedNode):
+            yield f"{name} is no offset: {value.reason}"

@@ -1,0 +1,1 @@
+"""Shared by all commands: options, connections, output, messages, errors."""

@@ -1,0 +1,154 @@
+"""Arguments that several commands have: names of groups, topics and partitions. Names are checked before any I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeAlias, TypeVar
+
+import click
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.znodes.paths import check_group, check_instance, check_topic, parse_partition
+
+from .completion import complete_groups, complete_instances, complete_partitions, complete_topics
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+Partitions: TypeAlias = dict[str, frozenset[int] | None]
+"""Topics, each with the partitions chosen; None for all of them."""
+
+
+def _checked_group(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
+    return check_group(name)
+
+
+def checked_groups(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The callback of what names groups: each once, and only what can be one."""
+    return tuple(dict.fromkeys(map(check_group, names)))
+
+
+def _checked_instance(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
+    return None if name is None else check_instance(name)
+
+
+def _checked_topic(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
+    return check_topic(name)
+
+
+def _checked_partitions(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(map(_partition, names)))
+
+
+def _expression(_ctx: click.Context, _param: click.Parameter, text: str | None) -> re.Pattern[str] | None:
+    if text is None:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise click.BadParameter(f"{text!r} is no regular expression: {error}") from error
+
+
+def _chosen_topics(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Partitions | None:
+    """`orders` or `orders:0,1`, each as often as one likes; a name that ends like that is written `orders:0,1:`."""
+    if not given:
+        return None
+    chosen: Partitions = {}
+    for text in given:
+        topic, colon, numbers = text.rpartition(":")
+        if not colon or not re.fullmatch("[0-9]+(,[0-9]+)*|", numbers):
+            topic, numbers = text, ""
+        before = chosen.get(check_topic(topic), frozenset())
+        more = frozenset(map(_partition, numbers.split(","))) if numbers else None
+        chosen[topic] = None if before is None or more is None else before | more
+    return chosen
+
+
+def _partition(text: str) -> int:
+    number = parse_partition(text)
+    if number is None:
+        raise click.BadParameter(f"{text!r} is not the number of a partition")
+    return number
+
+
+group_argument = click.argument("group", metavar="GROUP", callback=_checked_group, shell_complete=complete_groups)
+"""One group, as `group`."""
+
+groups_argument = click.argument(
+    "names", metavar="GROUP...", nargs=-1, required=True, callback=checked_groups, shell_complete=complete_groups
+)
+"""One group or several, as `names`."""
+
+maybe_groups_argument = click.argument(
+    "names", metavar="[GROUP...]", nargs=-1, callback=checked_groups, shell_complete=complete_groups
+)
+"""Any number of groups, as `names`; see `chosen_groups`."""
+
+matching_option = click.option(
+    "--groups",
+    "matching",
+    metavar="REGEX",
+    callback=_expression,
+    help="All groups whose whole name matches, beside those named.",
+)
+"""Groups by an expression, as `matching`; see `chosen_groups`."""
+
+topic_argument = click.argument("topic", metavar="TOPIC", callback=_checked_topic, shell_complete=complete_topics)
+"""One topic, as `topic`."""
+
+partitions_argument = click.argument(
+    "partitions",
+    metavar="PARTITION...",
+    nargs=-1,
+    required=True,
+    callback=_checked_partitions,
+    shell_complete=complete_partitions,
+)
+"""Numbers of partitions, as `partitions`."""
+
+topics_option = click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC[:0,1,...]",
+    multiple=True,
+    callback=_chosen_topics,
+    shell_complete=complete_topics,
+    help="Only this topic, or some partitions of it; may be given several times.",
+)
+"""Chosen topics and partitions, as `topics`: None where nothing was chosen; see `is_chosen`."""
+
+execute_option = click.option("--execute", is_flag=True, help="Do it; without this, only what would be done is shown.")
+"""For what rewrites many things, as `execute`."""
+
+
+def instance_option(*names: str, help: str, required: bool = False) -> Callable[[Decorated], Decorated]:
+    """An option that names an instance."""
+    return click.option(
+        *names,
+        metavar="ID",
+        required=required,
+        callback=_checked_instance,
+        shell_complete=complete_instances,
+        help=help,
+    )
+
+
+def chosen_groups(registry: Registry, names: Collection[str], matching: re.Pattern[str] | None) -> list[str]:
+    """The groups named, in that order, and then those that match."""
+    found = [] if matching is None else [name for name in registry.groups() if matching.fullmatch(name)]
+    return list(dict.fromkeys([*names, *found]))
+
+
+def is_chosen(at: TopicPartition, topics: Partitions | None) -> bool:
+    """Whether `--topic` chooses this partition."""
+    if topics is None:
+        return True
+    if at.topic not in topics:
+        return False
+    numbers = topics[at.topic]
+    return numbers is None or at.partition in numbers
+
+
+def partitions_of(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
+    """As the library has them."""
+    return [TopicPartition(topic, number) for number in numbers]

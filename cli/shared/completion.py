@@ -1,0 +1,79 @@
+"""Completion of real names: groups, instances, topics and partitions, as they are in ZooKeeper at this moment.
+
+It is quick and silent: whatever goes wrong, there is nothing to offer, and nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from zkgroups import Registry
+
+from .options import Options
+
+PATIENCE: Final = 1.0
+"""In seconds: who presses Tab waits no longer."""
+
+Find = Callable[[Registry, click.Context], Iterable[str]]
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _completing(find: Find) -> Complete:
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            with _registry(ctx) as registry:
+                names = sorted(
+                    set(find(registry, ctx)), key=lambda name: (len(name), name) if name.isdigit() else (0, name)
+                )
+        except Exception:
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def _registry(ctx: click.Context) -> Registry:
+    from .connect import open_registry
+    from .messages import settle
+    from .saved_contexts import fill_in
+
+    options = ctx.find_object(Options) or Options()
+    fill_in(options)
+    options.quiet = True
+    options.timeout = min(options.timeout, PATIENCE)
+    settle(options)
+    return open_registry(options, may_ask=False)
+
+
+def _groups(registry: Registry, ctx: click.Context) -> Iterable[str]:
+    already = ctx.params.get("names") or ()
+    return [name for name in registry.groups() if name not in already]
+
+
+def _topics(registry: Registry, ctx: click.Context) -> Iterable[str]:
+    group = ctx.params.get("group") or next(iter(ctx.params.get("names") or ()), None)
+    known = registry.topics()
+    if group is None:
+        return known
+    [found] = registry.describe([group])
+    return [*known, *found.topics]
+
+
+def _partitions(registry: Registry, ctx: click.Context) -> Iterable[str]:
+    topic = registry.topic(ctx.params["topic"])
+    already = set(ctx.params.get("partitions") or ())
+    return [str(number) for number in (topic.partitions if topic else ()) if number not in already]
+
+
+def _instances(registry: Registry, ctx: click.Context) -> Iterable[str]:
+    return [instance.id for instance in registry.group(ctx.params["group"]).instances()]
+
+
+complete_groups = _completing(_groups)
+complete_topics = _completing(_topics)
+complete_partitions = _completing(_partitions)
+complete_instances = _completing(_instances)

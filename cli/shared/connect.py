@@ -1,0 +1,176 @@
+"""From the global options to an open registry. Secrets come from a file, the environment or a terminal, never argv."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from zkgroups import Digest, Registry, Sasl, Tls
+from zkgroups.exceptions import RefusedError, UnreachableError
+from zkgroups.secret_file import read_secret_file
+
+from .options import Options, secret_variable
+
+
+@contextmanager
+def connected(options: Options, *, writes: bool = False, begins: bool = False) -> Iterator[Registry]:
+    """Connect to the registry that the options name. With `--read-only`, a command that `writes` is refused.
+
+    A chroot with neither groups nor brokers is probably wrong, and an error. A command that `begins` a group accepts
+    it, because that may be the first group.
+    """
+    if writes:
+        refuse_read_only(options)
+    with open_registry(options) as registry:
+        if not begins:
+            registry.require_root()
+        yield registry
+
+
+def refuse_read_only(options: Options) -> None:
+    """For a command that writes: raise an error where `--read-only` was given."""
+    if options.read_only:
+        raise RefusedError("this command writes, and --read-only was given")
+
+
+UNREACHABLE_TIMEOUT: Final = 1.0
+"""In seconds: enough for several attempts. To wait longer, e.g. for a server that is starting, there is `--timeout`."""
+
+
+def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
+    """Connect; the caller closes it. Where it `may_ask`, a missing password is asked for on the terminal.
+
+    Without `--timeout`, it fails after a second if all hosts are unknown or refuse connections.
+    """
+    will_wait = "timeout" in options.given
+    try:
+        return Registry.connect(
+            address(options),
+            session_timeout=options.session_timeout,
+            timeout=options.timeout,
+            unreachable_timeout=None if will_wait else UNREACHABLE_TIMEOUT,
+            auth=_auth(options, may_ask=may_ask),
+            tls=_tls(options),
+            read_only=options.read_only,
+        )
+    except UnreachableError as error:
+        error.add_note("use --timeout SECONDS to wait for a server that is starting")
+        raise
+
+
+def address(options: Options) -> str:
+    """Where ZooKeeper is."""
+    if options.zookeeper is None:
+        raise _usage("say where ZooKeeper is: -z HOST:PORT/CHROOT, or the environment variable ZKGROUPS_ZOOKEEPER")
+    return options.zookeeper
+
+
+def for_workers(options: Options) -> dict[str, Any]:
+    """The same for Spark's workers, who connect by themselves: where secrets are, but no secret.
+
+    An answer given at the terminal is passed on in the environment.
+    """
+    auth, tls = _auth(options), _tls(options)
+    if auth and options.password_file is None:
+        os.environ[secret_variable("password")] = auth[0].password
+    return {
+        "zookeeper": address(options),
+        "timeout": options.timeout,
+        "session_timeout": options.session_timeout,
+        "read_only": options.read_only,
+        "digest_user": options.digest_user,
+        "sasl_user": options.sasl_user,
+        "password_file": _in_full(options.password_file),
+        "tls": tls is not None,
+        "tls_ca": _in_full(options.tls_ca),
+        "tls_cert": _in_full(options.tls_cert),
+        "tls_key": _in_full(options.tls_key),
+        "tls_key_password_file": _in_full(options.tls_key_password_file),
+        "tls_hostname_check": not options.no_tls_hostname_check,
+    }
+
+
+def _in_full(file: Path | None) -> str | None:
+    """A worker is in another folder."""
+    return None if file is None else str(file.absolute())
+
+
+def _auth(options: Options, *, may_ask: bool = True) -> list[Digest | Sasl]:
+    if options.digest_user is not None and options.sasl_user is not None:
+        raise _usage("give --digest-user or --sasl-user, not both")
+    if options.digest_user is not None:
+        return [Digest(options.digest_user, _password(options, options.digest_user, may_ask=may_ask))]
+    if options.sasl_user is not None:
+        return [Sasl(options.sasl_user, _password(options, options.sasl_user, may_ask=may_ask))]
+    if options.password_file is not None:
+        raise _usage("--password-file needs --digest-user or --sasl-user")
+    return []
+
+
+def _password(options: Options, user: str, *, may_ask: bool) -> str:
+    password = _secret("password", options.password_file)
+    if password is not None:
+        return password
+    if not may_ask or sys.stdin is None or not sys.stdin.isatty():
+        raise _usage(f"the password of {user!r} is missing: --password-file FILE, or {secret_variable('password')}")
+    answer: str = click.prompt(f"Password of {user}", hide_input=True, err=True)
+    return answer
+
+
+def _tls(options: Options) -> Tls | None:
+    if options.tls:
+        return Tls(
+            ca=options.tls_ca,
+            certificate=options.tls_cert,
+            key=options.tls_key,
+            key_password=_secret("tls-key-password", options.tls_key_password_file),
+            verify_hostname=not options.no_tls_hostname_check,
+        )
+    given = {
+        "--tls-ca": options.tls_ca,
+        "--tls-cert": options.tls_cert,
+        "--tls-key": options.tls_key,
+        "--tls-key-password-file": options.tls_key_password_file,
+        "--no-tls-hostname-check": options.no_tls_hostname_check,
+    }
+    for option, value in given.items():
+        if value:
+            raise _usage(f"{option} needs --tls")
+    return None
+
+
+def _secret(name: str, file: Path | None) -> str | None:
+    """Return the secret from the file, else from its environment variable; None if neither is given.
+
+    Errors never show a part of the secret, and are not chained to errors that would show it in a traceback.
+    """
+    if file is None:
+        secret = os.environ.get(secret_variable(name))
+        if secret is not None and not _is_utf8(os.fsencode(secret)):
+            raise _usage(f"{secret_variable(name)} is not UTF-8 text")
+        return secret
+    try:
+        data = read_secret_file(file)
+    except OSError as error:
+        raise _usage(f"--{name}-file {file} cannot be read: {error.strerror}") from error
+    if not _is_utf8(data):
+        raise _usage(f"--{name}-file {file} is not UTF-8 text: save it as UTF-8")
+    return data.decode().rstrip("\r\n")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _usage(message: str) -> click.UsageError:
+    return click.UsageError(message, click.get_current_context())

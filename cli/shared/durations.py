@@ -1,0 +1,42 @@
+"""Options that are a stretch of time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from zkgroups.core.doctor.unused_groups import duration_seconds
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def seconds_option(*names: str, help: str, default: float | None = None) -> Callable[[Decorated], Decorated]:
+    """An option that is a number of seconds, 0 or more."""
+    return click.option(
+        *names,
+        type=float,
+        metavar="SECONDS",
+        default=default,
+        show_default=default is not None,
+        callback=_checked,
+        help=help,
+    )
+
+
+def duration_option(*names: str, help: str, **more: Any) -> Callable[[Decorated], Decorated]:
+    """An option that is a long time, such as 90d; the command gets seconds."""
+    examples = f"{help}: 90d, 12h, 30m, 3600s."
+    return click.option(*names, metavar="DURATION", callback=_parsed, help=examples, **more)
+
+
+def _parsed(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+    return None if text is None else duration_seconds(text)
+
+
+def _checked(_ctx: click.Context, _param: click.Parameter, seconds: float | None) -> float | None:
+    if seconds is not None and not 0 <= seconds < math.inf:
+        raise click.BadParameter(f"{seconds:g} is not a number of seconds, 0 or more")
+    return seconds

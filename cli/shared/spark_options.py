@@ -1,0 +1,132 @@
+"""A Spark for a command: the options that it has everywhere, and a session with a progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import click
+
+from zkgroups.exceptions import MissingDependencyError
+
+from .options import Options
+from .progress import Told, progress, status_line
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_SHARED: Final = "spark.zkgroups.sharedFileSystem"
+"""As in `zkgroups.spark.storage.writing`, which is not imported for `--help`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Which Spark to run on, and how it is set up."""
+
+    master: str | None
+    settings: dict[str, str]
+
+    def check_writes_to(self, destination: str) -> None:
+        """Refuse a folder, before Spark is started, that its workers may not share with this machine."""
+        from zkgroups.spark.session import LOCAL
+        from zkgroups.spark.storage.writing import check_shared_before_start
+
+        check_shared_before_start(self.master or LOCAL, self.settings, destination)
+
+    @contextmanager
+    def session(self, options: Options) -> Iterator[Any]:
+        """One for this command alone; it is gone with it."""
+        from zkgroups.spark.session import LOCAL, own_session
+
+        with ExitStack() as stack:
+            with status_line(options) as said:
+                said("starting Spark")
+                started = own_session(self.settings, master=self.master or LOCAL, verbose=options.verbose > 0)
+                session = stack.enter_context(started)
+            yield session
+
+
+def spark_options(command: Decorated) -> Decorated:
+    """`--master` and `--conf`, as `master` and `settings`: see `SparkOptions`."""
+    conf = click.option(
+        "--conf", "settings", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A setting of Spark's."
+    )
+    master = click.option(
+        "--master", metavar="URL", help="The Spark to run on; one of its own on this machine by default."
+    )
+    return master(conf(command))
+
+
+def writing_options(command: Decorated) -> Decorated:
+    """`spark_options` of a command whose workers write files."""
+    shared = click.option(
+        "--shared-file-system",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_shared,
+        help="With --master: DEST is a folder that all machines of Spark have mounted.",
+    )
+    return shared(spark_options(command))
+
+
+def _shared(ctx: click.Context, _param: click.Parameter, given: bool) -> None:
+    """Run before the callback of --conf, which adds it to the settings."""
+    if given:
+        ctx.meta[_SHARED] = "true"
+
+
+def selection_options(command: Decorated) -> Decorated:
+    """`--groups` and `--topics`, as `groups` and `topics`: what is none is told before anything is reached."""
+    groups, topics = (
+        click.option(f"--{what}", metavar="REGEX", callback=_regex, help=f"Only {what} whose whole name matches.")
+        for what in ("groups", "topics")
+    )
+    return groups(topics(command))
+
+
+def _regex(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    if text is not None:
+        with spark_installed():
+            from zkgroups.spark.source.options import check_expression
+        check_expression(str(param.name), text)
+    return text
+
+
+def checked_moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    """What names no snapshot is told before Spark is started."""
+    if text is not None:
+        with spark_installed():
+            from zkgroups.spark.snapshots.moments import is_moment
+        if not is_moment(text):
+            raise click.BadParameter(f"{text!r} is neither latest, previous, a name, nor a time as 2026-01-31T12:00")
+    return text
+
+
+def _settings(ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    for setting in given:
+        if "=" not in setting:
+            raise click.BadParameter(f"{setting!r} is not like KEY=VALUE")
+    shared = {_SHARED: ctx.meta[_SHARED]} if _SHARED in ctx.meta else {}
+    return dict(setting.split("=", 1) for setting in given) | shared
+
+
+@contextmanager
+def spark_installed() -> Iterator[None]:
+    """Say what to type where something is imported that is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in {"pyspark", "pyarrow", "py4j"}:
+            raise
+        raise MissingDependencyError("this needs Spark: pip install 'zkgroups[spark]'") from error
+
+
+@contextmanager
+def steps_shown(options: Options, session: Any, steps: int, offsets: int | None = None) -> Iterator[Told]:
+    """A bar of so many steps, each as far as Spark is with it; the first may be known to go through so many offsets."""
+    from zkgroups.spark.session import share_done
+
+    with progress(options, steps, lambda: share_done(session), offsets) as told:
+        yield told

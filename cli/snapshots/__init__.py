@@ -1,0 +1,1 @@
+"""The `zkgroups snapshot`, `snapshots` and `audit` commands."""

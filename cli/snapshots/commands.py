@@ -1,0 +1,31 @@
+"""`zkgroups snapshots`: what many snapshots tell together; each command is in a file of its own."""
+
+from __future__ import annotations
+
+import click
+
+from ..shared.options import Group
+from .diff import diff
+from .list import list_
+from .plot import plot
+from .verify import verify
+
+
+@click.group(cls=Group)
+def snapshots() -> None:
+    """See what snapshots tell together.
+
+    DEST is the folder that `zkgroups snapshot` writes to.
+
+    \b
+    Example:
+      zkgroups snapshots list /data/groups
+      zkgroups snapshots diff /data/groups previous latest
+      zkgroups snapshots plot /data/groups billing billing.svg
+    """
+
+
+snapshots.add_command(list_)
+snapshots.add_command(diff)
+snapshots.add_command(verify)
+snapshots.add_command(plot)

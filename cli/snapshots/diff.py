@@ -1,0 +1,149 @@
+"""`zkgroups snapshots diff`: what became of each offset from one snapshot to another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
+from zkgroups.core.znodes.values import utc
+
+from ..offsets.from_parquet import address_of
+from ..shared.exit_codes import ExitCode
+from ..shared.messages import say
+from ..shared.options import Command, Options
+from ..shared.output import Column, Output, Table
+from ..shared.spark_options import SparkOptions, checked_moment, selection_options, spark_installed, spark_options
+
+_CLUSTER: Final = Column("CLUSTER", "cluster", wide=True)
+_NAMES: Final = (
+    Column("GROUP", "group"),
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition", right=True),
+)
+_MOVED_BY: Final = (
+    Column("DELTA", "delta", right=True, show="{:+d}".format),
+    Column("RATE", "rate", right=True, show="{:.1f}".format),
+)
+_COMMITTED: Final = Column("COMMITTED", "committed_at")
+
+
+def _yes_or_no(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def _table(by: By) -> Table:
+    names = (_CLUSTER, *_NAMES[: list(By).index(by) + 1])
+    if by is By.PARTITION:
+        details = (
+            Column("STATE", "state", styles={"went-back": "red", "unreadable": "red"}),
+            Column("BEFORE", "before", right=True),
+            Column("AFTER", "after", right=True),
+            *_MOVED_BY,
+            Column("COMMITS", "commits", right=True, wide=True),
+            Column("ANEW", "anew", wide=True, show=_yes_or_no),
+            Column("HELD", "held", show=_yes_or_no),
+        )
+        return Table("partitions", key="group", columns=(*names, *details, _COMMITTED))
+    counts = [Column(state.upper(), field(state), right=True) for state in State]
+    counts.insert(2, Column(UNCHANGED_HELD.upper(), field(UNCHANGED_HELD), right=True))
+    all_of_them = Column("PARTITIONS", "partitions", right=True)
+    anew = Column("ANEW", "anew", right=True, wide=True)
+    return Table(f"{by}s", key="group", columns=(*names, all_of_them, *counts, anew, *_MOVED_BY, _COMMITTED))
+
+
+def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
+    words = () if text is None else tuple(text.split(","))
+    for word in words:
+        if word not in LOOKED_FOR:
+            raise click.BadParameter(f"{word!r} is none of {', '.join(LOOKED_FOR)}")
+    return words
+
+
+@click.command(cls=Command)
+@click.argument("destination", metavar="DEST")
+@click.argument("before", metavar="[A]", default="previous", callback=checked_moment)
+@click.argument("after", metavar="[B]", default="latest", callback=checked_moment)
+@click.option(
+    "--by", type=click.Choice([by.value for by in By]), default="group", help="What a row is about; a group by default."
+)
+@click.option("--only", metavar="STATE,...", callback=_states, help="Only what has a partition in one of these states.")
+@click.option("--fail-on", metavar="STATE,...", callback=_states, help="Exit with 10 where there is one of these.")
+@selection_options
+@click.option("--cluster", metavar="NAME", help="Whose, where DEST has those of several; that of -z by default.")
+@spark_options
+@click.pass_obj
+def diff(
+    options: Options,
+    /,
+    destination: str,
+    before: str,
+    after: str,
+    by: str,
+    only: tuple[str, ...],
+    fail_on: tuple[str, ...],
+    cluster: str | None,
+    master: str | None,
+    settings: dict[str, str],
+    **chosen: Any,
+) -> None:
+    """Show what became of each offset from snapshot A to snapshot B: from the previous to the latest by default.
+
+    Each is named, or is latest or previous, or a time, which means the newest that was begun not after it; UTC, if it
+    has no zone.
+
+    \b
+    moved          the offset is higher
+    unchanged      the offset is the same
+    unchanged-held the same, and an instance owns the partition; also counted as unchanged
+    went-back      the offset is lower
+    new            the offset is only in B
+    gone           the offset is only in A
+    unreadable     in A or B it is not a number, or there was no permission to read it
+
+    Snapshots do not contain log ends. So an unchanged offset does not show whether the group is idle or stuck.
+
+    The rate is in messages a second, between the two last commits. Anew is a node that was deleted and made again.
+
+    \b
+    Example:
+      zkgroups snapshots diff /data/groups
+      zkgroups snapshots diff /data/groups 2026-01-31T22:00:00 latest --only gone,went-back --by partition
+      zkgroups snapshots diff /data/groups --groups 'billing.*' --fail-on went-back,gone
+    """
+    with spark_installed():
+        from zkgroups.spark.snapshots import diff as history
+    say(options, f"Starting Spark to compare snapshots in {destination}.")
+    with SparkOptions(master, settings).session(options) as session:
+        two = history.pair(session, destination, before, after, cluster=cluster, address=address_of(options))
+        say(options, f"From snapshot {two.before.name} to {two.after.name} of {two.after.cluster or 'nothing'}:")
+        rows = history.diff(session, two, by=By(by), **chosen)
+        found: Counter[str] = Counter(history.totals(rows) if only else {})
+        shown = history.having(rows, only) if only else rows
+        each = history.streamed(shown)
+        Output(options).write(_table(By(by)), map(_shown, each if only else _counted(each, found)))
+    say(options, f"Offsets: {', '.join(f'{found[state]} {state}' for state in LOOKED_FOR)}.")
+    if any(found[state] for state in fail_on):
+        raise click.exceptions.Exit(ExitCode.FINDINGS)
+
+
+def _counted(rows: Iterable[dict[str, Any]], found: Counter[str]) -> Iterator[dict[str, Any]]:
+    """The rows, which are counted as they go by."""
+    for row in rows:
+        if "state" in row:
+            found[row["state"]] += 1
+            found[UNCHANGED_HELD] += row["state"] == State.UNCHANGED and row["held"]
+        else:
+            found.update({state: row[field(state)] for state in LOOKED_FOR})
+        yield row
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: utc(round(value.timestamp() * 1000)) if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }

@@ -1,0 +1,638 @@
+"""What a group is at one moment: each state as the design defines it, and everything that is not as it should be."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroups.core.znodes.codec import decode_registration
+from zkgroups.core.znodes.group_description import (
+    BlockedPartition,
+    GroupDescription,
+    GroupState,
+    GroupView,
+    InstanceDescription,
+    InstanceState,
+    Obstacle,
+    PartitionDescription,
+    RegisteredInstance,
+    describe,
+)
+from zkgroups.core.znodes.values import (
+    CommittedOffset,
+    DeniedNode,
+    MalformedNode,
+    Owner,
+    Pattern,
+    Registration,
+    TopicPartition,
+    UnevaluableRegistration,
+)
+
+MALFORMED = MalformedNode("/consumers/billing/ids/bad", b"", "empty", session=99)
+
+
+def at(text: str) -> TopicPartition:
+    """`orders/3`."""
+    topic, _, partition = text.rpartition("/")
+    return TopicPartition(topic, int(partition))
+
+
+def instance(
+    id: str, session: int, topics: Iterable[str] | Registration | MalformedNode = ("orders",)
+) -> RegisteredInstance:
+    if not isinstance(topics, Registration | MalformedNode):
+        topics = Registration(dict.fromkeys(topics, 1))
+    return RegisteredInstance(id, session, topics, registered_ms=1000 + session)
+
+
+def owner(partition: str, id: str, session: int, path: str = "") -> Owner:
+    return Owner(at(partition), id, session, path=path)
+
+
+def offset(partition: str, offset: int = 5, modified_ms: int = 0) -> CommittedOffset:
+    return CommittedOffset("billing", at(partition), offset, modified_ms=modified_ms)
+
+
+def described(
+    *nodes: RegisteredInstance | Owner | CommittedOffset | MalformedNode,
+    partitions: Mapping[str, int] | None = None,
+    exists: bool = True,
+) -> GroupDescription:
+    """The description of a group with these nodes; `orders` has two partitions unless said otherwise."""
+    counts = {"orders": 2} if partitions is None else partitions
+    return describe(
+        GroupView(
+            "billing",
+            exists,
+            tuple(node for node in nodes if isinstance(node, RegisteredInstance)),
+            tuple(node for node in nodes if isinstance(node, Owner)),
+            tuple(node for node in nodes if isinstance(node, CommittedOffset)),
+            tuple(node for node in nodes if isinstance(node, MalformedNode)),
+            {topic: tuple(range(count)) for topic, count in counts.items()},
+        )
+    )
+
+
+def states(description: GroupDescription) -> dict[str, InstanceState]:
+    return {each.id: each.state for each in description.instances}
+
+
+def one(description: GroupDescription, id: str) -> InstanceDescription:
+    [found] = [each for each in description.instances if each.id == id]
+    return found
+
+
+def partition(description: GroupDescription, name: str) -> PartitionDescription:
+    [found] = [each for each in description.partitions if each.at == at(name)]
+    return found
+
+
+# Registrations that belong to no session
+
+
+def test_an_instance_without_a_session_is_dead_and_makes_no_group_live() -> None:
+    description = described(instance("gone", 0), offset("orders/0"))
+    assert description.state is GroupState.EMPTY
+    assert states(description) == {"gone": InstanceState.DEAD}
+    assert (description.members, description.unowned, description.subscribed) == (0, (), ())
+
+
+def test_a_dead_instance_changes_no_state_of_the_others() -> None:
+    description = described(
+        instance("gone", 0), instance("me", 1), owner("orders/0", "me", 1), owner("orders/1", "me", 1)
+    )
+    assert description.state is GroupState.STABLE
+    assert states(description) == {"gone": InstanceState.DEAD, "me": InstanceState.STABLE}
+    assert description.members == 1
+
+
+@pytest.mark.parametrize("of_owner", ["here", "here-0"])
+def test_an_instance_without_a_session_that_an_owner_node_names_may_be_alive(of_owner: str) -> None:
+    description = described(instance("here", 0), instance("gone", 0), owner("orders/0", of_owner, 7))
+    assert states(description)["here"] is not InstanceState.DEAD
+    assert states(description)["gone"] is InstanceState.DEAD
+    assert description.members == 1
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        DeniedNode("/consumers/billing/owners/orders/0", b"", "hidden"),
+        MalformedNode("/consumers/billing/owners/orders/0", b"\xff", "no text", session=7),
+    ],
+)
+def test_where_an_owner_is_unknown_nobody_is_certainly_dead(unknown: MalformedNode) -> None:
+    assert states(described(instance("here", 0), unknown))["here"] is not InstanceState.DEAD
+
+
+def test_a_registration_that_may_not_be_read_is_not_called_dead() -> None:
+    hidden = DeniedNode("/consumers/billing/ids/here", b"", "hidden")
+    assert states(described(instance("here", 0, hidden), hidden))["here"] is InstanceState.UNKNOWN
+
+
+# States of a group
+
+
+def test_a_group_without_a_znode_is_dead() -> None:
+    assert described(exists=False) == GroupDescription("billing", GroupState.DEAD, (), (), (), (), ())
+
+
+def test_a_group_without_instances_is_empty() -> None:
+    assert described().state is GroupState.EMPTY
+
+
+def test_a_group_that_has_only_offsets_is_empty_and_seen() -> None:
+    description = described(offset("orders/1", 7, 50), offset("gone/0", 8, 60))
+    assert description.state is GroupState.EMPTY
+    assert description.topics == ("gone", "orders")
+    assert [p.at for p in description.partitions] == [at("gone/0"), at("orders/1")]
+    assert (description.members, description.owned, description.offsets) == (0, 0, 2)
+    assert description.last_commit_ms == 60
+    assert description.unowned == ()
+
+
+def test_a_group_whose_last_instance_is_gone_while_its_owner_is_not_is_empty() -> None:
+    description = described(owner("orders/0", "me", 1))
+    assert description.state is GroupState.EMPTY
+    assert states(description) == {"me": InstanceState.LEAVING}
+    assert description.members == 0
+
+
+def test_a_group_with_instances_and_nothing_owned_prepares_a_rebalance() -> None:
+    assert described(instance("me", 1)).state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_group_of_which_only_an_orphan_owns_something_prepares_a_rebalance() -> None:
+    assert described(instance("me", 1), owner("orders/0", "me", 2)).state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_group_that_is_partly_owned_completes_a_rebalance() -> None:
+    description = described(instance("me", 1), owner("orders/0", "me", 1))
+    assert description.state is GroupState.COMPLETING_REBALANCE
+    assert description.unowned == (at("orders/1"),)
+
+
+def test_a_group_whose_every_partition_is_owned_by_the_living_is_stable() -> None:
+    description = described(instance("a", 1), instance("b", 2), owner("orders/0", "a", 1), owner("orders/1", "b-0", 2))
+    assert description.state is GroupState.STABLE
+    assert description.unowned == ()
+    assert description.owned == 2
+
+
+def test_a_group_of_which_an_orphan_owns_a_partition_is_not_stable() -> None:
+    description = described(instance("me", 1), owner("orders/0", "me", 1), owner("orders/1", "other", 2))
+    assert description.state is GroupState.COMPLETING_REBALANCE
+    assert description.unowned == (at("orders/1"),)
+
+
+def test_a_topic_nobody_subscribes_to_does_not_keep_a_group_from_being_stable() -> None:
+    nodes = [instance("me", 1), owner("orders/0", "me", 1), owner("orders/1", "me", 1), offset("refunds/0")]
+    description = described(*nodes, partitions={"orders": 2, "refunds": 9})
+    assert description.state is GroupState.STABLE
+    assert [p.at for p in description.partitions] == [at("orders/0"), at("orders/1"), at("refunds/0")]
+
+
+def test_one_topic_of_two_that_is_not_owned_keeps_a_group_from_being_stable() -> None:
+    nodes = [instance("me", 1, ["orders", "refunds"]), owner("orders/0", "me", 1), owner("orders/1", "me", 1)]
+    description = described(*nodes, partitions={"orders": 2, "refunds": 1})
+    assert description.state is GroupState.COMPLETING_REBALANCE
+    assert description.unowned == (at("refunds/0"),)
+
+
+# States of an instance
+
+
+def test_an_instance_that_owns_nothing_of_a_topic_that_is_not_wholly_owned_is_joining() -> None:
+    description = described(instance("a", 1), instance("b", 2), owner("orders/0", "a", 1))
+    assert states(description) == {"a": InstanceState.AWAITING_SYNC, "b": InstanceState.JOINING}
+
+
+def test_an_instance_that_owns_nothing_because_others_own_everything_is_stable() -> None:
+    description = described(
+        instance("a", 1), instance("spare", 2), owner("orders/0", "a", 1), owner("orders/1", "a", 1)
+    )
+    assert states(description) == {"a": InstanceState.STABLE, "spare": InstanceState.STABLE}
+
+
+def test_an_instance_whose_topics_are_all_owned_is_stable_while_the_group_is_not() -> None:
+    nodes = [instance("a", 1), instance("b", 2, ["refunds"]), owner("orders/0", "a", 1), owner("orders/1", "a", 1)]
+    description = described(*nodes, partitions={"orders": 2, "refunds": 1})
+    assert description.state is GroupState.COMPLETING_REBALANCE
+    assert states(description) == {"a": InstanceState.STABLE, "b": InstanceState.JOINING}
+
+
+def test_an_instance_that_is_no_longer_registered_but_owns_something_is_leaving() -> None:
+    nodes = [owner("orders/1", "gone", 7), owner("orders/0", "gone", 7), instance("me", 1)]
+    leaving = one(described(*nodes), "gone")
+    assert leaving == InstanceDescription("gone", InstanceState.LEAVING, 7, 0, None, (at("orders/0"), at("orders/1")))
+    assert described(*nodes).members == 1
+
+
+def test_the_instances_that_are_registered_come_first_and_by_name() -> None:
+    nodes = [owner("orders/0", "a", 7), instance("c", 1), instance("b", 2)]
+    assert [each.id for each in described(*nodes).instances] == ["b", "c", "a"]
+
+
+def test_an_instance_is_described_as_it_is_registered() -> None:
+    node = instance("me", 7)
+    description = described(node, owner("orders/1", "me-0", 7), owner("orders/0", "me-1", 7))
+    assert one(description, "me") == InstanceDescription(
+        "me", InstanceState.STABLE, 7, 1007, node.registration, (at("orders/0"), at("orders/1"))
+    )
+
+
+# Rule 1: the id and the session
+
+
+def test_rule_1_an_owner_with_the_name_of_an_instance_and_another_session_is_an_orphan() -> None:
+    old = owner("orders/0", "me", 1)
+    description = described(instance("me", 2), old, owner("orders/1", "me", 2))
+    assert description.orphans == (old,)
+    assert description.unowned == (at("orders/0"),)
+    assert description.owned == 1
+    assert partition(description, "orders/0").instance is None
+    assert partition(description, "orders/0").owners == (old,)
+    assert [(each.id, each.state, each.session) for each in description.instances] == [
+        ("me", InstanceState.AWAITING_SYNC, 2),
+        ("me", InstanceState.LEAVING, 1),
+    ]
+    assert description.members == 1
+
+
+def test_rule_1_an_owner_with_the_session_of_an_instance_and_another_name_is_an_orphan() -> None:
+    stranger = owner("orders/0", "you", 1)
+    assert described(instance("me", 1), stranger).orphans == (stranger,)
+
+
+def test_rule_1_an_id_that_looks_like_the_stream_of_another_is_told_apart_by_the_session() -> None:
+    """A Scala member `worker` owns as `worker-1`, which is also the whole id of somebody else."""
+    nodes = [instance("worker", 1), instance("worker-1", 2)]
+    description = described(*nodes, owner("orders/0", "worker-1", 1), owner("orders/1", "worker-1", 2))
+    assert description.orphans == ()
+    assert one(description, "worker").owned == (at("orders/0"),)
+    assert one(description, "worker-1").owned == (at("orders/1"),)
+
+
+def test_two_instances_of_one_session_are_told_apart_by_the_exact_id_first() -> None:
+    nodes = [instance("worker", 1), instance("worker-1", 1)]
+    description = described(*nodes, owner("orders/0", "worker-1", 1), owner("orders/1", "worker-0", 1))
+    assert one(description, "worker-1").owned == (at("orders/0"),)
+    assert one(description, "worker").owned == (at("orders/1"),)
+
+
+# Blocked: held by nobody who takes part
+
+
+def blocked(description: GroupDescription) -> dict[str, tuple[str, Obstacle]]:
+    return {
+        str(each.at): (each.holder.id if isinstance(each.holder, Owner) else each.holder.path, each.obstacle)
+        for each in description.blocked
+    }
+
+
+def test_what_its_members_hold_is_not_blocked() -> None:
+    nodes = [instance("me", 1), instance("you", 2), owner("orders/0", "me-0", 1), owner("orders/1", "you", 2)]
+    assert described(*nodes).blocked == ()
+
+
+def test_an_orphan_blocks_what_somebody_subscribes_to_and_nothing_else() -> None:
+    nodes = [instance("me", 1), owner("orders/1", "me", 7), owner("refunds/0", "gone", 8)]
+    description = described(*nodes, partitions={"orders": 2, "refunds": 1})
+    assert blocked(description) == {"orders/1": ("me", Obstacle.NOT_REGISTERED)}
+    assert blocked(described(owner("orders/1", "me", 7))) == {}
+
+
+def test_a_living_instance_that_does_not_subscribe_to_the_topic_blocks_its_partition() -> None:
+    nodes = [instance("me", 1), instance("cron", 2, ()), owner("orders/0", "cron", 2), owner("orders/1", "me", 1)]
+    description = described(*nodes)
+    assert blocked(description) == {"orders/0": ("cron", Obstacle.NOT_SUBSCRIBED)}
+    assert description.state is GroupState.STABLE
+    assert blocked(described(instance("cron", 2, ()), owner("orders/0", "cron", 2))) == {}
+
+
+def test_an_instance_whose_registration_cannot_be_read_blocks_what_it_holds() -> None:
+    nodes = [instance("me", 1), instance("bad", 99, MALFORMED), MALFORMED, owner("orders/0", "bad-0", 99)]
+    assert blocked(described(*nodes)) == {"orders/0": ("bad-0", Obstacle.REGISTRATION_UNREADABLE)}
+
+
+def test_an_instance_whose_subscription_cannot_be_evaluated_may_hold_any_partition() -> None:
+    data = b'{"pattern":"white_list","subscription":{"(a)\\\\1":1}}'
+    found = decode_registration("/consumers/billing/ids/java", data, session=7)
+    assert isinstance(found, UnevaluableRegistration)
+    nodes = [instance("me", 1), instance("java", 7, found), found, owner("orders/0", "java-0", 7)]
+    description = described(*nodes)
+    assert (description.unevaluable, blocked(description)) == (("java",), {})
+    assert description.instances[0].state is InstanceState.UNKNOWN
+    assert pickle.loads(pickle.dumps(description)) == description
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("owners/orders/1", True),
+        ("owners/orders/7", False),
+        ("owners/orders/01", False),
+        ("owners/b'orders'/1001-1", False),
+        ("owners/refunds/1", False),
+        ("owners/orders", False),
+        ("offsets/orders/1", False),
+    ],
+)
+def test_an_owner_node_that_cannot_be_read_blocks_its_partition(path: str, found: bool) -> None:
+    node = MalformedNode(f"/consumers/billing/{path}", b"", "empty", session=9, created_ms=17)
+    description = described(instance("me", 1), node)
+    assert [(each.holder, each.obstacle, each.since_ms) for each in description.blocked] == (
+        [(node, Obstacle.OWNER_UNREADABLE, 17)] if found else []
+    )
+
+
+def test_since_when_a_partition_is_blocked_is_when_its_owner_node_was_made() -> None:
+    holder = Owner(at("orders/0"), "gone", 9, claimed_ms=1234)
+    [found] = described(instance("me", 1), holder).blocked
+    assert found == BlockedPartition(at("orders/0"), holder, Obstacle.NOT_REGISTERED)
+    assert found.since_ms == 1234
+
+
+def test_a_node_of_pykafka_blocks_nobody() -> None:
+    node = owner("orders/0", "gone", 9, "/consumers/billing/owners/b'orders'/1-0")
+    assert described(instance("me", 1), node).blocked == ()
+
+
+def test_where_registrations_may_not_be_read_nobody_can_say_what_is_blocked() -> None:
+    for path in ("ids", "ids/somebody"):
+        hidden = DeniedNode(f"/consumers/billing/{path}", b"", "no permission")
+        assert described(instance("me", 1), owner("orders/0", "gone", 9), hidden).blocked == ()
+    denied = DeniedNode("/consumers/billing/owners/orders/0", b"", "no permission")
+    assert described(instance("me", 1), denied).blocked == ()
+
+
+# Two dialects
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_owners_of_one_partition_in_two_forms_are_both_seen(order: int) -> None:
+    scala = owner("orders/0", "scala-0", 1, "/consumers/billing/owners/orders/0")
+    pykafka = owner("orders/0", "pykafka", 2, "/consumers/billing/owners/b'orders'/1-0")
+    description = described(instance("scala", 1), instance("pykafka", 2), *(scala, pykafka)[::order])
+    assert set(partition(description, "orders/0").owners) == {scala, pykafka}
+    assert partition(description, "orders/0").instance in {"scala", "pykafka"}
+    assert one(description, "scala").owned == one(description, "pykafka").owned == (at("orders/0"),)
+    assert description.orphans == ()
+    assert description.owned == 1
+    assert len(description.partitions) == 2
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_living_owner_counts_beside_an_orphan_in_the_other_form(order: int) -> None:
+    living, orphan = owner("orders/0", "me", 1), owner("orders/0", "gone", 2, "/b'orders'/1-0")
+    description = described(instance("me", 1), *(living, orphan)[::order])
+    assert partition(description, "orders/0").instance == "me"
+    assert description.orphans == (orphan,)
+    assert description.unowned == (at("orders/1"),)
+
+
+def test_two_nodes_of_one_instance_for_one_partition_count_once() -> None:
+    nodes = [owner("orders/0", "me", 1), owner("orders/0", "me", 1, "/b'orders'/2-0")]
+    assert one(described(instance("me", 1), *nodes), "me").owned == (at("orders/0"),)
+
+
+# Topics
+
+
+def test_a_topic_that_kafka_does_not_know_is_what_left_a_trace_of_it() -> None:
+    nodes = [instance("me", 1, ["gone"]), owner("gone/4", "me", 1), offset("gone/2")]
+    description = described(*nodes, partitions={})
+    assert description.unowned == (at("gone/2"),)
+    assert description.state is GroupState.COMPLETING_REBALANCE
+    assert [p.at for p in description.partitions] == [at("gone/2"), at("gone/4")]
+
+
+def test_a_topic_that_nothing_is_known_of_has_no_partitions() -> None:
+    description = described(instance("me", 1, ["gone"]), partitions={})
+    assert description.partitions == ()
+    assert description.state is GroupState.PREPARING_REBALANCE
+
+
+def test_an_old_offset_beyond_kafka_s_partitions_is_shown_and_not_waited_for() -> None:
+    nodes = [instance("me", 1), owner("orders/0", "me", 1), owner("orders/1", "me", 1), offset("orders/9")]
+    description = described(*nodes)
+    assert description.state is GroupState.STABLE
+    assert partition(description, "orders/9").offset == offset("orders/9")
+
+
+def test_the_partitions_of_a_topic_need_not_be_without_gaps() -> None:
+    view = GroupView("billing", instances=(instance("me", 1),), partitions={"orders": (2, 5)})
+    assert describe(view).unowned == (at("orders/2"), at("orders/5"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expression", "expected"),
+    [
+        (Pattern.WHITE_LIST, "order.*", {"orders"}),
+        (Pattern.BLACK_LIST, "order.*", {"refunds"}),
+        (Pattern.WHITE_LIST, "order.*,refunds", {"orders", "refunds"}),
+    ],
+)
+def test_a_subscription_by_pattern_means_kafka_s_topics_but_its_own(
+    pattern: Pattern, expression: str, expected: set[str]
+) -> None:
+    topics = {"orders": 1, "refunds": 1, "__consumer_offsets": 50}
+    description = described(instance("me", 1, Registration({expression: 1}, pattern)), partitions=topics)
+    assert {each.topic for each in description.unowned} == expected
+
+
+# What cannot be read
+
+
+def test_a_malformed_registration_does_not_stop_the_others() -> None:
+    nodes = [instance("bad", 99, MALFORMED), instance("me", 1), owner("orders/0", "me", 1), MALFORMED]
+    description = described(*nodes, owner("orders/1", "bad", 99))
+    assert description.state is GroupState.STABLE
+    assert description.malformed == (MALFORMED,)
+    assert description.members == 2
+    assert one(description, "bad").registration == MALFORMED
+    assert one(description, "bad").state is InstanceState.UNKNOWN
+    assert one(description, "bad").owned == (at("orders/1"),)
+    assert description.orphans == ()
+
+
+def test_malformed_nodes_are_handed_on_in_order() -> None:
+    nodes = [MalformedNode(f"/{n}", b"", "empty") for n in range(3)]
+    assert described(*nodes).malformed == tuple(nodes)
+
+
+# Totals
+
+
+def test_the_totals_count_each_thing_once() -> None:
+    nodes = [
+        *(instance("a", 1), instance("b", 2, ["orders", "refunds"])),
+        *(owner("orders/0", "a", 1), owner("orders/1", "b", 2), owner("refunds/0", "gone", 3)),
+        *(offset("orders/0", 5, 100), offset("orders/1", 6, 300), offset("old/7", 7, 200)),
+    ]
+    description = described(*nodes, partitions={"orders": 3, "refunds": 2})
+    assert description.members == 2
+    assert description.topics == ("old", "orders", "refunds")
+    assert len(description.partitions) == 6
+    assert description.owned == 2
+    assert description.offsets == 3
+    assert description.last_commit_ms == 300
+    assert description.unowned == (at("orders/2"), at("refunds/0"), at("refunds/1"))
+
+
+def test_a_group_without_offsets_has_no_last_commit() -> None:
+    assert described(instance("me", 1)).last_commit_ms is None
+
+
+def test_partitions_come_sorted_as_numbers() -> None:
+    description = described(instance("me", 1), partitions={"orders": 12})
+    assert [p.at.partition for p in description.partitions] == list(range(12))
+    assert list(description.unowned) == sorted(description.unowned)
+
+
+# Any group
+
+
+IDS = st.sampled_from(["a", "a-0", "b", "b-1", "c"])
+SESSIONS = st.integers(1, 3)
+PARTITIONS = st.builds(TopicPartition, st.sampled_from(["orders", "refunds", "gone"]), st.integers(0, 3))
+SUBSCRIPTIONS = st.one_of(
+    st.sets(st.sampled_from(["orders", "refunds", "gone"])),
+    st.just(Registration({"o.*": 1}, Pattern.WHITE_LIST)),
+    st.just(MALFORMED),
+)
+VIEWS = st.builds(
+    GroupView,
+    st.just("billing"),
+    instances=st.lists(st.builds(instance, IDS, SESSIONS, SUBSCRIPTIONS), unique_by=lambda node: node.id).map(tuple),
+    owners=st.lists(st.builds(Owner, PARTITIONS, IDS, SESSIONS), max_size=8).map(tuple),
+    offsets=st.lists(
+        st.builds(CommittedOffset, st.just("billing"), PARTITIONS, st.integers(0, 9), modified_ms=st.integers(0, 9)),
+        unique_by=lambda node: node.at,
+    ).map(tuple),
+    partitions=st.fixed_dictionaries({"orders": st.just((0, 1)), "refunds": st.just((0,))}),
+)
+
+
+def ours(view: GroupView, owner: Owner) -> set[str]:
+    """The instances an owner can be, said another way: same session, and the same name with or without a stream."""
+    same = {node.id for node in view.instances if node.session == owner.session}
+    return {owner.id} & same or {id for id in same if owner.id in {f"{id}-{stream}" for stream in range(10)}}
+
+
+@given(view=VIEWS)
+def test_what_is_said_of_any_group_fits_together(view: GroupView) -> None:
+    description = describe(view)
+    registered = {node.id for node in view.instances}
+    living = {node.at for node in view.owners if ours(view, node)}
+
+    assert set(description.orphans) == {node for node in view.owners if not ours(view, node)}
+    assert {p.at for p in description.partitions if p.instance is not None} == living
+    assert not living & set(description.unowned)
+    assert {p.at for p in description.partitions} >= {n.at for n in (*view.owners, *view.offsets)}
+    assert set(description.unowned) <= {p.at for p in description.partitions}
+    held = {blocked.at for blocked in description.blocked}
+    assert held <= {node.at for node in view.owners}
+    assert {at.topic for at in held} <= set(description.subscribed)
+    assert held >= {node.at for node in description.orphans} & set(description.unowned)
+    assert description.owned == len(living)
+    assert description.members == len(registered)
+    assert description.offsets == len(view.offsets)
+    for each in description.instances:
+        if each.state is InstanceState.LEAVING:
+            assert set(each.owned) == {
+                n.at for n in description.orphans if (n.id, n.session) == (each.id, each.session)
+            }
+        else:
+            assert set(each.owned) == {n.at for n in view.owners if each.id in ours(view, n)}
+    if description.state is GroupState.STABLE:
+        assert not description.unowned
+        assert {each.state for each in description.instances} <= {
+            InstanceState.STABLE,
+            InstanceState.LEAVING,
+            InstanceState.UNKNOWN,
+        }
+    assert (description.state is GroupState.EMPTY) == (not view.instances)
+    assert (description.state is GroupState.PREPARING_REBALANCE) == (bool(view.instances) and not living)
+
+
+@given(view=VIEWS, random=st.randoms(use_true_random=False))
+def test_the_order_in_which_nodes_were_read_changes_no_state(view: GroupView, random: Random) -> None:
+    instances, owners, offsets = list(view.instances), list(view.owners), list(view.offsets)
+    for nodes in (instances, owners, offsets):
+        random.shuffle(nodes)
+    other = describe(GroupView("billing", True, tuple(instances), tuple(owners), tuple(offsets), (), view.partitions))
+    one = describe(view)
+    assert other.state is one.state
+    assert other.instances == one.instances
+    assert other.unowned == one.unowned
+    assert set(other.orphans) == set(one.orphans)
+    assert [(p.at, p.offset) for p in other.partitions] == [(p.at, p.offset) for p in one.partitions]
+
+
+@given(view=VIEWS)
+def test_a_description_is_the_same_after_pickling(view: GroupView) -> None:
+    description = describe(view)
+    assert pickle.loads(pickle.dumps(description)) == description
+
+
+# Size
+
+
+def large(members: int, partitions: int) -> GroupView:
+    """Every member subscribes to every topic, by a pattern or by name, and all partitions are owned but the last."""
+    topics = {f"topic-{number}": tuple(range(partitions // 20)) for number in range(20)}
+    every = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+    by_name, by_pattern = Registration(dict.fromkeys(topics, 1)), Registration({"topic-.*": 1}, Pattern.WHITE_LIST)
+    ids = [f"billing_host-{number:08}" for number in range(members)]
+    return GroupView(
+        "billing",
+        instances=tuple(
+            instance(id, session, by_name if session % 2 else by_pattern) for session, id in enumerate(ids, start=1)
+        ),
+        owners=tuple(
+            Owner(at, f"{ids[number % members]}-0", number % members + 1) for number, at in enumerate(every[:-1])
+        ),
+        offsets=tuple(CommittedOffset("billing", at, 5) for at in every),
+        partitions=topics,
+    )
+
+
+def steps(view: GroupView) -> int:
+    """How many lines of Python are run to describe a group; each round of a loop or comprehension is one."""
+    counter = itertools.count()
+
+    def count(_frame: FrameType, _event: str, _argument: object) -> Callable[..., Any]:
+        next(counter)
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        describe(view)
+    finally:
+        sys.settrace(before)
+    return next(counter)
+
+
+def test_a_group_of_200_members_and_2000_partitions_is_described() -> None:
+    description = describe(large(200, 2000))
+    assert (description.members, len(description.partitions), description.owned) == (200, 2000, 1999)
+    assert description.state is GroupState.COMPLETING_REBALANCE
+    assert set(states(description).values()) == {InstanceState.AWAITING_SYNC}
+
+
+def test_the_work_grows_with_the_members_plus_the_partitions_and_not_with_their_product() -> None:
+    small, more_partitions, more_members = steps(large(50, 500)), steps(large(50, 2000)), steps(large(200, 500))
+    assert more_partitions < 5 * small  # four times as many, and a little more for sorting
+    assert more_members < 1.5 * small  # most of the work is the partitions'

@@ -1,0 +1,102 @@
+"""How long a session is certain to live: never for longer than the leader keeps it, and long enough to be of use."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from zkgroups.core.session_proof import LASTS, PATIENCE, PERIOD, PRUDENCE, REPORT, Proof
+
+T = 30.0
+
+
+def steady(until: float) -> Proof:
+    """A session that was accepted at 0 and proved every period since, with answers that come at once."""
+    proof = Proof(T)
+    proof.connected(0.0)
+    for n in range(math.floor(until / (PERIOD * T)) + 1):
+        proof.answered(n * PERIOD * T, n * PERIOD * T)
+        proof.proved(n * PERIOD * T)
+    return proof
+
+
+def test_the_parts_add_up() -> None:
+    assert pytest.approx(1.0) == LASTS + REPORT + PERIOD + PRUDENCE
+    assert pytest.approx(0.6) == LASTS
+    assert LASTS - PERIOD - PATIENCE >= 0.2, "there is time left to go to another server"
+
+
+def test_in_a_session_that_is_proved_all_the_time_each_proof_lasts_as_long_as_promised() -> None:
+    proof = steady(10 * T)
+    last = proof.sent
+    assert last + LASTS * T <= proof.until <= last + (LASTS + PERIOD) * T
+    assert proof.due(last) == last + PERIOD * T
+
+
+def test_an_answer_that_is_no_proof_makes_nothing_certain() -> None:
+    proof = Proof(T)
+    proof.connected(0.0)
+    proof.answered(1.0, 1.1)
+    assert proof.until == -math.inf
+
+
+def test_a_proof_counts_from_when_it_was_sent_and_not_from_when_the_answer_came() -> None:
+    proof = Proof(T)
+    proof.connected(0.0)
+    proof.answered(0.1, 20.0)
+    proof.proved(0.1)
+    assert proof.until == (1 - PRUDENCE) * T
+
+
+def test_after_a_pause_a_proof_does_not_count_for_more_than_the_leader_knows_of() -> None:
+    """The leader may know only of requests from before the pause."""
+    proof = steady(T)
+    before, until = proof.sent, proof.until
+    resumed = before + 0.5 * T
+    proof.answered(resumed, resumed)
+    proof.proved(resumed)
+    assert until < proof.until <= before + (1 - PRUDENCE) * T
+    assert proof.due(resumed) < resumed + (REPORT + 0.02) * T, "the next one can make up for it"
+
+
+def test_a_new_connection_is_a_request_that_the_leader_knows_of_at_once() -> None:
+    proof = steady(T)
+    back = proof.sent + 0.5 * T
+    proof.connected(back)
+    proof.proved(back + 0.01)
+    assert proof.until == back + (1 - PRUDENCE) * T
+
+
+def test_memory_is_bounded_however_many_requests_are_answered() -> None:
+    proof = Proof(1.0)
+    proof.connected(0.0)
+    for n in range(100_000):
+        proof.answered(n / 100, n / 100)
+    assert len(proof._answered) <= 200
+
+
+def test_never_for_longer_than_the_leader_keeps_it() -> None:
+    """A model of a follower that is cut off at some moment. At each ping before that, it reports what it has heard."""
+    luck = random.Random(1)
+    for _ in range(3_000):
+        half_tick, phase = luck.choice([T / 4, luck.uniform(T / 100, T / 4)]), luck.random()
+        delay = luck.choice([0.0, T / 10])
+        cut, now, last_ping, touched, heard = luck.uniform(0, 2 * T), 0.0, phase * half_tick - half_tick, 0.0, 0.0
+        proof = Proof(T)
+        proof.connected(0.0)
+        while now <= cut:
+            sent, now = now, now + luck.uniform(0, delay)
+            while (ping := last_ping + half_tick) <= min(now, cut):
+                touched = ping if heard > last_ping else touched
+                last_ping = ping
+            if now > cut:
+                break
+            heard = now
+            now += luck.uniform(0, delay)
+            proof.answered(sent, now)
+            if luck.random() < 0.7:
+                proof.proved(sent)
+            now += luck.choice([luck.uniform(0, T / 10), luck.uniform(0, T / 2)])
+        assert proof.until <= touched + T

@@ -1,0 +1,230 @@
+"""A topic that is deleted and made anew after the plan, on brokers that are a cluster apart from the ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tests.kafka.conftest import Writer
+from tests.testing.waiting import eventually
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.core.migration.apply_rules import by_target
+from zkgroups.core.migration.follow_rules import FollowState
+from zkgroups.core.migration.lazy_rows import Rows
+from zkgroups.core.migration.plain_groups import Group
+from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow
+from zkgroups.kafka import Brokers
+from zkgroups.kafka.commit_offsets import Offsets, Outcomes
+from zkgroups.migration.apply import apply_plans
+from zkgroups.migration.verify import verify_plans
+from zkgroups.testing import KafkaBroker
+from zkgroups.zookeeper.admin import migration_marks as marks
+
+from .conftest import Join, MakeTopic
+from .moving import Move
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+ANEW = "topics were recreated since the plan: "
+
+
+@pytest.fixture
+def topic(broker: KafkaBroker, make_topic: MakeTopic) -> str:
+    """Two partitions of twenty messages."""
+    name = make_topic()
+    fill(broker, name)
+    return name
+
+
+@pytest.fixture
+def move(registry: Registry, broker: KafkaBroker, topic: str) -> Move:
+    """A plan for a group that has read some."""
+    registry.group(topic).offsets.commit_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 10})
+    move = Move(registry, broker.address, topic)
+    move.plan()
+    assert all(row.topic_id for row in move.rows)
+    return move
+
+
+def fill(broker: KafkaBroker, topic: str) -> None:
+    for partition in range(2):
+        broker.write(topic, partition, 20)
+
+
+def make_anew(broker: KafkaBroker, topic: str) -> None:
+    """With as many messages, so that the same offsets are in the log again."""
+    writer = Writer(broker.address)
+    writer.admin.delete_topics([topic])[topic].result()
+    with Brokers.connect(broker.address) as brokers:
+        assert eventually(lambda: not brokers.partitions([topic]))
+    broker.create_topic(topic, 2)
+    fill(broker, topic)
+
+
+def columns(rows: Sequence[PlanRow]) -> dict[str, Group]:
+    """The rows as Spark's tasks have them."""
+    return {rows[0].target: Group(PlanRow, Rows.of(PlanRow, rows).columns, 0, len(rows))}
+
+
+def test_nothing_is_written_to_a_topic_that_is_another_than_the_planned_one(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    make_anew(broker, topic)
+
+    assert move.apply() == {Outcome.LEFT: 2}
+    assert {row.detail for row in move.reports} == {f"{ANEW}{topic}/0, {topic}/1"}
+    with Brokers.connect(broker.address) as brokers:
+        found = list(apply_plans(columns(move.rows), brokers, registry, execute=True))
+    assert {(row.outcome, row.detail) for row in found} == {(Outcome.LEFT, f"{ANEW}{topic}/0, {topic}/1")}
+    assert move.on_target() == {}
+    assert move.mark() is None
+    move.plan()
+    assert move.apply() == {Outcome.WRITTEN: 2}, "a new plan is of the new topic"
+
+
+def test_a_plan_without_topic_ids_is_carried_out_as_before(broker: KafkaBroker, topic: str, move: Move) -> None:
+    move.rows = [replace(row, topic_id=None) for row in move.rows]
+    make_anew(broker, topic)
+
+    assert move.apply() == {Outcome.WRITTEN: 2}
+
+
+def test_a_comparison_finds_that_a_topic_was_made_anew_after_it_was_moved(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    assert move.apply() == {Outcome.WRITTEN: 2}
+    assert move.verify() == {Match.EQUAL: 2}
+    make_anew(broker, topic)
+    Writer(broker.address).commit(topic, {(topic, 0): 5, (topic, 1): 10})
+
+    assert move.verify() == {Match.MADE_ANEW: 2}
+    with Brokers.connect(broker.address) as brokers:
+        assert {row.match for row in verify_plans(columns(move.rows), brokers, registry)} == {Match.MADE_ANEW}
+
+
+def test_a_rollback_does_not_put_offsets_of_an_earlier_topic_back(
+    broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic
+) -> None:
+    other = make_topic()
+    Writer(broker.address).commit(topic, {(topic, 0): 3, (other, 0): 0})
+    move.plan()
+    assert move.apply() == {Outcome.WRITTEN: 2, Outcome.SKIPPED: 1}
+    make_anew(broker, topic)
+
+    assert move.roll_back(to_zookeeper=True) == {Outcome.LEFT: 3}
+    move.roll_back()
+
+    of_it = {row.partition: (row.outcome, row.detail) for row in move.reports if row.topic == topic}
+    assert of_it[0] == (Outcome.SKIPPED, "topic recreated")
+    assert {at: found.offset for at, found in move.on_target().items()} == {TopicPartition(other, 0): 0}
+
+
+@pytest.mark.parametrize("committed", [3, 5, 15], ids=["as before", "as planned", "another"])
+def test_a_rollback_keeps_offsets_of_the_new_topic_also_where_it_deletes_the_group(
+    broker: KafkaBroker, topic: str, move: Move, committed: int
+) -> None:
+    at = TopicPartition(topic, 0)
+    Writer(broker.address).commit(topic, {(topic, 0): 3})
+    other = TopicPartition(f"{topic}-other", 0)
+    broker.create_topic(other.topic, 1)
+    move.commit_to_source({other: 0})
+    move.plan()
+    assert move.apply() == {Outcome.WRITTEN: 3}
+    make_anew(broker, topic)
+    Writer(broker.address).commit(topic, {(topic, 0): committed})
+
+    assert move.roll_back() == {Outcome.LEFT: 3}
+    assert {row.detail for row in move.reports} == {f"somebody has committed on the target since: {at}"}
+    assert {at: found.offset for at, found in move.on_target().items()} == {at: committed, other: 0}
+
+    move.roll_back(force=True)
+    of_it = {(row.topic, row.partition): (row.outcome, row.written, row.detail) for row in move.reports}
+    assert of_it[topic, 0] == (Outcome.WRITTEN, committed, "topic recreated")
+    assert of_it[other.topic, 0] == (Outcome.WRITTEN, None, "taken away")
+    assert {at: found.offset for at, found in move.on_target().items()} == {at: committed}
+
+
+def test_who_follows_writes_nothing_to_a_topic_that_is_another_than_the_planned_one(
+    broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    make_anew(broker, topic)
+    with move.following() as following:
+        [group] = following.end()
+
+    assert (group.state, "topic recreated" in group.detail) == (FollowState.LEFT, True)
+    assert move.on_target() == {}
+
+
+def test_who_follows_back_to_zookeeper_carries_no_offsets_of_another_topic(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    assert move.apply() == {Outcome.WRITTEN: 2}
+    make_anew(broker, topic)
+    Writer(broker.address).commit(topic, {(topic, 0): 15, (topic, 1): 15})
+    with move.following(to_zookeeper=True) as following:
+        [group] = following.end()
+
+    assert (group.state, group.detail) == (FollowState.LEFT, f"{topic}: topic recreated")
+    assert {each.offset for each in registry.group(topic).offsets} == {5, 10}
+
+
+def test_who_follows_keeps_the_id_of_a_topic_that_comes_into_the_group_after_the_plan(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic
+) -> None:
+    late = TopicPartition(make_topic(), 0)
+    fill(broker, late.topic)
+    with registry.group(topic).instance() as instance:
+        instance.register([topic])
+        move.commit_to_source({late: 14})
+        with move.following() as following:
+            assert eventually(lambda: late in move.on_target())
+            make_anew(broker, late.topic)
+            instance.deregister()
+            [group] = following.end()
+
+    assert (group.state, f"{late.topic}: topic recreated" in group.detail) == (FollowState.LEFT, True)
+    assert late not in move.on_target()
+
+
+def test_who_follows_back_keeps_the_id_of_a_topic_that_comes_into_the_group_after_the_plan(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic, join: Join
+) -> None:
+    late = TopicPartition(make_topic(), 0)
+    fill(broker, late.topic)
+    assert move.apply() == {Outcome.WRITTEN: 2}
+    offsets = registry.group(topic).offsets
+    with join(topic, topic) as consumer:
+        consumer.commit(offsets=[KafkaPartition(late.topic, late.partition, 12)], asynchronous=False)
+        with move.following(to_zookeeper=True) as following:
+            assert eventually(lambda: offsets.fetch(late) is not None)
+            make_anew(broker, late.topic)
+            consumer.commit(offsets=[KafkaPartition(late.topic, late.partition, 15)], asynchronous=False)
+            [group] = following.end()
+
+    assert (group.state, group.detail) == (FollowState.LEFT, f"{late.topic}: topic recreated")
+    found = offsets.fetch(late)
+    assert isinstance(found, CommittedOffset)
+    assert found.offset == 12
+
+
+def test_a_topic_that_is_made_anew_between_the_look_and_the_commit_is_told(
+    registry: Registry, broker: KafkaBroker, topic: str, move: Move
+) -> None:
+    class Raced(Brokers):
+        def commit(self, offsets: Offsets) -> Outcomes:
+            make_anew(broker, topic)
+            return super().commit(offsets)
+
+    for columns_of in (by_target, columns):
+        move.plan()
+        with Raced.connect(broker.address) as brokers:
+            found = list(apply_plans(columns_of(move.rows), brokers, registry, execute=True))
+            assert brokers.delete_groups([topic]) == {topic: None}
+
+        assert {(row.outcome, row.detail) for row in found} == {
+            (Outcome.OVERTAKEN, f"while this was written: {ANEW}{topic}/0, {topic}/1")
+        }
+        marks.remove(registry.handle, [topic], plan=None)

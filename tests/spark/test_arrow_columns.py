@@ -1,0 +1,321 @@
+"""Columns cut out of answers, and rows made of nodes: the same values, whatever is in them, or no columns at all."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import TimestampType
+
+from zkgroups.core.znodes.codec import MAX_OFFSET, decode_offset
+from zkgroups.core.znodes.paths import Part
+from zkgroups.core.znodes.values import DeniedNode
+from zkgroups.spark import Table
+from zkgroups.spark.source import table_reader
+from zkgroups.spark.source.arrow_columns import offset_columns
+from zkgroups.spark.source.tables import LATEST_MS, SCHEMAS, arrow_schema
+from zkgroups.zookeeper.reading.tree_walk import Place
+from zkgroups.zookeeper.requests.bulk_read import Block, Siblings
+from zkgroups.zookeeper.requests.multiread import DATA_AT, DENIED, END, GONE, GOOD_HEAD, Kind, answered, failed, records
+
+from ..core.strategies import NAMES, NEARLY_REGISTRATIONS, TOPICS
+
+STAT = struct.Struct(">qqqqiiiqiiq")
+
+LONGS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, -(2**63), 2**63 - 1])
+INTS = st.integers(-(2**31), 2**31 - 1)
+MOMENTS = st.integers(0, LATEST_MS) | st.just(0) | st.just(LATEST_MS)
+
+
+def record(data: bytes | None, stat: bytes) -> bytes:
+    """A node in an answer, as ZooKeeper puts it together."""
+    length = struct.pack(">i", -1 if data is None else len(data))
+    return answered(Kind.NODE, length + (data or b"") + stat)
+
+
+def stat(czxid: int, mzxid: int, ctime: int, mtime: int, version: int, session: int = 0, rest: int = 0) -> bytes:
+    return STAT.pack(czxid, mzxid, ctime, mtime, version, rest, -1, session, 7, rest, rest)
+
+
+SOUND = st.builds(stat, LONGS, LONGS, MOMENTS, MOMENTS, INTS, LONGS, INTS)
+EXTREME = st.builds(stat, LONGS, LONGS, LONGS, LONGS, INTS, LONGS, INTS)
+PLAIN = st.integers(0, 10**18 - 1).map(lambda n: str(n).encode()) | st.from_regex(rb"[0-9]{1,18}", fullmatch=True)
+LONG_AS_SEVERAL = b"123" + bytes(68) + b"".join(GOOD_HEAD + bytes([n]) + b"7" * n + bytes(68) for n in (5, 4, 4))[:-68]
+"""Of 259 bytes: to whoever looks at the last byte of that only, a record of three, and three more behind it."""
+
+EDGE_CASES = [
+    b"",
+    b"+7",
+    b"-7",
+    b"7 ",
+    b"007",
+    b"0" * 30 + b"7",
+    b"9" * 19,
+    str(MAX_OFFSET).encode(),
+    str(MAX_OFFSET + 1).encode(),
+    "٣".encode(),
+    b"1" * 127,
+    b"1" * 128,
+    b"1" * 255,
+    b"1" * 256,
+    b"1" * 300,
+    GOOD_HEAD,
+    GOOD_HEAD + b"\x03123",
+    END,
+    END * 9,
+    (GOOD_HEAD + b"\x01" + b"5" + bytes(68)) * 2,
+    LONG_AS_SEVERAL,
+    None,
+]
+EDGES = st.sampled_from(EDGE_CASES)
+DATA = PLAIN | EDGES | st.binary(max_size=400)
+
+SOUND_RECORDS = st.builds(record, PLAIN, SOUND)
+RECORDS = (
+    SOUND_RECORDS
+    | st.builds(record, DATA, SOUND)
+    | st.builds(record, DATA, EXTREME)
+    | st.sampled_from([GONE, DENIED, -4]).map(failed)
+)
+ANSWERS = st.lists(st.lists(SOUND_RECORDS, max_size=5), max_size=3) | st.lists(
+    st.lists(RECORDS, max_size=5), max_size=3
+)
+"""Requests' answers, as their records: of plain offsets only, or of anything."""
+
+
+def by_row(some: Sequence[Sequence[bytes]]) -> list[tuple[int, int, int, int, int]] | None:
+    """What the decoders that everybody uses make of it, None where something is no offset, or no time."""
+    found = []
+    for answer in some:
+        for each in records(b"".join(answer) + END, len(answer)):
+            if isinstance(each, int):
+                return None
+            data, _czxid, mzxid, created, modified, version, _session = each
+            offset = decode_offset("/", data)
+            if not isinstance(offset, int) or not all(0 <= ms <= LATEST_MS for ms in (created, modified)):
+                return None
+            found.append((offset, version, modified * 1000, created * 1000, mzxid))
+    return found
+
+
+def columns(some: Sequence[Sequence[bytes]]) -> list[tuple[Any, ...]] | None:
+    found = offset_columns([b"".join(answer) + END for answer in some])
+    if found is None:
+        return None
+    return list(zip(*((each.cast(pa.int64()) if is_time(each) else each).to_pylist() for each in found), strict=True))
+
+
+def is_time(column: Any) -> bool:
+    return bool(pa.types.is_timestamp(column.type))
+
+
+@settings(max_examples=500)
+@given(ANSWERS)
+@example([[]])
+@example([])
+def test_columns_are_what_the_decoders_read_row_by_row_or_none_at_all(some: list[list[bytes]]) -> None:
+    found = columns(some)
+    assert found is None or found == by_row(some)
+
+
+@pytest.mark.parametrize("data", EDGE_CASES, ids=lambda data: repr(data)[:24])
+def test_so_they_are_where_the_data_is_nearly_an_offset_or_nearly_a_record(data: bytes | None) -> None:
+    plain, edge = (record(each, stat(1, 2, 3, 4, 5)) for each in (b"42", data))
+    for some in ([edge], [plain, edge], [edge, plain], [plain, edge, plain, edge]):
+        found = columns([some])
+        assert found is None or found == by_row([some])
+
+
+@settings(max_examples=150)
+@given(st.lists(st.lists(SOUND_RECORDS, min_size=1, max_size=9), min_size=1, max_size=3))
+def test_plain_offsets_are_always_read_as_columns(some: list[list[bytes]]) -> None:
+    assert columns(some) == by_row(some)
+
+
+@given(st.lists(st.binary(max_size=400), max_size=3))
+def test_bytes_that_are_no_answer_are_no_columns(some: list[bytes]) -> None:
+    assert not offset_columns(some)
+
+
+@given(st.lists(SOUND_RECORDS, min_size=1, max_size=4).map(b"".join), st.data())
+def test_an_answer_that_is_cut_short_is_no_columns(answer: bytes, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(1, DATA_AT + 68))
+    assert offset_columns([answer[:-cut] + END]) is None
+
+
+def test_columns_have_the_types_of_the_table() -> None:
+    found = offset_columns([record(b"1", stat(1, 2, 3, 4, 5)) + END])
+    assert found is not None
+    schema = arrow_schema(Table.OFFSETS)
+    names = ["offset", "commit_count", "committed_at", "created_at", "zxid"]
+    assert [each.type for each in found] == [schema.field(name).type for name in names]
+
+
+@pytest.mark.parametrize("table", Table)
+def test_tables_are_for_arrow_what_spark_says_that_they_are(table: Table) -> None:
+    """Spark compares them, and refuses what is not equal."""
+    assert arrow_schema(table).equals(to_arrow_schema(SCHEMAS[table], timezone="UTC"))
+
+
+# Rows
+
+
+def block(place: Place, names: Sequence[str], some: Sequence[bytes]) -> Block[Place]:
+    made = Block[Place]()
+    made.add(Siblings(place, f"/consumers/{place.group}/{place.part}/{place.topic}", list(names)), b"")
+    made.answer = b"".join(some) + END
+    return made
+
+
+def offsets(blocks: Iterable[Block[Place]], *, plain: bool) -> Any:
+    """A batch of offsets, by columns or by rows."""
+    blocks = list(blocks)
+    owners = table_reader._Owners(iter(()), {each.parts[0].key.group for each in blocks})
+    if plain:
+        found = table_reader._plain_columns(blocks)
+        return None if found is None else table_reader._plain_batch(blocks, found, owners.of, "zk1")
+    return table_reader._batch(Table.OFFSETS, table_reader._offset_rows(blocks, owners.of), "zk1")
+
+
+def without_the_time(batch: Any) -> Any:
+    batch.validate(full=True)
+    return batch.drop_columns(["read_at"])
+
+
+PARTITIONS = st.lists(
+    st.tuples(st.integers(0, 2**31 - 1).map(str) | NAMES, RECORDS)
+    | st.tuples(st.integers(0, 9).map(str), SOUND_RECORDS),
+    min_size=1,
+    max_size=6,
+)
+TREES = st.lists(st.tuples(NAMES, TOPICS | NAMES, PARTITIONS), min_size=1, max_size=3)
+
+
+@settings(max_examples=200)
+@given(TREES)
+def test_a_batch_is_the_same_whichever_way_it_is_made(tree: list[tuple[str, str, list[tuple[str, bytes]]]]) -> None:
+    tree = sorted(tree, key=lambda each: each[0])
+    blocks = [block(Place(g, Part.OFFSETS, t), [n for n, _ in some], [r for _, r in some]) for g, t, some in tree]
+    by_columns = offsets(blocks, plain=True)
+    if by_columns is not None:
+        assert without_the_time(by_columns).equals(without_the_time(offsets(blocks, plain=False)))
+
+
+@settings(max_examples=150)
+@given(TREES)
+def test_every_node_that_is_there_has_a_row_whatever_it_holds(
+    tree: list[tuple[str, str, list[tuple[str, bytes]]]],
+) -> None:
+    for group, topic, some in tree:
+        some = [(name, each) for name, each in some if each not in (failed(GONE), failed(-4))]
+        there = block(Place(group, Part.OFFSETS, topic), [n for n, _ in some], [r for _, r in some])
+        batch = offsets([there], plain=False)
+        batch.validate(full=True)
+        rows = batch.to_pylist()
+        assert len(rows) == len(some)
+        assert all((row["offset"] is None) == (row["problem"] is not None) for row in rows)
+        assert all(row["partition"] is not None or row["problem"] is not None for row in rows)
+
+
+REGISTERED = NEARLY_REGISTRATIONS.map(lambda fields: json.dumps(fields).encode())
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(NAMES, st.builds(record, REGISTERED | DATA, SOUND | EXTREME)), max_size=4))
+def test_members_and_owners_of_every_kind_make_rows_that_arrow_takes(some: list[tuple[str, bytes]]) -> None:
+    for table, rows, place in (
+        (Table.MEMBERS, table_reader._member_rows, Place("g", Part.IDS)),
+        (Table.OWNERS, table_reader._owner_rows, Place("g", Part.OWNERS, "b'orders'")),
+    ):
+        there = block(place, [name for name, _ in some], [each for _, each in some])
+        batch = table_reader._batch(table, rows([there]), "zk1")
+        batch.validate(full=True)
+        assert batch.num_rows == len(some)
+        assert batch.schema.equals(arrow_schema(table))
+
+
+@pytest.mark.parametrize("ms", [-1, -(2**63), LATEST_MS + 1, 10**15, 2**63 - 1])
+def test_what_is_no_time_is_null_and_the_offset_is_there_all_the_same(ms: int) -> None:
+    some = [record(b"1", stat(1, 2, 3000, 4000, 0)), record(b"2", stat(1, 2, ms, ms, 0))]
+    there = block(Place("g", Part.OFFSETS, "t"), ["0", "1"], some)
+    assert offsets([there], plain=True) is None
+    sound, odd = offsets([there], plain=False).to_pylist()
+    assert (sound["offset"], sound["committed_at"].timestamp(), sound["created_at"].timestamp()) == (1, 4, 3)
+    assert (odd["offset"], odd["committed_at"], odd["created_at"], odd["problem"]) == (2, None, None, None)
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "UTC", "Pacific/Niue"])
+def test_the_latest_time_is_one_in_every_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python, to whom Spark hands times in that of the machine, knows no year 10000."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        assert TimestampType().fromInternal(LATEST_MS * 1000).year == 9999
+    time.tzset()
+
+
+# Batches
+
+
+def answers(count: int, each: int, size: int) -> Iterator[Block[Place]]:
+    for _ in range(count):
+        yield block(Place("g", Part.OFFSETS, "t"), [str(n) for n in range(each)], [b"x" * size] * each)
+
+
+def test_a_batch_is_made_of_about_so_many_rows() -> None:
+    blocks = answers(50, 1_000, 85)
+    sizes = []
+    while some := table_reader._some(blocks):
+        sizes.append(sum(each.count for each in some))
+    assert sizes == [table_reader.ROWS] * 5
+
+
+def test_large_nodes_make_batches_of_fewer_rows() -> None:
+    blocks = answers(64, 10, 100_000)
+    sizes = []
+    while some := table_reader._some(blocks):
+        sizes.append(sum(len(each.answer) for each in some))
+    assert sum(sizes) > 64 * 1_000_000
+    assert max(sizes) < table_reader.BYTES + 1_100_000
+
+
+# Owners beside offsets
+
+
+def owned(group: str, topic: str, partition: int, owner: str | None) -> dict[str, object]:
+    return {"group": group, "topic": topic, "partition": partition} | ({"owner": owner} if owner else {})
+
+
+def test_owners_are_found_in_the_order_of_the_offsets_and_skipped_where_there_are_none() -> None:
+    rows = [
+        owned("a", "t1", 0, "anna"),
+        owned("a", "t3", 0, "ben"),
+        owned("a", "t3", 0, "carl"),  # in another dialect
+        owned("a", "t3", 1, None),  # cannot be read
+        {"group": "b", "topic": None, "partition": None},  # may not be listed
+        owned("c", "t1", 10, "dora"),
+    ]
+    owners = table_reader._Owners(iter(rows), ["a", "b", "c", "d"])
+    asked = [("a", "t1"), ("a", "t2"), ("a", "t3"), ("a", "t3"), ("b", ""), ("b", "t1"), ("c", "t1"), ("d", "t1")]
+    found = [dict(owners.of(*each)) for each in asked]
+    assert found == [{"0": "anna"}, {}, {"0": "ben"}, {"0": "ben"}, {}, {}, {"10": "dora"}, {}]
+
+
+def test_what_may_not_be_read_has_a_row_without_bytes() -> None:
+    hidden = DeniedNode("/consumers/g/offsets", b"", "no permission to read it")
+    made = Block[Place]()
+    made.add(Siblings(Place("g", Part.OFFSETS, "", hidden), "/consumers/g/offsets", ()), b"")
+    denied = block(Place("g", Part.OFFSETS, "t"), ["5"], [failed(DENIED)])
+    rows = offsets([made, denied], plain=False).to_pylist()
+    assert [(row["group"], row["topic"], row["partition"], row["raw"], row["problem"]) for row in rows] == [
+        ("g", None, None, None, "/consumers/g/offsets: no permission to read it"),
+        ("g", "t", 5, None, "/consumers/g/offsets/t/5: no permission to read it"),
+    ]

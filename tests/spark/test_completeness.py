@@ -1,0 +1,270 @@
+"""Snapshots, plans, reports and audits that have lost a file are errors, and are not read as if they had fewer rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from zkgroups.core.migration.plan_rows import Step
+from zkgroups.exceptions import DamagedFileError, RefusedError
+from zkgroups.spark import SourceOptions, Table, read_audit, read_snapshot, run_audit, take_snapshot
+from zkgroups.spark.audit.journal import Journal
+from zkgroups.spark.migration import SnapshotSource, plan, read_plan, summary
+from zkgroups.spark.migration.execution import Planned
+from zkgroups.spark.migration.plan_folder import Folder
+from zkgroups.spark.storage.completeness import write_and_list
+
+from .commands import Command, command_on
+from .conftest import plant
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture
+def hosts(zookeeper_hosts: str, raw: Any) -> str:
+    """A ZooKeeper with groups enough for several files."""
+    plant(raw, {f"g{number}/offsets/t{number}/0": b"5" for number in range(8)})
+    return zookeeper_hosts
+
+
+@pytest.fixture
+def zkgroups(spark: SparkSession, hosts: str) -> Iterator[Command]:
+    with command_on(spark, hosts) as run:
+        yield run
+
+
+def with_rows(folder: Path) -> Path:
+    """A Parquet file that has rows, one of several."""
+    found = [file for file in sorted(folder.glob("part-*")) if pq.read_metadata(file).num_rows]
+    assert found
+    return found[0]
+
+
+def add(folder: Path) -> None:
+    (folder / "part-9.parquet").write_bytes(with_rows(folder).read_bytes())
+
+
+def cut(folder: Path) -> None:
+    file = with_rows(folder)
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def garble(folder: Path) -> None:
+    text_of(folder, "_SUCCESS", '{"rows": 5}')
+
+
+def text_of(folder: Path, name: str, text: str) -> None:
+    """Overwrite a small file, behind the back of Hadoop's checksums."""
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    file.write_text(text)
+
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "a file is missing": (lambda folder: with_rows(folder).unlink(), r"part-\S+ is missing"),
+    "a file was cut": (cut, r"part-\S+ has \d+ bytes, not \d+"),
+    "a file was added": (add, r"part-9\.parquet was not written with it"),
+    "the list is garbled": (garble, "_SUCCESS is damaged"),
+}
+
+
+def test_a_snapshot_that_has_lost_a_file_is_neither_read_nor_planned_from(
+    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path
+) -> None:
+    taken = take_snapshot(spark, str(tmp_path / "kept"), SourceOptions(zookeeper=hosts, parallelism=2))
+    with_rows(tmp_path / f"kept/table=offsets/snapshot={taken.name}").unlink()
+
+    for name in (None, taken.name):
+        with pytest.raises(DamagedFileError, match=rf"snapshot {taken.name} in .* is not whole: .*missing"):
+            read_snapshot(spark, str(tmp_path / "kept"), name)
+    assert read_snapshot(spark, str(tmp_path / "kept"), table=Table.MEMBERS).count() == 0
+    ended = zkgroups("migrate", "plan", tmp_path / "plan", "--without-brokers", "--from-snapshot", tmp_path / "kept")
+
+    assert (ended.code, ended.out) == (10, "")
+    assert "is not whole" in ended.err
+    with pytest.raises(DamagedFileError):
+        plan(spark, str(tmp_path / "plan"), SnapshotSource(destination=str(tmp_path / "kept")), None)
+    assert not Folder(spark, str(tmp_path / "plan")).has_plan()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_plan_or_report_whose_files_are_not_as_they_were_written_is_an_error(
+    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path, damage: str
+) -> None:
+    plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
+    folder, (do, said) = Folder(spark, str(tmp_path)), DAMAGES[damage]
+    with folder.new_report(Step.APPLY, datetime.now(UTC)) as report:
+        write_and_list(spark.range(4), report.path)
+    assert read_plan(spark, str(tmp_path)).count() == 8
+    assert folder.report(report.name).count() == 4
+    do(tmp_path / "plan")
+    do(tmp_path / "reports" / report.name)
+
+    for look in (
+        lambda: Planned.of(spark, folder),
+        lambda: summary(spark, str(tmp_path)),
+        lambda: folder.report(report.name),
+    ):
+        with pytest.raises(DamagedFileError, match=said):
+            look()
+    for more in ((), ("--report",)):
+        ended = zkgroups("migrate", "show", tmp_path, *more)
+        assert (ended.code, ended.out) == (10, "")
+
+
+def test_a_plan_of_an_earlier_version_has_an_empty_mark_and_is_read(
+    spark: SparkSession, hosts: str, tmp_path: Path
+) -> None:
+    made = plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
+    text_of(tmp_path, "plan/_SUCCESS", "")
+    assert summary(spark, str(tmp_path)) == made
+    Folder(spark, str(tmp_path)).check_rows(7)
+
+
+def test_a_word_that_a_plan_may_not_have_is_an_error(
+    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path
+) -> None:
+    plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
+    for file in (tmp_path / "plan").glob("part-*"):
+        rows = pq.read_table(file)
+        column = rows.schema.get_field_index("action")
+        words = pa.array(["explode"] * len(rows), pa.string())
+        pq.write_table(rows.set_column(column, rows.schema.field(column), words), file)
+        file.with_name(f".{file.name}.crc").unlink()
+    text_of(tmp_path, "plan/_SUCCESS", "")
+
+    ended = zkgroups("migrate", "show", tmp_path, "--offsets")
+
+    assert (ended.code, ended.out) == (10, "")
+    assert "'explode' is not a known action" in ended.err
+
+
+def test_a_plan_with_another_number_of_rows_than_were_written_is_an_error(
+    spark: SparkSession, hosts: str, tmp_path: Path
+) -> None:
+    plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
+    folder = Folder(spark, str(tmp_path))
+    folder.check_rows(8)
+    with pytest.raises(DamagedFileError, match="was written with 8 rows, and 7 are there"):
+        folder.check_rows(7)
+
+
+def test_an_audit_that_has_lost_a_file_is_neither_read_nor_gone_on_with(
+    spark: SparkSession, hosts: str, raw: Any, zkgroups: Command, tmp_path: Path
+) -> None:
+    for offset in (b"10", b"55"):
+        raw.set("/consumers/g0/offsets/t0/0", offset)
+        run_audit(spark, str(tmp_path), hosts, once=True)
+    assert read_audit(spark, str(tmp_path)).count() == 9
+    [piece] = tmp_path.glob("commits/0-000000000001-*")
+    with_rows(piece).unlink()
+
+    with pytest.raises(DamagedFileError, match=r"part-\S+ is missing: put it back from a backup, or begin a new"):
+        read_audit(spark, str(tmp_path))
+    looked = Journal(spark, str(tmp_path)).looked_ms()
+    assert looked is not None
+    at = datetime.fromtimestamp(looked / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+    commands = (
+        ("audit", tmp_path, "--show"),
+        ("audit", tmp_path, "--once"),
+        ("offsets", "reset", "g0", "--all-topics", "--from-audit", tmp_path, "--to-datetime", at),
+    )
+    raw.set("/consumers/g0/offsets/t0/0", b"60")
+    for command in commands:
+        ended = zkgroups(*command)
+        assert (ended.code, ended.out) == (10, ""), command
+        assert "is missing" in ended.err
+
+
+NOTES = {
+    "_audit.json": ("\0{", "[]", '{"groups": 5, "topics": null}', '{"groups": null, "topics": null, "cluster": "c"}'),
+    "denied/000000000000": ("{", "7", "[7]"),
+    "_looked": ("abc", "[]"),
+}
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_damaged_notes_of_an_audit_are_errors_that_name_the_file(
+    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path, note: str
+) -> None:
+    run_audit(spark, str(tmp_path), hosts, once=True)
+    at = "1970-01-01T00:00:00.000"
+    reset = ("offsets", "reset", "g0", "--all-topics", "--from-audit", tmp_path, "--to-datetime", at)
+    for text in NOTES[note]:
+        text_of(tmp_path, note, text)
+        ended = zkgroups(*reset) if note == "_looked" else zkgroups("audit", tmp_path, "--once")
+        assert (ended.code, ended.out) == (10, ""), text
+        assert f"{tmp_path}/{note} is not as the audit has written it" in ended.err
+
+
+def test_an_audit_that_has_lost_its_description_takes_no_other_groups(
+    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path
+) -> None:
+    run_audit(spark, str(tmp_path), hosts, once=True)
+    about = (tmp_path / "_audit.json").read_bytes()
+    (tmp_path / "_audit.json").unlink()
+
+    for arguments in (("--once", "--groups", "g1"), ("--once",), ("--show",)):
+        ended = zkgroups("audit", tmp_path, *arguments)
+        assert (ended.code, ended.out) == (10, "")
+        assert "has lost its _audit.json" in ended.err
+
+    # A run was killed before it renamed the new file.
+    (tmp_path / "_audit.json.new").write_bytes(about)
+    with pytest.raises(RefusedError, match=r"is of groups \.\*, topics \.\*, not of groups g1"):
+        run_audit(spark, str(tmp_path), SourceOptions(zookeeper=hosts, groups="g1"), once=True)
+    assert run_audit(spark, str(tmp_path), hosts, once=True).commits == 0
+    Journal(spark, str(tmp_path)).put_looked(1)
+    assert {file.name for file in tmp_path.glob("_[al]*")} == {"_audit.json.new", "_lock", "_looked"}
+
+
+def test_a_small_file_of_an_audit_can_be_read_at_every_step_of_its_replacement(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    journal = Journal(spark, str(tmp_path))
+    journal.put_looked(1)
+    looked: list[int | None] = []
+    journal._files = Steps(journal._files, lambda: looked.append(Journal(spark, str(tmp_path)).looked_ms()))
+
+    journal.put_looked(2)
+
+    assert looked == [1, 1, 2, 2]
+
+
+class Steps:
+    """A file system that calls `after` whenever it has renamed or deleted a file."""
+
+    def __init__(self, files: Any, after: Callable[[], None]) -> None:
+        self._files = files
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        done = getattr(self._files, name)
+        if name not in {"rename", "delete"}:
+            return done
+
+        def followed(*arguments: Any) -> Any:
+            found = done(*arguments)
+            self._after()
+            return found
+
+        return followed
+
+
+def test_an_audit_whose_first_batch_was_cut_short_begins_again(spark: SparkSession, hosts: str, tmp_path: Path) -> None:
+    Journal(spark, str(tmp_path)).begin(None, None)
+    offsets = tmp_path / "_checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.8f1b2c3d-aaaa-bbbb-cccc-000000000000.tmp").write_text("v1")
+
+    assert run_audit(spark, str(tmp_path), hosts, once=True).commits == 8

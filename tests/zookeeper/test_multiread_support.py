@@ -1,0 +1,181 @@
+"""Which servers answer many reads in one request: each is asked once by a process, and no log shows it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
+from zkgroups.zookeeper.requests import multiread_support
+
+from .conftest import Connect
+from .test_bulk import client_of, plant_offsets, run_together, shown
+
+pytestmark = pytest.mark.zookeeper
+
+UNKNOWN = "unknown type"
+"""What an old server writes into its log about the request."""
+
+
+@pytest.fixture
+def old_proxy(old_zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
+    with TcpProxy(old_zookeeper.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def old_address(old_proxy: TcpProxy, old_hosts: str) -> str:
+    """The old server by way of the proxy, in the chroot of this test."""
+    return f"{old_proxy.address}/{old_hosts.partition('/')[2]}"
+
+
+@pytest.fixture
+def complaints(old_zookeeper: ZooKeeperServer) -> Callable[[], int]:
+    """How often the old server has complained since the test began."""
+    log = old_zookeeper.data_dir / "server.log"
+    before = log.read_text().count(UNKNOWN)
+    return lambda: log.read_text().count(UNKNOWN) - before
+
+
+def test_an_old_server_is_asked_for_its_version_once_by_all_registries_of_a_process(
+    old_proxy: TcpProxy, old_address: str, old_hosts: str, complaints: Callable[[], int]
+) -> None:
+    with client_of(old_hosts) as client:
+        expected = plant_offsets(client, 3, 2, 10)
+    for _ in range(5):
+        with Registry.connect(old_address) as registry:
+            assert shown(registry.offsets()) == expected
+    assert old_proxy.connections == 5 + 1
+    assert old_proxy.requests_by_type[Op.MULTI_READ] == 0
+    assert complaints() == 0
+
+
+def test_a_server_that_tells_no_version_is_asked_once_by_all_registries_of_a_process(
+    old_proxy: TcpProxy,
+    old_address: str,
+    old_hosts: str,
+    complaints: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(multiread_support, "_version", lambda *_: None)
+    with client_of(old_hosts) as client:
+        expected = plant_offsets(client, 3, 2, 10)
+    for _ in range(3):
+        with Registry.connect(old_address) as registry:
+            states: list[str] = []
+            registry.client.add_listener(states.append)
+            assert shown(registry.offsets()) == expected
+            assert states == []
+    assert old_proxy.requests_by_type[Op.MULTI_READ] == 1
+    assert complaints() == 1
+
+
+READ = """
+import sys
+from zkgroups import Registry
+from zkgroups.zookeeper.requests import multiread_support
+
+if sys.argv[2]:
+    multiread_support._version = lambda *_: None
+with Registry.connect(sys.argv[1]) as registry:
+    print(len(list(registry.offsets())))
+"""
+
+
+@pytest.mark.parametrize("hidden", ["", "its version is hidden"])
+def test_a_healthy_program_that_reads_from_an_old_server_says_nothing_on_stderr(old_hosts: str, hidden: str) -> None:
+    with client_of(old_hosts) as client:
+        plant_offsets(client, 3, 2, 10)
+    ended = subprocess.run(
+        [sys.executable, "-c", READ, old_hosts, hidden], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("60\n", "")
+
+
+def test_a_new_server_is_asked_once_by_registries_that_begin_together(
+    proxy: TcpProxy, zookeeper_hosts: str, connect: Connect, raw: object
+) -> None:
+    expected = plant_offsets(raw, 3, 2, 10)
+    hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+    registries = [connect(hosts) for _ in range(6)]
+    together, trouble = threading.Barrier(len(registries)), list[object]()
+
+    def read(registry: Registry) -> None:
+        together.wait(30)
+        if shown(registry.offsets()) != expected:
+            trouble.append(registry)
+
+    run_together([lambda each=each: read(each) for each in registries], trouble)  # type: ignore[misc]
+    assert trouble == []
+    assert proxy.connections == len(registries) + 1
+    assert proxy.requests_by_type[Op.MULTI_READ] >= len(registries)
+    assert all(registry.handle.session.reads_many.values() for registry in registries)
+
+
+def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no_claim(
+    old_proxy: TcpProxy, old_address: str, old_hosts: str, connect: Connect
+) -> None:
+    """As after an upgrade that was undone: the process remembers the newer server."""
+    with client_of(old_hosts) as client:
+        expected = plant_offsets(client, 8, 2, 40)
+    old = connect(old_address, timeout=60.0)
+    connection = multiread_support.connection_of(old.handle.session)
+    assert connection is not None
+    multiread_support._SERVERS.learn(connection, True)
+    states: list[str] = []
+    old.client.add_listener(states.append)
+    me = old.group("mine").instance("me")
+    me.register(["orders"])
+    claims = [me.claim(TopicPartition("orders", number)) for number in range(4)]
+    trouble: list[object] = []
+
+    def read() -> None:
+        for _ in range(3):
+            found = [name for name in shown(old.offsets()) if not name.startswith("mine/")]
+            if found != expected:
+                trouble.append(found)
+
+    def commit(number: int) -> None:
+        for offset in range(20):
+            claims[number].commit(offset)
+
+    run_together([read] * 4 + [lambda n=n: commit(n) for n in range(4)], trouble)  # type: ignore[misc]
+    assert trouble == []
+    assert states == ["SUSPENDED", "CONNECTED"]
+    assert all(claim.held for claim in claims)
+    spent = old_proxy.requests_by_type[Op.MULTI_READ]
+    assert spent > 0
+    assert len(list(old.offsets())) == len(expected) + 4
+    assert old_proxy.requests_by_type[Op.MULTI_READ] == spent
+
+
+def test_a_connection_that_is_lost_with_the_request_is_forgiven_once() -> None:
+    servers = multiread_support._Servers()
+    first, second, third = ((("127.0.0.1", port), ("127.0.0.1", 2181), None) for port in (1, 2, 3))
+    servers.learn(first, True)
+    for _ in range(3):  # several requests were under way
+        servers.doubt(first)
+    assert servers.knows(second) is None
+    servers.learn(second, True)
+    servers.prove(second)
+    servers.doubt(second)
+    assert servers.knows(third) is None
+    servers.learn(third, True)
+    servers.doubt(third)
+    assert servers.knows(first) is False
+
+
+def test_a_fork_does_not_wait_for_a_lock_of_its_parent() -> None:
+    connection = (("127.0.0.1", 1), ("127.0.0.1", 2), None)
+    with multiread_support._SERVERS.asking(connection):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if multiread_support._SERVERS.asking(connection).acquire(timeout=30) else 1)
+        _, status = os.waitpid(child, 0)
+    assert status == 0

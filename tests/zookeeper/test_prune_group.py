@@ -1,0 +1,197 @@
+"""A group is pruned as it was read and exported, or not at all, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from kazoo.security import ACL, Id, Permissions
+
+from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups.exceptions import (
+    GroupInUseError,
+    GroupNotFoundError,
+    GuardFailedError,
+    InterruptedDeleteError,
+    OffsetConflictError,
+)
+from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.admin.prune_group import _Pruning
+from zkgroups.zookeeper.requests.transaction import Operation
+
+from .conftest import Connect
+from .tree import dump, offsets
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1 = (TopicPartition("orders", number) for number in range(2))
+GROUP = "/consumers/billing"
+IDS, OWNERS, OFFSETS = f"{GROUP}/ids", f"{GROUP}/owners", f"{GROUP}/offsets"
+
+
+class Interrupted(_Pruning):
+    """One in which somebody else does something between the last look and the first transaction."""
+
+    def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
+        super().__init__(group.paths, group._handle, read(group))
+        self._acts = [act]
+
+    def _transact(self, operations: Sequence[Operation], guard: NobodyRegistered | None = None) -> bool:
+        while self._acts:
+            self._acts.pop()()
+        return super()._transact(operations, guard)
+
+
+def to_the_end(pruning: _Pruning) -> None:
+    while not pruning.attempt():
+        pass
+
+
+def read(group: Consumergroup) -> list[CommittedOffset]:
+    return [found for found in group.offsets if isinstance(found, CommittedOffset)]
+
+
+def prune(group: Consumergroup, known: Sequence[CommittedOffset]) -> None:
+    group.prune(known)
+
+
+@pytest.fixture
+def idle(group: Consumergroup, raw: Any) -> Consumergroup:
+    """Two offsets, and the directory of a topic that somebody owned once."""
+    group.create()
+    group.offsets.commit_many({P0: 5, P1: 6})
+    raw.create(f"{OWNERS}/orders")
+    return group
+
+
+def test_a_group_that_is_as_it_was_read_is_deleted(idle: Consumergroup, registry: Registry) -> None:
+    registry.group("other").create()
+    prune(idle, read(idle))
+    assert registry.groups() == ["other"]
+
+
+def test_a_group_without_offsets_or_directories_is_deleted(registry: Registry, raw: Any) -> None:
+    raw.create(GROUP, makepath=True)
+    prune(registry.group("billing"), [])
+    assert registry.groups() == []
+    with pytest.raises(GroupNotFoundError):
+        prune(registry.group("billing"), [])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda raw: raw.set(f"{OFFSETS}/orders/0", b"9"),
+        lambda raw: raw.set(f"{OFFSETS}/orders/0", b"5"),
+        lambda raw: raw.create(f"{OFFSETS}/orders/2", b"1"),
+        lambda raw: raw.create(f"{OFFSETS}/refunds/0", b"1", makepath=True),
+        lambda raw: (raw.delete(f"{OFFSETS}/orders/0"), raw.create(f"{OFFSETS}/orders/0", b"5")),
+    ],
+    ids=["commit", "the same again", "first commit", "of another topic", "made anew"],
+)
+def test_a_group_in_which_somebody_commits_before_the_look_or_after_it_stays(
+    idle: Consumergroup, raw: Any, act: Callable[[Any], object]
+) -> None:
+    known = read(idle)
+    act(raw)
+    before = dump(raw)
+    with pytest.raises(OffsetConflictError):
+        prune(idle, known)
+    assert dump(raw) == before
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda raw: raw.set(f"{OFFSETS}/orders/0", b"9"),
+        lambda raw: raw.create(f"{OFFSETS}/orders/2", b"1"),
+        lambda raw: raw.create(f"{OFFSETS}/refunds/0", b"1", makepath=True),
+    ],
+    ids=["commit", "first commit", "of another topic"],
+)
+def test_a_commit_in_the_last_moment_keeps_the_group(
+    idle: Consumergroup, raw: Any, act: Callable[[Any], object]
+) -> None:
+    after: list[object] = []
+    late = Interrupted(idle, lambda: (act(raw), after.append(dump(raw))))
+    with pytest.raises(OffsetConflictError):
+        to_the_end(late)
+    assert [dump(raw)] == after
+
+
+def test_an_offset_that_appears_after_the_look_and_before_the_listing_is_not_deleted(
+    idle: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = _Pruning(idle.paths, idle._handle, read(idle))
+    monkeypatch.setattr(late, "_look", lambda: None)
+    raw.create(f"{OFFSETS}/orders/2", b"1")
+    with pytest.raises(GuardFailedError, match="orders/2"):
+        late.attempt()
+    assert offsets(raw, "billing") == {"orders/0": b"5", "orders/1": b"6", "orders/2": b"1"}
+
+
+@pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
+def test_an_instance_that_registers_in_the_last_moment_keeps_the_group(
+    idle: Consumergroup, raw: Any, ids: bool
+) -> None:
+    if not ids:
+        raw.delete(IDS)
+    late = Interrupted(idle, lambda: raw.create(f"{IDS}/late", b"{}", ephemeral=True, makepath=True))
+    with pytest.raises(GroupInUseError, match="late"):
+        to_the_end(late)
+    assert offsets(raw, "billing") == {"orders/0": b"5", "orders/1": b"6"}
+
+
+def test_a_group_that_is_owned_or_registered_in_stays(idle: Consumergroup, raw: Any) -> None:
+    for path in (f"{IDS}/anna", f"{OWNERS}/orders/0"):
+        raw.create(path, b"anna", ephemeral=True)
+        before = dump(raw)
+        with pytest.raises(GroupInUseError):
+            prune(idle, read(idle))
+        assert dump(raw) == before
+        raw.delete(path)
+
+
+@pytest.mark.parametrize(
+    "path", [f"{GROUP}/notes", f"{OFFSETS}/orders/many", f"{OFFSETS}/orders/0/below", f"{OWNERS}/orders/0"]
+)
+def test_a_group_with_something_else_in_it_stays_as_that_was_never_exported(
+    idle: Consumergroup, raw: Any, path: str
+) -> None:
+    raw.create(path, b"precious", makepath=True)
+    before = dump(raw)
+    with pytest.raises(GuardFailedError, match=path):
+        prune(idle, read(idle))
+    assert dump(raw) == before
+
+
+def test_a_large_group_is_deleted_topic_by_topic_and_a_commit_keeps_what_is_left(
+    group: Consumergroup, registry: Registry, raw: Any, connect: Connect
+) -> None:
+    name = "t" * 900
+    at = [TopicPartition(f"{name}-{number // 60:02}", number % 60) for number in range(24 * 60)]
+    group.offsets.commit_many(dict.fromkeys(at, 7))
+    known = read(group)
+    member = connect().client
+    raw.exists(
+        group.paths.offset_topic(at[0].topic),
+        watch=lambda _event: member.set_async(group.paths.offset(at[-1]), b"8"),
+    )
+    with pytest.raises(InterruptedDeleteError, match="is now 8") as caught:
+        prune(group, known)
+    assert {offset.at.topic for offset in read(group)} == set(caught.value.left)
+    assert at[-1].topic in caught.value.left
+    prune(group, read(group))
+    assert registry.groups() == []
+
+
+def test_offsets_that_may_not_be_read_keep_the_group(idle: Consumergroup, raw: Any) -> None:
+    raw.set_acls(f"{OFFSETS}/orders/0", [ACL(Permissions.ADMIN, Id("world", "anyone"))])
+    with pytest.raises(GuardFailedError, match="no permission"):
+        prune(idle, [found for found in read(idle) if found.at == P1])
+    assert idle.exists()
+
+
+def test_it_is_told_when_groups_were_made(registry: Registry, idle: Consumergroup, raw: Any) -> None:
+    assert registry.created_ms(["billing", "gone"]) == {"billing": raw.get(GROUP)[1].ctime}

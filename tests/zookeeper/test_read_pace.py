@@ -1,0 +1,68 @@
+"""How much is read at a time, whatever the answers are. No server."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroups.zookeeper.requests.read_pace import ANSWER_BYTES, FIRST, MOST, MOST_SINGLE, REQUESTS, Pace
+
+LENGTHS = st.integers(0, 2**31) | st.integers(0, 300)
+
+
+@given(st.lists(st.tuples(st.integers(0, MOST), LENGTHS), max_size=20), st.booleans())
+def test_whatever_is_answered_a_request_asks_for_one_node_at_least_and_for_no_more_than_the_most(
+    answers: list[tuple[int, int]], one_by_one: bool
+) -> None:
+    pace = Pace()
+    pace.together(not one_by_one)
+    for reads, answer_bytes in answers:
+        before = pace.size
+        pace.answered(reads, answer_bytes)
+        assert 1 <= pace.size <= min(2 * before, MOST_SINGLE if one_by_one else MOST)
+        if reads:
+            assert pace.requests == REQUESTS
+            assert pace.size == 1 or pace.size * answer_bytes <= ANSWER_BYTES * reads
+
+
+def test_the_first_request_goes_alone_and_is_small() -> None:
+    pace = Pace()
+    assert (pace.size, pace.requests) == (FIRST, 1)
+
+
+@given(st.integers(1, ANSWER_BYTES // MOST))
+def test_short_answers_lead_to_the_largest_requests_in_a_few_steps(each: int) -> None:
+    pace = Pace()
+    for _ in range(3):
+        pace.answered(pace.size, pace.size * each)
+    assert pace.size == MOST
+
+
+def test_after_a_huge_answer_nodes_are_asked_for_one_by_one_and_after_short_ones_by_hundreds_again() -> None:
+    pace = Pace()
+    pace.answered(FIRST, FIRST * 900_000)
+    assert pace.size == 1
+    steps = 0
+    while pace.size < MOST:
+        pace.answered(pace.size, pace.size * 90)
+        steps += 1
+    assert steps == 9
+
+
+def test_an_answer_about_no_node_teaches_nothing_about_their_length() -> None:
+    pace = Pace()
+    pace.answered(FIRST, FIRST * 90)
+    size = pace.size
+    pace.answered(0, 9)
+    assert pace.size == size
+
+
+def test_where_each_node_is_a_request_of_its_own_fewer_are_under_way_and_only_there() -> None:
+    pace = Pace()
+    pace.together(False)
+    assert pace.size == MOST_SINGLE
+    pace.answered(MOST_SINGLE, MOST_SINGLE * 90)
+    assert pace.size == MOST_SINGLE
+    pace.together(True)
+    pace.answered(MOST_SINGLE, MOST_SINGLE * 90)
+    assert pace.size == 2 * MOST_SINGLE

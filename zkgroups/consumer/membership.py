@@ -1,0 +1,436 @@
+"""A member's seat in its group: what the rebalance asks for, carried out in ZooKeeper. Every call may raise, and waits
+no longer than its time limit allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, cast
+
+from ..core.rebalance.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignor, Stream, assigned_to, share_of
+from ..core.rebalance.release_signals import Heralds
+from ..core.rebalance.shared_plan import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, misfit
+from ..core.session_proof import LASTS
+from ..core.znodes.paths import BROKER_TOPICS, broker_topic
+from ..core.znodes.subscription import subscribed_topics
+from ..core.znodes.values import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
+from ..deadline import Deadline
+from ..exceptions import (
+    ClaimedByOtherError,
+    InvalidOptionError,
+    MalformedNodeError,
+    NotClaimedError,
+    NotRegisteredError,
+    ZkgroupsException,
+)
+from ..zookeeper.claim import Claim, Claims
+from ..zookeeper.group import Consumergroup
+from ..zookeeper.reading.group_observer import Sight
+from ..zookeeper.session.handle import Handle
+from ..zookeeper.session.session import Session
+from .events import EventKind, MemberStats
+from .generation import Generation, Offsets
+
+Partitions = frozenset[TopicPartition]
+Holder = Owner | MalformedNode
+PlanKey = tuple[int, str, str]
+"""The zxid of a plan, and the fingerprint and the strategy that it must have."""
+
+SLICE: Final = 1.0
+"""In seconds: how long to wait for an id that is registered by somebody else, before listening to others again."""
+
+NAMED: Final = 5
+"""How many nodes, ids or topics a note names."""
+
+SHORTEST: Final = 1.0
+"""In seconds: the least time that one request gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a look at the group has shown."""
+
+    number: int
+    wanted: Mapping[TopicPartition, int]
+    """What this member is to have, each with the number of its stream."""
+    mine: Partitions
+    taken: Mapping[TopicPartition, Holder]
+    """What others have of what this member is to have."""
+    notes: Mapping[EventKind, str] = field(default_factory=dict)
+    """What is odd about the group, in words."""
+
+
+class Lives:
+    """Tells the topics that a member holds something of from later ones of the same names.
+
+    What is held of a topic that was deleted has outlived it: it is given up, and claimed again where there is another
+    topic of that name. Nothing more is committed of it meanwhile: those offsets would be taken for the other's.
+    """
+
+    def __init__(self) -> None:
+        self.outlived: Partitions = frozenset()
+        self._made: dict[str, int] = {}
+
+    def made(self, topic: str) -> int | None:
+        """The zxid that made a topic, the one that something is held of; None where that is not known."""
+        return self._made.get(topic)
+
+    def outlived_by(
+        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[MalformedNode]
+    ) -> Partitions:
+        """What of that has outlived its topic; `made` are the zxids that made the topics that are there now."""
+        held, hidden = frozenset(held), {node.path for node in unreadable}
+        known = {at.topic: self._made[at.topic] for at in held if at.topic in self._made}
+        self._made = {**made, **known}
+        gone = {topic for topic, zxid in known.items() if made.get(topic) != zxid and broker_topic(topic) not in hidden}
+        self.outlived = frozenset(at for at in held if at.topic in gone)
+        return self.outlived
+
+
+class Seat:
+    """The place of one member in one group."""
+
+    def __init__(
+        self,
+        group: Consumergroup,
+        id: str | None,
+        registration: Registration,
+        *,
+        assignors: Mapping[str, Assignor],
+        foreign: str,
+        partitions: Callable[[str], Iterable[int]] | None,
+        tell: Callable[[Partitions | None], object],
+        stats: MemberStats,
+    ) -> None:
+        self.group = Consumergroup(group.name, in_a_hurry(group.handle))
+        self._instance = self.group.instance(id)
+        self.id = self._instance.id
+        self._registration = registration
+        self._assignors = assignors
+        self._foreign = foreign
+        self._stats = stats
+        self._tell = tell
+        self._sight = Sight(self.group.paths, self.group.handle, self._hear, partitions)
+        self._heralds = Heralds()
+        self._together: frozenset[str] = frozenset()  # the members that let go of everything at once
+        self._streams: Mapping[TopicPartition, int] = {}
+        self._ids: list[str] = []
+        self._lives = Lives()
+        self._plan_awaited = False
+        self.holders: dict[TopicPartition, Holder] = {}
+        """Who has what this member waits for."""
+        self._planners = Planners(self.id)
+        self._share: tuple[PlanKey, dict[TopicPartition, int] | None] = ((0, "", ""), None)
+        self.awaited: AwaitedPlan | None = None
+        """The plan that this member waits for."""
+
+    @property
+    def group_name(self) -> str:
+        """The name of the group."""
+        return self.group.name
+
+    @property
+    def timeout(self) -> float:
+        """In seconds: the time limit of one call."""
+        return self.group.handle.timeout
+
+    def __str__(self) -> str:
+        return f"{self.id!r} of group {self.group.name!r}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session is certain to live, and all that is held with it."""
+        return self._instance.alive
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection at this moment."""
+        return self.group.handle.session.connected
+
+    # Coming and going
+
+    def register(self) -> None:
+        """Make the registration, or find it: it may be there, made by this session before."""
+        if not self._instance.attach():
+            self._instance.register(self._registration, timeout=SLICE)
+        elif not self._is_as_it_should_be():
+            self._instance.update(self._registration)
+
+    def _is_as_it_should_be(self) -> bool:
+        try:
+            return _says(self._instance.registration()) == _says(self._registration)
+        except MalformedNodeError:
+            return False
+
+    def deregister(self) -> None:
+        """Give up everything, and the registration."""
+        self._instance.deregister()
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the connection was closed, so that there will be none any more."""
+        return is_cut_off(self.group.handle.session)
+
+    def wait_connected(self) -> None:
+        """Wait a while for a connection; an error where there will be none any more."""
+        self.group.handle.session.wait_connected(self.group.handle.deadline())
+
+    def close(self) -> None:
+        """Hear nothing more, and let others have the id."""
+        self._sight.close()
+        self._instance.detach()
+
+    # Planning
+
+    def look(self) -> Outlook:
+        """Read the group, and work out what this member is to have, what it has, and what others have of it."""
+        self._stats.looks += 1
+        awaited, self._plan_awaited = self._plan_awaited, False
+        roster = self._sight.look(anew=not awaited)
+        self._ids = [instance.id for instance in roster.instances]
+        self._together = frozenset(id for id, registration in roster.taking_part.items() if registration.assignors)
+        if not self._has_its_place(roster):
+            return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))
+        number, planned = self._plan(roster)
+        self._plan_awaited = planned is None and not awaited  # a plan of something else: what was seen may be old
+        mine, others = self._holding(planned or ())
+        wanted = dict.fromkeys(mine, 0) if planned is None else planned  # what is to come is not known yet
+        if outlived := self._lives.outlived_by(mine, roster.made, roster.unreadable):
+            wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
+            self._tell(None)  # there is more to be had when they are given up
+        if Dialect.PYKAFKA in roster.dialects:
+            others |= self._held_by_pykafka(wanted)
+        # What is held stays with the stream for which it was claimed, whatever is planned since: others read that.
+        self._streams = {**wanted, **{at: self._stream_of(claim) for at, claim in mine.items()}}
+        self.holders = {at: holder for at, holder in others.items() if at in wanted}
+        self.await_free(self._heralds.left_alone(self.holders))
+        notes = {**_missing(self._registration, roster), **_oddities(roster)}
+        return Outlook(number, wanted, frozenset(mine), self.holders, notes)
+
+    def _holding(
+        self, planned: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Holder]]:
+        """What is its own, and who has the others; while a plan is being written, only what is known already: when it
+        is there, everything is looked at again."""
+        if self._plan_awaited:
+            return dict(self._instance.claims), {}
+        return self._instance.holding(planned, self._ids)
+
+    def _has_its_place(self, roster: Roster) -> bool:
+        """Whether the registration is there and its own; False where the id is another's by now.
+
+        One that somebody has deleted or written over is made anew, and then everything is to be looked at again.
+        """
+        own = next((instance for instance in roster.instances if instance.id == self.id), None)
+        if own is not None and own.session == self._instance.session_id:
+            if isinstance(own.registration, Registration) and _says(own.registration) == _says(self._registration):
+                return True
+            self._instance.update(self._registration)
+        elif self._is_registered():
+            return True
+        elif own is not None:
+            return False
+        else:
+            self._instance.register(self._registration)
+        raise NotRegisteredError(self.group.name, self.id)
+
+    def _is_registered(self) -> bool:
+        try:
+            return self._instance.is_registered()
+        except NotRegisteredError:  # as was found out before
+            return False
+
+    def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
+        """The number of the plan, and what it gives to this member; None where the plan is still to be written."""
+        taking_part = roster.taking_part
+        strategy = agreed_strategy(taking_part, foreign=self._foreign)
+        if strategy in COMPUTED_BY_EACH:
+            self.awaited = None
+            return roster.number, share_of(self.id, strategy, roster.members())
+        fingerprint = roster.fingerprint
+        zxid, version, share = self._read_share(roster, fingerprint, strategy)
+        if share is None:
+            self.awaited = self._planners.awaited(taking_part, version)
+            if self.awaited.planner == self.id:
+                self._plan_for_all(roster, fingerprint, strategy, version)
+                # read it back: only the server knows which plan won
+                zxid, version, share = self._read_share(roster, fingerprint, strategy)
+        if share is None:
+            return 0, None
+        self.awaited = None
+        return zxid, dict(share)
+
+    def _read_share(
+        self, roster: Roster, fingerprint: str, strategy: str
+    ) -> tuple[int, int, dict[TopicPartition, int] | None]:
+        """The zxid and the version of the plan node, and the share of this member; None if there is no valid plan.
+
+        A plan is decoded and checked once, not at each look.
+        """
+        data, zxid, version = self._sight.plan()
+        key = zxid, fingerprint, strategy
+        if self._share[0] != key:
+            plan = decode_plan(data)
+            valid = plan and plan.is_of(fingerprint, strategy) and misfit(plan.assignment, roster.members()) is None
+            self._share = key, assigned_to(self.id, plan.assignment) if plan and valid else None
+        return zxid, version, self._share[1]
+
+    def _plan_for_all(self, roster: Roster, fingerprint: str, strategy: str, version: int) -> None:
+        known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
+        members = roster.members(self._owners(roster))
+        assignment: object = known[strategy](members)
+        if (reason := misfit(assignment, members)) is not None:
+            raise InvalidOptionError("assignors", strategy, f"it returned a plan that cannot be used: {reason}")
+        plan = Plan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
+        if self._sight.write_plan(plan, version, self._instance.session_id or 0):
+            self._planners.wrote(version)
+
+    def pass_over(self, awaited: AwaitedPlan) -> list[str]:
+        """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
+        return self._planners.pass_over(awaited)
+
+    def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
+        """Which of those who take part holds what."""
+        sessions = {instance.id: instance.session for instance in roster.instances}
+        found: dict[TopicPartition, str] = {}
+        for owner in self.group.owners():
+            id = owner.instance(sessions) if isinstance(owner, Owner) else None
+            if isinstance(owner, Owner) and id is not None and sessions[id] == owner.session:
+                found[owner.at] = id
+        return found
+
+    def _held_by_pykafka(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Holder]:
+        """Its owner nodes have other names, so that nothing but looking keeps two from holding one partition."""
+        asked = set(wanted)
+        return {
+            owner.at: owner
+            for owner in self.group.owners()
+            if isinstance(owner, Owner) and owner.at in asked and owner.path != self.group.paths.owner(owner.at)
+        }
+
+    # Partitions
+
+    def claim(self, partitions: Partitions) -> Partitions:
+        """Take what of these is free, in one transaction if nobody is quicker; say what was granted."""
+        already = frozenset(partitions & self._instance.claims.keys())
+        left = partitions - already
+        while left:
+            try:
+                self._instance.claim_many(sorted(left), streams=self._streams)
+            except ClaimedByOtherError:
+                _mine, others = self._instance.holding(left, self._ids)
+                taken = {at: holder for at, holder in others.items() if at in left}
+                self.holders.update(taken)
+                self._stats.conflicts += len(taken)
+                left -= frozenset(taken)
+            else:
+                return left | already
+        return already
+
+    def release(self, partitions: Partitions) -> None:
+        """Give these up."""
+        self._instance.release(*sorted(partitions & self._instance.claims.keys()))
+
+    def await_free(self, partitions: Partitions) -> None:
+        """Hear of it when these are let go."""
+        heralds = self._heralds.choose({at: self._let_go_with(at) for at in partitions})
+        self._sight.await_free({at: self._owner_path(at) for at in heralds})
+
+    def _let_go_with(self, at: TopicPartition) -> Hashable:
+        """The same for all that their holder lets go of at once."""
+        holder = self.holders.get(at)
+        id = holder.instance(self._ids) if isinstance(holder, Owner) else None
+        return (id, holder.session) if isinstance(holder, Owner) and id in self._together else at
+
+    def _owner_path(self, at: TopicPartition) -> str:
+        return getattr(self.holders.get(at), "path", "") or self.group.paths.owner(at)
+
+    def _hear(self, at: TopicPartition | None) -> None:
+        """On kazoo's threads."""
+        self._tell(None if at is None else self._heralds.heard(at))
+
+    # Offsets
+
+    def writer(self, partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
+        """Commits offsets. The second mapping names the committed offsets from which a partition may go back."""
+        held = self._instance.claims
+        for at in partitions - held.keys():
+            raise NotClaimedError(at)
+        claims = Claims(self._instance, [held[at] for at in sorted(partitions)])
+
+        def write(offsets: Offsets, back_from: Offsets) -> None:
+            for at in self._lives.outlived.intersection(offsets):
+                raise NotClaimedError(at, "is of a topic that was deleted")
+            claims.commit(offsets, backward=back_from)
+
+        return write
+
+    def commit_marked(self, generation: Generation, among: Partitions) -> None:
+        """Commit what was marked of these."""
+        generation.commit_marked(among - self._lives.outlived)
+
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
+        """What was committed of these."""
+        return dict(self.group.offsets.fetch_many(sorted(partitions)))
+
+    def _stream_of(self, claim: Claim) -> int:
+        number = claim.data.decode().removeprefix(f"{self.id}-")
+        return int(number) if number.isdecimal() else 0
+
+    def stream(self, at: TopicPartition) -> int:
+        """Which stream of the member is to read a partition."""
+        return self._streams.get(at, 0)
+
+
+def is_cut_off(session: Session) -> bool:
+    """Whether a session has been closed, or its credentials were refused."""
+    try:
+        session.wait_connected(Deadline(0.0))
+    except ZkgroupsException:
+        return True
+    return False
+
+
+def in_a_hurry(handle: Handle) -> Handle:
+    """Return the handle with a shorter timeout, which leaves time for a second attempt before the claims end."""
+    session_timeout = handle.session.granted_timeout or handle.timeout
+    return replace(handle, timeout=min(handle.timeout, max(session_timeout * LASTS / 2, SHORTEST)))
+
+
+def _says(registration: Registration) -> Registration:
+    """What a registration means, whenever it was written."""
+    return replace(registration, timestamp_ms=None)
+
+
+def few(names: Iterable[str], separator: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
+    found = sorted(names)
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return separator.join(found[:NAMED]) + more
+
+
+def unreadable_nodes(nodes: Iterable[MalformedNode]) -> str:
+    """Return the text of a note about these nodes."""
+    return few((f"{node.path}: {node.reason}" for node in nodes), "; ")
+
+
+def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]:
+    """The topics that are waited for: there may never be any, where the address lacks Kafka's chroot."""
+    hidden = {node.path for node in roster.unreadable}
+    wanted = subscribed_topics(registration, roster.partitions)
+    missing = [t for t in sorted(wanted) if t not in roster.partitions and broker_topic(t) not in hidden]
+    if wanted and not missing:
+        return {}
+    names = few(missing) or f"topic that matches {', '.join(registration.streams)}"
+    return {EventKind.MISSING: f"there is no {names} in {BROKER_TOPICS}: waiting for it (is the chroot right?)"}
+
+
+def _oddities(roster: Roster) -> dict[EventKind, str]:
+    """What an operator should know about the group."""
+    notes: dict[EventKind, str] = {}
+    if unreadable := [*roster.malformed, *roster.unreadable]:
+        notes[EventKind.MALFORMED] = unreadable_nodes(unreadable)
+    foreign = {dialect: ids for dialect, ids in roster.dialects.items() if dialect is not Dialect.ZKGROUPS}
+    if foreign:
+        notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {few(ids)}" for dialect, ids in sorted(foreign.items()))
+    return notes

@@ -1,0 +1,1 @@
+"""The rules of a migration: what to plan, write, copy back and compare."""

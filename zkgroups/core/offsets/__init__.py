@@ -1,0 +1,1 @@
+"""Offsets: file formats, resets, lag, and where to start reading."""

@@ -1,0 +1,1 @@
+"""The audit: every commit of the stream, as Parquet."""

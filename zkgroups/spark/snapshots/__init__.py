@@ -1,0 +1,1 @@
+"""Snapshots as Parquet: taking, listing, comparing, verifying, plotting and restoring."""

@@ -1,0 +1,232 @@
+"""What became of each offset between two snapshots: by partition, topic or group.
+
+moved       the offset is higher, by `delta`
+unchanged   the offset is the same, whether there is more to read or not; `held` is true if the partition is owned
+went-back   the offset is lower
+new         the offset is only in the second snapshot
+gone        the offset is only in the first snapshot
+unreadable  in one of them it is not a number, or there was no permission to read it
+
+`anew` is true if the node was deleted and recreated in between. `rate` is in messages per second, between the two
+commits that the snapshots found. Messages read after the last commit are not included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ...core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
+from ...exceptions import InvalidOptionError
+from ..errors import translated
+from .clusters import Choice, choose
+from .moments import LATEST, PREVIOUS
+from .side_by_side import Side, parts
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The two that are compared, of one cluster."""
+
+    before: Choice
+    after: Choice
+
+
+KEY: Final = ("group", "topic", "partition")
+_HASH: Final = "xxhash64(`group`, topic, partition)"
+
+
+def pair(
+    spark: SparkSession,
+    destination: str,
+    before: str = PREVIOUS,
+    after: str = LATEST,
+    *,
+    cluster: str | None = None,
+    address: str | None = None,
+) -> Pair:
+    """Which two are meant, of the cluster named, or of that at the address, or of the only one."""
+    last = choose(spark, destination, after, cluster=cluster, address=address)
+    return Pair(choose(spark, destination, before, cluster=cluster or last.cluster), last)
+
+
+def diff_snapshots(
+    spark: SparkSession,
+    destination: str,
+    before: str = PREVIOUS,
+    after: str = LATEST,
+    *,
+    by: By | str = By.GROUP,
+    cluster: str | None = None,
+    groups: str | None = None,
+    topics: str | None = None,
+) -> DataFrame:
+    """What became of each offset between two moments, of the groups and topics whose whole names match."""
+    if by not in set(By):
+        raise InvalidOptionError("by", by, f"it must be one of {', '.join(By)}")
+    return diff(spark, pair(spark, destination, before, after, cluster=cluster), by=by, groups=groups, topics=topics)
+
+
+def diff(
+    spark: SparkSession, of: Pair, *, by: By | str = By.GROUP, groups: str | None = None, topics: str | None = None
+) -> DataFrame:
+    """The same for two that were chosen."""
+    with translated("the snapshots cannot be compared"):
+        before, after = Side.of(spark, of.before), Side.of(spark, of.after)
+        joined = reduce(
+            DataFrame.unionByName,
+            [_joined(_chosen(a, groups, topics), _chosen(b, groups, topics)) for a, b in parts(spark, before, after)],
+        )
+        hidden = {
+            prefix: _hidden(_chosen(side.rows(spark), groups, topics), prefix)
+            for prefix, side in (("a_", before), ("b_", after))
+            if side.may_hide
+        }
+        rows = _with_state(joined, hidden).select(f.lit(of.after.cluster).alias("cluster"), *map(f.expr, _COLUMNS))
+        return rows.withColumn("state", f.expr(_NAMED)) if by == By.PARTITION else _together(rows, By(by))
+
+
+def having(rows: DataFrame, states: Collection[str]) -> DataFrame:
+    """Of a diff, whatever has an offset in one of these states, unchanged-held included."""
+    return rows.where(reduce(Column.__or__, [f.expr(_is_in(rows, state)) for state in states], f.lit(False)))
+
+
+def _is_in(rows: DataFrame, state: str) -> str:
+    if "state" not in rows.columns:
+        return f"{field(state)} > 0"
+    return f"state = '{State.UNCHANGED}' and held" if state == UNCHANGED_HELD else f"state = '{state}'"
+
+
+def totals(rows: DataFrame) -> Mapping[str, int]:
+    """Count the offsets of a diff by state, and those that are unchanged-held."""
+    together = "state" not in rows.columns
+    sums = [f"sum({field(state)})" if together else f"count_if({_is_in(rows, state)})" for state in LOOKED_FOR]
+    with translated("the snapshots cannot be compared"):
+        [found] = rows.agg(*map(f.expr, sums)).collect()
+    return {state: number or 0 for state, number in zip(LOOKED_FOR, found, strict=True)}
+
+
+def streamed(rows: DataFrame) -> Iterator[dict[str, Any]]:
+    """The rows of a diff in the order of their names, as they are read."""
+    with translated("the snapshots cannot be compared"):
+        for row in rows.sort(*(name for name in KEY if name in rows.columns)).toLocalIterator():
+            yield row.asDict()
+
+
+def _chosen(rows: DataFrame, groups: str | None, topics: str | None) -> DataFrame:
+    if groups is not None:
+        rows = rows.where(_matches("group", groups))
+    if topics is not None:
+        rows = rows.where(f.col("topic").isNull() | _matches("topic", topics))
+    return rows
+
+
+def _matches(name: str, expression: str) -> Column:
+    return f.col(name).rlike(f"^(?s:{expression})\\z")
+
+
+def _side(rows: DataFrame, prefix: str) -> DataFrame:
+    """What is compared, and no text but the names. A row without a partition is about many, and compared with none."""
+    values = {
+        "offset": "offset",
+        "count": "commit_count",
+        "committed": "committed_at",
+        "created": "created_at",
+        "held": "owner is not null",
+    }
+    named = (f"{value} as {prefix}{name}" for name, value in values.items())
+    return rows.where("partition is not null").selectExpr(f"{_HASH} as {prefix}hash", *_quoted(KEY), *named)
+
+
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [f"`{name}`" for name in names]
+
+
+def _joined(before: DataFrame, after: DataFrame) -> DataFrame:
+    """By a number made of the names, which are only compared where it is the same: names begin alike, and to sort by
+    them takes longer than all the rest. Spark would sort by them if they were said to be equal."""
+    same = (f"nullif(a.{name}, b.{name}) is null" for name in _quoted(KEY))
+    names = (f"coalesce(a.{name}, b.{name}) as {name}" for name in _quoted(KEY))
+    a, b = _side(before, "a_").alias("a"), _side(after, "b_").alias("b")
+    both = a.join(b.hint("merge"), f.expr(" and ".join(["a_hash = b_hash", *same])), "full")
+    return both.selectExpr(*names, *(name for name in both.columns if name.startswith(("a_", "b_"))))
+
+
+def _hidden(rows: DataFrame, prefix: str) -> DataFrame:
+    """The groups and topics whose topics or partitions may not be listed: few, if any."""
+    denied = rows.where("partition is null and raw is null").select(f.col("group"), f.col("topic")).distinct()
+    return f.broadcast(denied.select(*(f.col(name).alias(f"{prefix}hidden_{name}") for name in ("group", "topic"))))
+
+
+def _with_state(joined: DataFrame, hidden: Mapping[str, DataFrame]) -> DataFrame:
+    """What is not seen in one of the two is not gone, and not new, where one may not look."""
+    for prefix, denied in hidden.items():
+        group, topic = f.col(f"{prefix}hidden_group"), f.col(f"{prefix}hidden_topic")
+        of_topic = denied.where(topic.isNotNull())
+        of_group = denied.where(topic.isNull()).select(group.alias(f"{prefix}hidden_whole"))
+        joined = joined.join(of_topic, (f.col("group") == group) & (f.col("topic") == topic), "left")
+        joined = joined.join(of_group, f.col("group") == f.col(f"{prefix}hidden_whole"), "left")
+    return joined.withColumn("state", f.expr(_state(hidden)))
+
+
+# What follows is in SQL, because a call to Java for each word of it takes longer than to compare a small snapshot.
+
+_NUMBERS: Final = {state: number for number, state in enumerate(State)}
+"""Of states, which are compared often."""
+
+
+def _state(hidden: Collection[str]) -> str:
+    """The number of the state."""
+    unseen = {p: f"coalesce({p}hidden_group, {p}hidden_whole) is not null" for p in hidden}
+    number = {field(state): number for state, number in _NUMBERS.items()}
+    return """case
+        when a_hash is not null and a_offset is null or b_hash is not null and b_offset is null then {unreadable}
+        when a_hash is null and {before_unseen} or b_hash is null and {after_unseen} then {unreadable}
+        when a_hash is null then {new}
+        when b_hash is null then {gone}
+        when b_offset > a_offset then {moved}
+        when b_offset < a_offset then {went_back}
+        else {unchanged} end""".format(
+        before_unseen=unseen.get("a_", "false"), after_unseen=unseen.get("b_", "false"), **number
+    )
+
+
+_NAMED: Final = f"array({', '.join(repr(state.value) for state in _NUMBERS)})[state]"
+_ANEW: Final = "coalesce(a_created != b_created, false)"
+_DELTA: Final = "try_subtract(b_offset, a_offset)"
+_SECONDS: Final = "((unix_micros(b_committed) - unix_micros(a_committed)) / 1e6d)"
+_RATE: Final = f"""case
+    when state = {_NUMBERS[State.UNCHANGED]} then 0.0d
+    when state = {_NUMBERS[State.MOVED]} and {_SECONDS} > 0 then {_DELTA} / {_SECONDS} end"""
+_COLUMNS: Final = (
+    *(f"`{name}`" for name in KEY),
+    "state",
+    "a_offset as before",
+    "b_offset as after",
+    f"{_DELTA} as delta",
+    f"{_RATE} as rate",
+    f"case when not {_ANEW} then cast(b_count as bigint) - a_count end as commits",
+    f"{_ANEW} as anew",
+    "coalesce(a_held, false) or coalesce(b_held, false) as held",
+    "coalesce(b_committed, a_committed) as committed_at",
+)
+
+
+def _together(rows: DataFrame, by: By) -> DataFrame:
+    """How many of a group, or of a topic, are in which state. A sum that is too large for a number is null."""
+    names = ["cluster", "group"] if by is By.GROUP else ["cluster", "group", "topic"]
+    counts = {
+        "partitions": "count(1)",
+        **{field(state): f"count_if(state = {number})" for state, number in _NUMBERS.items()},
+        field(UNCHANGED_HELD): f"count_if(state = {_NUMBERS[State.UNCHANGED]} and held)",
+        "anew": "count_if(anew)",
+        "delta": "try_sum(delta)",
+        "rate": "sum(rate)",
+        "committed_at": "max(committed_at)",
+    }
+    return rows.groupBy(*names).agg(*(f.expr(how).alias(name) for name, how in counts.items()))

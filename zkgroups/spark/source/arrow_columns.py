@@ -1,0 +1,106 @@
+"""From the bytes of answers to columns, without a Python object for each row.
+
+The records of an answer follow each other without a gap, each with the length of its data. So one loop finds where each
+begins, and from there Arrow sees the answer as a column of byte strings, out of which it cuts the others. That holds
+for nodes that are there and hold plain numbers, which is all of them, or nearly. It is checked; a batch that has
+anything else in it is read row by row, by the decoders that everybody uses.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.znodes.codec import MAX_OFFSET
+from ...zookeeper.requests.multiread import DATA_AT, END, GOOD_HEAD, STAT_BYTES
+from .tables import LATEST_MS, TIMESTAMP
+
+LONGEST_PLAIN: Final = len(str(MAX_OFFSET)) - 1
+"""So many digits are an offset, whatever they are."""
+
+# Where the fields of a stat begin, from its end.
+_MZXID, _CTIME, _MTIME, _VERSION = -60, -52, -44, -36
+
+
+def offset_columns(answers: Sequence[bytes]) -> list[Any] | None:
+    """offset, commit_count, committed_at, created_at, zxid; None where anything else than plain offsets is among them.
+
+    >>> from zkgroups.zookeeper.requests.multiread import END, GOOD_HEAD
+    >>> stat = bytes(8) + (77).to_bytes(8) + (1000).to_bytes(8) + (2000).to_bytes(8) + (5).to_bytes(4) + bytes(32)
+    >>> [column.to_pylist() for column in offset_columns([GOOD_HEAD + b"\\x03" + b"123" + stat + END])][:2]
+    [[123], [5]]
+    """
+    buffer = b"".join([answer[: -len(END)] for answer in answers])
+    starts = _starts(buffer)
+    if starts is None or not buffer:
+        return None
+    records = pa.Array.from_buffers(pa.binary(), len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(buffer)])
+    if not _all_good(records) or (offsets := _plain_numbers(records)) is None:
+        return None
+    times = [_times(records, _MTIME), _times(records, _CTIME)]
+    if None in times:
+        return None
+    return [offsets, _numbers(records, _VERSION, "i"), *times, _numbers(records, _MZXID, "q")]
+
+
+def _starts(buffer: bytes) -> array[int] | None:
+    """Where each record begins, and where the last one ends; None where they are not what they seem to be."""
+    starts: list[int] = []
+    position, end = 0, len(buffer)
+    length_at, rest = DATA_AT - 1, DATA_AT + STAT_BYTES
+    try:
+        while position < end:
+            starts.append(position)
+            position += buffer[position + length_at] + rest
+    except IndexError:
+        return None
+    starts.append(position)
+    return array("i", starts) if position == end else None
+
+
+def _all_good(records: Any) -> bool:
+    """Whether all are records, and short ones: with any other among them, these would not begin where they seem to."""
+    heads = _cut(records, 0, len(GOOD_HEAD))
+    return bool(heads.equals(pa.py_buffer(GOOD_HEAD * len(records))))
+
+
+def _plain_numbers(records: Any) -> Any | None:
+    texts = pc.binary_slice(records, DATA_AT, -STAT_BYTES)
+    lengths = pc.min_max(pc.binary_length(texts)).as_py()
+    if not 0 < lengths["min"] <= lengths["max"] <= LONGEST_PLAIN:
+        return None
+    if not texts.buffers()[2].to_pybytes()[: pc.sum(pc.binary_length(texts)).as_py()].isdigit():
+        return None
+    return pc.cast(texts.view(pa.string()), pa.int64())
+
+
+def _times(records: Any, at: int) -> Any | None:
+    """Milliseconds as times; None where a server's clock was so wrong that they are none."""
+    milliseconds = _numbers(records, at, "q")
+    bounds = pc.min_max(milliseconds).as_py()
+    if not 0 <= bounds["min"] <= bounds["max"] <= LATEST_MS:
+        return None
+    return pc.cast(milliseconds.view(pa.timestamp("ms", tz="UTC")), TIMESTAMP)
+
+
+def _numbers(records: Any, at: int, code: str) -> Any:
+    """A number of the stat, which comes with its highest byte first."""
+    numbers = array(code)
+    numbers.frombytes(_cut(records, at, at + numbers.itemsize))
+    numbers.byteswap()
+    return from_array(numbers)
+
+
+def _cut(records: Any, start: int, stop: int) -> Any:
+    """These bytes of each record, side by side."""
+    return pc.binary_slice(records, start, stop).buffers()[2][: (stop - start) * len(records)]
+
+
+def from_array(numbers: array[int]) -> Any:
+    """An Arrow column over the memory of these numbers."""
+    kind = {4: pa.int32(), 8: pa.int64()}[numbers.itemsize]
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])

@@ -1,0 +1,280 @@
+"""What to read, and how to reach it: the options of the data source, as a value that is checked and holds no secret.
+
+    table          offsets (the default), owners or members
+    zookeeper      host:port,host:port/chroot; needed, unless there is a dataDir
+    dataDir        the data directory of a server, which need not be there any more: see `zkgroups.datadir`
+    dataLogDir, chroot   of that: where its logs are, if not there, too; and the chroot of the groups
+    zxid           of that: after which transaction; the last by default, and hexadecimal with 0x before it
+    cluster        what the column `cluster` says; the hosts string with its chroot by default, or the directory
+    groups         a regular expression that the whole name of a group must match
+    topics         the same for topics; of a group whose topics may not be listed, the row that says so is kept
+    parallelism    how many tasks read, each in a session of its own; 4 by default, and 1 from a directory
+    startingZxid   of a stream: after which transaction it begins: a number, latest, or earliest, which is the default
+    beginAnew      of a stream, true: go on where ZooKeeper is another, or was wiped; see `stream.py`
+    timeout, sessionTimeout                   seconds, as for `Registry.connect`
+    readOnly                                  true: a server that has lost its quorum will do, and may be behind
+    digestUser or saslUser, passwordFile      who we are; without a file the environment's ZKGROUPS_PASSWORD
+    tls, tlsCa, tlsCert, tlsKey,              true; files as PEM
+    tlsKeyPasswordFile, tlsHostnameCheck      without a file ZKGROUPS_TLS_KEY_PASSWORD; false leaves out the check
+
+Files and environment variables are read where a connection is opened, on the driver and on each worker. So secrets are
+no part of a plan, and are in no log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from ...datadir.data_dir import DataDir
+from ...deadline import Deadline
+from ...exceptions import InvalidOptionError
+from ...secret_file import read_secret_file
+from ...zookeeper.registry import Registry
+from ...zookeeper.session.connection import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
+from .tables import Table
+
+DEFAULT_PARALLELISM: Final = 4
+MAX_PARALLELISM: Final = 1024
+
+_NO_ZXID: Final = "it must be earliest, latest, or the number of a transaction, with 0x before it if it is hexadecimal"
+
+
+class Starting(StrEnum):
+    """Where a stream may begin, beside at a number: with all that stands, or with what comes from now on."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options, under their names in Python's spelling.
+
+    >>> SourceOptions(zookeeper="zk1:2181/kafka", digest_user="ops", password_file="/run/secrets/zk").as_text()
+    {'zookeeper': 'zk1:2181/kafka', 'digestUser': 'ops', 'passwordFile': '/run/secrets/zk'}
+    """
+
+    zookeeper: str = ""
+    data_dir: str | None = None
+    data_log_dir: str | None = None
+    chroot: str | None = None
+    zxid: int | None = None
+    table: Table = Table.OFFSETS
+    cluster: str | None = None
+    groups: str | None = None
+    topics: str | None = None
+    parallelism: int | None = None
+    starting_zxid: int | Starting = Starting.EARLIEST
+    begin_anew: bool = False
+    timeout: float = 15.0
+    session_timeout: float = 30.0
+    read_only: bool = False
+    digest_user: str | None = None
+    sasl_user: str | None = None
+    password_file: str | None = None
+    tls: bool = False
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_key_password_file: str | None = None
+    tls_hostname_check: bool = True
+
+    def __post_init__(self) -> None:
+        self._check_address()
+        for option, expression in (("groups", self.groups), ("topics", self.topics)):
+            check_expression(option, expression)
+        if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
+            raise InvalidOptionError("parallelism", self.parallelism, f"it must be from 1 to {MAX_PARALLELISM}")
+        if isinstance(self.starting_zxid, int) and not 0 <= self.starting_zxid < 2**63:
+            raise InvalidOptionError("startingZxid", self.starting_zxid, _NO_ZXID)
+        Deadline.after("timeout", self.timeout)
+        if not 0 < self.session_timeout <= MAX_SESSION_TIMEOUT:
+            reason = f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} seconds"
+            raise InvalidOptionError("sessionTimeout", self.session_timeout, reason)
+        if self.digest_user is not None and self.sasl_user is not None:
+            raise InvalidOptionError("saslUser", self.sasl_user, "there is a digestUser, too; give one of them")
+        if self.password_file is not None and self.digest_user is None and self.sasl_user is None:
+            raise InvalidOptionError("passwordFile", self.password_file, "it needs a digestUser or a saslUser")
+        for name in ("tls_ca", "tls_cert", "tls_key", "tls_key_password_file"):
+            if getattr(self, name) is not None and not self.tls:
+                raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs tls")
+
+    def _check_address(self) -> None:
+        if self.data_dir is None:
+            if not self.zookeeper:
+                raise InvalidOptionError(
+                    "zookeeper", None, "it must say where ZooKeeper is: host:port,host:port/chroot"
+                )
+            check_hosts(self.zookeeper)
+            for name in ("data_log_dir", "chroot", "zxid"):
+                if getattr(self, name) is not None:
+                    raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs a dataDir")
+        elif self.zookeeper:
+            raise InvalidOptionError("dataDir", self.data_dir, "there is a zookeeper, too; give one of them")
+        if self.chroot is not None and not re.fullmatch("(/[^/]+)*/?", self.chroot):
+            raise InvalidOptionError("chroot", self.chroot, "it must be a path, as /kafka")
+        if self.zxid is not None and not 0 <= self.zxid < 2**63:
+            raise InvalidOptionError("zxid", self.zxid, _NO_ZXID)
+
+    # As Spark's options
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """From what Spark passes: names in any case, and text."""
+        known = {_in_spark(field.name).lower(): field.name for field in fields(cls)}
+        values: dict[str, Any] = {}
+        for option, text in given.items():
+            name = known.get(option.lower())
+            if name is None:
+                raise InvalidOptionError("option", option, _unknown(option))
+            values[name] = _PARSERS.get(name, _text)(_in_spark(name), text)
+        return cls(**values)
+
+    def as_text(self) -> dict[str, str]:
+        """What `parse` makes this of; what is as by default is left out."""
+        values = ((field, getattr(self, field.name)) for field in fields(self))
+        return {
+            _in_spark(field.name): str(value).lower() if isinstance(value, bool) else str(value)
+            for field, value in values
+            if value != field.default
+        }
+
+    # Use
+
+    @property
+    def shown_cluster(self) -> str:
+        """What the column `cluster` says."""
+        return self.cluster or (check_hosts(self.zookeeper) if self.files is None else str(self.files))
+
+    @property
+    def files(self) -> DataDir | None:
+        """The directory that is read instead of a server."""
+        if self.data_dir is None:
+            return None
+        return DataDir(self.data_dir, log_folder=self.data_log_dir, chroot=(self.chroot or "").rstrip("/"))
+
+    def connect(self) -> Registry:
+        """A session of its own, opened where the reading is done."""
+        if self.data_dir is not None:
+            raise InvalidOptionError("dataDir", self.data_dir, "there is no server, and this needs one")
+        return Registry.connect(
+            self.zookeeper,
+            session_timeout=self.session_timeout,
+            timeout=self.timeout,
+            auth=self._auth(),
+            tls=self._tls(),
+            read_only=self.read_only,
+        )
+
+    def _auth(self) -> list[Digest | Sasl]:
+        user = self.sasl_user if self.digest_user is None else self.digest_user
+        if user is None:
+            return []
+        password = _secret("passwordFile", self.password_file, "ZKGROUPS_PASSWORD")
+        if password is None:
+            reason = f"there is no password for {user!r}: name a file, or set ZKGROUPS_PASSWORD"
+            raise InvalidOptionError("passwordFile", None, reason)
+        return [Sasl(user, password) if self.digest_user is None else Digest(user, password)]
+
+    def _tls(self) -> Tls | None:
+        if not self.tls:
+            return None
+        return Tls(
+            ca=self.tls_ca,
+            certificate=self.tls_cert,
+            key=self.tls_key,
+            key_password=_secret("tlsKeyPasswordFile", self.tls_key_password_file, "ZKGROUPS_TLS_KEY_PASSWORD"),
+            verify_hostname=self.tls_hostname_check,
+        )
+
+
+def _secret(option: str, file: str | None, variable: str) -> str | None:
+    """What the file holds, else the environment; None where there is neither."""
+    if file is None:
+        return os.environ.get(variable)
+    try:
+        return read_secret_file(file).decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise InvalidOptionError(option, file, "it holds no text in UTF-8") from None  # which would show a part of it
+    except OSError as error:
+        raise InvalidOptionError(option, file, f"it cannot be read: {error}") from error
+
+
+def _in_spark(name: str) -> str:
+    """E.g. digestUser, as Spark's own options are spelled."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _unknown(option: str) -> str:
+    if "password" in option.lower():
+        return "options are shown in plans and logs: put a password into a file, or into the environment"
+    if option.lower() == "path":
+        return 'load() takes none: use option("zookeeper", "host:port/chroot")'
+    return "there is no such option; zkgroups.spark.source.options has them all"
+
+
+def check_expression(option: str, expression: str | None) -> None:
+    """Refuse what is no regular expression."""
+    try:
+        re.compile(expression or "")
+    except (re.error, RecursionError) as error:
+        raise InvalidOptionError(option, expression, f"it is no regular expression: {error}") from error
+
+
+def _text(_option: str, text: str) -> str:
+    return text
+
+
+def _table(option: str, text: str) -> Table:
+    if text.lower() not in set(Table):
+        raise InvalidOptionError(option, text, f"it must be one of {', '.join(Table)}")
+    return Table(text.lower())
+
+
+def _whole(option: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(MAX_PARALLELISM)):
+        raise InvalidOptionError(option, text, f"it must be a whole number from 1 to {MAX_PARALLELISM}")
+    return int(text)
+
+
+def _starting(option: str, text: str) -> int | Starting:
+    return Starting(text.lower()) if text.lower() in set(Starting) else _zxid(option, text)
+
+
+def _zxid(option: str, text: str) -> int:
+    if not re.fullmatch("0x[0-9a-f]{1,16}|[0-9]{1,19}", text.lower()):
+        raise InvalidOptionError(option, text, _NO_ZXID)
+    return int(text, 16 if "x" in text.lower() else 10)
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidOptionError(option, text, "it must be a number of seconds") from error
+
+
+def _flag(option: str, text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise InvalidOptionError(option, text, "it must be true or false")
+    return text.lower() == "true"
+
+
+_PARSERS: Final[Mapping[str, Callable[[str, str], object]]] = {
+    "table": _table,
+    "parallelism": _whole,
+    "starting_zxid": _starting,
+    "zxid": _zxid,
+    "begin_anew": _flag,
+    "timeout": _seconds,
+    "session_timeout": _seconds,
+    "read_only": _flag,
+    "tls": _flag,
+    "tls_hostname_check": _flag,
+}

@@ -1,0 +1,272 @@
+"""Reading a table: a session, a walk over the selected part of the tree, and Arrow batches of what it finds."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, groupby
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.znodes.codec import decode_owned_topic, decode_owner_path
+from ...core.znodes.paths import Part, is_topic, parse_partition
+from ...core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, session_hex
+from ...zookeeper.reading import group_reader, tree_walk
+from ...zookeeper.reading.tree_walk import Place
+from ...zookeeper.registry import Registry
+from ...zookeeper.requests.bulk_read import Block, Siblings
+from ...zookeeper.requests.node import Node
+from ...zookeeper.session.handle import Handle
+from .arrow_columns import from_array, offset_columns
+from .options import SourceOptions
+from .selection import Selection
+from .tables import LATEST_MS, TIMESTAMP, Table, arrow_schema
+
+Row: TypeAlias = dict[str, Any]
+"""What is known of a row, by the names of columns."""
+
+ROWS: Final = 10_000
+"""Rows of a batch, about: more gain nothing."""
+
+BYTES: Final = 2**24
+"""Bytes of a batch, about: nodes may be large, and a batch is in memory here and there."""
+
+
+def read_batches(options: SourceOptions, selection: Selection) -> Iterator[Any]:
+    """The rows of the table that are selected, by a session of its own."""
+    with options.connect() as registry:
+        registry.sync()
+        yield from batches_of(registry, options, selection)
+
+
+def batches_of(registry: Registry, options: SourceOptions, selection: Selection) -> Iterator[Any]:
+    """The same, by a session that is there and knows all that it should."""
+    groups = [group for group in registry.groups() if selection.has_group(group)]
+    read = {Table.OFFSETS: _offsets, Table.OWNERS: _owners, Table.MEMBERS: _members}[options.table]
+    yield from read(registry.handle, groups, selection, options.shown_cluster)
+
+
+# Offsets
+
+
+OwnersOf: TypeAlias = Callable[[str, str], Mapping[str, str]]
+"""Who owns the partitions of a topic of a group, by their names."""
+
+
+def _offsets(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
+    owners = _Owners(_owner_rows(tree_walk.leaves(handle, groups, Part.OWNERS, selection.has_topic)), groups)
+    blocks = tree_walk.leaves(handle, groups, Part.OFFSETS, selection.has_topic)
+    yield from offset_batches(blocks, owners.of, cluster)
+
+
+def offset_batches(blocks: Iterator[Block[Place]], owners: OwnersOf, cluster: str) -> Iterator[Any]:
+    """The rows of these offsets; owners are asked for in the same order."""
+    while together := _some(blocks):
+        plain = _plain_columns(together)
+        if plain is not None:
+            yield _plain_batch(together, plain, owners, cluster)
+        else:
+            yield _batch(Table.OFFSETS, _offset_rows(together, owners), cluster)
+
+
+def _some(blocks: Iterator[Block[Place]]) -> list[Block[Place]]:
+    """What makes a batch."""
+    some: list[Block[Place]] = []
+    rows = size = 0
+    for block in blocks:
+        some.append(block)
+        rows += block.count
+        size += len(block.answer)
+        if rows >= ROWS or size >= BYTES:
+            break
+    return some
+
+
+def _plain_columns(blocks: Sequence[Block[Place]]) -> list[Any] | None:
+    """partition, and what `offset_columns` finds; None unless every row is plainly an offset."""
+    parts = [siblings for block in blocks for siblings in block.parts]
+    if not all(siblings.key.hidden is None and is_topic(siblings.key.topic) for siblings in parts):
+        return None
+    partitions = array("i")
+    for siblings in parts:
+        numbers = _numbers(tuple(siblings.names))
+        if numbers is None:
+            return None
+        partitions.extend(numbers)
+    columns = offset_columns([block.answer for block in blocks])
+    if columns is None or len(columns[0]) != len(partitions):  # a damaged answer: `records` raises the error
+        return None
+    return [from_array(partitions), *columns]
+
+
+@lru_cache(maxsize=256)  # most topics have the partitions that another had, too
+def _numbers(names: tuple[str, ...]) -> array[int] | None:
+    numbers = [parse_partition(name) for name in names]
+    return None if None in numbers else array("i", numbers)  # type: ignore[arg-type]
+
+
+def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: OwnersOf, cluster: str) -> Any:
+    parts = [siblings for block in blocks for siblings in block.parts]
+    ends = pa.array(accumulate(len(siblings.names) for siblings in parts), pa.int32())
+    names = [pa.array([of(siblings.key) for siblings in parts], pa.string()) for of in (_GROUP, _TOPIC)]
+    group, topic = (pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values)) for values in names)
+    partition, offset, count, committed, created, zxid = plain
+    rows = len(partition)
+    owner = _owner_column(parts, owners, rows)
+    raw, problem = pa.nulls(rows, pa.binary()), pa.nulls(rows, pa.string())
+    read_at = pa.repeat(pa.scalar(_now(), TIMESTAMP), rows)
+    columns = [pa.repeat(cluster, rows), group, topic, partition]
+    columns += [offset, count, committed, created, zxid, owner, raw, problem, read_at]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(Table.OFFSETS))
+
+
+_GROUP, _TOPIC = attrgetter("group"), attrgetter("topic")
+
+
+def _owner_column(parts: Sequence[Siblings[Place]], owners: OwnersOf, rows: int) -> Any:
+    held = [owners(siblings.key.group, siblings.key.topic) for siblings in parts]
+    if not any(held):
+        return pa.nulls(rows, pa.string())
+    names = zip(parts, held, strict=True)
+    return pa.array([topic.get(name) for siblings, topic in names for name in siblings.names], pa.string())
+
+
+def _offset_rows(blocks: Iterable[Block[Place]], owners: OwnersOf) -> Iterator[Row]:
+    for place, name, node in tree_walk.nodes(blocks):
+        row = _row_at(place, place.topic, parse_partition(name), node)
+        if name:
+            row["owner"] = owners(place.group, place.topic).get(name)
+        if isinstance(node, Node):
+            found = group_reader.offset_named(place.group, place.topic, name, node)
+            row |= {"commit_count": node.version, "zxid": node.mzxid}
+            row |= {"committed_at": _time(node.modified_ms), "created_at": _time(node.created_ms)}
+            row |= {"offset": found.offset} if isinstance(found, CommittedOffset) else _malformed(found)
+        yield row
+
+
+class _Owners:
+    """Who owns the partitions of one topic after the other, in the order in which the offsets come."""
+
+    def __init__(self, rows: Iterable[Row], groups: Iterable[str]) -> None:
+        self._order = {group: number for number, group in enumerate(groups)}
+        self._topics = groupby(rows, lambda row: (self._order[row["group"]], row["topic"] or ""))
+        self._key: tuple[int, str] = (-1, "")
+        self._found: dict[str, str] = {}
+
+    def of(self, group: str, topic: str) -> Mapping[str, str]:
+        """By the names of the partitions; each topic may be asked for until the next one is."""
+        wanted = (self._order[group], topic)
+        while self._key < wanted:
+            self._key, rows = next(self._topics, ((len(self._order), ""), ()))
+            self._found = _first_owners(rows)
+        return self._found if self._key == wanted else {}
+
+
+def _first_owners(rows: Iterable[Row]) -> dict[str, str]:
+    """By the names of partitions; two clients whose nodes do not exclude each other may hold the same one."""
+    found: dict[str, str] = {}
+    for row in rows:
+        if row.get("owner") is not None:
+            found.setdefault(str(row["partition"]), row["owner"])
+    return found
+
+
+# Owners and members
+
+
+def _owners(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
+    return owner_batches(tree_walk.leaves(handle, groups, Part.OWNERS, selection.has_topic), cluster)
+
+
+def owner_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
+    """The rows of these owners."""
+    return _batches(Table.OWNERS, _owner_rows, blocks, cluster)
+
+
+def _owner_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
+    for place, name, node in tree_walk.nodes(blocks):
+        at = decode_owner_path(place.topic, name)
+        row = _row_at(place, decode_owned_topic(place.topic), None if at is None else at.partition, node)
+        if isinstance(node, Node):
+            found = group_reader.owner(place.topic, name, node)
+            row |= {"session": _session(node.session), "claimed_at": _time(node.created_ms), "zxid": node.czxid}
+            row |= {"owner": found.id} if isinstance(found, Owner) else _malformed(found)
+        yield row
+
+
+def _members(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
+    mine = [group for group in groups if selection.has_topic(group, "")]
+    return member_batches(tree_walk.registrations(handle, mine), cluster)
+
+
+def member_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
+    """The rows of these instances."""
+    return _batches(Table.MEMBERS, _member_rows, blocks, cluster)
+
+
+def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
+    for place, name, node in tree_walk.nodes(blocks):
+        row: Row = {"group": place.group, "instance": name or None}
+        if isinstance(node, DeniedNode):
+            row |= _malformed(node)
+        else:
+            found = group_reader.registered_instance(name, node)
+            row |= {"session": _session(found.session), "registered_at": _time(found.registered_ms)}
+            row |= _registration(found.registration)
+        yield row
+
+
+def _registration(found: Registration | MalformedNode) -> Row:
+    if isinstance(found, MalformedNode):
+        return _malformed(found)
+    streams = list(found.streams.items())
+    return {"subscription": streams, "pattern": found.pattern.value, "dialect": found.dialect.value}
+
+
+# Rows
+
+
+def _row_at(place: Place, topic: str, partition: int | None, node: Node | DeniedNode) -> Row:
+    row: Row = {"group": place.group, "topic": topic or None, "partition": partition}
+    return row | _malformed(node) if isinstance(node, DeniedNode) else row
+
+
+def _malformed(node: MalformedNode) -> Row:
+    """What a row says of a node that is not what it should be."""
+    raw = None if isinstance(node, DeniedNode) else node.data
+    return {"raw": raw, "problem": f"{node.path}: {node.reason}"}
+
+
+def _session(session: int) -> str | None:
+    return session_hex(session) if session else None
+
+
+def _time(ms: int) -> int | None:
+    """In microseconds; None for what is no time."""
+    return ms * 1000 if 0 <= ms <= LATEST_MS else None
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _batches(
+    table: Table,
+    rows: Callable[[Iterable[Block[Place]]], Iterator[Row]],
+    blocks: Iterator[Block[Place]],
+    cluster: str,
+) -> Iterator[Any]:
+    while together := _some(blocks):
+        yield _batch(table, rows(together), cluster)
+
+
+def _batch(table: Table, rows: Iterable[Row], cluster: str) -> Any:
+    now = _now()
+    return pa.RecordBatch.from_pylist(
+        [row | {"cluster": cluster, "read_at": now} for row in rows], schema=arrow_schema(table)
+    )

@@ -1,0 +1,1 @@
+"""A TCP proxy for ZooKeeper connections, with faults on chosen frames."""

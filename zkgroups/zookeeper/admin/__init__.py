@@ -1,0 +1,1 @@
+"""Changes an administrator makes to whole groups, and the guards that protect live members."""

@@ -1,0 +1,190 @@
+"""Deleting a whole group without pulling it out from under anybody.
+
+What fits goes in one transaction, `ids` first: it fails, and nothing is changed, if somebody is registered by then.
+What is larger goes topic by topic, so that no topic is half gone when it is interrupted, and every transaction asserts
+anew that nobody is registered. Only a topic that alone is larger than one request, of over ten thousand partitions, is
+split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kazoo.exceptions import BadVersionError, NoChildrenForEphemeralsError, NoNodeError, NotEmptyError
+
+from ...core.znodes.paths import GroupPaths, join
+from ...core.znodes.values import DeniedNode
+from ...exceptions import (
+    ConflictError,
+    GroupInUseError,
+    GroupNotFoundError,
+    InterruptedDeleteError,
+    NoPermissionError,
+    TooLargeError,
+    ZkgroupsException,
+)
+from ..reading import group_reader
+from ..requests import bulk_read
+from ..requests.transaction import Delete, Operation, TransactionFailed, batches, fits
+from ..session.errors import translate
+from ..session.handle import Handle
+from .guards import NobodyRegistered
+
+ATTEMPTS: Final = 5
+"""How often to begin anew when the group is changed while it is being deleted."""
+
+
+_TAKEN: Final = (BadVersionError, NoChildrenForEphemeralsError)
+"""The reason for leaving a persistent registration that was replaced by another node."""
+
+
+def delete_group(paths: GroupPaths, handle: Handle) -> None:
+    """Delete the group; `GroupInUseError`, `GroupNotFoundError`, or `InterruptedDeleteError` with what is left."""
+    Deletion(paths, handle).carry_out()
+
+
+class Deletion:
+    """One deletion of a group, over as many attempts as it takes."""
+
+    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+        self._paths = paths
+        self._handle = handle
+        self._unlisted: set[str] = set()
+        """The nodes whose children may not be listed: only the server knows whether they have any."""
+        self.begun = False
+        self.left: list[str] = []
+
+    def carry_out(self) -> None:
+        """Until the group is gone; once something is, an error says what is left."""
+        try:
+            for _ in range(ATTEMPTS):
+                if self._attempt_what_fits():
+                    return
+            raise ConflictError(f"group {self._paths.group!r} keeps changing while it is being deleted")
+        except ZkgroupsException as error:
+            if not self.begun:
+                raise
+            raise InterruptedDeleteError(self._paths.group, self.left, str(error)) from error
+
+    def _attempt_what_fits(self) -> bool:
+        """Try smaller and smaller transactions until the server accepts them."""
+        while True:
+            limit = self._limit
+            try:
+                return self.attempt()
+            except TooLargeError:
+                if self._limit >= limit:
+                    raise
+
+    @property
+    def _limit(self) -> int:
+        session = self._handle.session
+        return session.limit.most(session.id)
+
+    def attempt(self) -> bool:
+        """Read the group and delete it; False if it was changed meanwhile, so that it must be read again."""
+        paths, handle = self._paths, self._handle
+        if not handle.session.exists(paths.root, deadline=handle.deadline()):
+            raise GroupNotFoundError(paths.group)
+        guard = NobodyRegistered(paths, handle)
+        _refuse_living_owners(paths, handle)
+        topics = self._topics()
+        rest = [*guard.removals, *_deletes(self._rest()), Delete(paths.root)]
+        whole = [*(operation for unit in topics.values() for operation in unit), *rest]
+        if fits(whole, chroot=handle.session.chroot, limit=self._limit):
+            return self._transact(whole)
+        self.left = list(topics)
+        return all(self._delete_topic(topic, unit, guard) for topic, unit in topics.items()) and self._transact(rest)
+
+    def _delete_topic(self, topic: str, unit: Sequence[Operation], guard: NobodyRegistered) -> bool:
+        chroot = self._handle.session.chroot
+        pieces = [unit]
+        if not fits([*guard.operations(), *unit], chroot=chroot, limit=self._limit):
+            singles = [[operation] for operation in unit]
+            limit = self._handle.session.request_limit
+            grouped = batches(singles, overhead=guard.operations(), chroot=chroot, limit=limit)
+            pieces = [[operation for [operation] in piece] for piece in grouped]
+        for piece in pieces:
+            if not self._transact(piece, guard):
+                return False
+            self.begun = True
+        self.left.remove(topic)
+        return True
+
+    def _transact(self, operations: Sequence[Operation], guard: NobodyRegistered | None = None) -> bool:
+        """Carry it out; False where something has come or gone meanwhile."""
+        guards = guard.operations() if guard else []
+        try:
+            self._handle.session.transact([*guards, *operations], deadline=self._handle.deadline())
+        except TransactionFailed as failure:
+            if guard is not None and failure.index < len(guards):
+                guard.failed(failure)
+            elif self._is_registration(failure.operation) and isinstance(failure.error, _TAKEN):
+                return False
+            elif isinstance(failure.error, NotEmptyError) and failure.operation.path in self._unlisted:
+                raise NoPermissionError(failure.operation.path) from failure.error
+            elif not isinstance(failure.error, NotEmptyError | NoNodeError):
+                raise translate(failure.error, failure.operation.path) from failure.error
+            return False
+        return True
+
+    def _is_registration(self, operation: Operation) -> bool:
+        return operation.path.startswith(f"{self._paths.ids}/")
+
+    def _topics(self) -> dict[str, list[Operation]]:
+        """For each topic, the operations that delete its offsets and its owners' directory."""
+        offsets = self._below(self._paths.offsets)
+        owners = self._below(self._paths.owners)
+        return {
+            topic: _deletes([*offsets.get(topic, ()), *owners.get(topic, ())])
+            for topic in sorted(offsets.keys() | owners.keys())
+        }
+
+    def _below(self, directory: str) -> dict[str, list[str]]:
+        """The subtrees below a directory by the names of their roots, each deepest first."""
+        names = self._handle.session.children(directory, deadline=self._handle.deadline()) or []
+        found: dict[str, list[str]] = {name: [] for name in names}
+        for path in self._tree([join(directory, name) for name in names]):
+            name = path.removeprefix(f"{directory}/").partition("/")[0]
+            found[name].append(path)
+        return found
+
+    def _rest(self) -> list[str]:
+        """Everything else in the group, `ids` first, whatever it is and whoever put it there; deepest first."""
+        paths, handle = self._paths, self._handle
+        names = handle.session.children(paths.root, deadline=handle.deadline()) or []
+        known = [path for path in (paths.ids, paths.owners, paths.offsets) if path.rpartition("/")[2] in names]
+        other = [join(paths.root, name) for name in names if join(paths.root, name) not in known]
+        return [*known, *self._tree(other)]
+
+    def _tree(self, roots: Iterable[str]) -> list[str]:
+        """The nodes of subtrees, deepest first."""
+        level = list(roots)
+        found: list[str] = []
+        while level:
+            found += level
+            listed = zip(level, bulk_read.children(self._handle, level), strict=True)
+            level = [join(path, name) for path, names in listed for name in self._names(names)]
+        return found[::-1]
+
+    def _names(self, found: list[str] | DeniedNode | None) -> list[str]:
+        """The names that were listed. Where that is not permitted, the deletion fails if there are any."""
+        if isinstance(found, DeniedNode):
+            self._unlisted.add(found.path)
+            return []
+        return found or []
+
+
+def _refuse_living_owners(paths: GroupPaths, handle: Handle) -> None:
+    """An owner node belongs to a session that lives, also where nothing is registered (rule 2)."""
+    owners = [owner for _group, owner in group_reader.read_owners(handle, [paths.group])]
+    for owner in owners:
+        if isinstance(owner, DeniedNode):
+            raise NoPermissionError(owner.path)  # there may be one
+    if living := [owner.holder for owner in owners if owner.session]:
+        raise GroupInUseError(paths.group, living)
+
+
+def _deletes(paths: Iterable[str]) -> list[Operation]:
+    return [Delete(path) for path in paths]

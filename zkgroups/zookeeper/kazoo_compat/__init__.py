@@ -1,0 +1,1 @@
+"""Everything that relies on kazoo's private attributes."""

@@ -1,0 +1,1 @@
+"""Reading the znodes of groups and topics into values."""

@@ -1,0 +1,297 @@
+"""Reading the znodes of groups into values, in one sweep, whatever is in them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Final, Self, TypeVar
+
+from ...core.znodes.codec import (
+    decode_offset,
+    decode_offset_path,
+    decode_owner,
+    decode_owner_path,
+    decode_registration,
+    decode_topic,
+    is_plain_offset,
+)
+from ...core.znodes.group_description import GroupView, RegisteredInstance, dead_instances
+from ...core.znodes.paths import (
+    BROKER_TOPICS,
+    MIGRATION,
+    GroupPaths,
+    Part,
+    broker_topic,
+    is_topic,
+    join,
+    parse_partition,
+)
+from ...core.znodes.values import (
+    CommittedOffset,
+    DeniedNode,
+    MalformedNode,
+    Owner,
+    Pattern,
+    Registration,
+    Topic,
+    TopicPartition,
+)
+from ..admin import migration_marks
+from ..requests import bulk_read
+from ..requests.bulk_read import Siblings, failure
+from ..requests.multiread import Record
+from ..requests.node import Node
+from ..session.handle import Handle
+from . import tree_walk
+from .tree_walk import Place, Wanted, everything
+
+T = TypeVar("T")
+
+TOGETHER: Final = 64
+MOST_TOGETHER: Final = 256
+"""Groups that are in memory at a time: few at first, so that something is there soon, and then more."""
+
+
+def read_groups(handle: Handle, groups: Iterable[str]) -> Iterator[GroupView]:
+    """Everything there is of these groups, in their order, with what Kafka has registered of their topics."""
+    waiting = iter(groups)
+    together = TOGETHER
+    while some := list(islice(waiting, together)):
+        yield from _read_together(handle, some)
+        together = min(2 * together, MOST_TOGETHER)
+
+
+def _read_together(handle: Handle, groups: Sequence[str]) -> Iterator[GroupView]:
+    """In one sweep for each kind of node, however many groups there are."""
+    roots = bulk_read.children(handle, (GroupPaths(group).root for group in groups))
+    there = {group: found for group, found in zip(groups, roots, strict=True) if found is not None}
+    marked = migration_marks.read(handle, (group for group, found in there.items() if _may_have(found, MIGRATION)))
+    instances = _by_group(read_instances(handle, groups))
+    owners = _by_group(read_owners(handle, groups))
+    offsets = _by_group((group, offset) for group, some in read_offsets(handle, groups) for offset in some)
+    sweeps = {group: _Sweep.of(group, instances[group], owners[group], offsets[group]) for group in groups}
+    topics = _Topics.read(handle, sweeps.values())
+    for group, sweep in sweeps.items():
+        found = sweep.view(topics) if group in there else GroupView(group, exists=False)
+        yield replace(found, mark=marked[group]) if group in marked else found
+
+
+def _may_have(names: list[str] | DeniedNode, name: str) -> bool:
+    return isinstance(names, DeniedNode) or name in names
+
+
+def _by_group(found: Iterable[tuple[str, T]]) -> defaultdict[str, list[T]]:
+    groups: defaultdict[str, list[T]] = defaultdict(list)
+    for group, value in found:
+        groups[group].append(value)
+    return groups
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """What was found in a group's own nodes."""
+
+    group: str
+    instances: list[RegisteredInstance]
+    owners: list[Owner]
+    offsets: list[CommittedOffset]
+    malformed: list[MalformedNode]
+
+    @classmethod
+    def of(
+        cls,
+        group: str,
+        instances: Iterable[RegisteredInstance | MalformedNode],
+        owners: Iterable[Owner | MalformedNode],
+        offsets: Iterable[CommittedOffset | MalformedNode],
+    ) -> Self:
+        """Set aside what cannot be read."""
+        malformed: list[MalformedNode] = []
+        good = list(_good(instances, malformed))
+        malformed += [node.registration for node in good if isinstance(node.registration, MalformedNode)]
+        return cls(group, good, list(_good(owners, malformed)), list(_good(offsets, malformed)), malformed)
+
+    @property
+    def registrations(self) -> Iterator[Registration]:
+        """Those that can be read."""
+        return (node.registration for node in self.instances if isinstance(node.registration, Registration))
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether somebody subscribes by a pattern, so that all of Kafka's topics matter."""
+        return any(registration.pattern is not Pattern.STATIC for registration in self.registrations)
+
+    def named_topics(self) -> set[str]:
+        """The topics that the group names anywhere."""
+        static = (entry for entry in self.registrations if entry.pattern is Pattern.STATIC)
+        named = {topic for registration in static for topic in registration.streams}
+        return named | {owner.at.topic for owner in self.owners} | {offset.at.topic for offset in self.offsets}
+
+    def view(self, topics: _Topics) -> GroupView:
+        """Together with what Kafka has registered."""
+        of_interest = self.named_topics().union(topics.names if self.has_patterns else ())
+        found = [topics.found[name] for name in sorted(of_interest) if name in topics.found]
+        hidden = [topics.hidden] if topics.hidden is not None and self.has_patterns else []
+        malformed = [*self.malformed, *hidden]
+        partitions = {topic.name: topic.partitions for topic in _good(found, malformed)}
+        return GroupView(
+            group=self.group,
+            instances=tuple(self.instances),
+            owners=tuple(self.owners),
+            offsets=tuple(self.offsets),
+            malformed=tuple(malformed),
+            partitions=partitions,
+        )
+
+
+@dataclass(slots=True)
+class _Topics:
+    """What Kafka has registered: of the topics that matter, and where somebody subscribes by a pattern, all names."""
+
+    found: dict[str, Topic | MalformedNode]
+    names: list[str]
+    hidden: DeniedNode | None
+
+    @classmethod
+    def read(cls, handle: Handle, sweeps: Collection[_Sweep]) -> Self:
+        """Read each topic once, however many groups have to do with it."""
+        known: list[str] | DeniedNode | None = []
+        if any(sweep.has_patterns for sweep in sweeps):
+            [known] = bulk_read.children(handle, [BROKER_TOPICS])
+        names = known if isinstance(known, list) else []
+        wanted = sorted(set(names).union(*(sweep.named_topics() for sweep in sweeps)))
+        nodes = zip(wanted, read_topics(handle, wanted), strict=True)
+        return cls(
+            {topic: node for topic, node in nodes if node is not None},
+            names,
+            known if isinstance(known, DeniedNode) else None,
+        )
+
+
+def _good(values: Iterable[T | MalformedNode], malformed: list[MalformedNode]) -> Iterator[T]:
+    """The values that could be read; the others are set aside."""
+    for value in values:
+        if isinstance(value, MalformedNode):
+            malformed.append(value)
+        else:
+            yield value
+
+
+def read_instances(handle: Handle, groups: Iterable[str]) -> Iterator[tuple[str, RegisteredInstance | MalformedNode]]:
+    """The registered instances, sorted by id; one whose registration cannot be read is still an instance."""
+    for place, name, node in tree_walk.nodes(tree_walk.registrations(handle, groups)):
+        if isinstance(node, Node):
+            yield place.group, registered_instance(name, node)
+        else:
+            yield place.group, RegisteredInstance(name, 0, node) if name else node
+
+
+def read_dead(handle: Handle, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
+    """The registered instances that cannot be alive, of those groups that have any; see `core.dead_instances`."""
+    instances = _by_group(read_instances(handle, groups))
+    suspects = [group for group, some in instances.items() if any(map(_is_persistent, some))]
+    owners = _by_group(read_owners(handle, suspects)) if suspects else {}
+    dead = {group: dead_instances(_good(instances[group], []), owners.get(group, ())) for group in suspects}
+    return {group: some for group, some in dead.items() if some}
+
+
+def _is_persistent(instance: RegisteredInstance | MalformedNode) -> bool:
+    return isinstance(instance, RegisteredInstance) and instance.persistent
+
+
+def registered_instance(name: str, node: Node) -> RegisteredInstance:
+    """What a node under `ids` says."""
+    registration = decode_registration(node.path, node.data, session=node.session, version=node.version)
+    return RegisteredInstance(name, node.session, registration, node.created_ms, node.version)
+
+
+def read_owners(
+    handle: Handle, groups: Iterable[str], wanted: Wanted = everything
+) -> Iterator[tuple[str, Owner | MalformedNode]]:
+    """The owners of all partitions, in whichever form they are written."""
+    for place, name, node in tree_walk.nodes(tree_walk.leaves(handle, groups, Part.OWNERS, wanted)):
+        yield place.group, owner(place.topic, name, node) if isinstance(node, Node) else node
+
+
+def owner(topic: str, name: str, node: Node) -> Owner | MalformedNode:
+    """What a node under `owners/<topic>` says."""
+    return decode_owner(
+        node.path,
+        decode_owner_path(topic, name),
+        node.data,
+        session=node.session,
+        claimed_ms=node.created_ms,
+        version=node.version,
+        czxid=node.czxid,
+    )
+
+
+def pykafka_owner(handle: Handle, paths: GroupPaths, at: TopicPartition) -> Owner | MalformedNode | None:
+    """Who holds the partition as pykafka writes it: the node is named after the leader, too, which may be any."""
+    topic = f"b'{at.topic}'"
+    directory = paths.owned_topic(topic)
+    names = handle.session.children(directory, deadline=handle.deadline()) or []
+    mine = [name for name in sorted(names) if decode_owner_path(topic, name) == at]
+    for name, node in zip(mine, bulk_read.nodes(handle, (join(directory, name) for name in mine)), strict=True):
+        if node is not None:
+            return node if isinstance(node, MalformedNode) else owner(topic, name, node)
+    return None
+
+
+def read_offsets(
+    handle: Handle, groups: Iterable[str]
+) -> Iterator[tuple[str, Iterator[CommittedOffset | MalformedNode]]]:
+    """The offsets of all partitions of these groups, topic by topic: each must be taken before the next."""
+    for block in tree_walk.leaves(handle, groups, Part.OFFSETS):
+        found = block.records()
+        for siblings in block.parts:
+            hidden = siblings.key.hidden
+            yield siblings.key.group, _offsets(siblings, found) if hidden is None else iter([hidden])
+
+
+def every_offset(handle: Handle, groups: Iterable[str]) -> Iterator[CommittedOffset | MalformedNode]:
+    """The same as one stream."""
+    return chain.from_iterable(offsets for _group, offsets in read_offsets(handle, groups))
+
+
+def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterator[CommittedOffset | MalformedNode]:
+    """Those of one topic. There may be millions, so that what is plainly an offset is made one without a detour."""
+    group, topic = siblings.key.group, siblings.key.topic
+    plain = is_topic(topic)
+    for name in siblings.names:
+        record = next(found)
+        if isinstance(record, int):
+            if (denied := failure(siblings.path(name), record)) is not None:
+                yield denied
+            continue
+        data, _, mzxid, created, modified, version, _ = record
+        partition = parse_partition(name)
+        if plain and partition is not None and is_plain_offset(data):
+            at = TopicPartition.checked(topic, partition)
+            yield CommittedOffset(group, at, int(data), version, modified, created, mzxid)
+        else:
+            yield offset_named(group, topic, name, Node(siblings.path(name), *record))
+
+
+def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffset | MalformedNode:
+    """What a node under `offsets/<topic>` says."""
+    at = decode_offset_path(topic, name)
+    if at is None:
+        return MalformedNode(node.path, node.data, "its name is no partition", version=node.version)
+    return offset(group, at, node)
+
+
+def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | MalformedNode:
+    """What the offset node of a partition says."""
+    value = decode_offset(node.path, node.data, version=node.version)
+    if isinstance(value, MalformedNode):
+        return value
+    return CommittedOffset(group, at, value, node.version, node.modified_ms, node.created_ms, node.mzxid)
+
+
+def read_topics(handle: Handle, names: Sequence[str]) -> Iterator[Topic | MalformedNode | None]:
+    """What Kafka has registered of these topics, in their order; None of one it does not know."""
+    for name, node in zip(names, bulk_read.nodes(handle, map(broker_topic, names)), strict=True):
+        yield decode_topic(node.path, name, node.data) if isinstance(node, Node) else node

@@ -1,0 +1,1 @@
+"""Requests to ZooKeeper: bulk reads, transactions in one session, and watches."""

@@ -1,0 +1,290 @@
+"""Read the answers of a server without trusting them.
+
+kazoo trusts every length, count, type and number that a server sends. It allocates 2 GB because four bytes announce
+them, waits forever for an answer that arrives byte by byte, and its thread dies of the first answer that it cannot
+decode. A web server, a TLS port or a broken proxy is enough for that.
+
+Here every frame has a maximum size and a deadline, and is decoded before kazoo sees it. On a damaged answer the
+connection is closed, and kazoo reconnects. The request in question fails with `DamagedAnswer`, all others as if the
+connection had been lost.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from struct import Struct
+from typing import Any, Final
+
+from kazoo.exceptions import EXCEPTIONS, ConnectionDropped, KazooException, UnimplementedError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.connection import AUTH_XID
+from kazoo.protocol.serialization import Connect, GetChildren, ReplyHeader, Watch
+
+from ...deadline import Deadline
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""A node has a few megabytes at most (`jute.maxbuffer`). A list of names has no limit; this allows two million."""
+
+CHUNK_BYTES: Final = 256 * 1024
+"""The largest buffer to allocate at once, so that only bytes that have arrived take memory, not announced ones."""
+
+_NOT_YET: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_PASSWORD_BYTES: Final = 16
+_HEADER_BYTES: Final = 16
+_INT: Final = Struct(">i")
+
+
+class DamagedAnswer(ConnectionDropped):  # type: ignore[misc]
+    """An answer that no ZooKeeper server gives. kazoo closes the connection, as after every `ConnectionDropped`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not a ZooKeeper server, or a damaged answer ({reason})")
+        self.reason = reason
+
+
+def read_safely(client: Any) -> None:
+    """Replace the reading methods of kazoo's connection. Every client that zkgroups uses is corrected once."""
+    connection = client._connection
+    reading = _Reading(client)
+    connection._read, connection._read_header = reading.read, reading.read_header
+    connection._read_socket, connection._read_response = reading.read_socket, reading.read_response
+    connection._read_watch_event, connection._invoke = reading.read_watch_event, reading.invoke
+    connection._authenticate_with_sasl = reading.authenticate_with_sasl
+
+
+class _Reading:
+    """kazoo's own methods of one connection, each with a check before or after it."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._connection = connection = client._connection
+        self._read_socket, self._read_response = connection._read_socket, connection._read_response
+        self._read_watch_event, self._invoke = connection._read_watch_event, connection._invoke
+        self._authenticate_with_sasl = connection._authenticate_with_sasl
+
+    def read(self, length: int, timeout: float) -> bytes:
+        """Read so many bytes. All of them must arrive within `timeout`, not only the next."""
+        if not 0 <= length <= MAX_ANSWER_BYTES:
+            raise DamagedAnswer(f"it announces {length} bytes, but the limit is {MAX_ANSWER_BYTES}")
+        if not length:
+            return b""
+        deadline = Deadline(timeout)
+        with self._connection._socket_error_handling():
+            first = self._some(length, deadline)
+            if len(first) == length:
+                return first
+            found = bytearray(first)
+            while len(found) < length:
+                found += self._some(length - len(found), deadline)
+        return bytes(found)
+
+    def _some(self, most: int, deadline: Deadline) -> bytes:
+        """Return the next bytes as soon as there are any. Mostly they have arrived already."""
+        connection = self._connection
+        while True:
+            try:
+                chunk: bytes = connection._socket.recv(min(most, CHUNK_BYTES))
+            except _NOT_YET:
+                if not connection.handler.select([connection._socket], [], [], deadline.remaining)[0]:
+                    raise connection.handler.timeout_exception("socket timeout during read") from None
+                continue
+            if not chunk:
+                raise ConnectionDropped("socket connection broken")
+            return chunk
+
+    def read_header(self, timeout: float) -> tuple[Any, bytes, int]:
+        """Read one answer, and decode its header."""
+        answer = self.read(_INT.unpack(self.read(_INT.size, timeout))[0], timeout)
+        if len(answer) < _HEADER_BYTES:
+            raise DamagedAnswer(f"{len(answer)} bytes are too few for the header of an answer")
+        header, end = ReplyHeader.deserialize(answer, 0)
+        if header.err and header.err not in EXCEPTIONS:
+            raise DamagedAnswer(f"no error has the number {header.err}")
+        pending = self._client._pending
+        if header.xid == AUTH_XID and pending and pending[0][2] != AUTH_XID:
+            raise DamagedAnswer("the answer to a login, but none is in progress")
+        return header, answer, end
+
+    def read_socket(self, timeout: float) -> Any:
+        """Read one answer or event, and pass it on.
+
+        Servers answer in order. So a damaged answer is counted as the answer to the oldest request.
+        """
+        try:
+            return self._read_socket(timeout)
+        except DamagedAnswer as damage:
+            self._blame(damage)
+            raise
+        except _NO_DAMAGE:
+            raise
+        except Exception as error:
+            undecodable = _cannot_be_decoded("an answer", error)
+            self._blame(undecodable)
+            raise undecodable from error
+
+    def _blame(self, damage: DamagedAnswer) -> None:
+        if self._client._pending:
+            _request, waiting, _xid = self._client._pending.popleft()
+            if waiting is not None:
+                waiting.set_exception(damage)
+
+    def read_response(self, header: Any, answer: bytes, offset: int) -> Any:
+        """Decode the answer to the oldest request once. kazoo then uses the result, and cannot fail."""
+        pending = self._client._pending
+        if not pending:
+            raise DamagedAnswer("an answer without a request")
+        request, waiting, xid = pending[0]
+        if header.xid != xid:
+            if header.err == UnimplementedError.code:
+                self._tell_unimplemented(header.xid)
+            raise DamagedAnswer(f"it answers request {header.xid} before request {xid}")
+        if request and waiting is not None and not header.err:
+            pending[0] = _Answered(request, _decoded(request, answer, offset)), waiting, xid
+        return self._read_response(header, answer, offset)
+
+    def _tell_unimplemented(self, xid: int) -> None:
+        """Detect a server that does not know a request: it answers out of order, and closes the connection."""
+        for sent in self._client._pending:
+            if sent[2] == xid:
+                self._client._pending.remove(sent)
+                if sent[1] is not None:
+                    sent[1].set_exception(UnimplementedError())
+                raise ConnectionDropped("the server does not know a request")
+
+    def read_watch_event(self, event: bytes, offset: int) -> None:
+        """Decode a watch event, and let kazoo call the watchers."""
+        with _undamaged("a watch event"):
+            watch, end = Watch.deserialize(event, offset)
+            if watch.path is None or end != len(event):
+                raise DamagedAnswer("a watch event without a path, or of the wrong length")
+            self._read_watch_event(event, offset)
+
+    def invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        """Send a request while the connection is being set up, and read the answer."""
+        with _undamaged("the answer to a connection request"):
+            if not isinstance(request, Connect):
+                return self._invoke(timeout, request, xid)
+            answer, zxid = self._invoke(timeout, _ConnectRequest(request), xid)
+            return _checked_connect(answer), zxid
+
+    def authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """Log in."""
+        with _undamaged("a step of the SASL login"):
+            self._authenticate_with_sasl(host, timeout)
+
+
+@contextmanager
+def _undamaged(name: str) -> Iterator[None]:
+    """Turn all errors but those of kazoo and the socket into `DamagedAnswer`, which kazoo's thread survives."""
+    try:
+        yield
+    except _NO_DAMAGE:
+        raise
+    except Exception as error:
+        raise _cannot_be_decoded(name, error) from error
+
+
+_NO_DAMAGE: Final = (KazooException, KazooTimeoutError, OSError)
+
+
+def _cannot_be_decoded(name: str, error: Exception) -> DamagedAnswer:
+    return DamagedAnswer(f"{name} cannot be decoded: {str(error) or type(error).__name__}")
+
+
+def _decoded(request: Any, answer: bytes, offset: int) -> Any:
+    """The result of a request, decoded strictly."""
+    return names(answer, offset) if isinstance(request, GetChildren) else request.deserialize(answer, offset)
+
+
+def names(answer: bytes, start: int) -> list[str]:
+    """The names that fill the rest of an answer; kazoo would accept a name that is cut off.
+
+    >>> names(bytes.fromhex("00000002 00000001 61 00000002 6263"), 0)
+    ['a', 'bc']
+    >>> names(bytes.fromhex("ffffffff"), 0)
+    []
+    >>> names(bytes.fromhex("00000001 00000009 61"), 0)
+    Traceback (most recent call last):
+    ...
+    ValueError: 1 names do not fit into 5 bytes
+    """
+    (count,) = _INT.unpack_from(answer, start)
+    found, end = list_of_names(answer, start + _INT.size, count)
+    if end != len(answer):
+        raise ValueError(f"{len(answer) - end} bytes follow after {count} names")
+    return found
+
+
+def list_of_names(answer: bytes, start: int, count: int) -> tuple[list[str], int]:
+    """The number of names, and where they end. A null list has the number -1."""
+    if not -1 <= count <= (len(answer) - start) // _INT.size:
+        raise ValueError(f"{count} names do not fit into {len(answer) - start} bytes")
+    parts: list[bytes] = []
+    length_at: Any = _INT.unpack_from
+    position = start
+    for _ in range(count):
+        (length,) = length_at(answer, position)
+        if length < 1:
+            raise ValueError(f"a name of {length} bytes")
+        position += _INT.size
+        parts.append(answer[position : position + length])
+        position += length
+    if position > len(answer):
+        raise ValueError(f"{count} names do not fit into {len(answer) - start} bytes")
+    # No name has a slash, so all are decoded at once.
+    found = b"/".join(parts).decode().split("/") if parts else []
+    if len(found) != len(parts):
+        raise ValueError("a name with a slash")
+    return found, position
+
+
+class _Answered:
+    """Stands in for a request whose answer is decoded already, so that kazoo does not decode it again."""
+
+    def __init__(self, request: Any, result: Any) -> None:
+        self._request = request
+        self._result = result
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """kazoo reads it to know which node is watched."""
+        return type(self._request)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+    def __repr__(self) -> str:
+        return repr(self._request)
+
+    def deserialize(self, _answer: bytes, _offset: int) -> Any:
+        """Called by kazoo."""
+        return self._result
+
+
+class _ConnectRequest:
+    """The first request of a connection. kazoo logs a traceback if it cannot decode the answer; this never fails."""
+
+    type = None
+
+    def __init__(self, request: Connect) -> None:
+        self.serialize = request.serialize
+
+    @staticmethod
+    def deserialize(answer: bytes, offset: int) -> tuple[Connect | None, int]:
+        """Called by kazoo."""
+        try:
+            found, end = Connect.deserialize(answer, offset)
+        except Exception:
+            return None, offset
+        return found, end
+
+
+def _checked_connect(answer: Connect | None) -> Connect:
+    """Check that a session has an id and a password. An expired one has neither."""
+    if answer is None:
+        raise DamagedAnswer("the answer to a connection request cannot be decoded")
+    if answer.time_out > 0 and (not answer.session_id or len(answer.passwd or b"") != _PASSWORD_BYTES):
+        raise DamagedAnswer("a session without an id or a password")
+    return answer

@@ -1,0 +1,1 @@
+"""A connection to ZooKeeper and its session: options, errors, liveness, session files."""
