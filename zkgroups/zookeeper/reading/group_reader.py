@@ -30,13 +30,15 @@ from ...core.znodes.paths import (
 )
 from ...core.znodes.values import (
     CommittedOffset,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
     Registration,
     Topic,
     TopicPartition,
+    UnreadableNode,
+    unreadable_part,
 )
 from ..admin import migration_marks
 from ..requests import bulk_read
@@ -78,8 +80,8 @@ def _read_together(handle: Handle, groups: Sequence[str]) -> Iterator[GroupView]
         yield replace(found, mark=marked[group]) if group in marked else found
 
 
-def _may_have(names: list[str] | DeniedNode, name: str) -> bool:
-    return isinstance(names, DeniedNode) or name in names
+def _may_have(names: list[str] | ForbiddenNode, name: str) -> bool:
+    return isinstance(names, ForbiddenNode) or name in names
 
 
 def _by_group(found: Iterable[tuple[str, T]]) -> defaultdict[str, list[T]]:
@@ -97,20 +99,20 @@ class _Sweep:
     instances: list[RegisteredInstance]
     owners: list[Owner]
     offsets: list[CommittedOffset]
-    malformed: list[MalformedNode]
+    malformed: list[UnreadableNode]
 
     @classmethod
     def of(
         cls,
         group: str,
-        instances: Iterable[RegisteredInstance | MalformedNode],
-        owners: Iterable[Owner | MalformedNode],
-        offsets: Iterable[CommittedOffset | MalformedNode],
+        instances: Iterable[RegisteredInstance | UnreadableNode],
+        owners: Iterable[Owner | UnreadableNode],
+        offsets: Iterable[CommittedOffset | UnreadableNode],
     ) -> Self:
         """Set aside what cannot be read."""
-        malformed: list[MalformedNode] = []
+        malformed: list[UnreadableNode] = []
         good = list(_good(instances, malformed))
-        malformed += [node.registration for node in good if isinstance(node.registration, MalformedNode)]
+        malformed += [bad for node in good if (bad := unreadable_part(node.registration)) is not None]
         return cls(group, good, list(_good(owners, malformed)), list(_good(offsets, malformed)), malformed)
 
     @property
@@ -150,14 +152,14 @@ class _Sweep:
 class _Topics:
     """What Kafka has registered: of the topics that matter, and where somebody subscribes by a pattern, all names."""
 
-    found: dict[str, Topic | MalformedNode]
+    found: dict[str, Topic | UnreadableNode]
     names: list[str]
-    hidden: DeniedNode | None
+    hidden: ForbiddenNode | None
 
     @classmethod
     def read(cls, handle: Handle, sweeps: Collection[_Sweep]) -> Self:
         """Read each topic once, however many groups have to do with it."""
-        known: list[str] | DeniedNode | None = []
+        known: list[str] | ForbiddenNode | None = []
         if any(sweep.has_patterns for sweep in sweeps):
             [known] = bulk_read.children(handle, [BROKER_TOPICS])
         names = known if isinstance(known, list) else []
@@ -166,20 +168,20 @@ class _Topics:
         return cls(
             {topic: node for topic, node in nodes if node is not None},
             names,
-            known if isinstance(known, DeniedNode) else None,
+            known if isinstance(known, ForbiddenNode) else None,
         )
 
 
-def _good(values: Iterable[T | MalformedNode], malformed: list[MalformedNode]) -> Iterator[T]:
+def _good(values: Iterable[T | UnreadableNode], malformed: list[UnreadableNode]) -> Iterator[T]:
     """The values that could be read; the others are set aside."""
     for value in values:
-        if isinstance(value, MalformedNode):
+        if isinstance(value, UnreadableNode):
             malformed.append(value)
         else:
             yield value
 
 
-def read_instances(handle: Handle, groups: Iterable[str]) -> Iterator[tuple[str, RegisteredInstance | MalformedNode]]:
+def read_instances(handle: Handle, groups: Iterable[str]) -> Iterator[tuple[str, RegisteredInstance | UnreadableNode]]:
     """The registered instances, sorted by id; one whose registration cannot be read is still an instance."""
     for place, name, node in tree_walk.nodes(tree_walk.registrations(handle, groups)):
         if isinstance(node, Node):
@@ -197,7 +199,7 @@ def read_dead(handle: Handle, groups: Iterable[str]) -> dict[str, tuple[Register
     return {group: some for group, some in dead.items() if some}
 
 
-def _is_persistent(instance: RegisteredInstance | MalformedNode) -> bool:
+def _is_persistent(instance: RegisteredInstance | UnreadableNode) -> bool:
     return isinstance(instance, RegisteredInstance) and instance.persistent
 
 
@@ -209,13 +211,13 @@ def registered_instance(name: str, node: Node) -> RegisteredInstance:
 
 def read_owners(
     handle: Handle, groups: Iterable[str], wanted: Wanted = everything
-) -> Iterator[tuple[str, Owner | MalformedNode]]:
+) -> Iterator[tuple[str, Owner | UnreadableNode]]:
     """The owners of all partitions, in whichever form they are written."""
     for place, name, node in tree_walk.nodes(tree_walk.leaves(handle, groups, Part.OWNERS, wanted)):
         yield place.group, owner(place.topic, name, node) if isinstance(node, Node) else node
 
 
-def owner(topic: str, name: str, node: Node) -> Owner | MalformedNode:
+def owner(topic: str, name: str, node: Node) -> Owner | UnreadableNode:
     """What a node under `owners/<topic>` says."""
     return decode_owner(
         node.path,
@@ -228,7 +230,7 @@ def owner(topic: str, name: str, node: Node) -> Owner | MalformedNode:
     )
 
 
-def pykafka_owner(handle: Handle, paths: GroupPaths, at: TopicPartition) -> Owner | MalformedNode | None:
+def pykafka_owner(handle: Handle, paths: GroupPaths, at: TopicPartition) -> Owner | UnreadableNode | None:
     """Who holds the partition as pykafka writes it: the node is named after the leader, too, which may be any."""
     topic = f"b'{at.topic}'"
     directory = paths.owned_topic(topic)
@@ -236,13 +238,13 @@ def pykafka_owner(handle: Handle, paths: GroupPaths, at: TopicPartition) -> Owne
     mine = [name for name in sorted(names) if decode_owner_path(topic, name) == at]
     for name, node in zip(mine, bulk_read.nodes(handle, (join(directory, name) for name in mine)), strict=True):
         if node is not None:
-            return node if isinstance(node, MalformedNode) else owner(topic, name, node)
+            return node if isinstance(node, UnreadableNode) else owner(topic, name, node)
     return None
 
 
 def read_offsets(
     handle: Handle, groups: Iterable[str]
-) -> Iterator[tuple[str, Iterator[CommittedOffset | MalformedNode]]]:
+) -> Iterator[tuple[str, Iterator[CommittedOffset | UnreadableNode]]]:
     """The offsets of all partitions of these groups, topic by topic: each must be taken before the next."""
     for block in tree_walk.leaves(handle, groups, Part.OFFSETS):
         found = block.records()
@@ -251,12 +253,12 @@ def read_offsets(
             yield siblings.key.group, _offsets(siblings, found) if hidden is None else iter([hidden])
 
 
-def every_offset(handle: Handle, groups: Iterable[str]) -> Iterator[CommittedOffset | MalformedNode]:
+def every_offset(handle: Handle, groups: Iterable[str]) -> Iterator[CommittedOffset | UnreadableNode]:
     """The same as one stream."""
     return chain.from_iterable(offsets for _group, offsets in read_offsets(handle, groups))
 
 
-def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterator[CommittedOffset | MalformedNode]:
+def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterator[CommittedOffset | UnreadableNode]:
     """Those of one topic. There may be millions, so that what is plainly an offset is made one without a detour."""
     group, topic = siblings.key.group, siblings.key.topic
     plain = is_topic(topic)
@@ -275,7 +277,7 @@ def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterat
             yield offset_named(group, topic, name, Node(siblings.path(name), *record))
 
 
-def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffset | MalformedNode:
+def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffset | UnreadableNode:
     """What a node under `offsets/<topic>` says."""
     at = decode_offset_path(topic, name)
     if at is None:
@@ -283,15 +285,15 @@ def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffs
     return offset(group, at, node)
 
 
-def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | MalformedNode:
+def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | UnreadableNode:
     """What the offset node of a partition says."""
     value = decode_offset(node.path, node.data, version=node.version)
-    if isinstance(value, MalformedNode):
+    if isinstance(value, UnreadableNode):
         return value
     return CommittedOffset(group, at, value, node.version, node.modified_ms, node.created_ms, node.mzxid)
 
 
-def read_topics(handle: Handle, names: Sequence[str]) -> Iterator[Topic | MalformedNode | None]:
+def read_topics(handle: Handle, names: Sequence[str]) -> Iterator[Topic | UnreadableNode | None]:
     """What Kafka has registered of these topics, in their order; None of one it does not know."""
     for name, node in zip(names, bulk_read.nodes(handle, map(broker_topic, names)), strict=True):
         yield decode_topic(node.path, name, node.data) if isinstance(node, Node) else node
