@@ -128,7 +128,7 @@ class Interrupted(Deletion):
     """A deletion in which somebody else does something, between the look at the group and the first transaction."""
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
-        super().__init__(group.paths, group._handle)
+        super().__init__(group.paths, group._context)
         self._acts = [act]
 
     def _transact(self, operations: Sequence[Operation], guard: NobodyRegistered | None = None) -> bool:

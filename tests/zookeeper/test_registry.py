@@ -152,7 +152,7 @@ def test_a_running_client_is_taken_over_and_is_not_closed(raw: Any) -> None:
 
 def test_two_registries_over_one_client_are_one_session_and_two_instances(raw: Any) -> None:
     one, two = Registry(raw), Registry(raw)
-    assert one._handle.session is two._handle.session  # it listens to the client, which is to be done once
+    assert one._context.session is two._context.session  # it listens to the client, which is to be done once
     assert one.session_id == two.session_id
     with one.group("billing").instance("a") as a, two.group("billing").instance("b") as b:
         a.register(["orders"])
