@@ -22,11 +22,13 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from . import srvr
 from .answers import DamagedAnswer
-from .deadline import Deadline
+from .deadline import Deadline, uptime
 
 _FINAL: Final = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError, DamagedAnswer)
 """Errors after which waiting rarely helps, unless the server is just starting."""
 
+_ASK_AFTER: Final = 5.0
+"""In seconds without a connection: a server that was just restarted may be behind for a moment."""
 _ASK: Final = 0.5
 """In seconds: how long a server that hung up may take to report its last transaction."""
 
@@ -62,6 +64,7 @@ class Attempts:
         self._addresses: list[Address] = []
         self._failed: dict[Address, Failure] = {}
         self._current: Address | None = None
+        self._failing_since: float | None = None
         self._expanded = False
         connection = client._connection
         self._connect, self._read_socket = connection._connect, connection._read_socket
@@ -119,6 +122,7 @@ class Attempts:
         try:
             found = self._connect(host, address, port)
         except Exception as error:
+            self._failing_since = self._failing_since or uptime()
             if self._has_done_less(error):
                 error = ConnectionDropped(HAS_DONE_LESS.format(f"{host}:{port}"))
                 self._failed[self._current] = Failure(str(error), type(error))
@@ -126,6 +130,7 @@ class Attempts:
             self._failed[self._current] = _failure(error)
             raise
         self._failed.pop(self._current, None)
+        self._failing_since = None
         return found
 
     def _has_done_less(self, error: Exception) -> bool:
@@ -133,6 +138,8 @@ class Attempts:
         seen = int(self._client.last_zxid)
         hung_up = isinstance(error, ConnectionDropped) and self._client._connection._socket is not None
         if not hung_up or not seen or self._current is None or self._client._stopped.is_set():
+            return False
+        if self._failing_since is None or uptime() < self._failing_since + _ASK_AFTER:
             return False
         done = srvr.zxid(self._client, *self._current, Deadline(_ASK))
         return done is not None and done < seen
