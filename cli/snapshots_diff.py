@@ -13,7 +13,7 @@ from zkgroups.core.fate import LOOKED_FOR, UNCHANGED_HELD, By, State, field
 from zkgroups.core.model import utc
 
 from .codes import ExitCode
-from .kept import address_of
+from .kept import address_of, complain_of_future
 from .options import Command, Options
 from .output import Column, Output, Table
 from .spark import SparkOptions, checked_moment, selection_options, spark_installed, spark_options
@@ -120,6 +120,7 @@ def diff(
     say(options, f"Starting Spark to compare snapshots in {destination}.")
     with SparkOptions(master, settings).session(options) as session:
         two = history.pair(session, destination, before, after, cluster=cluster, address=address_of(options))
+        complain_of_future(two.after.name)
         say(options, f"From snapshot {two.before.name} to {two.after.name} of {two.after.cluster or 'nothing'}:")
         rows = history.diff(session, two, by=By(by), **chosen)
         found: Counter[str] = Counter(history.totals(rows) if only else {})
