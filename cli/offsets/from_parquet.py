@@ -90,10 +90,20 @@ class FromSnapshot:
             at, cluster = self.which.at, self.which.cluster
             choice = choose(session, self.destination, at, cluster=cluster, address=address)
             say(options, _which(choice, address))
-            for name in unfinished_after(session, choice) if at in (None, "latest") else ():
-                complain(f"snapshot {name} is newer, but is not whole, or not yet: `snapshots verify` tells")
+            if at in (None, "latest"):
+                complain_of_future(choice.name)
+                for name in unfinished_after(session, choice):
+                    complain(f"snapshot {name} is newer, but is not whole, or not yet: `snapshots verify` tells")
             found = kept(choice.rows(session), groups=selection.only_names, topics=selection.topics)
             yield chosen_records(found, f"snapshot {choice.name}", selection, tally)
+
+
+def complain_of_future(name: str) -> None:
+    """Say that the snapshot that counts as the newest has a time in the future."""
+    from zkgroups.spark.snapshots.moments import is_in_future
+
+    if is_in_future(name):
+        complain(f"the time of snapshot {name} is in the future: a clock was wrong, and others may be newer")
 
 
 def address_of(options: Options) -> str | None:
