@@ -20,6 +20,7 @@ from zkgroups.zookeeper.reading.position import position
 from ..shared.arguments import Partitions
 from ..shared.connect import connected
 from ..shared.errors import Tally
+from ..shared.input_files import Place
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
@@ -193,7 +194,9 @@ def snapshot_options(help: str) -> Callable[[Decorated], Decorated]:
     """`--from-snapshot`, and what belongs to it: see `from_snapshot`."""
 
     def decorate(command: Decorated) -> Decorated:
-        return click.option("--from-snapshot", "snapshot", metavar="DEST", help=help)(which_options(command))
+        return click.option("--from-snapshot", "snapshot", metavar="DEST", type=Place(), help=help)(
+            which_options(command)
+        )
 
     return decorate
 

@@ -14,6 +14,7 @@ from zkgroups.core.znodes.values import utc
 
 from ..offsets.from_parquet import address_of, complain_of_future
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import Place
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Table
@@ -65,7 +66,7 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @click.argument("before", metavar="[A]", default="previous", callback=checked_moment)
 @click.argument("after", metavar="[B]", default="latest", callback=checked_moment)
 @click.option(
