@@ -110,7 +110,7 @@ def list_members(options: Options, names: tuple[str, ...], matching: re.Pattern[
     with connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         rows = _rows(described(registry, chosen, tally, must_exist=names))
-        Output(options).write(MEMBERS, _or_a_word(options, rows))
+        Output(options).write(MEMBERS, _or_a_word(options, rows, tally))
     tally.finish()
 
 
@@ -119,13 +119,13 @@ def _rows(groups: Iterable[GroupDescription]) -> Iterator[Row]:
         yield from ({"group": group.group} | dict(row) for row in map(instance_row, group.instances))
 
 
-def _or_a_word(options: Options, rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows; where there are none, a word is said."""
+def _or_a_word(options: Options, rows: Iterable[Row], tally: Tally) -> Iterator[Row]:
+    """The rows; where there are none, and every group was looked at, a word is said."""
     none = True
     for row in rows:
         none = False
         yield row
-    if none:
+    if none and tally.all_done:
         say(options, "Nobody is registered.")
 
 

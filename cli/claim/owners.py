@@ -87,7 +87,7 @@ def list_owners(
     with connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else None
         found = _owners(registry.describe(chosen), names, topics, tally)
-        Output(options).write(OWNERS, _or_say(options, (_row(options, *each) for each in found)))
+        Output(options).write(OWNERS, _or_say(options, (_row(options, *each) for each in found), tally))
     tally.finish()
 
 
@@ -180,9 +180,10 @@ def _release(options: Options, group: str, owner: Owner) -> str:
     return shlex.join(["zkgroups", *as_typed(options), "release", *expected, *place])
 
 
-def _or_say(options: Options, rows: Iterator[Row]) -> Iterator[Row]:
+def _or_say(options: Options, rows: Iterator[Row], tally: Tally) -> Iterator[Row]:
+    """The rows; where there are none, and every group was looked at, a word is said."""
     row = None
     for row in rows:
         yield row
-    if row is None:
+    if row is None and tally.all_done:
         say(options, "There are no owners.")

@@ -32,8 +32,8 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
 
     tally = Tally()
     with connected(options, writes=True) as registry:
-        found = marks.read(registry.handle, names)
-        for group, error in marks.remove(registry.handle, names, plan=None, force=force).items():
+        found = marks.read(registry.context, names)
+        for group, error in marks.remove(registry.context, names, plan=None, force=force).items():
             with tally.attempt():
                 if error is not None:
                     raise error

@@ -19,6 +19,7 @@ from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedErr
 
 from ..shared.arguments import execute_option
 from ..shared.errors import Tally, sentence
+from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
 from ..shared.options import Options, as_typed
 from ..shared.output import Column, Output, Row, Table
@@ -75,7 +76,7 @@ def leave_options(command: Decorated) -> Decorated:
     undo_file = click.option(
         "--undo-file",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=FilePath(path_type=Path),
         callback=_must_be_new,
         help="A new file that keeps what is there before it is changed; `offsets import` reads it.",
     )

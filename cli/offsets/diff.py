@@ -19,7 +19,7 @@ from ..shared.arguments import Partitions, is_chosen, topics_option
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import read_text, source_name
+from ..shared.input_files import FilePath, read_text, source_name
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Row, Table
@@ -47,10 +47,10 @@ class _Source:
     file: Path | None = None
 
 
-def _source(_ctx: click.Context, _param: click.Parameter, text: str) -> _Source:
+def _source(ctx: click.Context, param: click.Parameter, text: str) -> _Source:
     """`@FILE` is a file; a group whose name begins like that is written `@@...`."""
     if text.startswith("@") and not text.startswith("@@"):
-        return _Source(file=Path(text[1:]))
+        return _Source(file=FilePath(path_type=Path).convert(text[1:], param, ctx))
     return _Source(group=check_group(text.removeprefix("@")))
 
 

@@ -25,7 +25,7 @@ from ..shared.arguments import (
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
 from ..shared.errors import Tally
-from ..shared.input_files import read_text, source_name, write_lines
+from ..shared.input_files import FilePath, read_text, source_name, write_lines
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from .changes import Leave, Plan, carry_out, leave_options
@@ -146,7 +146,7 @@ def _usage(message: str) -> click.UsageError:
 
 
 @click.command("import", cls=Command)
-@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path), required=False)
+@click.argument("file", metavar="[FILE]", type=FilePath(path_type=Path), required=False)
 @click.option("--format", "form", type=_FORMS, callback=_form, help="As in `offsets export`; recognised by default.")
 @click.option(
     "--group",

@@ -26,10 +26,10 @@ def left(folder: Path, zxid: int | None = None, *, chroot: str = "") -> Tree:
 def walked(hosts: str) -> Tree:
     """The same, out of the server."""
     with Registry.connect(hosts) as registry:
-        groups, handle = registry.groups(), registry.handle
-        found = tree_of(tree_walk.registrations(handle, groups))
+        groups, context = registry.groups(), registry.context
+        found = tree_of(tree_walk.registrations(context, groups))
         for part in (Part.OWNERS, Part.OFFSETS):
-            found |= tree_of(tree_walk.leaves(handle, groups, part))
+            found |= tree_of(tree_walk.leaves(context, groups, part))
         return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import copy
+from shutil import copy, copytree
 from typing import Any
 
 import pytest
@@ -199,6 +199,20 @@ def test_a_newer_snapshot_that_is_not_whole_is_named_and_the_last_that_is_whole_
         f"zkgroups: snapshot {cut_off} is newer, but is not whole, or not yet: `snapshots verify` tells\n"
     )
     assert zkgroups(*some, "-q", "--at", whole).err == "", "whoever names one does not ask for the newest"
+
+
+def test_a_snapshot_with_a_time_in_the_future_is_told_where_it_counts_as_the_newest(
+    zkgroups: Command, take: Take, billing: Any, tmp_path: Path
+) -> None:
+    name, wrong = take(), "29990131T120007.005Z"
+    for table in tmp_path.glob("table=*"):
+        copytree(table / f"snapshot={name}", table / f"snapshot={wrong}")
+    told = f"zkgroups: the time of snapshot {wrong} is in the future: a clock was wrong, and others may be newer\n"
+    some = ("offsets", "export", "billing", "--from-snapshot", tmp_path, "-q")
+
+    assert zkgroups(*some).err == told
+    assert zkgroups(*some, "--at", name).err == ""
+    assert zkgroups("snapshots", "diff", tmp_path, "-q").err == told
 
 
 def test_what_the_snapshot_does_not_have_is_said_and_the_rest_is_printed(

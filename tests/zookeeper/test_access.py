@@ -105,7 +105,7 @@ def test_each_kind_of_node_carries_its_own_list_and_the_parents_the_list_of_dire
     group.offsets.commit_many({P2: 1, TopicPartition("refunds", 0): 2})
     group.copy("billing-2")
     registry.group("made").create()
-    NobodyRegistered(registry.group("made").paths, registry._handle)
+    NobodyRegistered(registry.group("made").paths, registry._context)
     registry.group("made").offsets.reset({P0: 3})
     registry.group("made").offsets.delete([P0])
     expected = {"directory": directories, "ephemeral": ephemerals, "offset": offsets}

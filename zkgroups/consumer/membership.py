@@ -26,7 +26,7 @@ from ..exceptions import (
 from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.reading.group_observer import Sight
-from ..zookeeper.session.handle import Handle
+from ..zookeeper.session.registry_context import RegistryContext
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
@@ -102,7 +102,7 @@ class Seat:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        self.group = Consumergroup(group.name, in_a_hurry(group.handle))
+        self.group = Consumergroup(group.name, in_a_hurry(group.context))
         self._instance = self.group.instance(id)
         self.id = self._instance.id
         self._registration = registration
@@ -110,7 +110,7 @@ class Seat:
         self._foreign = foreign
         self._stats = stats
         self._tell = tell
-        self._sight = Sight(self.group.paths, self.group.handle, self._hear, partitions)
+        self._sight = Sight(self.group.paths, self.group.context, self._hear, partitions)
         self._heralds = Heralds()
         self._together: frozenset[str] = frozenset()  # the members that let go of everything at once
         self._streams: Mapping[TopicPartition, int] = {}
@@ -132,7 +132,7 @@ class Seat:
     @property
     def timeout(self) -> float:
         """In seconds: the time limit of one call."""
-        return self.group.handle.timeout
+        return self.group.context.timeout
 
     def __str__(self) -> str:
         return f"{self.id!r} of group {self.group.name!r}"
@@ -145,7 +145,7 @@ class Seat:
     @property
     def connected(self) -> bool:
         """Whether there is a connection at this moment."""
-        return self.group.handle.session.connected
+        return self.group.context.session.connected
 
     # Coming and going
 
@@ -169,11 +169,11 @@ class Seat:
     @property
     def cut_off(self) -> bool:
         """Whether the connection was closed, so that there will be none any more."""
-        return is_cut_off(self.group.handle.session)
+        return is_cut_off(self.group.context.session)
 
     def wait_connected(self) -> None:
         """Wait a while for a connection; an error where there will be none any more."""
-        self.group.handle.session.wait_connected(self.group.handle.deadline())
+        self.group.context.session.wait_connected(self.group.context.deadline())
 
     def close(self) -> None:
         """Hear nothing more, and let others have the id."""
@@ -391,10 +391,10 @@ def is_cut_off(session: Session) -> bool:
     return False
 
 
-def in_a_hurry(handle: Handle) -> Handle:
-    """Return the handle with a shorter timeout, which leaves time for a second attempt before the claims end."""
-    session_timeout = handle.session.granted_timeout or handle.timeout
-    return replace(handle, timeout=min(handle.timeout, max(session_timeout * LASTS / 2, SHORTEST)))
+def in_a_hurry(context: RegistryContext) -> RegistryContext:
+    """Return the context with a shorter timeout, which leaves time for a second attempt before the claims end."""
+    session_timeout = context.session.granted_timeout or context.timeout
+    return replace(context, timeout=min(context.timeout, max(session_timeout * LASTS / 2, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:

@@ -29,13 +29,13 @@ def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, Sour
     names = list(dict.fromkeys(groups))
     registry.sync()
     found = {group: _Source() for group in names}
-    for siblings in tree_walk.instances(registry.handle, names):
+    for siblings in tree_walk.instances(registry.context, names):
         found[siblings.key.group].registered(siblings.names, siblings.key.hidden)
     for group, dead in group_reader.read_dead(
-        registry.handle, [group for group in names if found[group].instances]
+        registry.context, [group for group in names if found[group].instances]
     ).items():
         found[group].instances = tuple(id for id in found[group].instances if id not in {each.id for each in dead})
-    for block in tree_walk.leaves(registry.handle, names, Part.OFFSETS):
+    for block in tree_walk.leaves(registry.context, names, Part.OFFSETS):
         parts = _plain_parts(block)
         for part in parts or ():
             found[part.group].parts.append(part)

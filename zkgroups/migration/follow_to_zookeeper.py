@@ -107,7 +107,7 @@ class ToZooKeeper(Way):
         self.leave_made_anew(left)
         left = [each for each in left if each.following]
         done = [each for each, source in self.sources(left) if self._is_at_one(each, source, targets[each.target])]
-        answers = marks.remove(self.registry.handle, [each.group for each in done], plan=self.plan)
+        answers = marks.remove(self.registry.context, [each.group for each in done], plan=self.plan)
         for each in done:
             if (error := answers[each.group]) is not None:
                 each.leave(f"it is still marked: {error}")

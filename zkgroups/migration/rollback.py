@@ -144,7 +144,7 @@ class _Rollback(Carrier):
             return
         groups = {rows[0].group: target for target, rows in self._plans.items() if bad_target(rows[0].group) is None}
         self._registry.sync()  # a mark that is not seen yet would be one that is missing
-        found = marks.read(self._registry.handle, groups)
+        found = marks.read(self._registry.context, groups)
         self._marks = {groups[group]: it for group, it in found.items()}
 
     def _may_be_ours(self, target: str) -> bool:
@@ -256,7 +256,7 @@ class _Rollback(Carrier):
             for target in self._marks
             if target not in kept and self._may_be_ours(target)
         }
-        answered = marks.remove(self._registry.handle, groups, plan=self._plan)
+        answered = marks.remove(self._registry.context, groups, plan=self._plan)
         return {groups[group]: error for group, error in answered.items() if error is not None}
 
 

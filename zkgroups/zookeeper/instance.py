@@ -60,7 +60,7 @@ from .requests.node import Node
 from .requests.transaction import Check, Create, Delete, Operation, TransactionFailed
 from .session.credentials import SessionCredentials
 from .session.errors import translate
-from .session.handle import Handle
+from .session.registry_context import RegistryContext
 from .session.session import Session
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ class Instance:
     It may be used by several threads.
     """
 
-    def __init__(self, group: Consumergroup, handle: Handle, id: str) -> None:
+    def __init__(self, group: Consumergroup, context: RegistryContext, id: str) -> None:
         self.group = group
         self.id = check_instance(id)
-        self._handle = handle
-        self._session = handle.session
-        self._registrar = Registrar(group.paths, handle, id)
+        self._context = context
+        self._session = context.session
+        self._registrar = Registrar(group.paths, context, id)
         self._lock = threading.Lock()  # guards what is below, and is never held during a call
         self._claims: dict[TopicPartition, Claim] = {}
         self._resumed: set[Claim] = set()  # made by a process before this one, until `claim` returns them
@@ -148,7 +148,7 @@ class Instance:
 
     def registration(self) -> Registration:
         """Read the registration as it stands in ZooKeeper, whoever wrote it."""
-        node = self._session.get(self._registrar.path, deadline=self._handle.deadline())
+        node = self._session.get(self._registrar.path, deadline=self._context.deadline())
         if node is None:
             raise NotRegisteredError(self.group.name, self.id)
         found = decode_registration(node.path, node.data, session=node.session, version=node.version)
@@ -294,7 +294,7 @@ class Instance:
         return len(left)
 
     def _create_owner(self, at: TopicPartition, data: bytes) -> Create:
-        return Create(self.group.paths.owner(at), data, True, self._handle.acls.ephemerals)
+        return Create(self.group.paths.owner(at), data, True, self._context.acls.ephemerals)
 
     def _claim_batch(self, partitions: Sequence[TopicPartition], creates: Sequence[Create]) -> list[Claim]:
         while True:
@@ -318,7 +318,7 @@ class Instance:
             self._look_again(tenure, failure)
         elif isinstance(failure.error, NoNodeError):
             topics = (self.group.paths.owned_topic(at.topic) for at in partitions)
-            ensure_all(self._handle, topics, session_id=tenure.session_id)
+            ensure_all(self._context, topics, session_id=tenure.session_id)
         elif isinstance(failure.error, NodeExistsError):
             self._refuse_foreign(partitions[failure.index - 1], failure.operation, tenure)
         else:
@@ -326,7 +326,7 @@ class Instance:
 
     def _refuse_foreign(self, at: TopicPartition, create: Operation, tenure: Tenure) -> None:
         """Raise who holds it, unless it was released meanwhile, or left behind by an earlier attempt."""
-        node = self._session.get(create.path, deadline=self._handle.deadline())
+        node = self._session.get(create.path, deadline=self._context.deadline())
         if node is None or self._registrar.sweep(node, tenure):
             return
         ours = node.session == tenure.session_id
@@ -335,7 +335,7 @@ class Instance:
         raise ClaimedByOtherError(at, group_reader.owner(at.topic, str(at.partition), node))
 
     def _await_free(self, taken: ClaimedByOtherError, patience: Deadline) -> None:
-        path, timeout = taken.owner.path, self._handle.timeout
+        path, timeout = taken.owner.path, self._context.timeout
         if patience.passed or not self._session.wait_deleted(path, deadline=patience, timeout=timeout):
             raise ClaimTimeout(taken.at, taken.owner, patience.seconds) from taken
 
@@ -436,7 +436,7 @@ class Instance:
         paths = [self.group.paths.owner(claim.partition) for claim in claims]
         found: list[Claim] = []
         denied: set[Claim] = set()
-        for claim, node in zip(claims, bulk_read.nodes(self._handle, paths), strict=True):
+        for claim, node in zip(claims, bulk_read.nodes(self._context, paths), strict=True):
             if isinstance(node, ForbiddenNode):
                 denied.add(claim)
             elif node is not None and node.session == claim.session_id and node.data == claim.data:
@@ -463,7 +463,7 @@ class Instance:
         with locked(claims):
             while left:
                 tenure = self._tenure_for(claims)
-                commit = Commit(self.group.paths, self._handle, tenure, self._registrar.check(tenure))
+                commit = Commit(self.group.paths, self._context, tenure, self._registrar.check(tenure))
                 try:
                     commit.write(left, backward=backward)
                 except TransactionFailed as failure:
@@ -516,7 +516,7 @@ class Instance:
         asked = list({**dict.fromkeys(partitions), **dict.fromkeys(known)})
         mine: dict[TopicPartition, Claim] = {}
         others: dict[TopicPartition, Owner | UnreadableNode] = {}
-        found = bulk_read.nodes(self._handle, [self.group.paths.owner(at) for at in asked])
+        found = bulk_read.nodes(self._context, [self.group.paths.owner(at) for at in asked])
         for at, node in zip(asked, found, strict=True):
             if node is None:
                 continue
@@ -580,7 +580,7 @@ class Instance:
             raise AlreadyRegisteredError(self.group.name, self.id, self._session.id or 0)
         if not self._registrar.attach():
             return False
-        ids = set(self._session.children(self.group.paths.ids, deadline=self._handle.deadline()) or ())
+        ids = set(self._session.children(self.group.paths.ids, deadline=self._context.deadline()) or ())
         tenure = self._registrar.require()
         self.holding([owner.at for owner in self.group.owners() if self._is_ours(owner, tenure, ids)], ids)
         return True

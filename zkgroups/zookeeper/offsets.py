@@ -41,7 +41,7 @@ from .requests.directories import ensure_all
 from .requests.node import Node
 from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from .session.errors import translate
-from .session.handle import Handle
+from .session.registry_context import RegistryContext
 
 Found = CommittedOffset | UnreadableNode | None
 """What is there: an offset, something that is none, or nothing."""
@@ -66,9 +66,9 @@ class _Write:
 class Offsets:
     """The offsets of a group, e.g. `group.offsets`. Iterating reads all of them, in bulk, malformed ones included."""
 
-    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
         self._paths = paths
-        self._handle = handle
+        self._context = context
 
     # Reading
 
@@ -87,13 +87,13 @@ class Offsets:
 
     def fetch_all(self) -> Iterator[CommittedOffset | UnreadableNode]:
         """Every offset of the group, topic by topic, in the order of the partitions; memory does not grow with them."""
-        return group_reader.every_offset(self._handle, [self._paths.group])
+        return group_reader.every_offset(self._context, [self._paths.group])
 
     __iter__ = fetch_all
 
     def _nodes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node | ForbiddenNode | None]:
         wanted = [check_at(at) for at in dict.fromkeys(partitions)]
-        return dict(zip(wanted, bulk_read.nodes(self._handle, map(self._paths.offset, wanted)), strict=True))
+        return dict(zip(wanted, bulk_read.nodes(self._context, map(self._paths.offset, wanted)), strict=True))
 
     def _read_as(self, at: TopicPartition, node: Node | ForbiddenNode | None) -> Found:
         return group_reader.offset(self._paths.group, at, node) if isinstance(node, Node) else node
@@ -150,7 +150,7 @@ class Offsets:
 
         A registered member has its own idea of where it is, and its next commit would undo this.
         """
-        guard = None if force else NobodyRegistered(self._paths, self._handle)
+        guard = None if force else NobodyRegistered(self._paths, self._context)
         self._write(offsets, {}, backward=True, guard=guard)
 
     def delete(self, partitions: Iterable[TopicPartition], *, force: bool = False) -> None:
@@ -158,7 +158,7 @@ class Offsets:
 
         With `force`, members of ours are made to look again: a recreated node has the version of the one they knew.
         """
-        guard = (EverybodyLooksAgain if force else NobodyRegistered)(self._paths, self._handle)
+        guard = (EverybodyLooksAgain if force else NobodyRegistered)(self._paths, self._context)
         nodes = {at: _readable(node) for at, node in self._nodes(partitions).items()}
         units = [[Delete(self._paths.offset(at), node.version)] for at, node in nodes.items() if node is not None]
         self._transact_in_batches(units, guard)
@@ -194,7 +194,7 @@ class Offsets:
             del left[: len(batch)]
 
         try:
-            in_batches(self._handle.session, units, carry_out, overhead=guard.operations() if guard else ())
+            in_batches(self._context.session, units, carry_out, overhead=guard.operations() if guard else ())
         except UnavailableError:
             raise
         except ZkgroupsException as error:
@@ -211,8 +211,8 @@ class Offsets:
 
     def _guard(self, *, forgets: bool, force: bool) -> Guard | None:
         if not force:
-            return NobodyRegistered(self._paths, self._handle)
-        return EverybodyLooksAgain(self._paths, self._handle) if forgets else None
+            return NobodyRegistered(self._paths, self._context)
+        return EverybodyLooksAgain(self._paths, self._context) if forgets else None
 
     def _replacing(self, at: TopicPartition, offset: int | None, node: Node | None) -> Operation | None:
         if offset is not None:
@@ -251,7 +251,7 @@ class Offsets:
 
     def _transact_in_batches(self, units: Sequence[Sequence[Operation]], guard: Guard | None) -> None:
         in_batches(
-            self._handle.session,
+            self._context.session,
             units,
             lambda batch: self._transact([operation for unit in batch for operation in unit], guard),
             overhead=guard.operations() if guard else (),
@@ -275,14 +275,14 @@ class Offsets:
     def _operation(self, write: _Write) -> Operation:
         path = self._paths.offset(write.at)
         if write.node is None:
-            return Create(path, write.data, acl=self._handle.acls.offsets)
+            return Create(path, write.data, acl=self._context.acls.offsets)
         return Set(path, write.data, write.node.version)
 
     def _transact(self, operations: Sequence[Operation], guard: Guard | None) -> None:
         while True:
             guards = guard.operations() if guard else []
             try:
-                self._handle.session.transact([*guards, *operations], deadline=self._handle.deadline())
+                self._context.session.transact([*guards, *operations], deadline=self._context.deadline())
                 return
             except TransactionFailed as failure:
                 if guard is not None and failure.index < len(guards):
@@ -295,7 +295,7 @@ class Offsets:
                     raise self._conflict(failure) from failure.error
 
     def _make_directories(self, operations: Sequence[Operation]) -> None:
-        ensure_all(self._handle, (parent(operation.path) for operation in operations))
+        ensure_all(self._context, (parent(operation.path) for operation in operations))
 
     def _conflict(self, failure: TransactionFailed) -> Exception:
         path = failure.operation.path

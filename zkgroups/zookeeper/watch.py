@@ -33,7 +33,7 @@ from .reading import group_reader
 from .requests.node import Node
 from .requests.watch_dispatcher import Ear
 from .session.errors import translate
-from .session.handle import Handle
+from .session.registry_context import RegistryContext
 from .session.session import PIPELINE
 
 log = logging.getLogger("zkgroups.watch")
@@ -89,9 +89,9 @@ class Watch:
     ...         print(change.kind, change.path)
     """
 
-    def __init__(self, paths: GroupPaths, handle: Handle, what: Watched) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext, what: Watched) -> None:
         self._group = paths.group
-        self._session = handle.session
+        self._session = context.session
         if what not in list(Watched):
             raise InvalidOptionError("what", what, "it must be one of " + ", ".join(Watched))
         self._what = Watched(what)

@@ -30,7 +30,7 @@ from ...zookeeper.reading.tree_walk import Place
 from ...zookeeper.registry import Registry
 from ...zookeeper.requests.bulk_read import Block, Siblings
 from ...zookeeper.requests.node import Node
-from ...zookeeper.session.handle import Handle
+from ...zookeeper.session.registry_context import RegistryContext
 from .arrow_columns import from_array, offset_columns
 from .options import SourceOptions
 from .selection import Selection
@@ -57,7 +57,7 @@ def batches_of(registry: Registry, options: SourceOptions, selection: Selection)
     """The same, by a session that is there and knows all that it should."""
     groups = [group for group in registry.groups() if selection.has_group(group)]
     read = {Table.OFFSETS: _offsets, Table.OWNERS: _owners, Table.MEMBERS: _members}[options.table]
-    yield from read(registry.handle, groups, selection, options.shown_cluster)
+    yield from read(registry.context, groups, selection, options.shown_cluster)
 
 
 # Offsets
@@ -67,9 +67,9 @@ OwnersOf: TypeAlias = Callable[[str, str], Mapping[str, str]]
 """Who owns the partitions of a topic of a group, by their names."""
 
 
-def _offsets(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
-    owners = _Owners(_owner_rows(tree_walk.leaves(handle, groups, Part.OWNERS, selection.has_topic)), groups)
-    blocks = tree_walk.leaves(handle, groups, Part.OFFSETS, selection.has_topic)
+def _offsets(context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
+    owners = _Owners(_owner_rows(tree_walk.leaves(context, groups, Part.OWNERS, selection.has_topic)), groups)
+    blocks = tree_walk.leaves(context, groups, Part.OFFSETS, selection.has_topic)
     yield from offset_batches(blocks, owners.of, cluster)
 
 
@@ -188,8 +188,8 @@ def _first_owners(rows: Iterable[Row]) -> dict[str, str]:
 # Owners and members
 
 
-def _owners(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
-    return owner_batches(tree_walk.leaves(handle, groups, Part.OWNERS, selection.has_topic), cluster)
+def _owners(context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
+    return owner_batches(tree_walk.leaves(context, groups, Part.OWNERS, selection.has_topic), cluster)
 
 
 def owner_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
@@ -208,9 +208,9 @@ def _owner_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
         yield row
 
 
-def _members(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
+def _members(context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
     mine = [group for group in groups if selection.has_topic(group, "")]
-    return member_batches(tree_walk.registrations(handle, mine), cluster)
+    return member_batches(tree_walk.registrations(context, mine), cluster)
 
 
 def member_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:

@@ -45,7 +45,7 @@ from ..requests import bulk_read
 from ..requests.bulk_read import Siblings, failure
 from ..requests.multiread import Record
 from ..requests.node import Node
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from . import tree_walk
 from .tree_walk import Place, Wanted, everything
 
@@ -56,25 +56,25 @@ MOST_TOGETHER: Final = 256
 """Groups that are in memory at a time: few at first, so that something is there soon, and then more."""
 
 
-def read_groups(handle: Handle, groups: Iterable[str]) -> Iterator[GroupView]:
+def read_groups(context: RegistryContext, groups: Iterable[str]) -> Iterator[GroupView]:
     """Everything there is of these groups, in their order, with what Kafka has registered of their topics."""
     waiting = iter(groups)
     together = TOGETHER
     while some := list(islice(waiting, together)):
-        yield from _read_together(handle, some)
+        yield from _read_together(context, some)
         together = min(2 * together, MOST_TOGETHER)
 
 
-def _read_together(handle: Handle, groups: Sequence[str]) -> Iterator[GroupView]:
+def _read_together(context: RegistryContext, groups: Sequence[str]) -> Iterator[GroupView]:
     """In one sweep for each kind of node, however many groups there are."""
-    roots = bulk_read.children(handle, (GroupPaths(group).root for group in groups))
+    roots = bulk_read.children(context, (GroupPaths(group).root for group in groups))
     there = {group: found for group, found in zip(groups, roots, strict=True) if found is not None}
-    marked = migration_marks.read(handle, (group for group, found in there.items() if _may_have(found, MIGRATION)))
-    instances = _by_group(read_instances(handle, groups))
-    owners = _by_group(read_owners(handle, groups))
-    offsets = _by_group((group, offset) for group, some in read_offsets(handle, groups) for offset in some)
+    marked = migration_marks.read(context, (group for group, found in there.items() if _may_have(found, MIGRATION)))
+    instances = _by_group(read_instances(context, groups))
+    owners = _by_group(read_owners(context, groups))
+    offsets = _by_group((group, offset) for group, some in read_offsets(context, groups) for offset in some)
     sweeps = {group: _Sweep.of(group, instances[group], owners[group], offsets[group]) for group in groups}
-    topics = _Topics.read(handle, sweeps.values())
+    topics = _Topics.read(context, sweeps.values())
     for group, sweep in sweeps.items():
         found = sweep.view(topics) if group in there else GroupView(group, exists=False)
         yield replace(found, mark=marked[group]) if group in marked else found
@@ -157,14 +157,14 @@ class _Topics:
     hidden: ForbiddenNode | None
 
     @classmethod
-    def read(cls, handle: Handle, sweeps: Collection[_Sweep]) -> Self:
+    def read(cls, context: RegistryContext, sweeps: Collection[_Sweep]) -> Self:
         """Read each topic once, however many groups have to do with it."""
         known: list[str] | ForbiddenNode | None = []
         if any(sweep.has_patterns for sweep in sweeps):
-            [known] = bulk_read.children(handle, [BROKER_TOPICS])
+            [known] = bulk_read.children(context, [BROKER_TOPICS])
         names = known if isinstance(known, list) else []
         wanted = sorted(set(names).union(*(sweep.named_topics() for sweep in sweeps)))
-        nodes = zip(wanted, read_topics(handle, wanted), strict=True)
+        nodes = zip(wanted, read_topics(context, wanted), strict=True)
         return cls(
             {topic: node for topic, node in nodes if node is not None},
             names,
@@ -181,20 +181,22 @@ def _good(values: Iterable[T | UnreadableNode], malformed: list[UnreadableNode])
             yield value
 
 
-def read_instances(handle: Handle, groups: Iterable[str]) -> Iterator[tuple[str, RegisteredInstance | UnreadableNode]]:
+def read_instances(
+    context: RegistryContext, groups: Iterable[str]
+) -> Iterator[tuple[str, RegisteredInstance | UnreadableNode]]:
     """The registered instances, sorted by id; one whose registration cannot be read is still an instance."""
-    for place, name, node in tree_walk.nodes(tree_walk.registrations(handle, groups)):
+    for place, name, node in tree_walk.nodes(tree_walk.registrations(context, groups)):
         if isinstance(node, Node):
             yield place.group, registered_instance(name, node)
         else:
             yield place.group, RegisteredInstance(name, 0, node) if name else node
 
 
-def read_dead(handle: Handle, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
+def read_dead(context: RegistryContext, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
     """The registered instances that cannot be alive, of those groups that have any; see `core.dead_instances`."""
-    instances = _by_group(read_instances(handle, groups))
+    instances = _by_group(read_instances(context, groups))
     suspects = [group for group, some in instances.items() if any(map(_is_persistent, some))]
-    owners = _by_group(read_owners(handle, suspects)) if suspects else {}
+    owners = _by_group(read_owners(context, suspects)) if suspects else {}
     dead = {group: dead_instances(_good(instances[group], []), owners.get(group, ())) for group in suspects}
     return {group: some for group, some in dead.items() if some}
 
@@ -210,10 +212,10 @@ def registered_instance(name: str, node: Node) -> RegisteredInstance:
 
 
 def read_owners(
-    handle: Handle, groups: Iterable[str], wanted: Wanted = everything
+    context: RegistryContext, groups: Iterable[str], wanted: Wanted = everything
 ) -> Iterator[tuple[str, Owner | UnreadableNode]]:
     """The owners of all partitions, in whichever form they are written."""
-    for place, name, node in tree_walk.nodes(tree_walk.leaves(handle, groups, Part.OWNERS, wanted)):
+    for place, name, node in tree_walk.nodes(tree_walk.leaves(context, groups, Part.OWNERS, wanted)):
         yield place.group, owner(place.topic, name, node) if isinstance(node, Node) else node
 
 
@@ -230,32 +232,32 @@ def owner(topic: str, name: str, node: Node) -> Owner | UnreadableNode:
     )
 
 
-def pykafka_owner(handle: Handle, paths: GroupPaths, at: TopicPartition) -> Owner | UnreadableNode | None:
+def pykafka_owner(context: RegistryContext, paths: GroupPaths, at: TopicPartition) -> Owner | UnreadableNode | None:
     """Who holds the partition as pykafka writes it: the node is named after the leader, too, which may be any."""
     topic = f"b'{at.topic}'"
     directory = paths.owned_topic(topic)
-    names = handle.session.children(directory, deadline=handle.deadline()) or []
+    names = context.session.children(directory, deadline=context.deadline()) or []
     mine = [name for name in sorted(names) if decode_owner_path(topic, name) == at]
-    for name, node in zip(mine, bulk_read.nodes(handle, (join(directory, name) for name in mine)), strict=True):
+    for name, node in zip(mine, bulk_read.nodes(context, (join(directory, name) for name in mine)), strict=True):
         if node is not None:
             return node if isinstance(node, UnreadableNode) else owner(topic, name, node)
     return None
 
 
 def read_offsets(
-    handle: Handle, groups: Iterable[str]
+    context: RegistryContext, groups: Iterable[str]
 ) -> Iterator[tuple[str, Iterator[CommittedOffset | UnreadableNode]]]:
     """The offsets of all partitions of these groups, topic by topic: each must be taken before the next."""
-    for block in tree_walk.leaves(handle, groups, Part.OFFSETS):
+    for block in tree_walk.leaves(context, groups, Part.OFFSETS):
         found = block.records()
         for siblings in block.parts:
             hidden = siblings.key.hidden
             yield siblings.key.group, _offsets(siblings, found) if hidden is None else iter([hidden])
 
 
-def every_offset(handle: Handle, groups: Iterable[str]) -> Iterator[CommittedOffset | UnreadableNode]:
+def every_offset(context: RegistryContext, groups: Iterable[str]) -> Iterator[CommittedOffset | UnreadableNode]:
     """The same as one stream."""
-    return chain.from_iterable(offsets for _group, offsets in read_offsets(handle, groups))
+    return chain.from_iterable(offsets for _group, offsets in read_offsets(context, groups))
 
 
 def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterator[CommittedOffset | UnreadableNode]:
@@ -293,7 +295,7 @@ def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | Unre
     return CommittedOffset(group, at, value, node.version, node.modified_ms, node.created_ms, node.mzxid)
 
 
-def read_topics(handle: Handle, names: Sequence[str]) -> Iterator[Topic | UnreadableNode | None]:
+def read_topics(context: RegistryContext, names: Sequence[str]) -> Iterator[Topic | UnreadableNode | None]:
     """What Kafka has registered of these topics, in their order; None of one it does not know."""
-    for name, node in zip(names, bulk_read.nodes(handle, map(broker_topic, names)), strict=True):
+    for name, node in zip(names, bulk_read.nodes(context, map(broker_topic, names)), strict=True):
         yield decode_topic(node.path, name, node.data) if isinstance(node, Node) else node

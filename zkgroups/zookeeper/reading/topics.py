@@ -28,7 +28,7 @@ from ..requests import bulk_read
 from ..requests.node import Node
 from ..requests.watch_dispatcher import Ear
 from ..session.errors import translate
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
 
 ATTEMPTS: Final = 20
@@ -63,10 +63,10 @@ class TopicSight:
     with each look.
     """
 
-    def __init__(self, handle: Handle, tell: Tell, partitions: PartitionsOf | None = None) -> None:
-        self._handle = handle
-        self._session = handle.session
-        self._client = handle.session.client
+    def __init__(self, context: RegistryContext, tell: Tell, partitions: PartitionsOf | None = None) -> None:
+        self._context = context
+        self._session = context.session
+        self._client = context.session.client
         self._tell = tell
         self._partitions = partitions
         self._ear = Ear.of(self._session)
@@ -145,7 +145,7 @@ class TopicSight:
             return next(answers, None) or self._client.exists_async(BROKER_TOPICS)
 
         try:
-            stat = self._session.call(ask, BROKER_TOPICS, self._handle.deadline())
+            stat = self._session.call(ask, BROKER_TOPICS, self._context.deadline())
         except NoPermissionError:  # the topics themselves may be read
             return [], 0
         return [], 0 if stat is None else stat.pzxid
@@ -161,7 +161,7 @@ class TopicSight:
         return paths
 
     def _read_topics(self, topics: Sequence[str]) -> Nodes:
-        return list(bulk_read.nodes(self._handle, self._topic_paths(topics)))
+        return list(bulk_read.nodes(self._context, self._topic_paths(topics)))
 
     def _topics_of(self, topics: Sequence[str], nodes: Nodes) -> Topics:
         """The partitions of these topics, what cannot be read, and when each was made and last changed."""
@@ -197,7 +197,9 @@ class TopicSight:
         ask = self._client.get_children_async
         found = None
         try:
-            found = self._session.call(lambda: ask(path, watch=watch, include_data=True), path, self._handle.deadline())
+            found = self._session.call(
+                lambda: ask(path, watch=watch, include_data=True), path, self._context.deadline()
+            )
         finally:
             if found is None:
                 with self._lock:
@@ -217,7 +219,7 @@ class TopicSight:
             raise
 
     def _watch_all(self, paths: list[str]) -> list[str]:
-        deadline = self._handle.deadline()
+        deadline = self._context.deadline()
         absent: list[str] = []
         for start in range(0, len(paths), PIPELINE):
             window = paths[start : start + PIPELINE]

@@ -18,7 +18,7 @@ from ...core.znodes.values import ForbiddenNode
 from ..requests.bulk_read import Block, Siblings, below, failure, read
 from ..requests.multiread import Kind
 from ..requests.node import Node
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 
 
 class Place(NamedTuple):
@@ -39,20 +39,22 @@ def everything(_group: str, _topic: str) -> bool:
     return True
 
 
-def leaves(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted = everything) -> Iterator[Block[Place]]:
+def leaves(
+    context: RegistryContext, groups: Iterable[str], part: Part, wanted: Wanted = everything
+) -> Iterator[Block[Place]]:
     """The nodes of all partitions in one part of the groups: group by group as given, in each topic by topic."""
-    return read(handle, Kind.NODE, partitions(handle, groups, part, wanted))
+    return read(context, Kind.NODE, partitions(context, groups, part, wanted))
 
 
-def registrations(handle: Handle, groups: Iterable[str]) -> Iterator[Block[Place]]:
+def registrations(context: RegistryContext, groups: Iterable[str]) -> Iterator[Block[Place]]:
     """The nodes of all instances of the groups."""
-    return read(handle, Kind.NODE, instances(handle, groups))
+    return read(context, Kind.NODE, instances(context, groups))
 
 
-def instances(handle: Handle, groups: Iterable[str]) -> Iterator[Siblings[Place]]:
+def instances(context: RegistryContext, groups: Iterable[str]) -> Iterator[Siblings[Place]]:
     """The names of all instances of the groups, sorted."""
     asked = (Siblings(group, join(CONSUMERS, group), [Part.IDS]) for group in groups)
-    for siblings, part, names in below(handle, asked):
+    for siblings, part, names in below(context, asked):
         hidden = names if isinstance(names, ForbiddenNode) else None
         place = Place(siblings.key, Part.IDS, hidden=hidden)
         yield Siblings(place, siblings.path(part), sorted(names) if isinstance(names, list) else ())
@@ -74,10 +76,10 @@ def nodes(blocks: Iterable[Block[Place]]) -> Iterator[tuple[Place, str, Node | F
 
 
 def partitions(
-    handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted = everything
+    context: RegistryContext, groups: Iterable[str], part: Part, wanted: Wanted = everything
 ) -> Iterator[Siblings[Place]]:
     """The names of all partitions in one part of the groups, those of each topic in their order."""
-    for siblings, topic, names in below(handle, _topics(handle, groups, part, wanted)):
+    for siblings, topic, names in below(context, _topics(context, groups, part, wanted)):
         place = siblings.key
         if place.hidden is not None:
             yield siblings
@@ -87,11 +89,11 @@ def partitions(
             yield Siblings(Place(place.group, part, topic), siblings.path(topic), in_order(names))
 
 
-def _topics(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted) -> Iterator[Siblings[Place]]:
+def _topics(context: RegistryContext, groups: Iterable[str], part: Part, wanted: Wanted) -> Iterator[Siblings[Place]]:
     """The directories of topics, those of a group together; two forms of one topic stand side by side."""
     known_as = decode_owned_topic if part is Part.OWNERS else str
     asked = (Siblings(group, join(CONSUMERS, group), [part]) for group in groups)
-    for siblings, _part, topics in below(handle, asked):
+    for siblings, _part, topics in below(context, asked):
         group, directory = siblings.key, siblings.path(part)
         if isinstance(topics, ForbiddenNode):
             if wanted(group, ""):
