@@ -16,15 +16,11 @@ from .consumer.generation import Generation
 from .consumer.lone_member import LoneMember
 from .consumer.member import Member
 from .core.doctor.findings import Checkup, Finding, Remove, Repair, Rewrite, Severity
-from .core.rebalance.assignment import (
-    Assignment,
-    Assignor,
-    Members,
-    Stream,
-    range_assignor,
-    round_robin_assignor,
-    sticky_assignor,
-)
+from .core.kafka_values import OffsetRange
+from .core.rebalance.members import Assignment, Assignor, Members, Stream
+from .core.rebalance.range import range_assignor
+from .core.rebalance.round_robin import round_robin_assignor
+from .core.rebalance.sticky import sticky_assignor
 from .core.znodes.group_description import (
     BlockedPartition,
     GroupDescription,
@@ -33,21 +29,20 @@ from .core.znodes.group_description import (
     InstanceState,
     Obstacle,
     PartitionDescription,
-    RegisteredInstance,
 )
+from .core.znodes.group_view import RegisteredInstance
+from .core.znodes.topic_partition import TopicPartition
 from .core.znodes.values import (
     Broker,
     CommittedOffset,
     Dialect,
     ForbiddenNode,
     MalformedNode,
-    OffsetRange,
     Owner,
     Pattern,
     Registration,
     StartAt,
     Topic,
-    TopicPartition,
     UnevaluableRegistration,
     UnreadableNode,
 )

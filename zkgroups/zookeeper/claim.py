@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..core.znodes.values import CommittedOffset, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset
 from ..exceptions import NotClaimedError, ZkgroupsException
 
 if TYPE_CHECKING:
