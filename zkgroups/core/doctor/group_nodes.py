@@ -63,10 +63,7 @@ class GroupNodes:
 
     def hides(self, part: Part) -> bool:
         """Whether something in this part may not be read, so that what is missing there may be there."""
-        return any(
-            isinstance(node, DeniedNode) and is_in(node.path, join(self.paths.root, part))
-            for node in self.view.malformed
-        )
+        return any(is_in(node.path, join(self.paths.root, part)) for node in self.view.hidden)
 
     def malformed(self, part: Part) -> Iterator[MalformedNode]:
         """What stands in a part of the group and is not what it should be."""

@@ -140,6 +140,12 @@ class MalformedNode:
 class DeniedNode(MalformedNode):
     """A znode that we may not read: one more malformed node among many, an error when it is the only one."""
 
+    persistent: bool = False
+    """True if the server reported that the node belongs to no session, and has no nodes below it.
+
+    Only registrations are asked for this. ZooKeeper 3.9 and later do not answer without permission to read.
+    """
+
 
 @dataclass(frozen=True, slots=True)
 class UnevaluableRegistration(MalformedNode):
