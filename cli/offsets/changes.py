@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from zkgroups import MalformedNode, Registry, TopicPartition
+from zkgroups import Registry, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.file_formats import Form, Record, write
 from zkgroups.core.offsets.reset import Move, Refused
 from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedError, UnavailableError, ZkgroupsException
@@ -242,7 +242,7 @@ def bring_back(options: Options, file: Path, *more: str) -> str:
 
 
 def _kept(group: str, move: Move) -> Record:
-    if isinstance(move.found, MalformedNode):
+    if isinstance(move.found, UnreadableNode):
         return Record(group, move.at, None, f"was no offset: {move.found.shown}")
     return Record(group, move.at, move.old, "nothing was committed" if move.found is None else None)
 

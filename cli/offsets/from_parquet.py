@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zkgroups import DeniedNode, MalformedNode
+from zkgroups import ForbiddenNode, UnreadableNode
 from zkgroups.core.offsets.file_formats import Record
 from zkgroups.core.znodes.values import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
@@ -180,9 +180,9 @@ def chosen_records(found: Iterable[KeptTopic], source: str, selection: Selection
         tally.failed(NotFoundError(f"{source} has no offsets of group {name!r}"))
 
 
-def _error(node: MalformedNode, source: str) -> MalformedNodeError | NoPermissionError:
+def _error(node: UnreadableNode, source: str) -> MalformedNodeError | NoPermissionError:
     """As it would be of the node itself."""
-    error = NoPermissionError(node.path) if isinstance(node, DeniedNode) else MalformedNodeError(node)
+    error = NoPermissionError(node.path) if isinstance(node, ForbiddenNode) else MalformedNodeError(node)
     error.add_note(f"so it is in {source}")
     return error
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from zkgroups import CommittedOffset, DeniedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError, NotFoundError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
@@ -74,7 +74,7 @@ def test_every_offset_is_there_and_in_place_of_the_others_what_was_wrong(
     problems = {node.path: node for each in found for node in each.problems}
     assert problems.keys() == {f"/consumers/odd/offsets/{name}" for name in ("t/1", "t/2", "hidden")}
     assert problems["/consumers/odd/offsets/t/1"].data == b"7.5"
-    assert isinstance(problems["/consumers/odd/offsets/hidden"], DeniedNode)
+    assert isinstance(problems["/consumers/odd/offsets/hidden"], ForbiddenNode)
 
     some = list(kept(rows, groups=["shipping", "odd"], topics={"t1": [1, 3], "t": [1]}))
     assert [(each.group, [at.partition for at in each.offsets], len(each.problems)) for each in some] == [

@@ -37,12 +37,14 @@ from .paths import GroupPaths, parent
 from .subscription import subscribed_topics
 from .values import (
     CommittedOffset,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
     Owner,
+    ReadRegistration,
     Registration,
     TopicPartition,
     UnevaluableRegistration,
+    UnreadableNode,
 )
 
 
@@ -74,7 +76,7 @@ class RegisteredInstance:
 
     id: str
     session: int
-    registration: Registration | MalformedNode
+    registration: ReadRegistration
     registered_ms: int = 0
     version: int = 0
 
@@ -82,11 +84,11 @@ class RegisteredInstance:
     def persistent(self) -> bool:
         """True if its node belongs to no session, and so never goes away by itself; see `dead_instances`."""
         found = self.registration
-        return found.persistent if isinstance(found, DeniedNode) else self.session == 0
+        return found.persistent if isinstance(found, ForbiddenNode) else self.session == 0
 
 
 def dead_instances(
-    instances: Iterable[RegisteredInstance], owners: Iterable[Owner | MalformedNode]
+    instances: Iterable[RegisteredInstance], owners: Iterable[Owner | UnreadableNode]
 ) -> tuple[RegisteredInstance, ...]:
     """Return the instances that cannot be alive: registered without a session, and named by no owner node.
 
@@ -99,7 +101,7 @@ def dead_instances(
     for owner in owners:
         if isinstance(owner, Owner):
             suspects.pop(owner.instance(suspects) or "", None)
-        elif owner.session or isinstance(owner, DeniedNode):
+        elif isinstance(owner, ForbiddenNode) or owner.session:
             return ()
     return tuple(suspects.values())
 
@@ -113,9 +115,9 @@ class GroupView:
     instances: tuple[RegisteredInstance, ...] = ()
     owners: tuple[Owner, ...] = ()
     offsets: tuple[CommittedOffset, ...] = ()
-    malformed: tuple[MalformedNode, ...] = ()
+    malformed: tuple[UnreadableNode, ...] = ()
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    mark: Mark | MalformedNode | None = None
+    mark: Mark | UnreadableNode | None = None
     """Where a migration has moved it, or is moving it."""
 
     @property
@@ -131,9 +133,9 @@ class GroupView:
         return tuple(each for each in self.instances if each not in dead) if dead else self.instances
 
     @property
-    def hidden(self) -> tuple[DeniedNode, ...]:
+    def hidden(self) -> tuple[ForbiddenNode, ...]:
         """The forbidden nodes whose contents could change the states: not the registrations of dead instances."""
-        denied = [node for node in self.malformed if isinstance(node, DeniedNode)]
+        denied = [node for node in self.malformed if isinstance(node, ForbiddenNode)]
         dead = [instance.registration for instance in self.dead] if denied else []
         return tuple(node for node in denied if node not in dead)
 
@@ -182,7 +184,7 @@ class InstanceDescription:
     state: InstanceState
     session: int
     registered_ms: int
-    registration: Registration | MalformedNode | None
+    registration: ReadRegistration | None
     owned: tuple[TopicPartition, ...]
 
 
@@ -196,10 +198,10 @@ class GroupDescription:
     partitions: tuple[PartitionDescription, ...]
     orphans: tuple[Owner, ...]
     unowned: tuple[TopicPartition, ...]
-    malformed: tuple[MalformedNode, ...]
+    malformed: tuple[UnreadableNode, ...]
     subscribed: tuple[str, ...] = ()
     blocked: tuple[BlockedPartition, ...] = ()
-    mark: Mark | MalformedNode | None = None
+    mark: Mark | UnreadableNode | None = None
     """Where a migration has moved it, or is moving it; nobody can join then."""
 
     @property
@@ -312,8 +314,7 @@ def _blocked(
             if obstacle is not None:
                 yield BlockedPartition(owner.at, owner, obstacle)
     for node in view.malformed:
-        at = None if isinstance(node, DeniedNode) else _owned(paths, node.path)
-        if at in wanted and at is not None:
+        if isinstance(node, MalformedNode) and (at := _owned(paths, node.path)) in wanted and at is not None:
             yield BlockedPartition(at, node, Obstacle.OWNER_UNREADABLE)
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NoPermissionError
 from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
 
 
-def reported(context: RegistryContext, denied: Sequence[DeniedNode]) -> dict[str, DeniedNode]:
+def reported(context: RegistryContext, denied: Sequence[ForbiddenNode]) -> dict[str, ForbiddenNode]:
     """The nodes by path, with their session if the server reports it. Many requests are under way together."""
-    found: dict[str, DeniedNode] = {}
+    found: dict[str, ForbiddenNode] = {}
     client = context.session.client
     for start in range(0, len(denied), PIPELINE):
         some = denied[start : start + PIPELINE]
@@ -23,7 +23,7 @@ def reported(context: RegistryContext, denied: Sequence[DeniedNode]) -> dict[str
     return found
 
 
-def _with_stat(context: RegistryContext, node: DeniedNode, asked: Any) -> DeniedNode:
+def _with_stat(context: RegistryContext, node: ForbiddenNode, asked: Any) -> ForbiddenNode:
     """After a loss of the connection, the request is repeated."""
     answers = iter([asked])
     client = context.session.client
