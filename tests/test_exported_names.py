@@ -50,7 +50,7 @@ assert "zkgroups.core.znodes.values" in sys.modules and "kazoo" not in sys.modul
 
 def test_a_name_that_is_not_exported_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'zkgroups' has no attribute 'Nothing'"):
-        zkgroups.Nothing
+        _ = zkgroups.Nothing
 
 
 def test_the_error_tree_in_the_docstring_matches_the_classes() -> None:
