@@ -5,13 +5,11 @@ They have a module of their own because the values that other errors carry (such
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class ZkgroupsException(Exception):
     """The root of every error of this library."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
     """Whether the same call may succeed later without anything being changed by the caller."""
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from ..znodes.describe_group import describe
 from ..znodes.group_description import GroupDescription
 from ..znodes.group_view import GroupView
 from ..znodes.paths import MIGRATION, GroupPaths, Part, join
-from ..znodes.values import Dialect, ForbiddenNode, MalformedNode, Registration
+from ..znodes.values import Dialect, MalformedNode, Registration
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,7 @@ class GroupNodes:
 
     def hides(self, part: Part) -> bool:
         """Whether something in this part may not be read, so that what is missing there may be there."""
-        return any(
-            isinstance(node, ForbiddenNode) and is_in(node.path, join(self.paths.root, part))
-            for node in self.view.malformed
-        )
+        return any(is_in(node.path, join(self.paths.root, part)) for node in self.view.hidden)
 
     def malformed(self, part: Part) -> Iterator[MalformedNode]:
         """The malformed nodes in a part of the group."""

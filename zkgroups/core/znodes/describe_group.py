@@ -20,7 +20,7 @@ from .owner_codec import decode_owner_path
 from .paths import GroupPaths, parent
 from .subscription import subscribed_topics
 from .topic_partition import TopicPartition
-from .values import ForbiddenNode, MalformedNode, Owner, Registration, UnevaluableRegistration
+from .values import MalformedNode, Owner, Registration, UnevaluableRegistration
 
 _LiveOwners: TypeAlias = dict[TopicPartition, tuple[str, ...]]
 """The instances that own each partition: one, or two if their clients name owner nodes differently."""
@@ -89,9 +89,7 @@ def _blocked(
 ) -> Iterator[BlockedPartition]:
     """Yield the blocked partitions. Owner nodes of pykafka block no other member, as they have other paths."""
     paths = GroupPaths(view.group)
-    if not wanted or any(
-        isinstance(node, ForbiddenNode) and node.path.startswith(paths.ids) for node in view.malformed
-    ):
+    if not wanted or any(node.path.startswith(paths.ids) for node in view.hidden):
         return
     sessions = _by_session(view)
     unevaluable = {each.id for each in view.instances if isinstance(each.registration, UnevaluableRegistration)}
@@ -127,7 +125,7 @@ def _group_state(view: GroupView, live: _LiveOwners, unowned: tuple[TopicPartiti
     if not view.exists:
         return GroupState.DEAD
     offsets = GroupPaths(view.group).offsets
-    if any(isinstance(node, ForbiddenNode) and not node.path.startswith(offsets) for node in view.malformed):
+    if any(not node.path.startswith(offsets) for node in view.hidden):
         return GroupState.UNKNOWN
     if not view.living:
         return GroupState.EMPTY

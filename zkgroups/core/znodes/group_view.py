@@ -30,7 +30,8 @@ class RegisteredInstance:
     @property
     def persistent(self) -> bool:
         """True if its node belongs to no session, so it is never deleted automatically; see `dead_instances`."""
-        return self.session == 0 and not isinstance(self.registration, ForbiddenNode)
+        found = self.registration
+        return found.persistent if isinstance(found, ForbiddenNode) else self.session == 0
 
 
 def dead_instances(
@@ -77,3 +78,10 @@ class GroupView:
         """The instances that may be alive."""
         dead = self.dead
         return tuple(each for each in self.instances if each not in dead) if dead else self.instances
+
+    @property
+    def hidden(self) -> tuple[ForbiddenNode, ...]:
+        """The forbidden nodes whose contents could change the states: not the registrations of dead instances."""
+        forbidden = [node for node in self.malformed if isinstance(node, ForbiddenNode)]
+        dead = [instance.registration for instance in self.dead] if forbidden else []
+        return tuple(node for node in forbidden if node not in dead)
