@@ -123,7 +123,7 @@ class Bench:
         offsets = [Partition(topic, number, 1) for topic, count in self.topics.items() for number in range(count)]
 
         def look(registry: Registry) -> None:
-            assert sum(block.count for block in leaves(registry.handle, names, Part.OFFSETS)) == groups * len(offsets)
+            assert sum(block.count for block in leaves(registry.context, names, Part.OFFSETS)) == groups * len(offsets)
             admin.list_consumer_groups().result()
             asked = [admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name] for name in names]
             for answer in asked:

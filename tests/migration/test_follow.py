@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from kazoo.security import make_acl
 
+from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Member, Registry, TopicPartition
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass, FollowState
@@ -134,7 +135,7 @@ def state_of(running: Running, group: str) -> FollowState | None:
 
 
 def mark_of(registry: Registry, group: str) -> str | None:
-    found = marks.read(registry.handle, [group]).get(group)
+    found = marks.read(registry.context, [group]).get(group)
     return found.state.value if isinstance(found, Mark) else None
 
 
@@ -145,7 +146,7 @@ def detail_of(running: Running, group: str) -> str:
 
 def mark_as_moved(registry: Registry, *groups: str) -> None:
     """As apply and follow do."""
-    answers = marks.put(registry.handle, dict(zip(groups, groups, strict=True)), plan=PLAN, state=MarkState.MOVED)
+    answers = marks.put(registry.context, dict(zip(groups, groups, strict=True)), plan=PLAN, state=MarkState.MOVED)
     assert not any(answers.values())
 
 
@@ -199,7 +200,7 @@ def test_a_target_that_another_plan_writes_to_is_not_followed_and_locks_are_let_
     for name in targets:
         registry.group(name).offsets.commit(at, 7)
     rows = plan_of(registry, brokers, targets)
-    assert Locks(registry.handle, cluster=None, plan="plan-2").take([targets["taken"]]) == {targets["taken"]: None}
+    assert Locks(registry.context, cluster=None, plan="plan-2").take([targets["taken"]]) == {targets["taken"]: None}
 
     found = run(rows).end()
 
@@ -440,7 +441,11 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     registry.group(names["fine"]).offsets.commit(TopicPartition("not-chosen", 0), 9)
     commit(brokers, names["fine"], {three: 8})
     rows = plan_of(registry, brokers, {name: name for name in names.values()}, topics="moved.*|not-there")
-    rows = [replace(each, action=Action.SKIP, reason=Reason.STALE) if each.offset == 6 else each for each in rows]
+    skipped = {6: Reason.STALE, 8: Reason.NO_TOPIC}
+    rows = [
+        replace(each, action=Action.SKIP, reason=skipped[each.offset]) if each.offset in skipped else each
+        for each in rows
+    ]
     rows = [each for each in rows if each.topic != "not-chosen"]
     with foreign(registry, names["past"]), foreign(registry, names["back"]):
         running = run(rows)
@@ -468,6 +473,25 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     assert numbers(brokers, names["back"]) == {one: 9}
 
 
+def test_a_group_whose_planned_topic_is_deleted_meanwhile_is_left_and_not_called_done(
+    registry: Registry, broker: KafkaBroker, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    name = f"of {topic[0].topic}"
+    registry.group(name).offsets.commit_many(dict.fromkeys(topic, 10))
+    rows = plan_of(registry, brokers, {name: name})
+    writer = Writer(broker.address)
+    with foreign(registry, name):
+        running = run(rows)
+        running.until(lambda: len(numbers(brokers, name)) == len(topic))
+        writer.admin.delete_topics([topic[0].topic])[topic[0].topic].result()
+        assert eventually(lambda: not brokers.partitions([topic[0].topic]), timeout=_LONGEST)
+        registry.group(name).offsets.commit(topic[1], 20)
+        running.until(lambda: running.passes[-1].groups[0].detail == f"{topic[1]}: no such topic")
+    found = running.end()[name]
+    assert (found.state, found.detail) == (LEFT, "; ".join(f"{at}: no such topic" for at in topic))
+    assert mark_of(registry, name) is None
+
+
 def test_offsets_that_are_older_than_their_topic_are_not_carried(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
@@ -477,8 +501,10 @@ def test_offsets_that_are_older_than_their_topic_are_not_carried(
     registry.client.create(f"/brokers/topics/{at.topic}", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
     registry.group(name).offsets.commit(topic[1], 3)
     found = run(rows).end()[name]
-    assert (found.state, found.detail) == (DONE, "1 skipped: older than its topic")
+    assert (found.state, found.detail) == (LEFT, f"{at}: older than its topic")
     assert numbers(brokers, name) == {topic[1]: 3}
+    found = run([replace(row, action=Action.SKIP, reason=Reason.OLDER) for row in rows]).end()[name]
+    assert (found.state, found.detail) == (DONE, "1 skipped: older than its topic"), "the plan says so"
 
 
 @pytest.mark.parametrize("steps", [15, pytest.param(300, marks=pytest.mark.soak)])
@@ -559,8 +585,8 @@ def test_plans_that_are_in_the_way_are_told(
         registry.group(name).offsets.commit(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     blocked = [replace(each, obstacles=("1 refused: past the end",)) for each in rows if each.group == names[2]]
-    marks.put(registry.handle, {names[0]: "x"}, plan="another", state=MarkState.MOVING)
-    marks.put(registry.handle, {names[1]: names[1]}, plan=PLAN, state=MarkState.MOVING)  # of a run that was killed
+    marks.put(registry.context, {names[0]: "x"}, plan="another", state=MarkState.MOVING)
+    marks.put(registry.context, {names[1]: names[1]}, plan=PLAN, state=MarkState.MOVING)  # of a run that was killed
     found = run([*rows[:2], *blocked]).end()
     assert [found[name].state for name in names] == [LEFT, DONE, LEFT]
     assert "another" in found[names[0]].detail
@@ -780,7 +806,7 @@ def test_what_others_did_in_a_native_group_that_this_plan_has_not_moved_is_not_c
         registry.group(name).offsets.commit(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     mark_as_moved(registry, names[0])
-    marks.put(registry.handle, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
+    marks.put(registry.context, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
     rows[0] = replace(rows[0], obstacles=("members of the native group are alive: anna",))
     for name in names:
         commit(brokers, name, {at: 8})
@@ -829,4 +855,4 @@ def offsets_of(registry: Registry, group: str) -> dict[TopicPartition, int]:
 
 
 def remove_mark(registry: Registry, group: str) -> None:
-    assert marks.remove(registry.handle, [group], plan=PLAN) == {group: None}
+    assert marks.remove(registry.context, [group], plan=PLAN) == {group: None}

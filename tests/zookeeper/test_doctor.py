@@ -191,11 +191,11 @@ def test_a_group_that_vanishes_in_mid_look_stops_nothing(
     tree.put("b/ids")
     nodes = bulk_read.nodes
 
-    def vanish_and_read(handle: Any, paths: Any) -> Any:
+    def vanish_and_read(context: Any, paths: Any) -> Any:
         paths = list(paths)
         if "/consumers/a" in paths:
             tree.client.delete("/consumers/a", recursive=True)
-        return nodes(handle, paths)
+        return nodes(context, paths)
 
     monkeypatch.setattr(bulk_read, "nodes", vanish_and_read)
     assert [(each.path, each.repairable) for each in findings(registry) if each.code == "empty-group"] == [
@@ -354,7 +354,7 @@ def sick(registry: Registry, tree: Tree, code: str) -> Finding:
 
 def at_the_last_moment(registry: Registry, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let something happen after all looking, just before the transaction is sent."""
-    session = registry.handle.session
+    session = registry.context.session
     transact = session.transact
     moments = iter([True])
 

@@ -115,7 +115,7 @@ def test_a_new_server_is_asked_once_by_registries_that_begin_together(
     assert trouble == []
     assert proxy.connections == len(registries) + 1
     assert proxy.requests_by_type[Op.MULTI_READ] >= len(registries)
-    assert all(registry.handle.session.reads_many.values() for registry in registries)
+    assert all(registry.context.session.reads_many.values() for registry in registries)
 
 
 def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no_claim(
@@ -125,7 +125,7 @@ def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no
     with client_of(old_hosts) as client:
         expected = plant_offsets(client, 8, 2, 40)
     old = connect(old_address, timeout=60.0)
-    connection = multiread_support.connection_of(old.handle.session)
+    connection = multiread_support.connection_of(old.context.session)
     assert connection is not None
     multiread_support._SERVERS.learn(connection, True)
     states: list[str] = []

@@ -189,7 +189,7 @@ class Interrupted(Offsets):
     """Offsets of which somebody else changes some, just when they have been looked at for the first time."""
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
-        super().__init__(group.paths, group._handle)
+        super().__init__(group.paths, group._context)
         self._acts = [act]
 
     def _nodes(self, partitions: Iterable[TopicPartition]) -> Any:
@@ -355,7 +355,7 @@ def test_one_that_registers_between_the_look_and_the_transaction_keeps_it_from_h
     raw.create(f"{ROOT}/0", b"5", makepath=True)
     if ids:
         raw.create(f"{GROUP}/ids")
-    guard = NobodyRegistered(group.paths, group._handle)
+    guard = NobodyRegistered(group.paths, group._context)
     raw.create(f"{GROUP}/ids/late", b"{}", ephemeral=True, makepath=True)
     before = dump(raw)
     calls: dict[str, Callable[[], object]] = {
@@ -370,7 +370,7 @@ def test_one_that_registers_between_the_look_and_the_transaction_keeps_it_from_h
 def test_one_that_registers_in_a_group_that_was_not_there_keeps_a_reset_from_happening(
     group: Consumergroup, raw: Any
 ) -> None:
-    guard = NobodyRegistered(group.paths, group._handle)
+    guard = NobodyRegistered(group.paths, group._context)
     raw.create(f"{GROUP}/ids/late", b"{}", ephemeral=True, makepath=True)
     with pytest.raises(GroupInUseError, match="late"):
         group.offsets._write({P0: 2}, {}, backward=True, guard=guard)
@@ -385,7 +385,7 @@ def test_directories_that_come_and_go_between_the_look_and_the_transaction_do_no
         raw.create(GROUP, makepath=True)
     if change == "ids vanish":
         raw.create(f"{GROUP}/ids", makepath=True)
-    guard = NobodyRegistered(group.paths, group._handle)
+    guard = NobodyRegistered(group.paths, group._context)
     if change == "ids vanish":
         raw.delete(f"{GROUP}/ids")
     else:

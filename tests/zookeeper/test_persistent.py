@@ -128,12 +128,12 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: Any
 ) -> None:
     raw.create(f"{GONE}/really", SCALA)
-    guard = NobodyRegistered(billing.paths, registry.handle)
+    guard = NobodyRegistered(billing.paths, registry.context)
     raw.delete(f"{GONE}/really")
     raw.create(f"{GONE}/really", SCALA, ephemeral=True)
     before = dump(raw)
     with pytest.raises(TransactionFailed) as failed:
-        registry.handle.session.transact(guard.operations(), deadline=registry.handle.deadline())
+        registry.context.session.transact(guard.operations(), deadline=registry.context.deadline())
     with pytest.raises(GroupInUseError, match="gone/really"):
         guard.failed(failed.value)
     assert dump(raw) == before
@@ -142,12 +142,12 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
 def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: KazooClient
 ) -> None:
-    guard = NobodyRegistered(billing.paths, registry.handle)
+    guard = NobodyRegistered(billing.paths, registry.context)
     raw.delete(GONE)
     raw.create(GONE, SCALA, ephemeral=True)
     before = dump(raw)
     with pytest.raises(TransactionFailed) as failed:
-        registry.handle.session.transact(guard.operations(), deadline=registry.handle.deadline())
+        registry.context.session.transact(guard.operations(), deadline=registry.context.deadline())
     with pytest.raises(GroupInUseError):
         guard.failed(failed.value)
     assert dump(raw) == before

@@ -34,7 +34,7 @@ class Interrupted(_Pruning):
     """One in which somebody else does something between the last look and the first transaction."""
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
-        super().__init__(group.paths, group._handle, read(group))
+        super().__init__(group.paths, group._context, read(group))
         self._acts = [act]
 
     def _transact(self, operations: Sequence[Operation], guard: NobodyRegistered | None = None) -> bool:
@@ -123,7 +123,7 @@ def test_a_commit_in_the_last_moment_keeps_the_group(
 def test_an_offset_that_appears_after_the_look_and_before_the_listing_is_not_deleted(
     idle: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = _Pruning(idle.paths, idle._handle, read(idle))
+    late = _Pruning(idle.paths, idle._context, read(idle))
     monkeypatch.setattr(late, "_look", lambda: None)
     raw.create(f"{OFFSETS}/orders/2", b"1")
     with pytest.raises(GuardFailedError, match="orders/2"):

@@ -196,7 +196,7 @@ def session_of(registry: Registry) -> tuple[int, bytes]:
 
 def test_rule_4_a_request_is_not_sent_in_a_session_other_than_its_own(registry: Registry, raw: Any) -> None:
     """The innermost fence: what is queued while one session ends and the next begins."""
-    session, old = registry._handle.session, registry.session_id
+    session, old = registry._context.session, registry.session_id
     expire(registry)
     with pytest.raises(SessionLostError):
         session.transact([Create("/x")], session_id=old, deadline=Deadline(5))

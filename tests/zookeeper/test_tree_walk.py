@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kazoo.security import make_digest_acl
 
-from zkgroups import CommittedOffset, DeniedNode, GroupState, MalformedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, GroupState, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.znodes.codec import decode_offset
 from zkgroups.core.znodes.paths import MAX_PARTITION, Part, is_topic
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
@@ -40,7 +40,7 @@ ALICE = [make_digest_acl("alice", "secret", all=True)]
 @pytest.fixture
 def spent(proxied: Registry, proxy: TcpProxy) -> Callable[[Callable[[], object]], dict[int, int]]:
     """The requests of a call, by their types, without those of the second connection."""
-    proxied.handle.session.reads_many = {}
+    proxied.context.session.reads_many = {}
 
     def spent(call: Callable[[], object]) -> dict[int, int]:
         call()  # finds out what the server knows
@@ -102,7 +102,7 @@ def test_not_all_groups_are_read_before_the_first_comes_out_also_where_nothing_i
         for drawn in range(20_000):
             yield f"g{drawn}"
 
-    next(tree_walk.registrations(registry.handle, names()))
+    next(tree_walk.registrations(registry.context, names()))
     assert drawn < 8_000
 
 
@@ -149,7 +149,7 @@ def test_what_may_not_be_seen_is_told_in_its_place_and_the_rest_is_there(registr
     expected: list[str] = []
     for name in names:
         above = [start for start in hidden if f"{name}/".startswith(f"{start}/")]
-        denied = [repr(DeniedNode(f"/consumers/{hidden[s]}", b"", "no permission to read it")) for s in above]
+        denied = [repr(ForbiddenNode(f"/consumers/{hidden[s]}")) for s in above]
         expected += [name] if not above else [d for d in denied if d not in expected]
     assert shown(registry.offsets()) == expected
 
@@ -175,7 +175,7 @@ def modelled(tree: dict[str, dict[str, dict[str, bytes]] | None]) -> list[tuple[
                 value = decode_offset(path, partitions[name])
                 if number_of(name) is None or not is_topic(topic):
                     found.append((path, partitions[name], "its name is no partition"))
-                elif isinstance(value, MalformedNode):
+                elif isinstance(value, UnreadableNode):
                     found.append((path, partitions[name], value.reason))
                 else:
                     found.append((group, TopicPartition(topic, int(name)), value))
@@ -216,7 +216,7 @@ def test_the_offsets_of_any_tree_are_what_its_nodes_say(
         assert mine == [o for o in registry.offsets() if _is_of(o, group.name)]
 
 
-def _is_of(offset: CommittedOffset | MalformedNode, group: str) -> bool:
+def _is_of(offset: CommittedOffset | UnreadableNode, group: str) -> bool:
     if isinstance(offset, CommittedOffset):
         return offset.group == group
     return offset.path.startswith(f"/consumers/{group}/")
@@ -281,7 +281,7 @@ def test_a_server_without_a_quorum_is_walked_too(ensemble: Any, request: Any) ->
         registry.sync()  # it cannot, and is not asked
         found = [o for o in registry.offsets() if isinstance(o, CommittedOffset) and o.group == name]
         assert [o.offset for o in found] == [n for n in range(30) for _ in range(5)]
-        assert list(registry.handle.session.reads_many.values()) == [True]
+        assert list(registry.context.session.reads_many.values()) == [True]
         [described] = registry.describe([name])
         assert described.offsets == 150
 
@@ -379,7 +379,7 @@ def test_lists_of_a_megabyte_and_topics_of_fifty_thousand_partitions_are_read_in
 
 def test_a_walk_of_nodes_has_their_stats(registry: Registry, raw: Any) -> None:
     plant_offsets(raw, 2, 2, 10)
-    found = list(tree_walk.nodes(tree_walk.leaves(registry.handle, ["g0000", "g0001"], Part.OFFSETS)))
+    found = list(tree_walk.nodes(tree_walk.leaves(registry.context, ["g0000", "g0001"], Part.OFFSETS)))
     assert len(found) == 40
     for place, name, node in found:
         path = f"/consumers/{place.group}/offsets/{place.topic}/{name}"
@@ -395,7 +395,7 @@ def test_topics_that_are_not_wanted_are_not_read(registry: Registry, raw: Any) -
         asked.append((group, topic))
         return topic == "t01"
 
-    found = list(tree_walk.nodes(tree_walk.leaves(registry.handle, ["g0000", "g0001"], Part.OFFSETS, wanted)))
+    found = list(tree_walk.nodes(tree_walk.leaves(registry.context, ["g0000", "g0001"], Part.OFFSETS, wanted)))
     assert [(place.group, place.topic, name) for place, name, _ in found] == [
         ("g0000", "t01", str(n)) for n in range(4)
     ]
@@ -404,5 +404,5 @@ def test_topics_that_are_not_wanted_are_not_read(registry: Registry, raw: Any) -
 
 def test_two_forms_of_one_topics_owners_come_together(registry: Registry, raw: Any) -> None:
     plant(raw, [f"/consumers/g/owners/{topic}/0" for topic in ("a", "b'b'", "b", "c")])
-    found = tree_walk.nodes(tree_walk.leaves(registry.handle, ["g"], Part.OWNERS))
+    found = tree_walk.nodes(tree_walk.leaves(registry.context, ["g"], Part.OWNERS))
     assert [place.topic for place, _, _ in found] == ["a", "b", "b'b'", "c"]

@@ -61,5 +61,5 @@ class LoneMember(BaseMember):
         )
         chosen = subscription(topics, pattern, 1, include_internal=include_internal, assignors=(), timestamp_ms=0)
         stats = MemberStats()
-        seat = LoneSeat(registry.handle, chosen, partitions=partitions, tell=self._tell_changed, stats=stats)
+        seat = LoneSeat(registry.context, chosen, partitions=partitions, tell=self._tell_changed, stats=stats)
         super().__init__(seat, options, stats)

@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.znodes.values import CommittedOffset, MalformedNode, Registration, TopicPartition
+from ..core.znodes.values import CommittedOffset, Registration, TopicPartition, UnreadableNode
 from ..exceptions import NoGroupError
 from ..zookeeper.reading.topics import TopicSight
-from ..zookeeper.session.handle import Handle
+from ..zookeeper.session.registry_context import RegistryContext
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
 from .membership import Holder, Lives, Outlook, Partitions, in_a_hurry, is_cut_off, unreadable_nodes
@@ -28,22 +28,22 @@ class LoneSeat:
 
     def __init__(
         self,
-        handle: Handle,
+        context: RegistryContext,
         registration: Registration,
         *,
         partitions: Callable[[str], Iterable[int]] | None,
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        handle = in_a_hurry(handle)
+        context = in_a_hurry(context)
         self.id = f"{socket.gethostname()}:{uuid.uuid4()}"
-        self.timeout = handle.timeout
-        self._session = handle.session
+        self.timeout = context.timeout
+        self._session = context.session
         self.holders: dict[TopicPartition, Holder] = {}
         self._registration = registration
         self._stats = stats
         self._tell = tell
-        self._sight = TopicSight(handle, lambda _at: tell(None), partitions)
+        self._sight = TopicSight(context, lambda _at: tell(None), partitions)
         self._lives = Lives()
         self._held: Partitions = frozenset()
         self._positions: dict[TopicPartition, tuple[int | None, int]] = {}  # in which life of the topic, and where
@@ -116,7 +116,7 @@ class LoneSeat:
             if at in kept:
                 self._positions[at] = self._lives.made(at.topic), offset
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
         """Where to go on with these."""
         return {at: self._position(at) for at in partitions}
 

@@ -13,7 +13,7 @@ from ..core.rebalance.shared_plan import AwaitedPlan, Plan, Planners, Roster, ag
 from ..core.session_proof import LASTS
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
-from ..core.znodes.values import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
+from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, TopicPartition, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimedByOtherError,
@@ -26,13 +26,13 @@ from ..exceptions import (
 from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.reading.group_observer import Sight
-from ..zookeeper.session.handle import Handle
+from ..zookeeper.session.registry_context import RegistryContext
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
 
 Partitions = frozenset[TopicPartition]
-Holder = Owner | MalformedNode
+Holder = Owner | UnreadableNode
 PlanKey = tuple[int, str, str]
 """The zxid of a plan, and the fingerprint and the strategy that it must have."""
 
@@ -76,7 +76,7 @@ class Lives:
         return self._made.get(topic)
 
     def outlived_by(
-        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[MalformedNode]
+        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[UnreadableNode]
     ) -> Partitions:
         """What of that has outlived its topic; `made` are the zxids that made the topics that are there now."""
         held, hidden = frozenset(held), {node.path for node in unreadable}
@@ -102,7 +102,7 @@ class Seat:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        self.group = Consumergroup(group.name, in_a_hurry(group.handle))
+        self.group = Consumergroup(group.name, in_a_hurry(group.context))
         self._instance = self.group.instance(id)
         self.id = self._instance.id
         self._registration = registration
@@ -110,7 +110,7 @@ class Seat:
         self._foreign = foreign
         self._stats = stats
         self._tell = tell
-        self._sight = Sight(self.group.paths, self.group.handle, self._hear, partitions)
+        self._sight = Sight(self.group.paths, self.group.context, self._hear, partitions)
         self._heralds = Heralds()
         self._together: frozenset[str] = frozenset()  # the members that let go of everything at once
         self._streams: Mapping[TopicPartition, int] = {}
@@ -132,7 +132,7 @@ class Seat:
     @property
     def timeout(self) -> float:
         """In seconds: the time limit of one call."""
-        return self.group.handle.timeout
+        return self.group.context.timeout
 
     def __str__(self) -> str:
         return f"{self.id!r} of group {self.group.name!r}"
@@ -145,7 +145,7 @@ class Seat:
     @property
     def connected(self) -> bool:
         """Whether there is a connection at this moment."""
-        return self.group.handle.session.connected
+        return self.group.context.session.connected
 
     # Coming and going
 
@@ -169,11 +169,11 @@ class Seat:
     @property
     def cut_off(self) -> bool:
         """Whether the connection was closed, so that there will be none any more."""
-        return is_cut_off(self.group.handle.session)
+        return is_cut_off(self.group.context.session)
 
     def wait_connected(self) -> None:
         """Wait a while for a connection; an error where there will be none any more."""
-        self.group.handle.session.wait_connected(self.group.handle.deadline())
+        self.group.context.session.wait_connected(self.group.context.deadline())
 
     def close(self) -> None:
         """Hear nothing more, and let others have the id."""
@@ -369,7 +369,7 @@ class Seat:
         """Commit what was marked of these."""
         generation.commit_marked(among - self._lives.outlived)
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
         """What was committed of these."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
 
@@ -391,10 +391,10 @@ def is_cut_off(session: Session) -> bool:
     return False
 
 
-def in_a_hurry(handle: Handle) -> Handle:
-    """Return the handle with a shorter timeout, which leaves time for a second attempt before the claims end."""
-    session_timeout = handle.session.granted_timeout or handle.timeout
-    return replace(handle, timeout=min(handle.timeout, max(session_timeout * LASTS / 2, SHORTEST)))
+def in_a_hurry(context: RegistryContext) -> RegistryContext:
+    """Return the context with a shorter timeout, which leaves time for a second attempt before the claims end."""
+    session_timeout = context.session.granted_timeout or context.timeout
+    return replace(context, timeout=min(context.timeout, max(session_timeout * LASTS / 2, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:
@@ -409,7 +409,7 @@ def few(names: Iterable[str], separator: str = ", ") -> str:
     return separator.join(found[:NAMED]) + more
 
 
-def unreadable_nodes(nodes: Iterable[MalformedNode]) -> str:
+def unreadable_nodes(nodes: Iterable[UnreadableNode]) -> str:
     """Return the text of a note about these nodes."""
     return few((f"{node.path}: {node.reason}" for node in nodes), "; ")
 

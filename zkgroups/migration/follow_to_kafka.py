@@ -167,7 +167,7 @@ class ToKafka(Way):
 
     def _mark(self, groups: Sequence[Followed]) -> list[Followed]:
         targets = {each.group: each.target for each in groups if each.group not in self.moved}
-        errors = marks.put(self.registry.handle, targets, plan=self.plan, state=MarkState.MOVING)
+        errors = marks.put(self.registry.context, targets, plan=self.plan, state=MarkState.MOVING)
         for each in groups:
             error = errors.get(each.group)
             if error is not None:
@@ -186,7 +186,7 @@ class ToKafka(Way):
             if self._is_done(each, seen, targets[each.target], logs):
                 done[each.group] = each
         put = {group: each.target for group, each in done.items()}
-        for group, error in marks.put(self.registry.handle, put, plan=self.plan, state=MarkState.MOVED).items():
+        for group, error in marks.put(self.registry.context, put, plan=self.plan, state=MarkState.MOVED).items():
             if error is None:
                 self.our_marks.discard(group)
             else:

@@ -14,7 +14,7 @@ from typing import Final
 from ..core.migration.apply_rules import SourceSeen, TargetSeen, registered
 from ..core.migration.follow_rules import FollowState, forward, some
 from ..core.migration.rules import Unknown
-from ..core.znodes.values import CommittedOffset, MalformedNode, TopicPartition
+from ..core.znodes.values import CommittedOffset, TopicPartition, UnreadableNode
 from ..exceptions import UnavailableError, ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
 from .current_state import look_at_targets
@@ -107,7 +107,7 @@ class ToZooKeeper(Way):
         self.leave_made_anew(left)
         left = [each for each in left if each.following]
         done = [each for each, source in self.sources(left) if self._is_at_one(each, source, targets[each.target])]
-        answers = marks.remove(self.registry.handle, [each.group for each in done], plan=self.plan)
+        answers = marks.remove(self.registry.context, [each.group for each in done], plan=self.plan)
         for each in done:
             if (error := answers[each.group]) is not None:
                 each.leave(f"it is still marked: {error}")
@@ -132,7 +132,7 @@ class ToZooKeeper(Way):
         return each.state is FollowState.DONE
 
 
-def _number(found: CommittedOffset | MalformedNode | None) -> int | Unknown | None:
-    if isinstance(found, MalformedNode):
+def _number(found: CommittedOffset | UnreadableNode | None) -> int | Unknown | None:
+    if isinstance(found, UnreadableNode):
         return Unknown.TARGET
     return None if found is None else found.offset

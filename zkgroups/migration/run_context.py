@@ -43,7 +43,7 @@ class Carrier:
             yield
             return
         cluster = of_all(next(iter(self._plans.values())), "cluster")
-        self._locks = Locks(self._registry.handle, cluster=cluster, plan=self._plan)
+        self._locks = Locks(self._registry.context, cluster=cluster, plan=self._plan)
         taken = self._locks.take(targets)
         for target, error in taken.items():
             self.leave(target, [] if error is None else [str(error)])

@@ -19,7 +19,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.znodes.codec import encode_offset
 from ..core.znodes.paths import GroupPaths, join
-from ..core.znodes.values import CommittedOffset, DeniedNode, TopicPartition
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, TopicPartition
 from ..exceptions import (
     NoPermissionError,
     OffsetConflictError,
@@ -35,7 +35,7 @@ from .requests.batching import first_batch
 from .requests.directories import ensure_all
 from .requests.transaction import Check, Create, Operation, Set, TransactionFailed, stats
 from .session.errors import translate
-from .session.handle import Handle
+from .session.registry_context import RegistryContext
 
 log = logging.getLogger("zkgroups.claim")
 
@@ -43,9 +43,9 @@ log = logging.getLogger("zkgroups.claim")
 class Commit:
     """One attempt of `commit`, under the registration as it is known; after a failed check there is another."""
 
-    def __init__(self, paths: GroupPaths, handle: Handle, tenure: Tenure, guard: Sequence[Check]) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext, tenure: Tenure, guard: Sequence[Check]) -> None:
         self._paths = paths
-        self._handle = handle
+        self._context = context
         self._tenure = tenure
         self._guard = guard
 
@@ -68,12 +68,12 @@ class Commit:
 
     def _write_batch(self, left: dict[Claim, int], data: Mapping[Claim, bytes]) -> None:
         units = (self._unit(claim, data[claim]) for claim in left)
-        batch = first_batch(self._handle.session, units, overhead=self._guard)
+        batch = first_batch(self._context.session, units, overhead=self._guard)
         claims = list(left)[: len(batch)]
         operations = [*self._guard, *(operation for unit in batch for operation in unit)]
-        session_id, deadline = self._tenure.session_id, self._handle.deadline()
+        session_id, deadline = self._tenure.session_id, self._context.deadline()
         try:
-            results = self._handle.session.transact(operations, session_id=session_id, deadline=deadline)
+            results = self._context.session.transact(operations, session_id=session_id, deadline=deadline)
         except TooLargeError:
             if len(batch) == 1:
                 raise
@@ -97,7 +97,7 @@ class Commit:
         path = self._paths.offset(claim.partition)
         owner = Check(self._paths.owner(claim.partition), claim.version)
         if claim.last is None or claim.last.version is None:
-            return [owner, Create(path, data, acl=self._handle.acls.offsets), Set(path, data, 0)]
+            return [owner, Create(path, data, acl=self._context.acls.offsets), Set(path, data, 0)]
         return [owner, Set(path, data, claim.last.version)]
 
     def _written(self, claim: Claim, offset: int, made: int | None) -> None:
@@ -114,8 +114,8 @@ class Commit:
         """Read what was committed before, by whomever."""
         claims = self._with_a_node(claims)
         paths = [self._paths.offset(claim.partition) for claim in claims]
-        for claim, node in zip(claims, bulk_read.nodes(self._handle, paths), strict=True):
-            if isinstance(node, DeniedNode):
+        for claim, node in zip(claims, bulk_read.nodes(self._context, paths), strict=True):
+            if isinstance(node, ForbiddenNode):
                 raise NoPermissionError(node.path)
             found = None if node is None else group_reader.offset(self._paths.group, claim.partition, node)
             # Something that cannot be read as an offset may be written over: it is no offset to fall behind.
@@ -127,11 +127,11 @@ class Commit:
         """Those where something may be committed. Of several in a topic, its directory tells all that have nothing."""
         counts = Counter(claim.partition.topic for claim in claims)
         topics = [topic for topic, count in counts.items() if count > 1]
-        found = bulk_read.children(self._handle, map(self._paths.offset_topic, topics))
+        found = bulk_read.children(self._context, map(self._paths.offset_topic, topics))
         there = {
             topic: {join(self._paths.offset_topic(topic), name) for name in names or ()}
             for topic, names in zip(topics, found, strict=True)
-            if not isinstance(names, DeniedNode)
+            if not isinstance(names, ForbiddenNode)
         }
         left: list[Claim] = []
         for claim in claims:
@@ -153,11 +153,11 @@ class Commit:
         """The offset node is not as it was: a missing directory is made, anything else is somebody else's commit."""
         if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
             topics = (self._paths.offset_topic(each.partition.topic) for each in claims)
-            ensure_all(self._handle, topics, session_id=self._tenure.session_id)
+            ensure_all(self._context, topics, session_id=self._tenure.session_id)
             return
         if not isinstance(failure.error, NoNodeError | NodeExistsError | BadVersionError):
             raise translate(failure.error, failure.operation.path) from failure.error
         claim.last = None  # the caller, told of the conflict, may commit again over what is there then
-        node = self._handle.session.get(failure.operation.path, deadline=self._handle.deadline())
+        node = self._context.session.get(failure.operation.path, deadline=self._context.deadline())
         found = None if node is None else group_reader.offset(self._paths.group, claim.partition, node)
         raise OffsetConflictError(claim.partition, found) from failure.error

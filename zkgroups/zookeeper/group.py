@@ -13,7 +13,7 @@ from ..core.znodes import group_description as core
 from ..core.znodes.codec import encode_offset
 from ..core.znodes.group_description import GroupDescription, RegisteredInstance, dead_instances
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, TopicPartition, check_at
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, TopicPartition, UnreadableNode, check_at
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimTimeout,
@@ -33,7 +33,7 @@ from .reading import group_reader
 from .requests.batching import in_batches
 from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from .session.errors import translate
-from .session.handle import Handle
+from .session.registry_context import RegistryContext
 from .watch import Watch, Watched
 
 
@@ -42,36 +42,36 @@ class Copied:
     """What a copy did: how many offsets it wrote, and which nodes it left out because they hold no offset."""
 
     offsets: int
-    left_out: tuple[MalformedNode, ...]
+    left_out: tuple[UnreadableNode, ...]
 
 
 class Consumergroup:
     """One group, whether it exists or not. Make it with `registry.group(name)`."""
 
-    def __init__(self, name: str, handle: Handle) -> None:
+    def __init__(self, name: str, context: RegistryContext) -> None:
         self.paths = GroupPaths(name)
         self.name = name
-        self._handle = handle
-        self.offsets = Offsets(self.paths, handle)
+        self._context = context
+        self.offsets = Offsets(self.paths, context)
 
     @property
-    def handle(self) -> Handle:
+    def context(self) -> RegistryContext:
         """What the rest of this library works with; not for others."""
-        return self._handle
+        return self._context
 
     def exists(self) -> bool:
         """Whether there is any znode of the group, be it registrations, owners or offsets only."""
-        return self._handle.session.exists(self.paths.root, deadline=self._handle.deadline())
+        return self._context.session.exists(self.paths.root, deadline=self._context.deadline())
 
     def create(self) -> None:
         """Make the directories of the group; nothing happens if they are there."""
-        deadline = self._handle.deadline()
+        deadline = self._context.deadline()
         for directory in (self.paths.ids, self.paths.owners, self.paths.offsets):
-            self._handle.session.ensure(directory, acl=self._handle.acls.directories, deadline=deadline)
+            self._context.session.ensure(directory, acl=self._context.acls.directories, deadline=deadline)
 
     def delete(self) -> None:
         """Delete the group with its offsets; refused while an instance is registered, also if one comes in between."""
-        delete_group(self.paths, self._handle)
+        delete_group(self.paths, self._context)
 
     def prune(self, offsets: Iterable[CommittedOffset]) -> None:
         """Delete the group if it has these offsets, each as it was read, and nothing else.
@@ -79,39 +79,39 @@ class Consumergroup:
         `OffsetConflictError` where one was committed since, `GuardFailedError` where there is something else; refused
         as `delete` is.
         """
-        prune_group(self.paths, self._handle, offsets)
+        prune_group(self.paths, self._context, offsets)
 
     def copy(self, to: str) -> Copied:
         """Copy the offsets to a new group, which must not exist. Registrations and owners are not copied.
 
         What is no offset is left out, and told; where one may not be read, nothing is copied.
         """
-        target = Consumergroup(to, self._handle)
+        target = Consumergroup(to, self._context)
         if not self.exists():
             raise GroupNotFoundError(self.name)
         found = list(self.offsets)
         for denied in found:
-            if isinstance(denied, DeniedNode):
+            if isinstance(denied, ForbiddenNode):
                 raise NoPermissionError(denied.path)
         good = [offset for offset in found if isinstance(offset, CommittedOffset)]
         self._make_empty(target)
         units: list[list[Operation]] = [
-            [Create(p, acl=self._handle.acls.directories)] for p in _topic_directories(target.paths, good)
+            [Create(p, acl=self._context.acls.directories)] for p in _topic_directories(target.paths, good)
         ]
         units += [[self._copied(target.paths, offset)] for offset in good]
         in_batches(
-            self._handle.session,
+            self._context.session,
             units,
             lambda batch: target._transact([operation for unit in batch for operation in unit]),
         )
-        return Copied(len(good), tuple(node for node in found if isinstance(node, MalformedNode)))
+        return Copied(len(good), tuple(node for node in found if isinstance(node, UnreadableNode)))
 
     def _make_empty(self, target: Consumergroup) -> None:
         directories = [target.paths.root, target.paths.ids, target.paths.owners, target.paths.offsets]
         try:
-            self._handle.session.transact(
-                [Create(path, acl=self._handle.acls.directories) for path in directories],
-                deadline=self._handle.deadline(),
+            self._context.session.transact(
+                [Create(path, acl=self._context.acls.directories) for path in directories],
+                deadline=self._context.deadline(),
             )
         except TransactionFailed as failure:
             if isinstance(failure.error, NodeExistsError):
@@ -119,11 +119,11 @@ class Consumergroup:
             raise translate(failure.error, failure.operation.path) from failure.error
 
     def _copied(self, target: GroupPaths, offset: CommittedOffset) -> Operation:
-        return Create(target.offset(offset.at), encode_offset(offset.offset), acl=self._handle.acls.offsets)
+        return Create(target.offset(offset.at), encode_offset(offset.offset), acl=self._context.acls.offsets)
 
     def _transact(self, operations: Sequence[Operation]) -> None:
         try:
-            self._handle.session.transact(operations, deadline=self._handle.deadline())
+            self._context.session.transact(operations, deadline=self._context.deadline())
         except TransactionFailed as failure:
             raise translate(failure.error, failure.operation.path) from failure.error
 
@@ -132,8 +132,8 @@ class Consumergroup:
     def instances(self) -> list[RegisteredInstance]:
         """The registered instances, sorted by id; a registration that cannot be read is marked, and stops nothing."""
         instances: list[RegisteredInstance] = []
-        for _group, found in group_reader.read_instances(self._handle, [self.name]):
-            if isinstance(found, MalformedNode):
+        for _group, found in group_reader.read_instances(self._context, [self.name]):
+            if isinstance(found, UnreadableNode):
                 raise NoPermissionError(found.path)  # nobody there and nobody shown are not the same
             instances.append(found)
         return instances
@@ -151,34 +151,34 @@ class Consumergroup:
 
     def instance(self, id: str | None = None) -> Instance:
         """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""
-        if id is None and self._handle.session.outlives_us:  # the next process would not know what this one holds
+        if id is None and self._context.session.outlives_us:  # the next process would not know what this one holds
             reason = "in a session that is kept in a file it must be given, and be the same each time"
             raise InvalidOptionError("id", id, reason)
-        return Instance(self, self._handle, f"{socket.gethostname()}:{uuid.uuid4()}" if id is None else id)
+        return Instance(self, self._context, f"{socket.gethostname()}:{uuid.uuid4()}" if id is None else id)
 
     def registration(self, instance: str) -> bytes | None:
         """The registration of an instance, byte by byte as it stands there; None if it is not registered."""
-        node = self._handle.session.get(self.paths.instance(instance), deadline=self._handle.deadline())
+        node = self._context.session.get(self.paths.instance(instance), deadline=self._context.deadline())
         return None if node is None else node.data
 
     # Owners
 
-    def owner(self, at: TopicPartition) -> Owner | MalformedNode | None:
+    def owner(self, at: TopicPartition) -> Owner | UnreadableNode | None:
         """Who holds the partition, None if nobody does; in pykafka's form, too, where there is no other."""
-        node = self._handle.session.get(self.paths.owner(check_at(at)), deadline=self._handle.deadline())
+        node = self._context.session.get(self.paths.owner(check_at(at)), deadline=self._context.deadline())
         if node is not None:
             return group_reader.owner(at.topic, str(at.partition), node)
-        return group_reader.pykafka_owner(self._handle, self.paths, at)
+        return group_reader.pykafka_owner(self._context, self.paths, at)
 
-    def owners(self) -> Iterator[Owner | MalformedNode]:
+    def owners(self) -> Iterator[Owner | UnreadableNode]:
         """All owners, in whichever form they are written, topic by topic."""
-        return (owner for _group, owner in group_reader.read_owners(self._handle, [self.name]))
+        return (owner for _group, owner in group_reader.read_owners(self._context, [self.name]))
 
     def wait_free(self, at: TopicPartition, *, timeout: float) -> None:
         """Wait until nobody holds the partition, or `ClaimTimeout`, which says who does and since when."""
         patience = Deadline.after("timeout", timeout)
         while (owner := self.owner(at)) is not None:
-            if not self._handle.session.wait_deleted(owner.path, deadline=patience, timeout=self._handle.timeout):
+            if not self._context.session.wait_deleted(owner.path, deadline=patience, timeout=self._context.timeout):
                 raise ClaimTimeout(at, owner, timeout)
 
     def release(self, at: TopicPartition, *, expected_owner: str, expected_session: int | None = None) -> Owner:
@@ -192,7 +192,7 @@ class Consumergroup:
         owner = self.owner(at)
         if owner is None:
             raise NotClaimedError(at, "is not claimed by anybody")
-        if isinstance(owner, MalformedNode):
+        if isinstance(owner, UnreadableNode):
             raise GuardFailedError(f"{at} is held by {owner.holder}")
         holder = self._holder(owner)
         if expected_owner not in (owner.id, holder.id if holder else None):
@@ -207,22 +207,22 @@ class Consumergroup:
         instances = {
             instance.id: instance
             for instance in self.instances()
-            if instance.session == owner.session or isinstance(instance.registration, DeniedNode)
+            if instance.session == owner.session or isinstance(instance.registration, ForbiddenNode)
         }
         id = owner.instance(instances)
         return None if id is None else instances[id]
 
     def _take_away(self, owner: Owner, holder: RegisteredInstance | None) -> None:
-        everybody = EverybodyLooksAgain(self.paths, self._handle)
+        everybody = EverybodyLooksAgain(self.paths, self._context)
         while True:
             push = everybody.operations()
             if holder is not None and self.paths.instance(holder.id) not in {operation.path for operation in push}:
-                if isinstance(holder.registration, DeniedNode):
+                if isinstance(holder.registration, ForbiddenNode):
                     raise NoPermissionError(holder.registration.path)
                 raise GuardFailedError(f"{owner.at} was claimed by {owner.holder}, who has just left")
             try:
                 operations = [*push, Delete(owner.path, owner.version)]
-                self._handle.session.transact(operations, deadline=self._handle.deadline())
+                self._context.session.transact(operations, deadline=self._context.deadline())
                 return
             except TransactionFailed as failure:
                 if isinstance(failure.operation, Set):
@@ -241,12 +241,12 @@ class Consumergroup:
 
     def describe(self) -> GroupDescription:
         """States, totals, orphans, what nobody owns and what cannot be read, from one sweep of the group."""
-        [found] = group_reader.read_groups(self._handle, [self.name])
+        [found] = group_reader.read_groups(self._context, [self.name])
         return core.describe(found)
 
     def watch(self, what: Watched) -> Watch:
         """Follow members, owners or offsets as they change; see `Watch`."""
-        return Watch(self.paths, self._handle, what)
+        return Watch(self.paths, self._context, what)
 
     def __repr__(self) -> str:
         return f"<Consumergroup {self.name!r}>"

@@ -22,7 +22,17 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.znodes.codec import decode_registration, encode_owner, encode_registration
 from ..core.znodes.paths import check_instance
-from ..core.znodes.values import DeniedNode, MalformedNode, Owner, Pattern, Registration, TopicPartition, check_at
+from ..core.znodes.values import (
+    ForbiddenNode,
+    MalformedNode,
+    Owner,
+    Pattern,
+    Registration,
+    TopicPartition,
+    UnevaluableRegistration,
+    UnreadableNode,
+    check_at,
+)
 from ..deadline import Deadline
 from ..exceptions import (
     AlreadyClaimedError,
@@ -50,7 +60,7 @@ from .requests.node import Node
 from .requests.transaction import Check, Create, Delete, Operation, TransactionFailed
 from .session.credentials import SessionCredentials
 from .session.errors import translate
-from .session.handle import Handle
+from .session.registry_context import RegistryContext
 from .session.session import Session
 
 if TYPE_CHECKING:
@@ -70,12 +80,12 @@ class Instance:
     It may be used by several threads.
     """
 
-    def __init__(self, group: Consumergroup, handle: Handle, id: str) -> None:
+    def __init__(self, group: Consumergroup, context: RegistryContext, id: str) -> None:
         self.group = group
         self.id = check_instance(id)
-        self._handle = handle
-        self._session = handle.session
-        self._registrar = Registrar(group.paths, handle, id)
+        self._context = context
+        self._session = context.session
+        self._registrar = Registrar(group.paths, context, id)
         self._lock = threading.Lock()  # guards what is below, and is never held during a call
         self._claims: dict[TopicPartition, Claim] = {}
         self._resumed: set[Claim] = set()  # made by a process before this one, until `claim` returns them
@@ -138,13 +148,17 @@ class Instance:
 
     def registration(self) -> Registration:
         """Read the registration as it stands in ZooKeeper, whoever wrote it."""
-        node = self._session.get(self._registrar.path, deadline=self._handle.deadline())
+        node = self._session.get(self._registrar.path, deadline=self._context.deadline())
         if node is None:
             raise NotRegisteredError(self.group.name, self.id)
         found = decode_registration(node.path, node.data, session=node.session, version=node.version)
-        if isinstance(found, MalformedNode):
-            raise MalformedNodeError(found)
-        return found
+        match found:
+            case UnevaluableRegistration():
+                raise MalformedNodeError(found.node)
+            case MalformedNode():
+                raise MalformedNodeError(found)
+            case Registration():
+                return found
 
     def update(self, topics: Topics | Registration, *, pattern: Pattern = Pattern.STATIC) -> Registration:
         """Change what the instance subscribes to, in place: it stays registered, and keeps its claims."""
@@ -280,7 +294,7 @@ class Instance:
         return len(left)
 
     def _create_owner(self, at: TopicPartition, data: bytes) -> Create:
-        return Create(self.group.paths.owner(at), data, True, self._handle.acls.ephemerals)
+        return Create(self.group.paths.owner(at), data, True, self._context.acls.ephemerals)
 
     def _claim_batch(self, partitions: Sequence[TopicPartition], creates: Sequence[Create]) -> list[Claim]:
         while True:
@@ -304,7 +318,7 @@ class Instance:
             self._look_again(tenure, failure)
         elif isinstance(failure.error, NoNodeError):
             topics = (self.group.paths.owned_topic(at.topic) for at in partitions)
-            ensure_all(self._handle, topics, session_id=tenure.session_id)
+            ensure_all(self._context, topics, session_id=tenure.session_id)
         elif isinstance(failure.error, NodeExistsError):
             self._refuse_foreign(partitions[failure.index - 1], failure.operation, tenure)
         else:
@@ -312,7 +326,7 @@ class Instance:
 
     def _refuse_foreign(self, at: TopicPartition, create: Operation, tenure: Tenure) -> None:
         """Raise who holds it, unless it was released meanwhile, or left behind by an earlier attempt."""
-        node = self._session.get(create.path, deadline=self._handle.deadline())
+        node = self._session.get(create.path, deadline=self._context.deadline())
         if node is None or self._registrar.sweep(node, tenure):
             return
         ours = node.session == tenure.session_id
@@ -321,7 +335,7 @@ class Instance:
         raise ClaimedByOtherError(at, group_reader.owner(at.topic, str(at.partition), node))
 
     def _await_free(self, taken: ClaimedByOtherError, patience: Deadline) -> None:
-        path, timeout = taken.owner.path, self._handle.timeout
+        path, timeout = taken.owner.path, self._context.timeout
         if patience.passed or not self._session.wait_deleted(path, deadline=patience, timeout=timeout):
             raise ClaimTimeout(taken.at, taken.owner, patience.seconds) from taken
 
@@ -422,8 +436,8 @@ class Instance:
         paths = [self.group.paths.owner(claim.partition) for claim in claims]
         found: list[Claim] = []
         denied: set[Claim] = set()
-        for claim, node in zip(claims, bulk_read.nodes(self._handle, paths), strict=True):
-            if isinstance(node, DeniedNode):
+        for claim, node in zip(claims, bulk_read.nodes(self._context, paths), strict=True):
+            if isinstance(node, ForbiddenNode):
                 denied.add(claim)
             elif node is not None and node.session == claim.session_id and node.data == claim.data:
                 claim.version = node.version
@@ -449,7 +463,7 @@ class Instance:
         with locked(claims):
             while left:
                 tenure = self._tenure_for(claims)
-                commit = Commit(self.group.paths, self._handle, tenure, self._registrar.check(tenure))
+                commit = Commit(self.group.paths, self._context, tenure, self._registrar.check(tenure))
                 try:
                     commit.write(left, backward=backward)
                 except TransactionFailed as failure:
@@ -489,7 +503,7 @@ class Instance:
 
     def holding(
         self, partitions: Iterable[TopicPartition], ids: Collection[str]
-    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Owner | MalformedNode]]:
+    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Owner | UnreadableNode]]:
         """Ask who holds these partitions, and what this instance holds: what is its own, and who has the others.
 
         What is its own becomes a claim also where this object did not know of it: an answer was lost, or the process
@@ -501,12 +515,12 @@ class Instance:
             known = dict(self._claims)
         asked = list({**dict.fromkeys(partitions), **dict.fromkeys(known)})
         mine: dict[TopicPartition, Claim] = {}
-        others: dict[TopicPartition, Owner | MalformedNode] = {}
-        found = bulk_read.nodes(self._handle, [self.group.paths.owner(at) for at in asked])
+        others: dict[TopicPartition, Owner | UnreadableNode] = {}
+        found = bulk_read.nodes(self._context, [self.group.paths.owner(at) for at in asked])
         for at, node in zip(asked, found, strict=True):
             if node is None:
                 continue
-            if isinstance(node, DeniedNode):
+            if isinstance(node, ForbiddenNode):
                 others[at] = node
                 continue
             owner = group_reader.owner(at.topic, str(at.partition), node)
@@ -525,7 +539,7 @@ class Instance:
         self._registrar.keep(self.group.paths.owner(at) for at in mine)
         return mine, others
 
-    def _is_ours(self, owner: Owner | MalformedNode, tenure: Tenure, ids: Collection[str]) -> TypeGuard[Owner]:
+    def _is_ours(self, owner: Owner | UnreadableNode, tenure: Tenure, ids: Collection[str]) -> TypeGuard[Owner]:
         if not isinstance(owner, Owner) or owner.session != tenure.session_id:
             return False
         if owner.id in ids:  # it may be the whole id of one, and of another with the number of a stream
@@ -566,7 +580,7 @@ class Instance:
             raise AlreadyRegisteredError(self.group.name, self.id, self._session.id or 0)
         if not self._registrar.attach():
             return False
-        ids = set(self._session.children(self.group.paths.ids, deadline=self._handle.deadline()) or ())
+        ids = set(self._session.children(self.group.paths.ids, deadline=self._context.deadline()) or ())
         tenure = self._registrar.require()
         self.holding([owner.at for owner in self.group.owners() if self._is_ours(owner, tenure, ids)], ids)
         return True

@@ -15,7 +15,15 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.znodes.codec import check_offset, encode_offset
 from ..core.znodes.paths import GroupPaths, parent
-from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, OffsetRange, TopicPartition, check_at
+from ..core.znodes.values import (
+    CommittedOffset,
+    ForbiddenNode,
+    MalformedNode,
+    OffsetRange,
+    TopicPartition,
+    UnreadableNode,
+    check_at,
+)
 from ..exceptions import (
     MalformedNodeError,
     NoPermissionError,
@@ -33,9 +41,9 @@ from .requests.directories import ensure_all
 from .requests.node import Node
 from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from .session.errors import translate
-from .session.handle import Handle
+from .session.registry_context import RegistryContext
 
-Found = CommittedOffset | MalformedNode | None
+Found = CommittedOffset | UnreadableNode | None
 """What is there: an offset, something that is none, or nothing."""
 
 
@@ -58,16 +66,16 @@ class _Write:
 class Offsets:
     """The offsets of a group, e.g. `group.offsets`. Iterating reads all of them, in bulk, malformed ones included."""
 
-    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
         self._paths = paths
-        self._handle = handle
+        self._context = context
 
     # Reading
 
     def fetch(self, at: TopicPartition) -> CommittedOffset | None:
         """The committed offset of one partition, None (and never 0) where there is none."""
         found = self.fetch_many([at])[at]
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
         if isinstance(found, MalformedNode):
             raise MalformedNodeError(found)
@@ -77,17 +85,17 @@ class Offsets:
         """What is committed for each of the partitions."""
         return {at: self._read_as(at, node) for at, node in self._nodes(partitions).items()}
 
-    def fetch_all(self) -> Iterator[CommittedOffset | MalformedNode]:
+    def fetch_all(self) -> Iterator[CommittedOffset | UnreadableNode]:
         """Every offset of the group, topic by topic, in the order of the partitions; memory does not grow with them."""
-        return group_reader.every_offset(self._handle, [self._paths.group])
+        return group_reader.every_offset(self._context, [self._paths.group])
 
     __iter__ = fetch_all
 
-    def _nodes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node | DeniedNode | None]:
+    def _nodes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node | ForbiddenNode | None]:
         wanted = [check_at(at) for at in dict.fromkeys(partitions)]
-        return dict(zip(wanted, bulk_read.nodes(self._handle, map(self._paths.offset, wanted)), strict=True))
+        return dict(zip(wanted, bulk_read.nodes(self._context, map(self._paths.offset, wanted)), strict=True))
 
-    def _read_as(self, at: TopicPartition, node: Node | DeniedNode | None) -> Found:
+    def _read_as(self, at: TopicPartition, node: Node | ForbiddenNode | None) -> Found:
         return group_reader.offset(self._paths.group, at, node) if isinstance(node, Node) else node
 
     # Checking
@@ -99,7 +107,9 @@ class Offsets:
         """
         problems: dict[TopicPartition, Exception] = {}
         for at, found in self.fetch_many(ranges).items():
-            if isinstance(found, MalformedNode):
+            if isinstance(found, ForbiddenNode):
+                problems[at] = NoPermissionError(found.path)
+            elif isinstance(found, MalformedNode):
                 problems[at] = MalformedNodeError(found)
             elif found is not None and found.offset not in ranges[at]:
                 problems[at] = OffsetOutOfRangeError(at, found.offset, ranges[at].start, ranges[at].end)
@@ -140,7 +150,7 @@ class Offsets:
 
         A registered member has its own idea of where it is, and its next commit would undo this.
         """
-        guard = None if force else NobodyRegistered(self._paths, self._handle)
+        guard = None if force else NobodyRegistered(self._paths, self._context)
         self._write(offsets, {}, backward=True, guard=guard)
 
     def delete(self, partitions: Iterable[TopicPartition], *, force: bool = False) -> None:
@@ -148,7 +158,7 @@ class Offsets:
 
         With `force`, members of ours are made to look again: a recreated node has the version of the one they knew.
         """
-        guard = (EverybodyLooksAgain if force else NobodyRegistered)(self._paths, self._handle)
+        guard = (EverybodyLooksAgain if force else NobodyRegistered)(self._paths, self._context)
         nodes = {at: _readable(node) for at, node in self._nodes(partitions).items()}
         units = [[Delete(self._paths.offset(at), node.version)] for at, node in nodes.items() if node is not None]
         self._transact_in_batches(units, guard)
@@ -184,7 +194,7 @@ class Offsets:
             del left[: len(batch)]
 
         try:
-            in_batches(self._handle.session, units, carry_out, overhead=guard.operations() if guard else ())
+            in_batches(self._context.session, units, carry_out, overhead=guard.operations() if guard else ())
         except UnavailableError:
             raise
         except ZkgroupsException as error:
@@ -201,8 +211,8 @@ class Offsets:
 
     def _guard(self, *, forgets: bool, force: bool) -> Guard | None:
         if not force:
-            return NobodyRegistered(self._paths, self._handle)
-        return EverybodyLooksAgain(self._paths, self._handle) if forgets else None
+            return NobodyRegistered(self._paths, self._context)
+        return EverybodyLooksAgain(self._paths, self._context) if forgets else None
 
     def _replacing(self, at: TopicPartition, offset: int | None, node: Node | None) -> Operation | None:
         if offset is not None:
@@ -241,7 +251,7 @@ class Offsets:
 
     def _transact_in_batches(self, units: Sequence[Sequence[Operation]], guard: Guard | None) -> None:
         in_batches(
-            self._handle.session,
+            self._context.session,
             units,
             lambda batch: self._transact([operation for unit in batch for operation in unit], guard),
             overhead=guard.operations() if guard else (),
@@ -265,14 +275,14 @@ class Offsets:
     def _operation(self, write: _Write) -> Operation:
         path = self._paths.offset(write.at)
         if write.node is None:
-            return Create(path, write.data, acl=self._handle.acls.offsets)
+            return Create(path, write.data, acl=self._context.acls.offsets)
         return Set(path, write.data, write.node.version)
 
     def _transact(self, operations: Sequence[Operation], guard: Guard | None) -> None:
         while True:
             guards = guard.operations() if guard else []
             try:
-                self._handle.session.transact([*guards, *operations], deadline=self._handle.deadline())
+                self._context.session.transact([*guards, *operations], deadline=self._context.deadline())
                 return
             except TransactionFailed as failure:
                 if guard is not None and failure.index < len(guards):
@@ -285,7 +295,7 @@ class Offsets:
                     raise self._conflict(failure) from failure.error
 
     def _make_directories(self, operations: Sequence[Operation]) -> None:
-        ensure_all(self._handle, (parent(operation.path) for operation in operations))
+        ensure_all(self._context, (parent(operation.path) for operation in operations))
 
     def _conflict(self, failure: TransactionFailed) -> Exception:
         path = failure.operation.path
@@ -303,15 +313,15 @@ def _at(path: str) -> TopicPartition:
 
 def _as_expected(expected: Found, found: Found) -> bool:
     """Whether what is there is what the caller has read: the same node, not written since."""
-    if isinstance(expected, MalformedNode) and not isinstance(expected, DeniedNode):
+    if isinstance(expected, UnreadableNode) and not isinstance(expected, ForbiddenNode):
         return expected == found  # these carry no zxid, but their bytes
     if not isinstance(expected, CommittedOffset) or not isinstance(found, CommittedOffset):
         return expected is found
     return (expected.offset, expected.version, expected.zxid) == (found.offset, found.version, found.zxid)
 
 
-def _readable(found: Node | DeniedNode | None) -> Node | None:
+def _readable(found: Node | ForbiddenNode | None) -> Node | None:
     """The node to write over."""
-    if isinstance(found, DeniedNode):
+    if isinstance(found, ForbiddenNode):
         raise NoPermissionError(found.path)  # there is no version to write over
     return found

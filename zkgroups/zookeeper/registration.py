@@ -19,7 +19,7 @@ from typing import Any, Final
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import DeniedNode, session_hex
+from ..core.znodes.values import ForbiddenNode, session_hex
 from ..deadline import Deadline
 from ..exceptions import (
     AlreadyRegisteredError,
@@ -37,7 +37,7 @@ from .requests.transaction import Check, Create, Delete, Operation, Set, Transac
 from .session import credentials
 from .session.credentials import SessionCredentials
 from .session.errors import translate
-from .session.handle import Handle
+from .session.registry_context import RegistryContext
 
 GONE: Final = -1
 """The version of a registration that was found missing, or found to be somebody else's."""
@@ -56,10 +56,10 @@ class Tenure:
 class Registrar:
     """Keeps the registration of one instance; its owner decides what a failed check means for the claims."""
 
-    def __init__(self, paths: GroupPaths, handle: Handle, id: str) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext, id: str) -> None:
         self._paths = paths
-        self._handle = handle
-        self._session = handle.session
+        self._context = context
+        self._session = context.session
         self._id = id
         self._lock = threading.Lock()  # guards the two below, and is never held during a call
         self._tenure: Tenure | None = None
@@ -99,7 +99,7 @@ class Registrar:
         if tenure is not None and tenure.version >= 0 and tenure.session_id == self._session.id:
             raise AlreadyRegisteredError(self._paths.group, self._id, tenure.session_id)
         while True:
-            tenure = Tenure(self._session.require_id(self._handle.deadline()), UNSEEN)
+            tenure = Tenure(self._session.require_id(self._context.deadline()), UNSEEN)
             try:
                 self._create(data, tenure)
                 break
@@ -108,16 +108,16 @@ class Registrar:
                     raise
                 self._make_way(taken, patience, past_session)
                 past_session = None  # ending it works the first time, or is of no use
-        self._session.prove(tenure.session_id, deadline=self._handle.deadline())  # the answer may have been lost
+        self._session.prove(tenure.session_id, deadline=self._context.deadline())  # the answer may have been lost
         return tenure
 
     def attach(self) -> bool:
         """Go on with a registration that is there and of this session; False if there is none."""
-        session_id = self._session.require_id(self._handle.deadline())
-        node = self._session.get(self.path, deadline=self._handle.deadline())
+        session_id = self._session.require_id(self._context.deadline())
+        node = self._session.get(self.path, deadline=self._context.deadline())
         if node is None or node.session != session_id:
             return False
-        self._session.prove(session_id, deadline=self._handle.deadline())
+        self._session.prove(session_id, deadline=self._context.deadline())
         self._begin(Tenure(session_id, node.version))
         return True
 
@@ -128,8 +128,8 @@ class Registrar:
         self._session.rely(self, tenure.session_id)
 
     def _create(self, data: bytes, tenure: Tenure) -> None:
-        create = Create(self.path, data, True, self._handle.acls.ephemerals)
-        fence = unmarked(self._paths, self._handle)
+        create = Create(self.path, data, True, self._context.acls.ephemerals)
+        fence = unmarked(self._paths, self._context)
         while True:
             try:
                 self.transact([*fence, create], tenure, then=lambda: self._begin(tenure))
@@ -144,9 +144,9 @@ class Registrar:
                 if not isinstance(failure.error, NodeExistsError):
                     raise translate(failure.error, failure.operation.path) from failure.error
                 if failure.operation in fence:
-                    refuse_marked(self._paths, self._handle)
+                    refuse_marked(self._paths, self._context)
                     continue
-            found = self._session.get(self.path, deadline=self._handle.deadline())
+            found = self._session.get(self.path, deadline=self._context.deadline())
             if found is not None and not self.sweep(found, tenure):
                 raise AlreadyRegisteredError(self._paths.group, self._id, found.session)
         if not fence:
@@ -158,7 +158,7 @@ class Registrar:
         Where that cannot be found out, the registration does not stay either.
         """
         try:
-            refuse_marked(self._paths, self._handle)
+            refuse_marked(self._paths, self._context)
         except ZkgroupsException:
             with contextlib.suppress(ZkgroupsException):
                 while (seen := self.look(tenure)).version != GONE:
@@ -172,9 +172,9 @@ class Registrar:
     ) -> None:
         """Make a new attempt worth while, or raise: end our own past session, else wait for the node to go."""
         if past_session is not None and past_session.session_id == taken.session != self._session.id:
-            credentials.end_session(self._session.client, past_session, self._handle.timeout)
+            credentials.end_session(self._session.client, past_session, self._context.timeout)
             return
-        timeout = self._handle.timeout
+        timeout = self._context.timeout
         if patience.passed or not self._session.wait_deleted(self.path, deadline=patience, timeout=timeout):
             raise taken
 
@@ -219,7 +219,7 @@ class Registrar:
         """
         creates = [op for op in operations if isinstance(op, Create) and op.ephemeral]
         try:
-            done = self._session.transact(operations, session_id=tenure.session_id, deadline=self._handle.deadline())
+            done = self._session.transact(operations, session_id=tenure.session_id, deadline=self._context.deadline())
             then()
             with self._lock:  # what is there now is ours for certain, and nothing that was left behind
                 for op in creates:
@@ -242,14 +242,14 @@ class Registrar:
         """Make a directory where it is missing, in the session of the registration."""
         self._session.ensure(
             directory,
-            acl=self._handle.acls.directories,
+            acl=self._context.acls.directories,
             session_id=tenure.session_id,
-            deadline=self._handle.deadline(),
+            deadline=self._context.deadline(),
         )
 
     def look(self, tenure: Tenure) -> Tenure:
         """The registration as it is now."""
-        node = self._session.get(self.path, deadline=self._handle.deadline())
+        node = self._session.get(self.path, deadline=self._context.deadline())
         mine = node is not None and node.session == tenure.session_id
         return Tenure(tenure.session_id, node.version if node is not None and mine else GONE)
 
@@ -287,14 +287,14 @@ class Registrar:
     def sweep_all(self) -> None:
         """Delete everything that was left behind. Without anything, no request is sent."""
         if self._unsure:
-            self._sweep(self._session.require_id(self._handle.deadline()))
+            self._sweep(self._session.require_id(self._context.deadline()))
 
     def _sweep(self, session_id: int) -> None:
         """Delete everything that was left behind in this session, in as few requests as possible."""
         paths = list(self._unsure)
-        found = list(bulk_read.nodes(self._handle, paths))
+        found = list(bulk_read.nodes(self._context, paths))
         self._delete([n for n in found if isinstance(n, Node) and self._is_left_behind(n, session_id)], session_id)
-        denied = [node.path for node in found if isinstance(node, DeniedNode)]
+        denied = [node.path for node in found if isinstance(node, ForbiddenNode)]
         self.keep(set(paths) - set(denied))
         if denied:
             raise NoPermissionError(denied[0])

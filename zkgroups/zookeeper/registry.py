@@ -12,7 +12,7 @@ from ..core.znodes import group_description as core
 from ..core.znodes.codec import decode_broker
 from ..core.znodes.group_description import GroupDescription
 from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
-from ..core.znodes.values import Broker, CommittedOffset, DeniedNode, MalformedNode, Topic
+from ..core.znodes.values import Broker, CommittedOffset, ForbiddenNode, Topic, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
 from .admin import repair
@@ -25,7 +25,7 @@ from .session import chroot_check, connection
 from .session.acl import AclPolicy, KazooAcls
 from .session.connection import Digest, Opened, Sasl, Tls
 from .session.credentials import SessionCredentials
-from .session.handle import Handle
+from .session.registry_context import RegistryContext
 from .session.session import Session
 
 STALE_AFTER: Final = 90 * 86_400.0
@@ -41,7 +41,7 @@ class Registry:
     def __init__(self, client: Any, *, acl: AclPolicy | None = None, timeout: float = 15.0) -> None:
         Deadline.after("timeout", timeout)
         self._client = client
-        self._handle = Handle(Session.of(client), KazooAcls(acl or AclPolicy()), float(timeout))
+        self._context = RegistryContext(Session.of(client), KazooAcls(acl or AclPolicy()), float(timeout))
         self._opened: Opened | None = None  # what is to be closed
         self._pid = 0
 
@@ -130,9 +130,9 @@ class Registry:
         return self._client
 
     @property
-    def handle(self) -> Handle:
+    def context(self) -> RegistryContext:
         """What the rest of this library works with; not for others."""
-        return self._handle
+        return self._context
 
     def sync(self) -> None:
         """Wait until the server we are with knows of everything that was written before this call.
@@ -140,33 +140,33 @@ class Registry:
         A server that has lost its quorum cannot find out, and is not asked.
         """
         if not self.server_is_read_only:
-            self._handle.session.call(lambda: self._client.sync_async("/"), "/", self._handle.deadline())
+            self._context.session.call(lambda: self._client.sync_async("/"), "/", self._context.deadline())
 
     def require_root(self) -> None:
         """Raise `NoRegistryError` where this ZooKeeper, or the chroot, has neither groups nor brokers.
 
         Then the chroot is probably wrong, and `groups()` and `describe()` would find nothing.
         """
-        chroot_check.require_root(self._handle.session, self._handle.deadline())
+        chroot_check.require_root(self._context.session, self._context.deadline())
 
     # Groups
 
     def group(self, name: str) -> Consumergroup:
         """The group of that name, whether it exists or not."""
-        return Consumergroup(name, self._handle)
+        return Consumergroup(name, self._context)
 
     def groups(self) -> list[str]:
         """The names of all groups, sorted: a group is whatever has registrations, owners or offsets."""
-        return sorted(self._handle.session.children(CONSUMERS, deadline=self._handle.deadline()) or [])
+        return sorted(self._context.session.children(CONSUMERS, deadline=self._context.deadline()) or [])
 
-    def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | MalformedNode]:
+    def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | UnreadableNode]:
         """Every committed offset of these groups, or of all, as an iterator whose memory does not grow with their
         number.
 
         What is no offset, or may not be read, is told as such and stops nothing.
         """
         names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return group_reader.every_offset(self._handle, names)
+        return group_reader.every_offset(self._context, names)
 
     def describe(self, groups: Iterable[str] | None = None) -> Iterator[GroupDescription]:
         """Describe these groups, or all, in their order: much quicker than one by one.
@@ -174,12 +174,12 @@ class Registry:
         One that is gone is described as dead.
         """
         names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return map(core.describe, group_reader.read_groups(self._handle, names))
+        return map(core.describe, group_reader.read_groups(self._context, names))
 
     def created_ms(self, groups: Iterable[str]) -> dict[str, int]:
         """When each of the groups was made; one that is gone, or may not be looked at, is left out."""
         names = [check_group(name) for name in groups]
-        nodes = bulk_read.nodes(self._handle, (join(CONSUMERS, name) for name in names))
+        nodes = bulk_read.nodes(self._context, (join(CONSUMERS, name) for name in names))
         found = zip(names, nodes, strict=True)
         return {name: node.created_ms for name, node in found if isinstance(node, Node)}
 
@@ -191,43 +191,43 @@ class Registry:
         if not 0 <= stale_after < float("inf"):
             raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
         names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return doctor_reader.check(self._handle, names, stale_after=stale_after)
+        return doctor_reader.check(self._context, names, stale_after=stale_after)
 
     def repair(self, finding: Finding) -> None:
         """Repair what `check` has found, if it is `repairable`; refused if somebody or something has come between."""
-        repair.repair(finding, self._handle)
+        repair.repair(finding, self._context)
 
     def __iter__(self) -> Iterator[Consumergroup]:
-        return (Consumergroup(name, self._handle) for name in self.groups())
+        return (Consumergroup(name, self._context) for name in self.groups())
 
     def __len__(self) -> int:
         return len(self.groups())
 
     def __contains__(self, name: object) -> bool:
-        return self._handle.session.exists(join(CONSUMERS, check_group(name)), deadline=self._handle.deadline())
+        return self._context.session.exists(join(CONSUMERS, check_group(name)), deadline=self._context.deadline())
 
     # Kafka
 
     def topics(self) -> list[str]:
         """The names of the topics that Kafka has registered, sorted."""
-        return sorted(self._handle.session.children(BROKER_TOPICS, deadline=self._handle.deadline()) or [])
+        return sorted(self._context.session.children(BROKER_TOPICS, deadline=self._context.deadline()) or [])
 
     def topic(self, name: str) -> Topic | None:
         """One topic with its partition numbers, None if Kafka has not registered it."""
-        [found] = group_reader.read_topics(self._handle, [name])
-        if isinstance(found, DeniedNode):
+        [found] = group_reader.read_topics(self._context, [name])
+        if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
-        if isinstance(found, MalformedNode):
+        if isinstance(found, UnreadableNode):
             raise MalformedNodeError(found)
         return found
 
-    def brokers(self) -> list[Broker | MalformedNode]:
+    def brokers(self) -> list[Broker | UnreadableNode]:
         """The living brokers, sorted by number."""
-        ids = self._handle.session.children(BROKER_IDS, deadline=self._handle.deadline()) or []
+        ids = self._context.session.children(BROKER_IDS, deadline=self._context.deadline()) or []
         ordered = sorted(ids, key=lambda name: (len(name), name))
-        nodes = bulk_read.nodes(self._handle, (join(BROKER_IDS, name) for name in ordered))
+        nodes = bulk_read.nodes(self._context, (join(BROKER_IDS, name) for name in ordered))
         return [
-            node if isinstance(node, MalformedNode) else decode_broker(node.path, name, node.data)
+            node if isinstance(node, UnreadableNode) else decode_broker(node.path, name, node.data)
             for name, node in zip(ordered, nodes, strict=True)
             if node is not None
         ]
@@ -241,12 +241,12 @@ class Registry:
         If it was granted again, at a reconnect or when the session was resumed: the smallest one. None for a client
         that was connected before the registry was made.
         """
-        return self._handle.session.granted_timeout
+        return self._context.session.granted_timeout
 
     @property
     def session_id(self) -> int | None:
         """The id of the session, None while there is none."""
-        return self._handle.session.id
+        return self._context.session.id
 
     @property
     def resumed(self) -> bool:
@@ -256,7 +256,7 @@ class Registry:
     @property
     def server_is_read_only(self) -> bool:
         """Whether the server has lost its quorum: what it says may be old, and it takes no writes."""
-        return self._handle.session.server_is_read_only
+        return self._context.session.server_is_read_only
 
     def credentials(self) -> SessionCredentials:
         """What a process keeps to end this session after a crash: see `Instance.register(past_session=...)`."""
@@ -266,5 +266,5 @@ class Registry:
         return SessionCredentials(*found)
 
     def __repr__(self) -> str:
-        session = self._handle.session
+        session = self._context.session
         return f"<Registry {session.servers}{session.chroot}>"

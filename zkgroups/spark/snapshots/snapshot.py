@@ -214,12 +214,12 @@ def survey(source: SourceOptions | str) -> Survey:
         return Survey(**asdict(counts), denied=0)
     selection = Selection(source.groups, source.topics)
     with source.connect() as registry:
-        groups, handle = _chosen(registry.groups(), source), registry.handle
+        groups, context = _chosen(registry.groups(), source), registry.context
         offsets, owners = (
-            list(tree_walk.partitions(handle, groups, part, selection.has_topic))
+            list(tree_walk.partitions(context, groups, part, selection.has_topic))
             for part in (Part.OFFSETS, Part.OWNERS)
         )
-        members = list(tree_walk.instances(handle, groups))
+        members = list(tree_walk.instances(context, groups))
     found = (*offsets, *owners, *members)
     return Survey(
         groups=len(groups),

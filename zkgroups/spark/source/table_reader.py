@@ -15,13 +15,22 @@ import pyarrow.compute as pc
 
 from ...core.znodes.codec import decode_owned_topic, decode_owner_path
 from ...core.znodes.paths import Part, is_topic, parse_partition
-from ...core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, session_hex
+from ...core.znodes.values import (
+    CommittedOffset,
+    ForbiddenNode,
+    Owner,
+    ReadRegistration,
+    Registration,
+    UnevaluableRegistration,
+    UnreadableNode,
+    session_hex,
+)
 from ...zookeeper.reading import group_reader, tree_walk
 from ...zookeeper.reading.tree_walk import Place
 from ...zookeeper.registry import Registry
 from ...zookeeper.requests.bulk_read import Block, Siblings
 from ...zookeeper.requests.node import Node
-from ...zookeeper.session.handle import Handle
+from ...zookeeper.session.registry_context import RegistryContext
 from .arrow_columns import from_array, offset_columns
 from .options import SourceOptions
 from .selection import Selection
@@ -48,7 +57,7 @@ def batches_of(registry: Registry, options: SourceOptions, selection: Selection)
     """The same, by a session that is there and knows all that it should."""
     groups = [group for group in registry.groups() if selection.has_group(group)]
     read = {Table.OFFSETS: _offsets, Table.OWNERS: _owners, Table.MEMBERS: _members}[options.table]
-    yield from read(registry.handle, groups, selection, options.shown_cluster)
+    yield from read(registry.context, groups, selection, options.shown_cluster)
 
 
 # Offsets
@@ -58,9 +67,9 @@ OwnersOf: TypeAlias = Callable[[str, str], Mapping[str, str]]
 """Who owns the partitions of a topic of a group, by their names."""
 
 
-def _offsets(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
-    owners = _Owners(_owner_rows(tree_walk.leaves(handle, groups, Part.OWNERS, selection.has_topic)), groups)
-    blocks = tree_walk.leaves(handle, groups, Part.OFFSETS, selection.has_topic)
+def _offsets(context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
+    owners = _Owners(_owner_rows(tree_walk.leaves(context, groups, Part.OWNERS, selection.has_topic)), groups)
+    blocks = tree_walk.leaves(context, groups, Part.OFFSETS, selection.has_topic)
     yield from offset_batches(blocks, owners.of, cluster)
 
 
@@ -179,8 +188,8 @@ def _first_owners(rows: Iterable[Row]) -> dict[str, str]:
 # Owners and members
 
 
-def _owners(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
-    return owner_batches(tree_walk.leaves(handle, groups, Part.OWNERS, selection.has_topic), cluster)
+def _owners(context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
+    return owner_batches(tree_walk.leaves(context, groups, Part.OWNERS, selection.has_topic), cluster)
 
 
 def owner_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
@@ -199,9 +208,9 @@ def _owner_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
         yield row
 
 
-def _members(handle: Handle, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
+def _members(context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
     mine = [group for group in groups if selection.has_topic(group, "")]
-    return member_batches(tree_walk.registrations(handle, mine), cluster)
+    return member_batches(tree_walk.registrations(context, mine), cluster)
 
 
 def member_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
@@ -212,7 +221,7 @@ def member_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any
 def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
     for place, name, node in tree_walk.nodes(blocks):
         row: Row = {"group": place.group, "instance": name or None}
-        if isinstance(node, DeniedNode):
+        if isinstance(node, ForbiddenNode):
             row |= _malformed(node)
         else:
             found = group_reader.registered_instance(name, node)
@@ -221,9 +230,9 @@ def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
         yield row
 
 
-def _registration(found: Registration | MalformedNode) -> Row:
-    if isinstance(found, MalformedNode):
-        return _malformed(found)
+def _registration(found: ReadRegistration) -> Row:
+    if not isinstance(found, Registration):
+        return _malformed(found.node if isinstance(found, UnevaluableRegistration) else found)
     streams = list(found.streams.items())
     return {"subscription": streams, "pattern": found.pattern.value, "dialect": found.dialect.value}
 
@@ -231,14 +240,14 @@ def _registration(found: Registration | MalformedNode) -> Row:
 # Rows
 
 
-def _row_at(place: Place, topic: str, partition: int | None, node: Node | DeniedNode) -> Row:
+def _row_at(place: Place, topic: str, partition: int | None, node: Node | ForbiddenNode) -> Row:
     row: Row = {"group": place.group, "topic": topic or None, "partition": partition}
-    return row | _malformed(node) if isinstance(node, DeniedNode) else row
+    return row | _malformed(node) if isinstance(node, ForbiddenNode) else row
 
 
-def _malformed(node: MalformedNode) -> Row:
+def _malformed(node: UnreadableNode) -> Row:
     """What a row says of a node that is not what it should be."""
-    raw = None if isinstance(node, DeniedNode) else node.data
+    raw = None if isinstance(node, ForbiddenNode) else node.data
     return {"raw": raw, "problem": f"{node.path}: {node.reason}"}
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from kazoo.exceptions import BadVersionError, NoChildrenForEphemeralsError, NoNodeError, NotEmptyError
 
 from ...core.znodes.paths import GroupPaths, join
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ...exceptions import (
     ConflictError,
     GroupInUseError,
@@ -28,7 +28,7 @@ from ..reading import group_reader
 from ..requests import bulk_read
 from ..requests.transaction import Delete, Operation, TransactionFailed, batches, fits
 from ..session.errors import translate
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from .guards import NobodyRegistered
 
 ATTEMPTS: Final = 5
@@ -39,17 +39,17 @@ _TAKEN: Final = (BadVersionError, NoChildrenForEphemeralsError)
 """The reason for leaving a persistent registration that was replaced by another node."""
 
 
-def delete_group(paths: GroupPaths, handle: Handle) -> None:
+def delete_group(paths: GroupPaths, context: RegistryContext) -> None:
     """Delete the group; `GroupInUseError`, `GroupNotFoundError`, or `InterruptedDeleteError` with what is left."""
-    Deletion(paths, handle).carry_out()
+    Deletion(paths, context).carry_out()
 
 
 class Deletion:
     """One deletion of a group, over as many attempts as it takes."""
 
-    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
         self._paths = paths
-        self._handle = handle
+        self._context = context
         self._unlisted: set[str] = set()
         """The nodes whose children may not be listed: only the server knows whether they have any."""
         self.begun = False
@@ -79,30 +79,30 @@ class Deletion:
 
     @property
     def _limit(self) -> int:
-        session = self._handle.session
+        session = self._context.session
         return session.limit.most(session.id)
 
     def attempt(self) -> bool:
         """Read the group and delete it; False if it was changed meanwhile, so that it must be read again."""
-        paths, handle = self._paths, self._handle
-        if not handle.session.exists(paths.root, deadline=handle.deadline()):
+        paths, context = self._paths, self._context
+        if not context.session.exists(paths.root, deadline=context.deadline()):
             raise GroupNotFoundError(paths.group)
-        guard = NobodyRegistered(paths, handle)
-        _refuse_living_owners(paths, handle)
+        guard = NobodyRegistered(paths, context)
+        _refuse_living_owners(paths, context)
         topics = self._topics()
         rest = [*guard.removals, *_deletes(self._rest()), Delete(paths.root)]
         whole = [*(operation for unit in topics.values() for operation in unit), *rest]
-        if fits(whole, chroot=handle.session.chroot, limit=self._limit):
+        if fits(whole, chroot=context.session.chroot, limit=self._limit):
             return self._transact(whole)
         self.left = list(topics)
         return all(self._delete_topic(topic, unit, guard) for topic, unit in topics.items()) and self._transact(rest)
 
     def _delete_topic(self, topic: str, unit: Sequence[Operation], guard: NobodyRegistered) -> bool:
-        chroot = self._handle.session.chroot
+        chroot = self._context.session.chroot
         pieces = [unit]
         if not fits([*guard.operations(), *unit], chroot=chroot, limit=self._limit):
             singles = [[operation] for operation in unit]
-            limit = self._handle.session.request_limit
+            limit = self._context.session.request_limit
             grouped = batches(singles, overhead=guard.operations(), chroot=chroot, limit=limit)
             pieces = [[operation for [operation] in piece] for piece in grouped]
         for piece in pieces:
@@ -116,7 +116,7 @@ class Deletion:
         """Carry it out; False where something has come or gone meanwhile."""
         guards = guard.operations() if guard else []
         try:
-            self._handle.session.transact([*guards, *operations], deadline=self._handle.deadline())
+            self._context.session.transact([*guards, *operations], deadline=self._context.deadline())
         except TransactionFailed as failure:
             if guard is not None and failure.index < len(guards):
                 guard.failed(failure)
@@ -143,7 +143,7 @@ class Deletion:
 
     def _below(self, directory: str) -> dict[str, list[str]]:
         """The subtrees below a directory by the names of their roots, each deepest first."""
-        names = self._handle.session.children(directory, deadline=self._handle.deadline()) or []
+        names = self._context.session.children(directory, deadline=self._context.deadline()) or []
         found: dict[str, list[str]] = {name: [] for name in names}
         for path in self._tree([join(directory, name) for name in names]):
             name = path.removeprefix(f"{directory}/").partition("/")[0]
@@ -152,8 +152,8 @@ class Deletion:
 
     def _rest(self) -> list[str]:
         """Everything else in the group, `ids` first, whatever it is and whoever put it there; deepest first."""
-        paths, handle = self._paths, self._handle
-        names = handle.session.children(paths.root, deadline=handle.deadline()) or []
+        paths, context = self._paths, self._context
+        names = context.session.children(paths.root, deadline=context.deadline()) or []
         known = [path for path in (paths.ids, paths.owners, paths.offsets) if path.rpartition("/")[2] in names]
         other = [join(paths.root, name) for name in names if join(paths.root, name) not in known]
         return [*known, *self._tree(other)]
@@ -164,25 +164,28 @@ class Deletion:
         found: list[str] = []
         while level:
             found += level
-            listed = zip(level, bulk_read.children(self._handle, level), strict=True)
+            listed = zip(level, bulk_read.children(self._context, level), strict=True)
             level = [join(path, name) for path, names in listed for name in self._names(names)]
         return found[::-1]
 
-    def _names(self, found: list[str] | DeniedNode | None) -> list[str]:
+    def _names(self, found: list[str] | ForbiddenNode | None) -> list[str]:
         """The names that were listed. Where that is not permitted, the deletion fails if there are any."""
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             self._unlisted.add(found.path)
             return []
         return found or []
 
 
-def _refuse_living_owners(paths: GroupPaths, handle: Handle) -> None:
+def _refuse_living_owners(paths: GroupPaths, context: RegistryContext) -> None:
     """An owner node belongs to a session that lives, also where nothing is registered (rule 2)."""
-    owners = [owner for _group, owner in group_reader.read_owners(handle, [paths.group])]
+    owners = [owner for _group, owner in group_reader.read_owners(context, [paths.group])]
+    living = []
     for owner in owners:
-        if isinstance(owner, DeniedNode):
-            raise NoPermissionError(owner.path)  # there may be one
-    if living := [owner.holder for owner in owners if owner.session]:
+        if isinstance(owner, ForbiddenNode):
+            raise NoPermissionError(owner.path)  # it may belong to a live session
+        if owner.session:
+            living.append(owner.holder)
+    if living:
         raise GroupInUseError(paths.group, living)
 
 

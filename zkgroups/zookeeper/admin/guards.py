@@ -19,14 +19,14 @@ from kazoo.exceptions import (
 )
 
 from ...core.znodes.paths import CONSUMERS, GroupPaths, join
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ...exceptions import GroupInUseError, NoPermissionError
 from ..reading import group_reader
 from ..requests import bulk_read
 from ..requests.node import Node
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from ..session.errors import translate
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 
 _HIDDEN: Final = ":x"
 """What a server shows instead of a hash to those who may not administer the node."""
@@ -46,9 +46,9 @@ class NobodyRegistered:
     registration of a client that has come meanwhile is never deleted.
     """
 
-    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
         self._paths = paths
-        self._handle = handle
+        self._context = context
         self._operations: list[Operation] = []
         self.removals: list[Operation] = []
         """The operations that delete the persistent registrations, for a caller that deletes `ids` for good."""
@@ -66,28 +66,28 @@ class NobodyRegistered:
         if not isinstance(failure.error, _CHANGED):
             raise translate(failure.error, path) from failure.error
         if isinstance(failure.error, NoNodeError) and path == self._paths.root:
-            directories = self._handle.acls.directories
-            self._handle.session.ensure(CONSUMERS, acl=directories, deadline=self._handle.deadline())
+            directories = self._context.acls.directories
+            self._context.session.ensure(CONSUMERS, acl=directories, deadline=self._context.deadline())
         self.look()
 
     def _registered(self) -> list[str]:
-        return sorted(self._handle.session.children(self._paths.ids, deadline=self._handle.deadline()) or [])
+        return sorted(self._context.session.children(self._paths.ids, deadline=self._context.deadline()) or [])
 
     def look(self) -> None:
         """Read the group again, and choose the operations that fit its current state."""
         dead = self._persistent(self._registered())
         deepest_first = reversed(dead)
         self.removals = [step for node in deepest_first for step in remove_persistent(node.path, node.version)]
-        deadline = self._handle.deadline()
-        node = self._handle.session.get(self._paths.ids, deadline=deadline)
+        deadline = self._context.deadline()
+        node = self._context.session.get(self._paths.ids, deadline=deadline)
         if node is not None:
             again = [self._anew(each) for each in (node, *dead)]
             self._operations = [*self.removals, Delete(self._paths.ids), *again]
-        elif self._handle.session.exists(self._paths.root, deadline=deadline):
-            create = Create(self._paths.ids, acl=self._handle.acls.directories)
+        elif self._context.session.exists(self._paths.root, deadline=deadline):
+            create = Create(self._paths.ids, acl=self._context.acls.directories)
             self._operations = [create, Delete(self._paths.ids)]
         else:  # no group, so nobody in it; whoever registers makes it first
-            directories = self._handle.acls.directories
+            directories = self._context.acls.directories
             self._operations = [Create(self._paths.root, acl=directories), Delete(self._paths.root)]
 
     def _persistent(self, registered: list[str]) -> list[Node]:
@@ -98,35 +98,35 @@ class NobodyRegistered:
         if not registered:
             return []
         dead = {
-            each.id for each in group_reader.read_dead(self._handle, [self._paths.group]).get(self._paths.group, ())
+            each.id for each in group_reader.read_dead(self._context, [self._paths.group]).get(self._paths.group, ())
         }
         if alive := [id for id in registered if id not in dead]:
             raise GroupInUseError(self._paths.group, alive)
         found: list[Node] = []
         level = [join(self._paths.ids, id) for id in registered]
         while level:
-            nodes = [self._of_no_session(node) for node in bulk_read.nodes(self._handle, level) if node is not None]
+            nodes = [self._of_no_session(node) for node in bulk_read.nodes(self._context, level) if node is not None]
             found += nodes
             level = self._below(nodes)
         return found  # the transaction fails if others have registered
 
-    def _of_no_session(self, node: Node | DeniedNode) -> Node:
-        if isinstance(node, DeniedNode):
+    def _of_no_session(self, node: Node | ForbiddenNode) -> Node:
+        if isinstance(node, ForbiddenNode):
             raise NoPermissionError(node.path)
         if node.session:
             raise GroupInUseError(self._paths.group, [node.path.removeprefix(f"{self._paths.ids}/")])
         return node
 
     def _below(self, nodes: list[Node]) -> list[str]:
-        listed = list(bulk_read.children(self._handle, (node.path for node in nodes)))
+        listed = list(bulk_read.children(self._context, (node.path for node in nodes)))
         for names in listed:
-            if isinstance(names, DeniedNode):
+            if isinstance(names, ForbiddenNode):
                 raise NoPermissionError(names.path)
         pairs = zip(nodes, listed, strict=True)
         return [join(node.path, name) for node, names in pairs if isinstance(names, list) for name in sorted(names)]
 
     def _anew(self, node: Node) -> Create:
-        acl = self._handle.session.acl(node.path, deadline=self._handle.deadline())
+        acl = self._context.session.acl(node.path, deadline=self._context.deadline())
         if any(entry.id.scheme == "digest" and entry.id.id.endswith(_HIDDEN) for entry in acl):
             raise NoPermissionError(node.path)  # recreating it would lock everybody out
         return Create(node.path, node.data, acl=acl)
@@ -145,14 +145,14 @@ class EverybodyLooksAgain:
     what is still its own, and what is committed. Members of other kinds take no notice.
     """
 
-    def __init__(self, paths: GroupPaths, handle: Handle) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
         self._paths = paths
-        self._handle = handle
+        self._context = context
 
     def operations(self) -> list[Operation]:
         """What to put at the start of a transaction: read anew each time, because each time moves the versions."""
-        names = self._handle.session.children(self._paths.ids, deadline=self._handle.deadline()) or []
-        nodes = bulk_read.nodes(self._handle, [join(self._paths.ids, name) for name in sorted(names)])
+        names = self._context.session.children(self._paths.ids, deadline=self._context.deadline()) or []
+        nodes = bulk_read.nodes(self._context, [join(self._paths.ids, name) for name in sorted(names)])
         return [Set(node.path, node.data, node.version) for node in nodes if isinstance(node, Node)]
 
     def failed(self, failure: TransactionFailed) -> None:

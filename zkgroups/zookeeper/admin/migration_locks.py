@@ -25,7 +25,7 @@ from ...exceptions import ConflictError, InvalidNameError, NoPermissionError
 from ..requests import bulk_read
 from ..requests.node import Node
 from ..requests.transaction import Create, Delete, Operation
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from .migration_marks import Outcomes, change
 
 _log: Final = logging.getLogger("zkgroups.migration")
@@ -37,8 +37,8 @@ LOST: Final = "the lock of this target was lost, and another run may have writte
 class Locks:
     """The locks that one plan takes in one session, on targets in one Kafka cluster."""
 
-    def __init__(self, handle: Handle, *, cluster: str | None, plan: str) -> None:
-        self._handle = handle
+    def __init__(self, context: RegistryContext, *, cluster: str | None, plan: str) -> None:
+        self._context = context
         self._cluster = cluster
         self._plan = plan.encode()
         self._taken: dict[str, int | None] = {}
@@ -47,21 +47,21 @@ class Locks:
     def take(self, targets: Iterable[str]) -> Outcomes:
         """Lock these targets. For each, return None, or an error that names the plan that holds it."""
         names = list(dict.fromkeys(targets))
-        acl = self._handle.acls.directories
+        acl = self._context.acls.directories
         try:
-            self._handle.session.ensure(TARGETS, acl=acl, deadline=self._handle.deadline())
+            self._context.session.ensure(TARGETS, acl=acl, deadline=self._context.deadline())
         except NoPermissionError as error:
             _log.warning("targets are not locked against other plans: %s", error)
             return dict.fromkeys(names)
         bad: Outcomes = {target: why for target in names if (why := self._bad_name(target)) is not None}
         good = [target for target in names if target not in bad]
-        outcomes: Outcomes = bad | change(self._handle, good, self._path, self._to_take)
+        outcomes: Outcomes = bad | change(self._context, good, self._path, self._to_take)
         taken = [target for target, error in outcomes.items() if error is None]
         self._taken |= self._ours(taken)
         return outcomes
 
     def _to_take(self, target: str, node: Node | None) -> list[Operation]:
-        ours = Create(self._path(target), self._plan, ephemeral=True, acl=self._handle.acls.ephemerals)
+        ours = Create(self._path(target), self._plan, ephemeral=True, acl=self._context.acls.ephemerals)
         if node is None:
             return [ours]
         if node.session and node.data != self._plan:
@@ -73,7 +73,7 @@ class Locks:
         names = [target for target in dict.fromkeys(targets) if target in self._taken]
         if not names:
             return []
-        self._handle.session.sync(deadline=self._handle.deadline())
+        self._context.session.sync(deadline=self._context.deadline())
         now = self._ours(names)
         return [target for target in names if now[target] is None or now[target] != self._taken[target]]
 
@@ -83,18 +83,18 @@ class Locks:
         def decide(_target: str, node: Node | None) -> list[Operation]:
             return [Delete(node.path, node.version)] if node is not None and self._is_ours(node) else []
 
-        change(self._handle, list(dict.fromkeys(targets)), self._path, decide)
+        change(self._context, list(dict.fromkeys(targets)), self._path, decide)
 
     def _ours(self, targets: list[str]) -> dict[str, int | None]:
         """The zxid that made each lock, None for one that is not ours."""
-        nodes = bulk_read.nodes(self._handle, map(self._path, targets))
+        nodes = bulk_read.nodes(self._context, map(self._path, targets))
         return {
             target: node.czxid if isinstance(node, Node) and self._is_ours(node) else None
             for target, node in zip(targets, nodes, strict=True)
         }
 
     def _is_ours(self, node: Node) -> bool:
-        return node.data == self._plan and node.session == self._handle.session.id
+        return node.data == self._plan and node.session == self._context.session.id
 
     def _bad_name(self, target: str) -> InvalidNameError | None:
         try:

@@ -17,16 +17,16 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ...core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
 from ...core.znodes.paths import GroupPaths
-from ...core.znodes.values import DeniedNode, MalformedNode
+from ...core.znodes.values import ForbiddenNode, UnreadableNode
 from ...exceptions import GroupMigratedError, GroupNotFoundError, NoPermissionError, ZkgroupsException
 from ..requests import bulk_read
 from ..requests.batching import Batch, in_batches
 from ..requests.node import Node
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from ..session.errors import translate
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 
-Found = Mark | MalformedNode
+Found = Mark | UnreadableNode
 Outcomes = dict[str, ZkgroupsException | None]
 """For each group None where it is now as it was to be, or why it is not."""
 
@@ -34,30 +34,30 @@ Decide = Callable[[str, Node | None], list[Operation]]
 """Returns the operations for the node of a group, carried out together; raises an error to leave it unchanged."""
 
 
-def read(handle: Handle, groups: Iterable[str]) -> dict[str, Found]:
+def read(context: RegistryContext, groups: Iterable[str]) -> dict[str, Found]:
     """The marks of these groups; those that have none are left out."""
-    nodes = _nodes(handle, groups)
+    nodes = _nodes(context, groups)
     return {group: _found(group, node) for group, node in nodes.items() if node is not None}
 
 
-def put(handle: Handle, targets: Mapping[str, str], *, plan: str, state: MarkState) -> Outcomes:
+def put(context: RegistryContext, targets: Mapping[str, str], *, plan: str, state: MarkState) -> Outcomes:
     """Mark these groups, each with what it is called on the target; refused where there is another plan's mark."""
     since_ms = int(time.time() * 1000)
 
     def decide(group: str, node: Node | None) -> list[Operation]:
         mark = Mark(group, plan, targets[group], state, since_ms)
         if node is None:
-            return [Create(GroupPaths(group).mark, encode_mark(mark), acl=handle.acls.directories)]
+            return [Create(GroupPaths(group).mark, encode_mark(mark), acl=context.acls.directories)]
         found = _found(group, node)
-        if isinstance(found, MalformedNode) or found.plan != plan:
+        if isinstance(found, UnreadableNode) or found.plan != plan:
             raise migrated(group, found)
         there = (found.target, found.state) == (mark.target, mark.state)
         return [] if there else [Set(node.path, encode_mark(mark), node.version)]
 
-    return change(handle, list(targets), _mark, decide)
+    return change(context, list(targets), _mark, decide)
 
 
-def remove(handle: Handle, groups: Iterable[str], *, plan: str | None, force: bool = False) -> Outcomes:
+def remove(context: RegistryContext, groups: Iterable[str], *, plan: str | None, force: bool = False) -> Outcomes:
     """Take the marks of this plan away, or with None those of any; refused where there is another's.
 
     With `force` whatever is there goes, also what cannot be read.
@@ -67,16 +67,16 @@ def remove(handle: Handle, groups: Iterable[str], *, plan: str | None, force: bo
         if node is None:
             return []
         found = _found(group, node)
-        if not force and (isinstance(found, MalformedNode) or plan not in (None, found.plan)):
+        if not force and (isinstance(found, UnreadableNode) or plan not in (None, found.plan)):
             raise migrated(group, found)
         return [Delete(node.path, node.version)]
 
-    return change(handle, list(dict.fromkeys(groups)), _mark, decide)
+    return change(context, list(dict.fromkeys(groups)), _mark, decide)
 
 
 def migrated(group: str, found: Found) -> GroupMigratedError:
     """The error of who is kept out by a mark."""
-    if isinstance(found, MalformedNode):
+    if isinstance(found, UnreadableNode):
         what = f"has the mark of a migration that cannot be read, {found.path}: {found.reason} ({found.shown})"
         return GroupMigratedError(group, what)
     return GroupMigratedError(group, found.shown, plan=found.plan, target=found.target)
@@ -85,14 +85,14 @@ def migrated(group: str, found: Found) -> GroupMigratedError:
 # For who registers
 
 
-def unmarked(paths: GroupPaths, handle: Handle) -> list[Operation]:
+def unmarked(paths: GroupPaths, context: RegistryContext) -> list[Operation]:
     """What to put at the start of a transaction, so that it fails if there is a mark; it leaves nothing behind."""
-    return [Create(paths.mark, acl=handle.acls.directories), Delete(paths.mark)]
+    return [Create(paths.mark, acl=context.acls.directories), Delete(paths.mark)]
 
 
-def refuse_marked(paths: GroupPaths, handle: Handle) -> None:
+def refuse_marked(paths: GroupPaths, context: RegistryContext) -> None:
     """Raise why nobody may register, if there is a mark."""
-    node = handle.session.get(paths.mark, deadline=handle.deadline())
+    node = context.session.get(paths.mark, deadline=context.deadline())
     if node is not None:
         raise migrated(paths.group, _found(paths.group, node))
 
@@ -100,47 +100,47 @@ def refuse_marked(paths: GroupPaths, handle: Handle) -> None:
 # Many at once
 
 
-def _nodes(handle: Handle, groups: Iterable[str]) -> dict[str, Node | DeniedNode | None]:
+def _nodes(context: RegistryContext, groups: Iterable[str]) -> dict[str, Node | ForbiddenNode | None]:
     names = list(dict.fromkeys(groups))
-    return dict(zip(names, bulk_read.nodes(handle, map(_mark, names)), strict=True))
+    return dict(zip(names, bulk_read.nodes(context, map(_mark, names)), strict=True))
 
 
 def _mark(group: str) -> str:
     return GroupPaths(group).mark
 
 
-def _found(group: str, node: Node | DeniedNode) -> Found:
-    return node if isinstance(node, DeniedNode) else decode_mark(node.path, group, node.data, version=node.version)
+def _found(group: str, node: Node | ForbiddenNode) -> Found:
+    return node if isinstance(node, ForbiddenNode) else decode_mark(node.path, group, node.data, version=node.version)
 
 
 Units = dict[str, list[Operation]]
 """For each group the operations on its node."""
 
 
-def change(handle: Handle, groups: list[str], where: Callable[[str], str], decide: Decide) -> Outcomes:
+def change(context: RegistryContext, groups: list[str], where: Callable[[str], str], decide: Decide) -> Outcomes:
     """Decide for each group by its current node, and apply it. If the node changes in between, read it again."""
     outcomes: Outcomes = {}
     while left := [group for group in groups if group not in outcomes]:
         units: Units = {}
-        for group, node in zip(left, bulk_read.nodes(handle, map(where, left)), strict=True):
+        for group, node in zip(left, bulk_read.nodes(context, map(where, left)), strict=True):
             outcomes |= _decided(group, node, decide, units)
-        outcomes |= _carry_out(handle, units)
+        outcomes |= _carry_out(context, units)
     return {group: outcomes[group] for group in groups}
 
 
-def _carry_out(handle: Handle, units: Units) -> Outcomes:
+def _carry_out(context: RegistryContext, units: Units) -> Outcomes:
     outcomes: Outcomes = {}
     groups = {unit[0].path: group for group, unit in units.items()}
 
     def transact(batch: Batch[Operation]) -> None:
-        outcomes.update(_transact(handle, {groups[unit[0].path]: list(unit) for unit in batch}))
+        outcomes.update(_transact(context, {groups[unit[0].path]: list(unit) for unit in batch}))
 
-    in_batches(handle.session, list(units.values()), transact)
+    in_batches(context.session, list(units.values()), transact)
     return outcomes
 
 
-def _decided(group: str, node: Node | DeniedNode | None, decide: Decide, units: Units) -> Outcomes:
-    if isinstance(node, DeniedNode):
+def _decided(group: str, node: Node | ForbiddenNode | None, decide: Decide, units: Units) -> Outcomes:
+    if isinstance(node, ForbiddenNode):
         return {group: NoPermissionError(node.path)}
     try:
         unit = decide(group, node)
@@ -152,14 +152,14 @@ def _decided(group: str, node: Node | DeniedNode | None, decide: Decide, units: 
     return {}
 
 
-def _transact(handle: Handle, units: Units) -> Outcomes:
+def _transact(context: RegistryContext, units: Units) -> Outcomes:
     """Carry these out. One that fails has its error, or is left out if it has to be read again."""
     left = dict(units)
     groups = {unit[0].path: group for group, unit in units.items()}
     outcomes: Outcomes = {}
     while left:
         try:
-            handle.session.transact(list(chain.from_iterable(left.values())), deadline=handle.deadline())
+            context.session.transact(list(chain.from_iterable(left.values())), deadline=context.deadline())
         except TransactionFailed as failure:
             group = groups[failure.operation.path]
             del left[group]

@@ -12,26 +12,26 @@ from ...core.znodes.values import CommittedOffset
 from ...exceptions import GuardFailedError, OffsetConflictError, ZkgroupsException
 from ..reading import group_reader
 from ..requests.transaction import Delete, Operation
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from . import migration_marks
 from .delete_group import Deletion
 from .guards import NobodyRegistered
 
 
-def prune_group(paths: GroupPaths, handle: Handle, offsets: Iterable[CommittedOffset]) -> None:
+def prune_group(paths: GroupPaths, context: RegistryContext, offsets: Iterable[CommittedOffset]) -> None:
     """Delete a group that has these offsets and nothing else, each as it was read.
 
     `OffsetConflictError` where one was committed since, `GuardFailedError` where there is something else; and whatever
     `Consumergroup.delete` raises.
     """
-    _Pruning(paths, handle, offsets).carry_out()
+    _Pruning(paths, context, offsets).carry_out()
 
 
 class _Pruning(Deletion):
     """A deletion that knows what it may delete."""
 
-    def __init__(self, paths: GroupPaths, handle: Handle, offsets: Iterable[CommittedOffset]) -> None:
-        super().__init__(paths, handle)
+    def __init__(self, paths: GroupPaths, context: RegistryContext, offsets: Iterable[CommittedOffset]) -> None:
+        super().__init__(paths, context)
         self._known = {paths.offset(offset.at): offset for offset in offsets}
         self._parts = (paths.root, paths.ids, paths.owners, paths.offsets, paths.mark)
 
@@ -42,10 +42,10 @@ class _Pruning(Deletion):
 
     def _look(self) -> None:
         group = self._paths.group
-        moving = migration_marks.read(self._handle, [group]).get(group)
+        moving = migration_marks.read(self._context, [group]).get(group)
         if moving is not None and not (isinstance(moving, Mark) and moving.state is MarkState.MOVED):
             raise migration_marks.migrated(group, moving)
-        for found in group_reader.every_offset(self._handle, [group]):
+        for found in group_reader.every_offset(self._context, [group]):
             if not isinstance(found, CommittedOffset):
                 raise GuardFailedError(f"{found.path} cannot be read: {found.reason}")
             if found != self._known.get(self._paths.offset(found.at)):

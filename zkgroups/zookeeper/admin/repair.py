@@ -24,7 +24,7 @@ from ...core.znodes.paths import GroupPaths
 from ...exceptions import ConflictError, GroupInUseError, GroupNotFoundError, RefusedError
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from ..session.errors import translate
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from .guards import NobodyRegistered, remove_persistent
 
 _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NoNodeError, NotEmptyError)
@@ -32,38 +32,38 @@ _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NoNodeError, N
 ATTEMPTS: Final = 5
 
 
-def repair(finding: Finding, handle: Handle) -> None:
+def repair(finding: Finding, context: RegistryContext) -> None:
     """Repair what was found; refused where somebody has come or something has changed meanwhile."""
     if finding.repair is None:
         raise RefusedError(f"{finding.path} is not repaired: {finding.not_repaired}")
     paths = GroupPaths(finding.group)
-    if not handle.session.exists(paths.root, deadline=handle.deadline()):
+    if not context.session.exists(paths.root, deadline=context.deadline()):
         raise GroupNotFoundError(finding.group)
     for step in finding.repair.steps:
         if isinstance(step, Rewrite):
-            _compare(step, handle)
-    _carry_out(finding, _guard(finding.repair, paths, handle), handle)
+            _compare(step, context)
+    _carry_out(finding, _guard(finding.repair, paths, context), context)
 
 
-def _guard(planned: Repair, paths: GroupPaths, handle: Handle) -> NobodyRegistered | _NobodyNamed | None:
+def _guard(planned: Repair, paths: GroupPaths, context: RegistryContext) -> NobodyRegistered | _NobodyNamed | None:
     if planned.hurts_nobody:
         return None
-    return _NobodyNamed(paths, handle, planned.unless) if planned.unless else NobodyRegistered(paths, handle)
+    return _NobodyNamed(paths, context, planned.unless) if planned.unless else NobodyRegistered(paths, context)
 
 
-def _compare(step: Rewrite, handle: Handle) -> None:
-    node = handle.session.get(step.path, deadline=handle.deadline())
+def _compare(step: Rewrite, context: RegistryContext) -> None:
+    node = context.session.get(step.path, deadline=context.deadline())
     if node is None or (node.data, node.version) != (step.before, step.version):
         raise _changed(step.path)
 
 
-def _carry_out(finding: Finding, guard: NobodyRegistered | _NobodyNamed | None, handle: Handle) -> None:
+def _carry_out(finding: Finding, guard: NobodyRegistered | _NobodyNamed | None, context: RegistryContext) -> None:
     steps = finding.repair.steps if finding.repair else ()
     operations = [operation for step in steps for operation in _operations(step)]
     for _ in range(ATTEMPTS):
         guards = _not_in_the_way(guard.operations(), operations) if guard else []
         try:
-            handle.session.transact([*guards, *operations], deadline=handle.deadline())
+            context.session.transact([*guards, *operations], deadline=context.deadline())
             return
         except TransactionFailed as failure:
             if guard and failure.index < len(guards):
@@ -97,14 +97,14 @@ class _NobodyNamed:
     Members that watch `ids` look again after that, and find the partition free.
     """
 
-    def __init__(self, paths: GroupPaths, handle: Handle, names: Sequence[str]) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext, names: Sequence[str]) -> None:
         self._paths = paths
-        self._handle = handle
+        self._context = context
         self._names = names
 
     def operations(self) -> list[Operation]:
         """What to put at the start of a transaction; without `ids` there is nobody at all."""
-        if not self._handle.session.exists(self._paths.ids, deadline=self._handle.deadline()):
+        if not self._context.session.exists(self._paths.ids, deadline=self._context.deadline()):
             return [Create(self._paths.ids), Delete(self._paths.ids)]
         nodes = [self._paths.instance(name) for name in self._names]
         return [operation for node in nodes for operation in (Create(node), Delete(node))]

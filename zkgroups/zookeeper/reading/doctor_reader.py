@@ -20,11 +20,11 @@ from ...core.doctor.findings import Checkup, Finding
 from ...core.doctor.group_nodes import Directory, GroupNodes
 from ...core.znodes.group_description import GroupView
 from ...core.znodes.paths import BROKER_TOPICS, GroupPaths, Part, join
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NoPermissionError
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
 from . import group_reader
 
@@ -36,9 +36,9 @@ _PASSING: Final = frozenset(check.code for check in CHECKS if check.passes)
 _CHANGES: Final = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
 
 
-def check(handle: Handle, groups: Iterable[str], *, stale_after: float) -> Iterator[Checkup]:
+def check(context: RegistryContext, groups: Iterable[str], *, stale_after: float) -> Iterator[Checkup]:
     """What is wrong in these groups, in their order."""
-    look = partial(_look, handle, stale_ms=int(stale_after * 1000))
+    look = partial(_look, context, stale_ms=int(stale_after * 1000))
     waiting = iter(groups)
     while some := list(islice(waiting, TOGETHER)):
         found = look(some)
@@ -60,15 +60,15 @@ def _seen_twice(first: Checkup, second: Checkup | None) -> Checkup:
     return Checkup(second.group, second.exists, tuple(lasting))
 
 
-def _look(handle: Handle, groups: Sequence[str], *, stale_ms: int) -> list[Checkup]:
+def _look(context: RegistryContext, groups: Sequence[str], *, stale_ms: int) -> list[Checkup]:
     """Read these groups and examine them."""
     if not groups:
         return []
-    views = list(group_reader.read_groups(handle, groups))
+    views = list(group_reader.read_groups(context, groups))
     there = [found.group for found in views if found.exists]
-    directories, open_to_all = _directories(handle, there), _open_to_all(handle, there)
-    nested = _nested(handle, views)
-    [topics] = bulk_read.children(handle, [BROKER_TOPICS])
+    directories, open_to_all = _directories(context, there), _open_to_all(context, there)
+    nested = _nested(context, views)
+    [topics] = bulk_read.children(context, [BROKER_TOPICS])
     nodes = (
         GroupNodes(
             found,
@@ -87,16 +87,16 @@ def _look(handle: Handle, groups: Sequence[str], *, stale_ms: int) -> list[Check
 # Directories
 
 
-def _directories(handle: Handle, groups: Iterable[str]) -> dict[str, list[Directory]]:
+def _directories(context: RegistryContext, groups: Iterable[str]) -> dict[str, list[Directory]]:
     """The directories of each group, from its root down to those of topics."""
-    roots = _listed(handle, [(group, GroupPaths(group).root) for group in groups])
-    parts = _listed(handle, _below(roots, only=frozenset(Part)))
+    roots = _listed(context, [(group, GroupPaths(group).root) for group in groups])
+    parts = _listed(context, _below(roots, only=frozenset(Part)))
     ids = {GroupPaths(group).ids for group, _path, _names in roots}
-    topics = _listed(handle, _below(found for found in parts if found[1] not in ids))
+    topics = _listed(context, _below(found for found in parts if found[1] not in ids))
     found: dict[str, list[Directory]] = {}
     listed = [*roots, *parts, *topics]
     for (group, path, names), node in zip(
-        listed, bulk_read.nodes(handle, (path for _, path, _ in listed)), strict=True
+        listed, bulk_read.nodes(context, (path for _, path, _ in listed)), strict=True
     ):
         if isinstance(node, Node):
             found.setdefault(group, []).append(Directory(path, tuple(sorted(names)), node.data, node.version))
@@ -107,9 +107,9 @@ _Listing = tuple[str, str, list[str]]
 """A group, the path of one of its directories, and the names below that."""
 
 
-def _listed(handle: Handle, directories: Sequence[tuple[str, str]]) -> list[_Listing]:
+def _listed(context: RegistryContext, directories: Sequence[tuple[str, str]]) -> list[_Listing]:
     """The names below these directories, as far as they are there and may be listed."""
-    listings = bulk_read.children(handle, (path for _group, path in directories))
+    listings = bulk_read.children(context, (path for _group, path in directories))
     return [
         (group, path, names)
         for (group, path), names in zip(directories, listings, strict=True)
@@ -129,11 +129,11 @@ def _below(listings: Iterable[_Listing], only: frozenset[str] | None = None) -> 
 # Nodes below those that should have none
 
 
-def _nested(handle: Handle, views: Iterable[GroupView]) -> dict[str, dict[str, tuple[str, ...]]]:
+def _nested(context: RegistryContext, views: Iterable[GroupView]) -> dict[str, dict[str, tuple[str, ...]]]:
     """For each group, the nodes that others stand below although they are no directories, with the names of these."""
     leaves = [(found.group, path) for found in views for path in _leaves(found)]
     nested: dict[str, dict[str, tuple[str, ...]]] = {found.group: {} for found in views}
-    for group, path, names in _listed(handle, leaves):
+    for group, path, names in _listed(context, leaves):
         if names:
             nested[group][path] = tuple(sorted(names))
     return nested
@@ -142,7 +142,7 @@ def _nested(handle: Handle, views: Iterable[GroupView]) -> dict[str, dict[str, t
 def _leaves(found: GroupView) -> dict[str, None]:
     """The paths of all registrations, owners and offsets, each once, siblings together."""
     paths = GroupPaths(found.group)
-    bad = [node for node in found.malformed if not isinstance(node, DeniedNode)]
+    bad = [node for node in found.malformed if not isinstance(node, ForbiddenNode)]
     return dict.fromkeys(
         [
             *(join(paths.ids, instance.id) for instance in found.instances),
@@ -156,11 +156,11 @@ def _leaves(found: GroupView) -> dict[str, None]:
 # Access control lists
 
 
-def _open_to_all(handle: Handle, groups: Iterable[str]) -> dict[str, list[str]]:
+def _open_to_all(context: RegistryContext, groups: Iterable[str]) -> dict[str, list[str]]:
     """For each group, the directories that everybody may change."""
     directories = [(group, path) for group in groups for path in _upper(GroupPaths(group))]
     found: dict[str, list[str]] = {}
-    for (group, path), acl in zip(directories, _acls(handle, [path for _, path in directories]), strict=True):
+    for (group, path), acl in zip(directories, _acls(context, [path for _, path in directories]), strict=True):
         if any(entry.id.scheme == "world" and entry.perms & _CHANGES for entry in acl):
             found.setdefault(group, []).append(path)
     return found
@@ -170,24 +170,26 @@ def _upper(paths: GroupPaths) -> tuple[str, ...]:
     return (paths.root, paths.ids, paths.owners, paths.offsets)
 
 
-def _acls(handle: Handle, paths: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _acls(context: RegistryContext, paths: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """The access control lists of many nodes, many requests under way together; nothing where we may not see one.
 
     No request reads several of them.
     """
-    client = handle.session.client
+    client = context.session.client
     for start in range(0, len(paths), PIPELINE):
         some = paths[start : start + PIPELINE]
         asked = [client.get_acls_async(path) for path in some]
-        yield from (_acl(handle, path, answer) for path, answer in zip(some, asked, strict=True))
+        yield from (_acl(context, path, answer) for path, answer in zip(some, asked, strict=True))
 
 
-def _acl(handle: Handle, path: str, asked: Any) -> tuple[Any, ...]:
+def _acl(context: RegistryContext, path: str, asked: Any) -> tuple[Any, ...]:
     """The answer to a question that is under way; after a loss of the connection it is asked anew."""
     answers = iter([asked])
-    client = handle.session.client
+    client = context.session.client
     try:
-        found = handle.session.call(lambda: next(answers, None) or client.get_acls_async(path), path, handle.deadline())
+        found = context.session.call(
+            lambda: next(answers, None) or client.get_acls_async(path), path, context.deadline()
+        )
     except NoPermissionError:
         return ()
     return () if found is None else tuple(found[0])

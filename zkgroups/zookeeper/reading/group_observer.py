@@ -15,13 +15,13 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 from ...core.rebalance.shared_plan import Plan, Roster, encode_plan, has_patterns, topics_named
 from ...core.znodes.group_description import RegisteredInstance
 from ...core.znodes.paths import GroupPaths, join
-from ...core.znodes.values import DeniedNode, TopicPartition
+from ...core.znodes.values import ForbiddenNode, TopicPartition
 from ...exceptions import NotConnectedError, TooLargeError
 from ..requests import bulk_read
 from ..requests.node import Node
 from ..requests.transaction import MAX_REQUEST_BYTES, Set, TransactionFailed
 from ..session.errors import translate
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from . import group_reader
 from .topics import ATTEMPTS, Nodes, PartitionsOf, Tell, TopicSight
 
@@ -32,8 +32,10 @@ _decoded = lru_cache(maxsize=1024)(group_reader.registered_instance)
 class Sight(TopicSight):
     """One member's view. `tell` is called with a partition that may be free now, or with None for any other change."""
 
-    def __init__(self, paths: GroupPaths, handle: Handle, tell: Tell, partitions: PartitionsOf | None = None) -> None:
-        super().__init__(handle, tell, partitions)
+    def __init__(
+        self, paths: GroupPaths, context: RegistryContext, tell: Tell, partitions: PartitionsOf | None = None
+    ) -> None:
+        super().__init__(context, tell, partitions)
         self._paths = paths
         self._awaited: dict[str, TopicPartition] = {}  # the lock guards this, too
         self._topics: list[str] = []  # of the last look: most likely the same are to be read again
@@ -92,11 +94,11 @@ class Sight(TopicSight):
     def _read_together(self, names: list[str]) -> tuple[list[tuple[RegisteredInstance, int]], Nodes]:
         """Who is registered, each with when that last changed, and the topics of the last look, in one request."""
         paths = [join(self._paths.ids, name) for name in names]
-        nodes = bulk_read.nodes(self._handle, paths + self._topic_paths(self._topics))
+        nodes = bulk_read.nodes(self._context, paths + self._topic_paths(self._topics))
         registered = list(zip(names, islice(nodes, len(names)), strict=True))
         return [self._registered(name, node) for name, node in registered if node is not None], list(nodes)
 
-    def _registered(self, name: str, node: Node | DeniedNode) -> tuple[RegisteredInstance, int]:
+    def _registered(self, name: str, node: Node | ForbiddenNode) -> tuple[RegisteredInstance, int]:
         if isinstance(node, Node):
             return _decoded(name, node), node.mzxid
         return RegisteredInstance(name, 0, node), 0
@@ -124,7 +126,7 @@ class Sight(TopicSight):
         """The plan that was written for all, its zxid, and the version to write over."""
         path = self._paths.owners
         self._arm([path])
-        node = self._session.get(path, deadline=self._handle.deadline())
+        node = self._session.get(path, deadline=self._context.deadline())
         if node is None:
             return b"", 0, -1
         return node.data, node.mzxid, node.version
@@ -134,9 +136,9 @@ class Sight(TopicSight):
         data = encode_plan(plan)
         if len(data) > MAX_REQUEST_BYTES // 2:
             raise TooLargeError(f"a plan of {len(plan.assignment)} partitions has {len(data)} bytes")
-        path, deadline = self._paths.owners, self._handle.deadline()
+        path, deadline = self._paths.owners, self._context.deadline()
         if version < 0:
-            self._session.ensure(path, acl=self._handle.acls.directories, session_id=session_id, deadline=deadline)
+            self._session.ensure(path, acl=self._context.acls.directories, session_id=session_id, deadline=deadline)
             return False
         try:
             self._session.transact([Set(path, data, version)], session_id=session_id, deadline=deadline)

@@ -30,20 +30,22 @@ from ...core.znodes.paths import (
 )
 from ...core.znodes.values import (
     CommittedOffset,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
     Registration,
     Topic,
     TopicPartition,
+    UnreadableNode,
+    unreadable_part,
 )
 from ..admin import migration_marks
 from ..requests import bulk_read
 from ..requests.bulk_read import Siblings, failure
 from ..requests.multiread import Record
 from ..requests.node import Node
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from . import tree_walk
 from .tree_walk import Place, Wanted, everything
 
@@ -54,32 +56,32 @@ MOST_TOGETHER: Final = 256
 """Groups that are in memory at a time: few at first, so that something is there soon, and then more."""
 
 
-def read_groups(handle: Handle, groups: Iterable[str]) -> Iterator[GroupView]:
+def read_groups(context: RegistryContext, groups: Iterable[str]) -> Iterator[GroupView]:
     """Everything there is of these groups, in their order, with what Kafka has registered of their topics."""
     waiting = iter(groups)
     together = TOGETHER
     while some := list(islice(waiting, together)):
-        yield from _read_together(handle, some)
+        yield from _read_together(context, some)
         together = min(2 * together, MOST_TOGETHER)
 
 
-def _read_together(handle: Handle, groups: Sequence[str]) -> Iterator[GroupView]:
+def _read_together(context: RegistryContext, groups: Sequence[str]) -> Iterator[GroupView]:
     """In one sweep for each kind of node, however many groups there are."""
-    roots = bulk_read.children(handle, (GroupPaths(group).root for group in groups))
+    roots = bulk_read.children(context, (GroupPaths(group).root for group in groups))
     there = {group: found for group, found in zip(groups, roots, strict=True) if found is not None}
-    marked = migration_marks.read(handle, (group for group, found in there.items() if _may_have(found, MIGRATION)))
-    instances = _by_group(read_instances(handle, groups))
-    owners = _by_group(read_owners(handle, groups))
-    offsets = _by_group((group, offset) for group, some in read_offsets(handle, groups) for offset in some)
+    marked = migration_marks.read(context, (group for group, found in there.items() if _may_have(found, MIGRATION)))
+    instances = _by_group(read_instances(context, groups))
+    owners = _by_group(read_owners(context, groups))
+    offsets = _by_group((group, offset) for group, some in read_offsets(context, groups) for offset in some)
     sweeps = {group: _Sweep.of(group, instances[group], owners[group], offsets[group]) for group in groups}
-    topics = _Topics.read(handle, sweeps.values())
+    topics = _Topics.read(context, sweeps.values())
     for group, sweep in sweeps.items():
         found = sweep.view(topics) if group in there else GroupView(group, exists=False)
         yield replace(found, mark=marked[group]) if group in marked else found
 
 
-def _may_have(names: list[str] | DeniedNode, name: str) -> bool:
-    return isinstance(names, DeniedNode) or name in names
+def _may_have(names: list[str] | ForbiddenNode, name: str) -> bool:
+    return isinstance(names, ForbiddenNode) or name in names
 
 
 def _by_group(found: Iterable[tuple[str, T]]) -> defaultdict[str, list[T]]:
@@ -97,20 +99,20 @@ class _Sweep:
     instances: list[RegisteredInstance]
     owners: list[Owner]
     offsets: list[CommittedOffset]
-    malformed: list[MalformedNode]
+    malformed: list[UnreadableNode]
 
     @classmethod
     def of(
         cls,
         group: str,
-        instances: Iterable[RegisteredInstance | MalformedNode],
-        owners: Iterable[Owner | MalformedNode],
-        offsets: Iterable[CommittedOffset | MalformedNode],
+        instances: Iterable[RegisteredInstance | UnreadableNode],
+        owners: Iterable[Owner | UnreadableNode],
+        offsets: Iterable[CommittedOffset | UnreadableNode],
     ) -> Self:
         """Set aside what cannot be read."""
-        malformed: list[MalformedNode] = []
+        malformed: list[UnreadableNode] = []
         good = list(_good(instances, malformed))
-        malformed += [node.registration for node in good if isinstance(node.registration, MalformedNode)]
+        malformed += [bad for node in good if (bad := unreadable_part(node.registration)) is not None]
         return cls(group, good, list(_good(owners, malformed)), list(_good(offsets, malformed)), malformed)
 
     @property
@@ -150,54 +152,56 @@ class _Sweep:
 class _Topics:
     """What Kafka has registered: of the topics that matter, and where somebody subscribes by a pattern, all names."""
 
-    found: dict[str, Topic | MalformedNode]
+    found: dict[str, Topic | UnreadableNode]
     names: list[str]
-    hidden: DeniedNode | None
+    hidden: ForbiddenNode | None
 
     @classmethod
-    def read(cls, handle: Handle, sweeps: Collection[_Sweep]) -> Self:
+    def read(cls, context: RegistryContext, sweeps: Collection[_Sweep]) -> Self:
         """Read each topic once, however many groups have to do with it."""
-        known: list[str] | DeniedNode | None = []
+        known: list[str] | ForbiddenNode | None = []
         if any(sweep.has_patterns for sweep in sweeps):
-            [known] = bulk_read.children(handle, [BROKER_TOPICS])
+            [known] = bulk_read.children(context, [BROKER_TOPICS])
         names = known if isinstance(known, list) else []
         wanted = sorted(set(names).union(*(sweep.named_topics() for sweep in sweeps)))
-        nodes = zip(wanted, read_topics(handle, wanted), strict=True)
+        nodes = zip(wanted, read_topics(context, wanted), strict=True)
         return cls(
             {topic: node for topic, node in nodes if node is not None},
             names,
-            known if isinstance(known, DeniedNode) else None,
+            known if isinstance(known, ForbiddenNode) else None,
         )
 
 
-def _good(values: Iterable[T | MalformedNode], malformed: list[MalformedNode]) -> Iterator[T]:
+def _good(values: Iterable[T | UnreadableNode], malformed: list[UnreadableNode]) -> Iterator[T]:
     """The values that could be read; the others are set aside."""
     for value in values:
-        if isinstance(value, MalformedNode):
+        if isinstance(value, UnreadableNode):
             malformed.append(value)
         else:
             yield value
 
 
-def read_instances(handle: Handle, groups: Iterable[str]) -> Iterator[tuple[str, RegisteredInstance | MalformedNode]]:
+def read_instances(
+    context: RegistryContext, groups: Iterable[str]
+) -> Iterator[tuple[str, RegisteredInstance | UnreadableNode]]:
     """The registered instances, sorted by id; one whose registration cannot be read is still an instance."""
-    for place, name, node in tree_walk.nodes(tree_walk.registrations(handle, groups)):
+    for place, name, node in tree_walk.nodes(tree_walk.registrations(context, groups)):
         if isinstance(node, Node):
             yield place.group, registered_instance(name, node)
         else:
             yield place.group, RegisteredInstance(name, 0, node) if name else node
 
 
-def read_dead(handle: Handle, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
+def read_dead(context: RegistryContext, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
     """The registered instances that cannot be alive, of those groups that have any; see `core.dead_instances`."""
-    instances = _by_group(read_instances(handle, groups))
+    instances = _by_group(read_instances(context, groups))
     suspects = [group for group, some in instances.items() if any(map(_is_persistent, some))]
-    owners = _by_group(read_owners(handle, suspects)) if suspects else {}
+    owners = _by_group(read_owners(context, suspects)) if suspects else {}
     dead = {group: dead_instances(_good(instances[group], []), owners.get(group, ())) for group in suspects}
     return {group: some for group, some in dead.items() if some}
 
 
-def _is_persistent(instance: RegisteredInstance | MalformedNode) -> bool:
+def _is_persistent(instance: RegisteredInstance | UnreadableNode) -> bool:
     return isinstance(instance, RegisteredInstance) and instance.persistent
 
 
@@ -208,14 +212,14 @@ def registered_instance(name: str, node: Node) -> RegisteredInstance:
 
 
 def read_owners(
-    handle: Handle, groups: Iterable[str], wanted: Wanted = everything
-) -> Iterator[tuple[str, Owner | MalformedNode]]:
+    context: RegistryContext, groups: Iterable[str], wanted: Wanted = everything
+) -> Iterator[tuple[str, Owner | UnreadableNode]]:
     """The owners of all partitions, in whichever form they are written."""
-    for place, name, node in tree_walk.nodes(tree_walk.leaves(handle, groups, Part.OWNERS, wanted)):
+    for place, name, node in tree_walk.nodes(tree_walk.leaves(context, groups, Part.OWNERS, wanted)):
         yield place.group, owner(place.topic, name, node) if isinstance(node, Node) else node
 
 
-def owner(topic: str, name: str, node: Node) -> Owner | MalformedNode:
+def owner(topic: str, name: str, node: Node) -> Owner | UnreadableNode:
     """What a node under `owners/<topic>` says."""
     return decode_owner(
         node.path,
@@ -228,35 +232,35 @@ def owner(topic: str, name: str, node: Node) -> Owner | MalformedNode:
     )
 
 
-def pykafka_owner(handle: Handle, paths: GroupPaths, at: TopicPartition) -> Owner | MalformedNode | None:
+def pykafka_owner(context: RegistryContext, paths: GroupPaths, at: TopicPartition) -> Owner | UnreadableNode | None:
     """Who holds the partition as pykafka writes it: the node is named after the leader, too, which may be any."""
     topic = f"b'{at.topic}'"
     directory = paths.owned_topic(topic)
-    names = handle.session.children(directory, deadline=handle.deadline()) or []
+    names = context.session.children(directory, deadline=context.deadline()) or []
     mine = [name for name in sorted(names) if decode_owner_path(topic, name) == at]
-    for name, node in zip(mine, bulk_read.nodes(handle, (join(directory, name) for name in mine)), strict=True):
+    for name, node in zip(mine, bulk_read.nodes(context, (join(directory, name) for name in mine)), strict=True):
         if node is not None:
-            return node if isinstance(node, MalformedNode) else owner(topic, name, node)
+            return node if isinstance(node, UnreadableNode) else owner(topic, name, node)
     return None
 
 
 def read_offsets(
-    handle: Handle, groups: Iterable[str]
-) -> Iterator[tuple[str, Iterator[CommittedOffset | MalformedNode]]]:
+    context: RegistryContext, groups: Iterable[str]
+) -> Iterator[tuple[str, Iterator[CommittedOffset | UnreadableNode]]]:
     """The offsets of all partitions of these groups, topic by topic: each must be taken before the next."""
-    for block in tree_walk.leaves(handle, groups, Part.OFFSETS):
+    for block in tree_walk.leaves(context, groups, Part.OFFSETS):
         found = block.records()
         for siblings in block.parts:
             hidden = siblings.key.hidden
             yield siblings.key.group, _offsets(siblings, found) if hidden is None else iter([hidden])
 
 
-def every_offset(handle: Handle, groups: Iterable[str]) -> Iterator[CommittedOffset | MalformedNode]:
+def every_offset(context: RegistryContext, groups: Iterable[str]) -> Iterator[CommittedOffset | UnreadableNode]:
     """The same as one stream."""
-    return chain.from_iterable(offsets for _group, offsets in read_offsets(handle, groups))
+    return chain.from_iterable(offsets for _group, offsets in read_offsets(context, groups))
 
 
-def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterator[CommittedOffset | MalformedNode]:
+def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterator[CommittedOffset | UnreadableNode]:
     """Those of one topic. There may be millions, so that what is plainly an offset is made one without a detour."""
     group, topic = siblings.key.group, siblings.key.topic
     plain = is_topic(topic)
@@ -275,7 +279,7 @@ def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterat
             yield offset_named(group, topic, name, Node(siblings.path(name), *record))
 
 
-def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffset | MalformedNode:
+def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffset | UnreadableNode:
     """What a node under `offsets/<topic>` says."""
     at = decode_offset_path(topic, name)
     if at is None:
@@ -283,15 +287,15 @@ def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffs
     return offset(group, at, node)
 
 
-def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | MalformedNode:
+def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | UnreadableNode:
     """What the offset node of a partition says."""
     value = decode_offset(node.path, node.data, version=node.version)
-    if isinstance(value, MalformedNode):
+    if isinstance(value, UnreadableNode):
         return value
     return CommittedOffset(group, at, value, node.version, node.modified_ms, node.created_ms, node.mzxid)
 
 
-def read_topics(handle: Handle, names: Sequence[str]) -> Iterator[Topic | MalformedNode | None]:
+def read_topics(context: RegistryContext, names: Sequence[str]) -> Iterator[Topic | UnreadableNode | None]:
     """What Kafka has registered of these topics, in their order; None of one it does not know."""
-    for name, node in zip(names, bulk_read.nodes(handle, map(broker_topic, names)), strict=True):
+    for name, node in zip(names, bulk_read.nodes(context, map(broker_topic, names)), strict=True):
         yield decode_topic(node.path, name, node.data) if isinstance(node, Node) else node

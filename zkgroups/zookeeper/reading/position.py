@@ -47,9 +47,9 @@ def position(registry: Registry) -> Position:
     registry.sync()
     if registry.server_is_read_only:
         raise NotConnectedError("the server has lost its quorum, and how far it is says nothing")
-    handle, client = registry.handle, registry.client
+    context, client = registry.context, registry.client
     try:
-        stat = handle.session.call(lambda: client.exists_async(CONSUMERS), CONSUMERS, handle.deadline())
+        stat = context.session.call(lambda: client.exists_async(CONSUMERS), CONSUMERS, context.deadline())
     except NoPermissionError:
         stat = None
     made_zxid, made_ms = (0, 0) if stat is None else (stat.czxid, stat.ctime)

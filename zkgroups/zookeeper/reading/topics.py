@@ -21,14 +21,14 @@ from kazoo.handlers.threading import KazooTimeoutError
 from ...core.znodes.codec import decode_topic
 from ...core.znodes.paths import BROKER_TOPICS, broker_topic, check_partition
 from ...core.znodes.subscription import subscribed_topics
-from ...core.znodes.values import DeniedNode, MalformedNode, Pattern, Registration, TopicPartition
+from ...core.znodes.values import ForbiddenNode, Pattern, Registration, TopicPartition, UnreadableNode
 from ...deadline import Deadline
 from ...exceptions import NoPermissionError, NotConnectedError
 from ..requests import bulk_read
 from ..requests.node import Node
 from ..requests.watch_dispatcher import Ear
 from ..session.errors import translate
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
 
 ATTEMPTS: Final = 20
@@ -39,7 +39,7 @@ _decoded = lru_cache(maxsize=64)(decode_topic)
 
 PartitionsOf: TypeAlias = Callable[[str], Iterable[int]]
 Tell: TypeAlias = Callable[[TopicPartition | None], object]
-Nodes: TypeAlias = Sequence[Node | DeniedNode | None]
+Nodes: TypeAlias = Sequence[Node | ForbiddenNode | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Topics:
     """What Kafka says of some topics, as it was at one moment; one that it does not have is not here."""
 
     partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    unreadable: Sequence[MalformedNode] = ()
+    unreadable: Sequence[UnreadableNode] = ()
     made: Mapping[str, int] = field(default_factory=dict)
     """The zxid that made each: another one is another topic, whatever its name."""
     zxid: int = 0
@@ -63,10 +63,10 @@ class TopicSight:
     with each look.
     """
 
-    def __init__(self, handle: Handle, tell: Tell, partitions: PartitionsOf | None = None) -> None:
-        self._handle = handle
-        self._session = handle.session
-        self._client = handle.session.client
+    def __init__(self, context: RegistryContext, tell: Tell, partitions: PartitionsOf | None = None) -> None:
+        self._context = context
+        self._session = context.session
+        self._client = context.session.client
         self._tell = tell
         self._partitions = partitions
         self._ear = Ear.of(self._session)
@@ -145,7 +145,7 @@ class TopicSight:
             return next(answers, None) or self._client.exists_async(BROKER_TOPICS)
 
         try:
-            stat = self._session.call(ask, BROKER_TOPICS, self._handle.deadline())
+            stat = self._session.call(ask, BROKER_TOPICS, self._context.deadline())
         except NoPermissionError:  # the topics themselves may be read
             return [], 0
         return [], 0 if stat is None else stat.pzxid
@@ -161,7 +161,7 @@ class TopicSight:
         return paths
 
     def _read_topics(self, topics: Sequence[str]) -> Nodes:
-        return list(bulk_read.nodes(self._handle, self._topic_paths(topics)))
+        return list(bulk_read.nodes(self._context, self._topic_paths(topics)))
 
     def _topics_of(self, topics: Sequence[str], nodes: Nodes) -> Topics:
         """The partitions of these topics, what cannot be read, and when each was made and last changed."""
@@ -169,11 +169,11 @@ class TopicSight:
             return Topics({topic: _checked(self._partitions(topic)) for topic in topics})
         found = list(zip(topics, nodes, strict=True))
         there = {topic: node for topic, node in found if isinstance(node, Node)}
-        denied = [node for _topic, node in found if isinstance(node, MalformedNode)]
+        denied = [node for _topic, node in found if isinstance(node, UnreadableNode)]
         read = {topic: _decoded(node.path, topic, node.data) for topic, node in there.items()}
         return Topics(
-            {topic: found.partitions for topic, found in read.items() if not isinstance(found, MalformedNode)},
-            [*denied, *(found for found in read.values() if isinstance(found, MalformedNode))],
+            {topic: found.partitions for topic, found in read.items() if not isinstance(found, UnreadableNode)},
+            [*denied, *(found for found in read.values() if isinstance(found, UnreadableNode))],
             {topic: node.czxid for topic, node in there.items()},
             max((node.mzxid for node in there.values()), default=0),
             absent=None in nodes,
@@ -197,7 +197,9 @@ class TopicSight:
         ask = self._client.get_children_async
         found = None
         try:
-            found = self._session.call(lambda: ask(path, watch=watch, include_data=True), path, self._handle.deadline())
+            found = self._session.call(
+                lambda: ask(path, watch=watch, include_data=True), path, self._context.deadline()
+            )
         finally:
             if found is None:
                 with self._lock:
@@ -217,7 +219,7 @@ class TopicSight:
             raise
 
     def _watch_all(self, paths: list[str]) -> list[str]:
-        deadline = self._handle.deadline()
+        deadline = self._context.deadline()
         absent: list[str] = []
         for start in range(0, len(paths), PIPELINE):
             window = paths[start : start + PIPELINE]

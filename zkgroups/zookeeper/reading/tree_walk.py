@@ -14,11 +14,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ...core.znodes.codec import decode_owned_topic
 from ...core.znodes.paths import CONSUMERS, Part, join, parse_partition
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ..requests.bulk_read import Block, Siblings, below, failure, read
 from ..requests.multiread import Kind
 from ..requests.node import Node
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 
 
 class Place(NamedTuple):
@@ -27,7 +27,7 @@ class Place(NamedTuple):
     group: str
     part: Part
     topic: str = ""
-    hidden: DeniedNode | None = None
+    hidden: ForbiddenNode | None = None
 
 
 Wanted: TypeAlias = Callable[[str, str], bool]
@@ -39,26 +39,28 @@ def everything(_group: str, _topic: str) -> bool:
     return True
 
 
-def leaves(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted = everything) -> Iterator[Block[Place]]:
+def leaves(
+    context: RegistryContext, groups: Iterable[str], part: Part, wanted: Wanted = everything
+) -> Iterator[Block[Place]]:
     """The nodes of all partitions in one part of the groups: group by group as given, in each topic by topic."""
-    return read(handle, Kind.NODE, partitions(handle, groups, part, wanted))
+    return read(context, Kind.NODE, partitions(context, groups, part, wanted))
 
 
-def registrations(handle: Handle, groups: Iterable[str]) -> Iterator[Block[Place]]:
+def registrations(context: RegistryContext, groups: Iterable[str]) -> Iterator[Block[Place]]:
     """The nodes of all instances of the groups."""
-    return read(handle, Kind.NODE, instances(handle, groups))
+    return read(context, Kind.NODE, instances(context, groups))
 
 
-def instances(handle: Handle, groups: Iterable[str]) -> Iterator[Siblings[Place]]:
+def instances(context: RegistryContext, groups: Iterable[str]) -> Iterator[Siblings[Place]]:
     """The names of all instances of the groups, sorted."""
     asked = (Siblings(group, join(CONSUMERS, group), [Part.IDS]) for group in groups)
-    for siblings, part, names in below(handle, asked):
-        hidden = names if isinstance(names, DeniedNode) else None
+    for siblings, part, names in below(context, asked):
+        hidden = names if isinstance(names, ForbiddenNode) else None
         place = Place(siblings.key, Part.IDS, hidden=hidden)
         yield Siblings(place, siblings.path(part), sorted(names) if isinstance(names, list) else ())
 
 
-def nodes(blocks: Iterable[Block[Place]]) -> Iterator[tuple[Place, str, Node | DeniedNode]]:
+def nodes(blocks: Iterable[Block[Place]]) -> Iterator[tuple[Place, str, Node | ForbiddenNode]]:
     """The nodes in these blocks, each with its place and name; and what may not be listed, with an empty name."""
     for block in blocks:
         found = block.records()
@@ -74,26 +76,26 @@ def nodes(blocks: Iterable[Block[Place]]) -> Iterator[tuple[Place, str, Node | D
 
 
 def partitions(
-    handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted = everything
+    context: RegistryContext, groups: Iterable[str], part: Part, wanted: Wanted = everything
 ) -> Iterator[Siblings[Place]]:
     """The names of all partitions in one part of the groups, those of each topic in their order."""
-    for siblings, topic, names in below(handle, _topics(handle, groups, part, wanted)):
+    for siblings, topic, names in below(context, _topics(context, groups, part, wanted)):
         place = siblings.key
         if place.hidden is not None:
             yield siblings
-        elif isinstance(names, DeniedNode):
+        elif isinstance(names, ForbiddenNode):
             yield Siblings(Place(place.group, part, topic, names), siblings.path(topic), ())
         elif names:
             yield Siblings(Place(place.group, part, topic), siblings.path(topic), in_order(names))
 
 
-def _topics(handle: Handle, groups: Iterable[str], part: Part, wanted: Wanted) -> Iterator[Siblings[Place]]:
+def _topics(context: RegistryContext, groups: Iterable[str], part: Part, wanted: Wanted) -> Iterator[Siblings[Place]]:
     """The directories of topics, those of a group together; two forms of one topic stand side by side."""
     known_as = decode_owned_topic if part is Part.OWNERS else str
     asked = (Siblings(group, join(CONSUMERS, group), [part]) for group in groups)
-    for siblings, _part, topics in below(handle, asked):
+    for siblings, _part, topics in below(context, asked):
         group, directory = siblings.key, siblings.path(part)
-        if isinstance(topics, DeniedNode):
+        if isinstance(topics, ForbiddenNode):
             if wanted(group, ""):
                 yield Siblings(Place(group, part, hidden=topics), directory, ())
             continue

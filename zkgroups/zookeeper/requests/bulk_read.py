@@ -5,7 +5,7 @@ the topics of a group. An answer stays as the bytes that came; what is made of i
 
 Memory is bounded by what is under way (`read_pace.py`), however many nodes there are. A node that is gone reads as
 None, and
-one that may not be read as a `DeniedNode` that says so: neither stops the others. What a lost connection took with it
+one that may not be read as a `ForbiddenNode`: neither stops the others. What a lost connection took with it
 is asked for again.
 
 Servers before ZooKeeper 3.6 do not know such requests, and do harm when they meet one. So it is found out before the
@@ -31,12 +31,12 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ...deadline import Deadline
 from ...exceptions import DamagedAnswerError
 from ..kazoo_compat.corrections import hand_over
 from ..session.errors import LOSSES, translate, translate_of_read
-from ..session.handle import Handle
+from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE, Peer, Session
 from . import multiread_support
 from .multiread import DENIED, END, GONE, Kind, MultiRead, Read, Record, answered, failed, listings, operations, records
@@ -89,14 +89,14 @@ class Block(Generic[K]):
         return records(self.answer, self.count)
 
 
-def read(handle: Handle, kind: Kind, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
+def read(context: RegistryContext, kind: Kind, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
     """Read the nodes, or the names below them; blocks come in the order in which it was asked."""
-    return _Reading[K](handle, kind).blocks(asked)
+    return _Reading[K](context, kind).blocks(asked)
 
 
-def nodes(handle: Handle, paths: Iterable[str]) -> Iterator[Node | DeniedNode | None]:
+def nodes(context: RegistryContext, paths: Iterable[str]) -> Iterator[Node | ForbiddenNode | None]:
     """The nodes of all paths, in their order."""
-    for block in read(handle, Kind.NODE, _as_siblings(paths)):
+    for block in read(context, Kind.NODE, _as_siblings(paths)):
         found = block.records()
         for siblings in block.parts:
             for name in siblings.names:
@@ -105,17 +105,17 @@ def nodes(handle: Handle, paths: Iterable[str]) -> Iterator[Node | DeniedNode | 
                 yield failure(path, record) if isinstance(record, int) else Node(path, *record)
 
 
-def children(handle: Handle, paths: Iterable[str]) -> Iterator[list[str] | DeniedNode | None]:
+def children(context: RegistryContext, paths: Iterable[str]) -> Iterator[list[str] | ForbiddenNode | None]:
     """The names below all paths, in their order."""
-    for _siblings, _name, names in below(handle, _as_siblings(paths)):
+    for _siblings, _name, names in below(context, _as_siblings(paths)):
         yield names
 
 
 def below(
-    handle: Handle, asked: Iterable[Siblings[K]]
-) -> Iterator[tuple[Siblings[K], str, list[str] | DeniedNode | None]]:
+    context: RegistryContext, asked: Iterable[Siblings[K]]
+) -> Iterator[tuple[Siblings[K], str, list[str] | ForbiddenNode | None]]:
     """Each node with the names below it; siblings that are none come by once, with an empty name."""
-    for block in read(handle, Kind.CHILDREN, asked):
+    for block in read(context, Kind.CHILDREN, asked):
         found = listings(block.answer, block.count)
         for siblings in block.parts:
             if not siblings.names:
@@ -125,12 +125,12 @@ def below(
                 yield siblings, name, failure(siblings.path(name), names) if isinstance(names, int) else names
 
 
-def failure(path: str, error: int) -> DeniedNode | None:
+def failure(path: str, error: int) -> ForbiddenNode | None:
     """What the number of an error means: None for a node that is gone; what is no fact about the node is raised."""
     if error == GONE:
         return None
     if error == DENIED:
-        return DeniedNode(path, b"", "no permission to read it")
+        return ForbiddenNode(path)
     if error not in EXCEPTIONS:
         raise DamagedAnswerError(f"{path} could not be read: no error has the number {error}")
     raise translate_of_read(EXCEPTIONS[error](), path)
@@ -139,10 +139,10 @@ def failure(path: str, error: int) -> DeniedNode | None:
 class _Reading(Generic[K]):
     """One call of `read`."""
 
-    def __init__(self, handle: Handle, kind: Kind) -> None:
-        self._handle = handle
+    def __init__(self, context: RegistryContext, kind: Kind) -> None:
+        self._context = context
         self._kind = kind
-        self._chroot = handle.session.chroot
+        self._chroot = context.session.chroot
         self._pace = Pace()
         self._under_way: deque[tuple[Block[K], _Asked]] = deque()
 
@@ -186,7 +186,7 @@ class _Reading(Generic[K]):
     @property
     def _limit(self) -> int:
         """The largest size of one request, in bytes."""
-        return min(MAX_REQUEST_BYTES, self._handle.session.request_limit)
+        return min(MAX_REQUEST_BYTES, self._context.session.request_limit)
 
     def _absolute(self, path: str) -> bytes:
         return (self._chroot + path).encode()
@@ -194,16 +194,16 @@ class _Reading(Generic[K]):
     def _ask(self, block: Block[K]) -> _Asked:
         if block.count <= HANDFUL:
             return self._ask_one_by_one(block)
-        together = multiread_support.knows_multiread(self._handle.session, self._handle.timeout)
+        together = multiread_support.knows_multiread(self._context.session, self._context.timeout)
         self._pace.together(together)
-        return _Together(self._handle.session, b"".join(block.questions)) if together else self._ask_one_by_one(block)
+        return _Together(self._context.session, b"".join(block.questions)) if together else self._ask_one_by_one(block)
 
     def _ask_one_by_one(self, block: Block[K]) -> _Asked:
-        return _OneByOne(self._handle.session, self._kind, self._paths(block))
+        return _OneByOne(self._context.session, self._kind, self._paths(block))
 
     def _finish(self) -> Block[K]:
         block, asked = self._under_way.popleft()
-        deadline = self._handle.deadline()
+        deadline = self._context.deadline()
         try:
             block.answer = asked.get(timeout=deadline.remaining)
         except DamagedAnswer as error:
@@ -220,7 +220,7 @@ class _Reading(Generic[K]):
 
     def _once_more(self, block: Block[K], asked: _Asked, error: KazooException, deadline: Deadline) -> bytes:
         """The connection was lost. Repeat the request once, to find out if it is larger than the server accepts."""
-        session = self._handle.session
+        session = self._context.session
         if isinstance(asked, _Together) and SMALLEST_LIMIT < block.length <= self._limit:
             if not session.wait_connected(deadline):
                 raise translate(error, block.parts[0].directory) from error
@@ -242,8 +242,8 @@ class _Reading(Generic[K]):
         paths = iter(self._paths(block))
         answers: list[bytes] = []
         while some := list(islice(paths, PIPELINE)):
-            ask = partial(_OneByOne, self._handle.session, self._kind, some)
-            answers.append(self._handle.session.call(ask, block.parts[0].directory, deadline)[: -len(END)])
+            ask = partial(_OneByOne, self._context.session, self._kind, some)
+            answers.append(self._context.session.call(ask, block.parts[0].directory, deadline)[: -len(END)])
         return b"".join([*answers, END])
 
     def _paths(self, block: Block[K]) -> Iterator[bytes]:

@@ -15,12 +15,14 @@ a server
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KeeperState
@@ -29,6 +31,7 @@ from ...core.znodes.values import session_hex
 from ...deadline import Deadline, uptime
 from ...exceptions import (
     AuthenticationError,
+    InvalidOptionError,
     NoPermissionError,
     NotConnectedError,
     NotFoundError,
@@ -95,6 +98,10 @@ class Session:
     @classmethod
     def of(cls, client: Any) -> Session:
         """The session of a client, made on first use and kept on it."""
+        if not isinstance(client, KazooClient):
+            raise InvalidOptionError(
+                "client", client, "it must be a KazooClient; for an address: Registry.connect(hosts)"
+            )
         with _FIRST_USE:
             found: Session | None = getattr(client, "_zkgroups_session", None)
             if found is None:
@@ -310,7 +317,10 @@ class Session:
                 waiter.woken.set()
 
     def _on_state(self, _state: str) -> None:
+        """On kazoo's thread: wake everybody who waits. kazoo tells no watcher what happens while it closes."""
         with self._changed:
+            for waiter in itertools.chain(*self._deletions.values()):
+                waiter.woken.set()
             self._changed.notify_all()
         self._prover.on_state()
 

@@ -1,4 +1,4 @@
-"""What all objects of one registry share: the session, the access control lists for new nodes, the time limit."""
+"""The session, access control lists and timeout that all objects of one registry share."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .session import Session
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
-    """One registry's way to ZooKeeper."""
+class RegistryContext:
+    """What an object of a registry needs for its requests."""
 
     session: Session
     acls: KazooAcls
     timeout: float
 
     def deadline(self) -> Deadline:
-        """The time limit of one call that begins now."""
+        """Start the timeout of one call."""
         return Deadline(self.timeout)
