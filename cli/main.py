@@ -128,6 +128,9 @@ def _complete(instruction: str) -> int:
     """Answer a shell, which has nowhere to show an error."""
     from click.shell_completion import shell_complete
 
+    from .shared.shell_quoting import use_safe_bash
+
+    use_safe_bash()
     try:
         return shell_complete(root, {"obj": Options()}, _NAME, COMPLETE_VARIABLE, instruction)
     except Exception:

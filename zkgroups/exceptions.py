@@ -56,7 +56,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .core.znodes.values import CommittedOffset, MalformedNode, Owner, TopicPartition, UnreadableNode
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 class ZkgroupsException(Exception):
     """The root of every error of this library."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
     """Whether the same call may succeed later without anything being changed by the caller."""
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -276,15 +276,19 @@ class ConflictError(ZkgroupsException):
     retriable = True
 
 
+_NO_SESSION = "a node of no session, which never goes away by itself; `zkgroups doctor` can delete it"
+
+
 class AlreadyRegisteredError(ConflictError):
     """The id is registered already, by another session or by another object of this one."""
 
     def __init__(self, group: str, instance: str, session: int) -> None:
-        holder = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}"
+        holder = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}" if session else _NO_SESSION
         super().__init__(f"instance {instance!r} is already registered in group {group!r} by {holder}")
         self.group = group
         self.instance = instance
         self.session = session
+        self.retriable = bool(session)  # else the node never goes away by itself
 
 
 class AlreadyClaimedError(ConflictError):

@@ -34,6 +34,8 @@ class LastCommit:
     """The version of our registration under which this was learned."""
     made: int | None = None
     """The zxid that created the node, or None if unknown: a recreated node may have the same version."""
+    replaces: int | None = None
+    """The version of a node that another client created for as long as its session lasts."""
 
 
 class Claim:

@@ -74,6 +74,12 @@ _USERS: WeakKeyDictionary[Session, WeakValueDictionary[str, Instance]] = WeakKey
 """The objects of this process that use an id, by session and by the path of the registration."""
 
 
+def is_in_use(session: Session, path: str) -> bool:
+    """Whether an object of this process uses the registration at this path, in this session."""
+    with _USING:
+        return path in _USERS.get(session, {})
+
+
 class Instance:
     """One member of a group. Make it with `group.instance()`; leaving its `with` block releases and deregisters.
 
@@ -577,7 +583,7 @@ class Instance:
         process uses the id: both would hold the same.
         """
         if not self._takes_id():
-            raise AlreadyRegisteredError(self.group.name, self.id, self._session.id or 0)
+            raise AlreadyRegisteredError(self.group.name, self.id, self._session.id or -1)
         if not self._registrar.attach():
             return False
         ids = set(self._session.children(self.group.paths.ids, deadline=self._context.deadline()) or ())

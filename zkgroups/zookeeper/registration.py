@@ -175,7 +175,9 @@ class Registrar:
             credentials.end_session(self._session.client, past_session, self._context.timeout)
             return
         timeout = self._context.timeout
-        if patience.passed or not self._session.wait_deleted(self.path, deadline=patience, timeout=timeout):
+        if not taken.session or patience.passed:
+            raise taken
+        if not self._session.wait_deleted(self.path, deadline=patience, timeout=timeout):
             raise taken
 
     def rewrite(self, data: bytes, tenure: Tenure) -> None:

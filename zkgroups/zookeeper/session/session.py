@@ -89,6 +89,8 @@ class Session:
         self.refuses_writes = False
         self.outlives_us = False
         """Whether it is kept in a file, for a process that comes after this one."""
+        self.resumed: int | None = None
+        """The id of the session, if it was resumed from a file."""
         self.reads_many: dict[Peer, bool] = {}
         """Whether the server is known to answer many reads in one request (`requests/multiread_support.py`)."""
         self.limit = RequestLimit()
