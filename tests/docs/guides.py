@@ -116,7 +116,7 @@ class Runner:
     def here(self, text: str) -> str:
         """Replace the addresses and the folder of the guide by those of this test."""
         text = ZOOKEEPER.sub(self.zookeeper, text).replace("kafka1:9092", self.broker)
-        return re.sub(r"(?<![\w./])(file:)?/data\b", lambda found: f"{found[1] or ''}{self.folder}", text)
+        return re.sub(r"(?<![\w./])(file:)?/(data|tmp/tutorial)\b", lambda found: f"{found[1] or ''}{self.folder}", text)
 
     def _run_commands(self, block: Block) -> None:
         for command, shown in block.commands:
@@ -161,7 +161,11 @@ class Runner:
         else:
             (self.folder / "program.py").write_text(program)
             done = subprocess.run(
-                [sys.executable, "program.py"], env=environment() | self.env, capture_output=True, text=True, timeout=200
+                [sys.executable, "program.py"],
+                env=environment() | self.env,
+                capture_output=True,
+                text=True,
+                timeout=200,
             )
             assert done.returncode == 0, f"{block}:\n{done.stderr}"
             printed = done.stdout

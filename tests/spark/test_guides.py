@@ -66,7 +66,7 @@ def _starts_the_servers(block: Block) -> bool:
 def test_the_tutorial_does_what_it_shows(
     spark: SparkSession, playground: Playground, brokers: Brokers, tmp_path: Path
 ) -> None:
-    with command_on(spark, playground.zookeeper) as command:
+    with command_on(spark, playground.zookeeper, together=True) as command:
         Runner(tmp_path, playground.zookeeper, playground.broker, command, _starts_the_servers).run("docs/tutorial.md")
 
 
@@ -81,5 +81,5 @@ def test_a_guide_does_what_it_shows(
     brokers: Brokers,
     tmp_path: Path,
 ) -> None:
-    with groups_shown(zookeeper_hosts, registry), command_on(spark, zookeeper_hosts) as command:
+    with groups_shown(zookeeper_hosts, registry), command_on(spark, zookeeper_hosts, together=True) as command:
         Runner(tmp_path, zookeeper_hosts, playground.broker, command).run(guide)
