@@ -65,11 +65,11 @@ class _Asked:
 
 def _plan(work: Work, asked: _Asked) -> None:
     """Make the plan, unless there is one to go on with."""
-    from zkgroups.spark.migration.plan_folder import Folder
+    from zkgroups.spark.migration.plan_folder import PlanFolder
     from zkgroups.spark.migration.planning import STEPS, plan
 
     useless = None
-    if Folder(work.session, work.destination).has_plan():
+    if PlanFolder(work.session, work.destination).has_plan():
         useless = _useless_plan(work, asked)
         if useless is None:
             say(work.options, f"Going on with the plan in {work.destination}, as it was decided when it was made.")
@@ -86,7 +86,7 @@ def _plan(work: Work, asked: _Asked) -> None:
             rule=asked.rule,
             renaming=asked.renaming,
             instead_of=useless,
-            told=told,
+            on_progress=told,
         )
 
 

@@ -102,7 +102,7 @@ def plan(
             rule=rule,
             renaming=renaming,
             stale_after=stale_after,
-            told=told,
+            on_progress=told,
         )
     Output(options).write(_PLANS, [_plan_row(made)])
     if made.blocked:

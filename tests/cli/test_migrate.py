@@ -140,7 +140,7 @@ def expect_what_is_shown(migrate: Migrate, folder: Path, group: str, busy: str) 
         "target": group,
         "state": "ready",
         "actions": {"commit": 2, "skip": 0, "refuse": 0},
-        "reasons": {"as_it_is": 2},
+        "reasons": {"read_as_written": 2},
         "lag_before": MESSAGES - 5,
         "lag_after": MESSAGES - 5,
         "retention_seconds": 604800.0,
