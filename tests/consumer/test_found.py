@@ -12,7 +12,7 @@ import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
 from zkgroups.core.rebalance.assignment import Assignment, Members, Stream
-from zkgroups.core.znodes.group_description import InstanceState
+from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import InvalidOptionError, NotConnectedError
 from zkgroups.testing import TcpProxy
 
