@@ -104,6 +104,9 @@ def _complete(instruction: str) -> int:
     """Answer a shell. Errors are not reported, because a shell cannot show them."""
     from click.shell_completion import shell_complete
 
+    from .shared.shell_quoting import use_safe_bash
+
+    use_safe_bash()
     try:
         return shell_complete(root, {"obj": Options()}, _NAME, COMPLETE_VARIABLE, instruction)
     except Exception:

@@ -79,8 +79,9 @@ class Registry:
 
         Only its owner can read the file. It belongs on a disk of this machine, and is locked while it is in use:
         `SessionInUseError` names the process that uses it. A copy of the file, or a reboot, starts a new session.
-        Registrations that the next process does not use stay as long as the session. A saved session for another
-        chroot is ignored. Another ensemble reports it as expired.
+        A `Member` deregisters other ids of its group that the session has, and that this process has not used for a
+        session timeout. In other groups, they stay as long as the session. A saved session for another chroot is
+        ignored. Another ensemble reports it as expired.
         """
         opened = connection.connect(
             hosts,

@@ -44,7 +44,8 @@ class RegisteredInstance:
     @property
     def persistent(self) -> bool:
         """True if its node belongs to no session, and so never goes away by itself; see `dead_instances`."""
-        return self.session == 0 and not isinstance(self.registration, ForbiddenNode)
+        found = self.registration
+        return found.persistent if isinstance(found, ForbiddenNode) else self.session == 0
 
 
 def dead_instances(
@@ -91,6 +92,13 @@ class GroupView:
         """The instances that may be alive."""
         dead = self.dead
         return tuple(each for each in self.instances if each not in dead) if dead else self.instances
+
+    @property
+    def hidden(self) -> tuple[ForbiddenNode, ...]:
+        """The forbidden nodes whose contents could change the states: not the registrations of dead instances."""
+        denied = [node for node in self.malformed if isinstance(node, ForbiddenNode)]
+        dead = [instance.registration for instance in self.dead] if denied else []
+        return tuple(node for node in denied if node not in dead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +264,7 @@ def _blocked(
 ) -> Iterator[BlockedPartition]:
     """Only by nodes where members make theirs: those of pykafka, which have other paths, stop nobody."""
     paths = GroupPaths(view.group)
-    if not wanted or any(
-        isinstance(node, ForbiddenNode) and node.path.startswith(paths.ids) for node in view.malformed
-    ):
+    if not wanted or any(node.path.startswith(paths.ids) for node in view.hidden):
         return
     sessions = _by_session(view)
     unevaluable = {each.id for each in view.instances if isinstance(each.registration, UnevaluableRegistration)}
@@ -294,7 +300,7 @@ def _group_state(view: GroupView, living: _Living, unowned: tuple[TopicPartition
     if not view.exists:
         return GroupState.DEAD
     offsets = GroupPaths(view.group).offsets
-    if any(isinstance(node, ForbiddenNode) and not node.path.startswith(offsets) for node in view.malformed):
+    if any(not node.path.startswith(offsets) for node in view.hidden):
         return GroupState.UNKNOWN
     if not view.living:
         return GroupState.EMPTY

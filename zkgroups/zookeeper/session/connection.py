@@ -177,6 +177,7 @@ def connect(
         if file is not None:
             file.follow(client)
             session.outlives_us = True
+            session.resumed = session.id if file.resumed else None
             _warn_of_old_timeout(session, file)
     session.refuses_writes = read_only
     return Opened(client, file)
