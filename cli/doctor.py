@@ -14,12 +14,13 @@ from zkgroups.core.doctor.check_table import HIDDEN
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsException
 
 from .shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
+from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.durations import duration_option
 from .shared.errors import Tally, sentence
 from .shared.exit_codes import ExitCode
 from .shared.messages import say
-from .shared.options import Command, Options
+from .shared.options import Options
 from .shared.output import Column, Output, Row, Table
 from .shared.progress import counted
 
@@ -151,7 +152,8 @@ class _Visit:
         counts = ", ".join(f"{severity.value}: {self._left[severity]}" for severity in Severity if self._left[severity])
         if self._execute:
             return f"Repaired: {self._repaired}. {f'Left: {total} ({counts}).' if total else 'Nothing is left.'}"
-        found = f"Findings: {total} ({counts})." if total else "Nothing is wrong."
+        nothing = "Nothing is wrong." if self._reading.all_done else "Findings: 0."
+        found = f"Findings: {total} ({counts})." if total else nothing
         if self._repairable:
             return f"{found} Nothing was changed: --execute repairs what can be repaired ({self._repairable})."
         return found

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 import click
 
+from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import FilePath
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import spark_options
 from .both_sides import installed, own_spark, plan_argument
@@ -28,7 +30,7 @@ _EXPORTS: Final = Table(
 
 @click.command(cls=Command)
 @plan_argument
-@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", metavar="DIR", type=FilePath(file_okay=False, path_type=Path))
 @spark_options
 @click.pass_obj
 def export(options: Options, /, destination: str, folder: Path, **given: Any) -> None:

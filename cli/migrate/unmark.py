@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
-from zkgroups.core.znodes.values import MalformedNode
+from zkgroups.core.znodes.values import UnreadableNode
 from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import groups_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 
 
 @click.command(cls=Command)
@@ -39,7 +40,7 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
                     raise error
                 if group in found:
                     it = found[group]
-                    say(options, f"unmarked {group}: it {it.reason if isinstance(it, MalformedNode) else it.shown}")
+                    say(options, f"unmarked {group}: it {it.reason if isinstance(it, UnreadableNode) else it.shown}")
                 elif registry.group(group).exists():
                     say(options, f"{group} has no mark")
                 else:

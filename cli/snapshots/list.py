@@ -9,8 +9,10 @@ import click
 
 from zkgroups.core.znodes.values import utc
 
+from ..shared.command_classes import Command
+from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import SparkOptions, spark_installed, spark_options
 
@@ -33,7 +35,7 @@ _SNAPSHOTS: Final = Table(
 
 
 @click.command("list", cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @spark_options
 @click.pass_obj
 def list_(options: Options, /, destination: str, master: str | None, settings: dict[str, str]) -> None:
@@ -53,5 +55,7 @@ def list_(options: Options, /, destination: str, master: str | None, settings: d
     say(options, f"Starting Spark to list the snapshots in {destination}.")
     with SparkOptions(master, settings).session(options) as session:
         found = listing(session, destination)
+    if not found:
+        say(options, f"No snapshots in {destination}.")
     times = {each.name: utc(int(each.time.timestamp() * 1000)) for each in found}
     Output(options).write(_SNAPSHOTS, [dataclasses.asdict(each) | {"time": times[each.name]} for each in found])

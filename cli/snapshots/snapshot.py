@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import FilePath, Place
 from ..shared.messages import complain, say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import SparkOptions, spark_installed, steps_shown, writing_options
 
@@ -50,7 +52,7 @@ _SURVEY: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
 @click.option(
@@ -63,14 +65,14 @@ _SURVEY: Final = Table(
     "--from-data-dir",
     "data_dir",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="Read the files in a ZooKeeper server's dataDir instead of connecting to one. The snapshot is named after the "
     "current time, even if the files are old.",
 )
 @click.option(
     "--data-log-dir",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="With --from-data-dir: the server's dataLogDir, if its logs are elsewhere.",
 )
 @click.option("--chroot", metavar="PATH", help="With --from-data-dir: the chroot of the groups, e.g. /kafka.")

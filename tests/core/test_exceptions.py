@@ -39,6 +39,7 @@ from zkgroups.exceptions import (
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
     PastLogEndError,
+    ReentrantCallError,
     SessionInUseError,
     TooLargeError,
     UnknownPartitionError,
@@ -103,8 +104,7 @@ BUILT = [
     ),
     (
         ClaimedByOtherError(AT, BROKEN),
-        "orders/3 is claimed by a node that cannot be read, "
-        "/consumers/billing/owners/orders/3 of session 0x1a (not UTF-8)",
+        "orders/3 is claimed by a malformed node, /consumers/billing/owners/orders/3 of session 0x1a (not UTF-8)",
     ),
     (OffsetConflictError(AT, None), "offset of orders/3 was changed by somebody else and is gone"),
     (
@@ -117,6 +117,11 @@ BUILT = [
     ),
     (SessionInUseError("/run/session", 1234), "the session in /run/session is in use by process 1234"),
     (SessionInUseError("/run/session", None), "the session in /run/session is in use by another process"),
+    (
+        ReentrantCallError("generation 7"),
+        "generation 7 is in use by a call that this signal handler interrupted: set a flag or raise an exception in "
+        "the handler instead",
+    ),
     (NoPermissionError("/consumers/billing"), "no permission on /consumers/billing"),
     (
         ClaimTimeout(AT, OWNER, 2.5),

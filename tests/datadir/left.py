@@ -7,14 +7,14 @@ from pathlib import Path
 
 from zkgroups import Registry
 from zkgroups.core.znodes.paths import Part
-from zkgroups.core.znodes.values import DeniedNode
+from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.zookeeper.reading import tree_walk
 from zkgroups.zookeeper.reading.tree_walk import Place
 from zkgroups.zookeeper.requests.bulk_read import Block
 from zkgroups.zookeeper.requests.node import Node
 
-Tree = dict[tuple[Place, str], Node | DeniedNode]
+Tree = dict[tuple[Place, str], Node | ForbiddenNode]
 
 
 def left(folder: Path, zxid: int | None = None, *, chroot: str = "") -> Tree:

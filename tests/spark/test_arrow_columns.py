@@ -17,7 +17,7 @@ from pyspark.sql.types import TimestampType
 
 from zkgroups.core.znodes.codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.paths import Part
-from zkgroups.core.znodes.values import DeniedNode
+from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.spark import Table
 from zkgroups.spark.source import table_reader
 from zkgroups.spark.source.arrow_columns import offset_columns
@@ -310,7 +310,7 @@ def test_owners_are_found_in_the_order_of_the_offsets_and_skipped_where_there_ar
 
 
 def test_what_may_not_be_read_has_a_row_without_bytes() -> None:
-    hidden = DeniedNode("/consumers/g/offsets", b"", "no permission to read it")
+    hidden = ForbiddenNode("/consumers/g/offsets")
     made = Block[Place]()
     made.add(Siblings(Place("g", Part.OFFSETS, "", hidden), "/consumers/g/offsets", ()), b"")
     denied = block(Place("g", Part.OFFSETS, "t"), ["5"], [failed(DENIED)])

@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_an_error_of_ours_and_no_snapshot(
     spark: SparkSession, server: ZooKeeperServer, tmp_path: Path
 ) -> None:
     data, destination = tmp_path / "data", tmp_path / "destination"
-    with pytest.raises(NotFoundError, match="the directory .* does not exist"), translated("it was not read"):
+    with pytest.raises(NotFoundError, match=r"the directory .* does not exist"), translated("it was not read"):
         rows(spark, "offsets", dataDir=str(data))
     (data / "version-2").mkdir(parents=True)
     (data / "version-2" / "snapshot.7").write_bytes(b"")

@@ -27,8 +27,8 @@ from zkgroups import (
     Acl,
     AclPolicy,
     CommittedOffset,
-    DeniedNode,
     Digest,
+    ForbiddenNode,
     GroupState,
     Registry,
     Sasl,
@@ -298,14 +298,14 @@ def test_failure_16_what_may_not_be_read_is_marked_and_the_rest_is_there(registr
 
     denied = {f"{OFFSETS}/orders/1", f"{OFFSETS}/secret"}
     found = list(group.offsets)
-    assert {node.path for node in found if isinstance(node, DeniedNode)} == denied
+    assert {node.path for node in found if isinstance(node, ForbiddenNode)} == denied
     assert {offset.at for offset in found if isinstance(offset, CommittedOffset)} == {
         P0,
         P2,
         TopicPartition("refunds", 0),
     }
-    assert [type(offset) for offset in group.offsets.fetch_many([P0, P1]).values()] == [CommittedOffset, DeniedNode]
-    assert [str(type(owner).__name__) for owner in group.owners()] == ["Owner", "Owner", "DeniedNode"]
+    assert [type(offset) for offset in group.offsets.fetch_many([P0, P1]).values()] == [CommittedOffset, ForbiddenNode]
+    assert [str(type(owner).__name__) for owner in group.owners()] == ["Owner", "Owner", "ForbiddenNode"]
     assert [instance.id for instance in group.instances()] == ["me", "other"]
 
     description = group.describe()

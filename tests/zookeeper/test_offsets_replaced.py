@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kazoo.security import make_acl, make_digest_acl
 
-from zkgroups import CommittedOffset, Consumergroup, DeniedNode, MalformedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, Consumergroup, ForbiddenNode, MalformedNode, Registry, TopicPartition
 from zkgroups.core.offsets.reset import Found
 from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
 from zkgroups.zookeeper.requests import transaction
@@ -117,7 +117,7 @@ def test_what_may_not_be_read_is_not_written_over(group: Consumergroup, raw: Any
     raw.create(ROOT, makepath=True)
     raw.create(f"{ROOT}/0", b"5", acl=[make_digest_acl("alice", "sesame", all=True)])
     [hidden] = group.offsets
-    assert isinstance(hidden, DeniedNode)
+    assert isinstance(hidden, ForbiddenNode)
     with pytest.raises(NoPermissionError):
         group.offsets.replace({P0: 9}, expected={P0: None}, force=True)
     assert raw.get(f"{ROOT}/0")[0] == b"5"

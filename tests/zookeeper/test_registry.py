@@ -150,6 +150,12 @@ def test_a_running_client_is_taken_over_and_is_not_closed(raw: Any) -> None:
     assert registry.groups() == ["billing"]
 
 
+@pytest.mark.parametrize("client", ["zk1:2181", None])
+def test_what_is_no_client_is_refused_and_the_right_call_is_named(client: Any) -> None:
+    with pytest.raises(InvalidOptionError, match=r"Registry\.connect"):
+        Registry(client)
+
+
 def test_two_registries_over_one_client_are_one_session_and_two_instances(raw: Any) -> None:
     one, two = Registry(raw), Registry(raw)
     assert one._context.session is two._context.session  # it listens to the client, which is to be done once

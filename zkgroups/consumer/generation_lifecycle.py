@@ -8,9 +8,16 @@ from typing import TypeAlias
 
 from ..core.offsets.start_offset import PastEnd
 from ..core.rebalance.state_machine import Begin
-from ..core.znodes.values import CommittedOffset, MalformedNode, StartAt, TopicPartition
+from ..core.znodes.paths import GroupPaths
+from ..core.znodes.values import CommittedOffset, StartAt, TopicPartition, UnreadableNode
 from ..deadline import Deadline, uptime
-from ..exceptions import NotClaimedError, OffsetConflictError, OffsetWouldGoBackError, ZkgroupsException
+from ..exceptions import (
+    NoPermissionError,
+    NotClaimedError,
+    OffsetConflictError,
+    OffsetWouldGoBackError,
+    ZkgroupsException,
+)
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets, Reset
 from .lone_membership import LoneSeat
@@ -76,11 +83,11 @@ class Work:
     def _made(
         self,
         begin: Begin,
-        found: dict[TopicPartition, CommittedOffset | MalformedNode | None],
+        found: dict[TopicPartition, CommittedOffset | UnreadableNode | None],
         write: Callable[[Offsets, Offsets], None],
     ) -> Generation:
         start_at = StartAt(self._options.start_at)
-        unreadable = {at: value for at, value in found.items() if isinstance(value, MalformedNode)}
+        unreadable = {at: value for at, value in found.items() if isinstance(value, UnreadableNode)}
         for node in unreadable.values():
             log.error("member %s ignores a partition with a bad offset: %s: %s", self._name, node.path, node.reason)
         starts: dict[TopicPartition, int | StartAt] = {
@@ -116,7 +123,7 @@ class Work:
         """Whether an offset can be read of a partition that was left because of its offset."""
         unreadable = frozenset(self.generation.unreadable) if self.generation is not None else frozenset()
         found = self._seat.committed(unreadable) if unreadable else {}
-        return any(not isinstance(value, MalformedNode) for value in found.values())
+        return any(not isinstance(value, UnreadableNode) for value in found.values())
 
     # Ending
 
@@ -177,5 +184,14 @@ class Work:
             self._commit_failed(error)
             if error.at in among:
                 self._commit(generation, among - {error.at})
+        except NoPermissionError as error:
+            self._commit_failed(error)
+            if denied := self._offsets_at(error.path, among):
+                self._commit(generation, among - denied)
         except ZkgroupsException as error:
             self._commit_failed(error)
+
+    def _offsets_at(self, path: str, among: Partitions) -> Partitions:
+        """The partitions whose offset node, or the directory above it, has this path."""
+        paths = GroupPaths(self._seat.group_name)
+        return frozenset(at for at in among if path in (paths.offset(at), paths.offset_topic(at.topic)))

@@ -13,7 +13,7 @@ from ..core.rebalance.shared_plan import AwaitedPlan, Plan, Planners, Roster, ag
 from ..core.session_proof import LASTS
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
-from ..core.znodes.values import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
+from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, TopicPartition, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimedByOtherError,
@@ -30,9 +30,10 @@ from ..zookeeper.session.registry_context import RegistryContext
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
+from .left_behind import LeftBehind
 
 Partitions = frozenset[TopicPartition]
-Holder = Owner | MalformedNode
+Holder = Owner | UnreadableNode
 PlanKey = tuple[int, str, str]
 """The zxid of a plan, and the fingerprint and the strategy that it must have."""
 
@@ -76,7 +77,7 @@ class Lives:
         return self._made.get(topic)
 
     def outlived_by(
-        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[MalformedNode]
+        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[UnreadableNode]
     ) -> Partitions:
         """What of that has outlived its topic; `made` are the zxids that made the topics that are there now."""
         held, hidden = frozenset(held), {node.path for node in unreadable}
@@ -116,6 +117,7 @@ class Seat:
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
         self._lives = Lives()
+        self._left_behind = LeftBehind(self.group)
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """Who has what this member waits for."""
@@ -188,6 +190,7 @@ class Seat:
         awaited, self._plan_awaited = self._plan_awaited, False
         roster = self._sight.look(anew=not awaited)
         self._ids = [instance.id for instance in roster.instances]
+        self._left_behind.deregister(roster.instances)
         self._together = frozenset(id for id, registration in roster.taking_part.items() if registration.assignors)
         if not self._has_its_place(roster):
             return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))
@@ -369,7 +372,7 @@ class Seat:
         """Commit what was marked of these."""
         generation.commit_marked(among - self._lives.outlived)
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
         """What was committed of these."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
 
@@ -409,7 +412,7 @@ def few(names: Iterable[str], separator: str = ", ") -> str:
     return separator.join(found[:NAMED]) + more
 
 
-def unreadable_nodes(nodes: Iterable[MalformedNode]) -> str:
+def unreadable_nodes(nodes: Iterable[UnreadableNode]) -> str:
     """Return the text of a note about these nodes."""
     return few((f"{node.path}: {node.reason}" for node in nodes), "; ")
 

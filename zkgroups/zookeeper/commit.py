@@ -7,6 +7,8 @@ An offset node that another tool deletes and recreates has version 0. So a claim
 it has read the node, and a node that is created here is written once more in the same transaction. If the recreated
 node has been written as often as the old one, the write succeeds. Its answer shows that the node is another one, and a
 warning is logged.
+
+A node that another client created as an ephemeral one would take the offset with it. So it is replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.znodes.codec import encode_offset
 from ..core.znodes.paths import GroupPaths, join
-from ..core.znodes.values import CommittedOffset, DeniedNode, TopicPartition
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, TopicPartition
 from ..exceptions import (
     NoPermissionError,
     OffsetConflictError,
@@ -33,7 +35,7 @@ from .registration import Tenure
 from .requests import bulk_read
 from .requests.batching import first_batch
 from .requests.directories import ensure_all
-from .requests.transaction import Check, Create, Operation, Set, TransactionFailed, stats
+from .requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed, stats
 from .session.errors import translate
 from .session.registry_context import RegistryContext
 
@@ -97,7 +99,9 @@ class Commit:
         path = self._paths.offset(claim.partition)
         owner = Check(self._paths.owner(claim.partition), claim.version)
         if claim.last is None or claim.last.version is None:
-            return [owner, Create(path, data, acl=self._context.acls.offsets), Set(path, data, 0)]
+            replaced = None if claim.last is None else claim.last.replaces
+            fleeting = [] if replaced is None else [Delete(path, replaced)]
+            return [owner, *fleeting, Create(path, data, acl=self._context.acls.offsets), Set(path, data, 0)]
         return [owner, Set(path, data, claim.last.version)]
 
     def _written(self, claim: Claim, offset: int, made: int | None) -> None:
@@ -115,11 +119,14 @@ class Commit:
         claims = self._with_a_node(claims)
         paths = [self._paths.offset(claim.partition) for claim in claims]
         for claim, node in zip(claims, bulk_read.nodes(self._context, paths), strict=True):
-            if isinstance(node, DeniedNode):
+            if isinstance(node, ForbiddenNode):
                 raise NoPermissionError(node.path)
             found = None if node is None else group_reader.offset(self._paths.group, claim.partition, node)
             # Something that cannot be read as an offset may be written over: it is no offset to fall behind.
             offset = found.offset if isinstance(found, CommittedOffset) else None
+            if node is not None and node.session:
+                claim.last = LastCommit(None, offset, self._tenure.version, replaces=node.version)
+                continue
             version, made = (None, None) if node is None else (node.version, node.czxid)
             claim.last = LastCommit(version, offset, self._tenure.version, made)
 
@@ -131,7 +138,7 @@ class Commit:
         there = {
             topic: {join(self._paths.offset_topic(topic), name) for name in names or ()}
             for topic, names in zip(topics, found, strict=True)
-            if not isinstance(names, DeniedNode)
+            if not isinstance(names, ForbiddenNode)
         }
         left: list[Claim] = []
         for claim in claims:

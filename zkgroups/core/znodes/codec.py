@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
@@ -62,9 +62,9 @@ class _Unreadable(Exception):
 class _Unevaluable(Exception):
     """Strictly private: a decoded registration that cannot be evaluated, with the reason."""
 
-    def __init__(self, subscription: Registration, reason: str) -> None:
+    def __init__(self, registration: Registration, reason: str) -> None:
         super().__init__(reason)
-        self.subscription = subscription
+        self.registration = registration
 
 
 # Registrations
@@ -114,21 +114,15 @@ def _check_subscription(registration: Registration) -> None:
 
 def decode_registration(
     path: str, data: bytes | None, *, session: int = 0, version: int = 0
-) -> Registration | MalformedNode:
-    """What an instance subscribes to, in any of the dialects."""
+) -> Registration | UnevaluableRegistration | MalformedNode:
+    """Decode a registration written in any of the dialects."""
     raw = data or b""
     try:
         return _registration_again(raw) if len(raw) <= _WORTH_KEEPING else _registration(raw)
     except _Unevaluable as found:
-        return UnevaluableRegistration(
-            path,
-            raw,
-            f"its subscription cannot be evaluated: {found}",
-            session=session,
-            version=version,
-            subscription=found.subscription,
-            why=str(found),
-        )
+        reason = f"its subscription cannot be evaluated: {found}"
+        node = MalformedNode(path, raw, reason, session=session, version=version)
+        return UnevaluableRegistration(node, found.registration, str(found))
     except _Unreadable as reason:
         return MalformedNode(path, raw, str(reason), session=session, version=version)
 
@@ -192,16 +186,18 @@ def _subscription(fields: Mapping[str, Any], pattern: Pattern) -> dict[str, int]
         if not _is_int(streams) or not 1 <= streams <= MAX_STREAMS:
             raise _Unreadable(f"{streams!r:.40} is no number of streams")
     if pattern is Pattern.STATIC and len(subscription) <= MOST_TOPICS:
-        _check_topics(subscription)
+        return {name: streams for name, streams in subscription.items() if _can_be_topic(name)}
     return subscription
 
 
-def _check_topics(names: Iterable[str]) -> None:
+def _can_be_topic(name: str) -> bool:
+    """False for a name with a slash. Scala members read it as a path, find no topic there, and go on without it."""
     try:
-        for name in names:
-            check_topic(name)
+        for part in name.split("/"):
+            check_topic(part)
     except InvalidInputError as error:
         raise _Unreadable(str(error)) from error
+    return "/" not in name
 
 
 def _timestamp_ms(fields: Mapping[str, Any]) -> int | None:

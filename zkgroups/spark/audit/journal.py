@@ -13,8 +13,8 @@
     DEST/_looked                         when the last batch was begun: nothing is known of what was committed since
 
 A folder is moved into place, and is there when its `_SUCCESS` is. Each batch in which something was committed adds a
-piece of level 0. When there are `MERGE_FACTOR` pieces of one level, they are put together into one of the next level, so
-that never many are there; those stay until the next time, for whoever reads them just then, and count no more: a piece
+piece of level 0. When there are `MERGE_FACTOR` pieces of one level, they are merged into one of the next level, so that
+never many are there; those stay until the next time, for whoever reads them just then, and count no more: a piece
 within another one is the same again. When the pieces of level 0 are put together, `standing` is written anew, so that
 what stood before a commit is found there, or in the few pieces since.
 """

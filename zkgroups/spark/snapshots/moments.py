@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
@@ -19,6 +19,8 @@ from .layout import NAME, Layout, snapshot_name
 
 LATEST: Final = "latest"
 PREVIOUS: Final = "previous"
+
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
 def resolve_moment(spark: SparkSession, destination: str, text: str | None = None) -> str:
@@ -55,6 +57,18 @@ def find_moment(
         return next((name for name in latest_first if name == text and is_candidate(name)), None)
     last = _last_name(text)
     return None if last is None else next((name for name in latest_first if name <= last and is_candidate(name)), None)
+
+
+def is_in_future(name: str, now: datetime | None = None) -> bool:
+    """Return whether the time of a snapshot is in the future, so that it may not be the latest.
+
+    Either the clock was wrong when it was taken, or it is wrong now.
+
+    >>> now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    >>> is_in_future("20260131T120007.005Z", now), is_in_future("20270131T120007.005Z", now)
+    (False, True)
+    """
+    return name > snapshot_name((now or datetime.now(UTC)) + _CLOCKS_DIFFER)
 
 
 def _last_name(text: str) -> str | None:

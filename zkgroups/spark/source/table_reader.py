@@ -15,7 +15,16 @@ import pyarrow.compute as pc
 
 from ...core.znodes.codec import decode_owned_topic, decode_owner_path
 from ...core.znodes.paths import Part, is_topic, parse_partition
-from ...core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, session_hex
+from ...core.znodes.values import (
+    CommittedOffset,
+    ForbiddenNode,
+    Owner,
+    ReadRegistration,
+    Registration,
+    UnevaluableRegistration,
+    UnreadableNode,
+    session_hex,
+)
 from ...zookeeper.reading import group_reader, tree_walk
 from ...zookeeper.reading.tree_walk import Place
 from ...zookeeper.registry import Registry
@@ -212,7 +221,7 @@ def member_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any
 def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
         row: RowValues = {"group": place.group, "instance": name or None}
-        if isinstance(node, DeniedNode):
+        if isinstance(node, ForbiddenNode):
             row |= _malformed(node)
         else:
             found = group_reader.registered_instance(name, node)
@@ -221,9 +230,9 @@ def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[RowValues]:
         yield row
 
 
-def _registration(found: Registration | MalformedNode) -> RowValues:
-    if isinstance(found, MalformedNode):
-        return _malformed(found)
+def _registration(found: ReadRegistration) -> RowValues:
+    if not isinstance(found, Registration):
+        return _malformed(found.node if isinstance(found, UnevaluableRegistration) else found)
     streams = list(found.streams.items())
     return {"subscription": streams, "pattern": found.pattern.value, "dialect": found.dialect.value}
 
@@ -231,14 +240,14 @@ def _registration(found: Registration | MalformedNode) -> RowValues:
 # Rows
 
 
-def _row_at(place: Place, topic: str, partition: int | None, node: Node | DeniedNode) -> RowValues:
+def _row_at(place: Place, topic: str, partition: int | None, node: Node | ForbiddenNode) -> RowValues:
     row: RowValues = {"group": place.group, "topic": topic or None, "partition": partition}
-    return row | _malformed(node) if isinstance(node, DeniedNode) else row
+    return row | _malformed(node) if isinstance(node, ForbiddenNode) else row
 
 
-def _malformed(node: MalformedNode) -> RowValues:
+def _malformed(node: UnreadableNode) -> RowValues:
     """Return the columns `raw` and `problem` of an unreadable node."""
-    raw = None if isinstance(node, DeniedNode) else node.data
+    raw = None if isinstance(node, ForbiddenNode) else node.data
     return {"raw": raw, "problem": f"{node.path}: {node.reason}"}
 
 

@@ -15,7 +15,7 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 from ...core.rebalance.shared_plan import Plan, Roster, encode_plan, has_patterns, topics_named
 from ...core.znodes.group_description import RegisteredInstance
 from ...core.znodes.paths import GroupPaths, join
-from ...core.znodes.values import DeniedNode, TopicPartition
+from ...core.znodes.values import ForbiddenNode, TopicPartition
 from ...exceptions import NotConnectedError, TooLargeError
 from ..requests import bulk_read
 from ..requests.node import Node
@@ -98,7 +98,7 @@ class Sight(TopicSight):
         registered = list(zip(names, islice(nodes, len(names)), strict=True))
         return [self._registered(name, node) for name, node in registered if node is not None], list(nodes)
 
-    def _registered(self, name: str, node: Node | DeniedNode) -> tuple[RegisteredInstance, int]:
+    def _registered(self, name: str, node: Node | ForbiddenNode) -> tuple[RegisteredInstance, int]:
         if isinstance(node, Node):
             return _decoded(name, node), node.mzxid
         return RegisteredInstance(name, 0, node), 0

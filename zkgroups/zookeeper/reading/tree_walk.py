@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ...core.znodes.codec import decode_owned_topic
 from ...core.znodes.paths import CONSUMERS, Part, join, parse_partition
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ..requests.bulk_read import Block, Siblings, below, failure, read
 from ..requests.multiread import Kind
 from ..requests.node import Node
@@ -27,7 +27,7 @@ class Place(NamedTuple):
     group: str
     part: Part
     topic: str = ""
-    hidden: DeniedNode | None = None
+    hidden: ForbiddenNode | None = None
 
 
 Wanted: TypeAlias = Callable[[str, str], bool]
@@ -55,12 +55,12 @@ def instances(context: RegistryContext, groups: Iterable[str]) -> Iterator[Sibli
     """The names of all instances of the groups, sorted."""
     asked = (Siblings(group, join(CONSUMERS, group), [Part.IDS]) for group in groups)
     for siblings, part, names in below(context, asked):
-        hidden = names if isinstance(names, DeniedNode) else None
+        hidden = names if isinstance(names, ForbiddenNode) else None
         place = Place(siblings.key, Part.IDS, hidden=hidden)
         yield Siblings(place, siblings.path(part), sorted(names) if isinstance(names, list) else ())
 
 
-def nodes(blocks: Iterable[Block[Place]]) -> Iterator[tuple[Place, str, Node | DeniedNode]]:
+def nodes(blocks: Iterable[Block[Place]]) -> Iterator[tuple[Place, str, Node | ForbiddenNode]]:
     """The nodes in these blocks, each with its place and name; and what may not be listed, with an empty name."""
     for block in blocks:
         found = block.records()
@@ -83,7 +83,7 @@ def partitions(
         place = siblings.key
         if place.hidden is not None:
             yield siblings
-        elif isinstance(names, DeniedNode):
+        elif isinstance(names, ForbiddenNode):
             yield Siblings(Place(place.group, part, topic, names), siblings.path(topic), ())
         elif names:
             yield Siblings(Place(place.group, part, topic), siblings.path(topic), in_order(names))
@@ -95,7 +95,7 @@ def _topics(context: RegistryContext, groups: Iterable[str], part: Part, wanted:
     asked = (Siblings(group, join(CONSUMERS, group), [part]) for group in groups)
     for siblings, _part, topics in below(context, asked):
         group, directory = siblings.key, siblings.path(part)
-        if isinstance(topics, DeniedNode):
+        if isinstance(topics, ForbiddenNode):
             if wanted(group, ""):
                 yield Siblings(Place(group, part, hidden=topics), directory, ())
             continue

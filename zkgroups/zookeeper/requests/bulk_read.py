@@ -5,7 +5,7 @@ the topics of a group. An answer stays as the bytes that came; what is made of i
 
 Memory is bounded by what is under way (`read_pace.py`), however many nodes there are. A node that is gone reads as
 None, and
-one that may not be read as a `DeniedNode` that says so: neither stops the others. What a lost connection took with it
+one that may not be read as a `ForbiddenNode`: neither stops the others. What a lost connection took with it
 is asked for again.
 
 Servers before ZooKeeper 3.6 do not know such requests, and do harm when they meet one. So it is found out before the
@@ -31,7 +31,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ...deadline import Deadline
 from ...exceptions import DamagedAnswerError
 from ..kazoo_compat.corrections import hand_over
@@ -94,7 +94,7 @@ def read(context: RegistryContext, kind: Kind, asked: Iterable[Siblings[K]]) -> 
     return _Reading[K](context, kind).blocks(asked)
 
 
-def nodes(context: RegistryContext, paths: Iterable[str]) -> Iterator[Node | DeniedNode | None]:
+def nodes(context: RegistryContext, paths: Iterable[str]) -> Iterator[Node | ForbiddenNode | None]:
     """The nodes of all paths, in their order."""
     for block in read(context, Kind.NODE, _as_siblings(paths)):
         found = block.records()
@@ -105,7 +105,7 @@ def nodes(context: RegistryContext, paths: Iterable[str]) -> Iterator[Node | Den
                 yield failure(path, record) if isinstance(record, int) else Node(path, *record)
 
 
-def children(context: RegistryContext, paths: Iterable[str]) -> Iterator[list[str] | DeniedNode | None]:
+def children(context: RegistryContext, paths: Iterable[str]) -> Iterator[list[str] | ForbiddenNode | None]:
     """The names below all paths, in their order."""
     for _siblings, _name, names in below(context, _as_siblings(paths)):
         yield names
@@ -113,7 +113,7 @@ def children(context: RegistryContext, paths: Iterable[str]) -> Iterator[list[st
 
 def below(
     context: RegistryContext, asked: Iterable[Siblings[K]]
-) -> Iterator[tuple[Siblings[K], str, list[str] | DeniedNode | None]]:
+) -> Iterator[tuple[Siblings[K], str, list[str] | ForbiddenNode | None]]:
     """Each node with the names below it; siblings that are none come by once, with an empty name."""
     for block in read(context, Kind.CHILDREN, asked):
         found = listings(block.answer, block.count)
@@ -125,12 +125,12 @@ def below(
                 yield siblings, name, failure(siblings.path(name), names) if isinstance(names, int) else names
 
 
-def failure(path: str, error: int) -> DeniedNode | None:
+def failure(path: str, error: int) -> ForbiddenNode | None:
     """What the number of an error means: None for a node that is gone; what is no fact about the node is raised."""
     if error == GONE:
         return None
     if error == DENIED:
-        return DeniedNode(path, b"", "no permission to read it")
+        return ForbiddenNode(path)
     if error not in EXCEPTIONS:
         raise DamagedAnswerError(f"{path} could not be read: no error has the number {error}")
     raise translate_of_read(EXCEPTIONS[error](), path)

@@ -16,7 +16,6 @@ Then the server is asked once more; after the second loss in a row it counts as 
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections import defaultdict
 from typing import Any, Final
@@ -28,6 +27,7 @@ from ...deadline import Deadline
 from ...exceptions import ZkgroupsException
 from ..kazoo_compat.corrections import Silence, close
 from ..kazoo_compat.second_client import twin
+from ..session import server_status
 from ..session.session import Peer, Session
 from .multiread import Kind, MultiRead, operations
 
@@ -38,9 +38,6 @@ VERSION_PATIENCE: Final = 1.5
 """Short, because a firewall may drop four-letter words silently."""
 
 MULTI_READ_SINCE: Final = (3, 6)
-
-_VERSION: Final = re.compile(rb"^Zookeeper version: (\d+)\.(\d+)\.")
-_LONGEST_FIRST_LINE: Final = 1024
 
 
 class _Servers:
@@ -162,35 +159,9 @@ def _ask(client: Any, connection: Peer, deadline: Deadline) -> bool | None:
 
 
 def _version(client: Any, connection: Peer, deadline: Deadline) -> tuple[int, int] | None:
-    """Compare its version; None if it does not report one, because four-letter words may be disabled."""
+    """Its version; None if it does not report one, because four-letter words may be disabled."""
     _here, (address, port, *_), name = connection
-    answer = b""
-    try:
-        sock = client.handler.create_connection(
-            address=(address, port),
-            hostname=name or address,
-            timeout=deadline.remaining,
-            use_ssl=client.use_ssl,
-            keyfile=client.keyfile,
-            certfile=client.certfile,
-            ca=client.ca,
-            keyfile_password=client.keyfile_password,
-            verify_certs=client.verify_certs,
-            check_hostname=client.check_hostname,
-        )
-        with sock:
-            sock.settimeout(max(deadline.remaining, 0.001))
-            sock.sendall(b"srvr")
-            # The version is on the first line. A server that is just starting does not close the connection.
-            while b"\n" not in answer and len(answer) < _LONGEST_FIRST_LINE:
-                sock.settimeout(max(deadline.remaining, 0.001))
-                if not (more := sock.recv(_LONGEST_FIRST_LINE)):
-                    break
-                answer += more
-    except OSError:
-        return None
-    found = _VERSION.match(answer)
-    return None if found is None else (int(found[1]), int(found[2]))
+    return server_status.version(client, name or address, address, port, deadline)
 
 
 def _answers(client: Any, connection: Peer, deadline: Deadline) -> bool | None:

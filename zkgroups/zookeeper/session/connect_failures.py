@@ -2,6 +2,11 @@
 
 For an unknown name, a refused connection and every TLS error, kazoo only reports a timeout, and logs the reason. So its
 attempts are observed while it connects.
+
+A server hangs up on a client that has seen more transactions than the server has done. That happens to every client
+after ZooKeeper was restored from a backup or wiped, and lasts until ZooKeeper has done as many again. The server says
+nothing, so it is asked for the number of its last transaction. The client does not join such a ZooKeeper by itself: it
+may also be another one, and offsets there may be lower.
 """
 
 from __future__ import annotations
@@ -15,13 +20,26 @@ from typing import Any, Final
 from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from ...deadline import Deadline, uptime
 from ..requests.safe_decoding import DamagedAnswer
+from . import server_status
 
 _FINAL: Final = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError, DamagedAnswer)
 """Errors after which waiting rarely helps, unless the server is just starting."""
 
+_ASK_AFTER: Final = 5.0
+"""In seconds without a connection: a server that was just restarted may be behind for a moment."""
+_ASK: Final = 0.5
+"""In seconds: how long a server that hung up may take to report its last transaction."""
+
 Address = tuple[str, str, int]
 """A host name, its address, and the port."""
+
+
+HAS_DONE_LESS: Final = (
+    "{} refuses this client, because it has done fewer transactions than the client has seen. Was ZooKeeper restored "
+    "from a backup, or wiped? Then restart this process"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,7 @@ class Attempts:
         self._addresses: list[Address] = []
         self._failed: dict[Address, Failure] = {}
         self._current: Address | None = None
+        self._failing_since: float | None = None
         self._expanded = False
         connection = client._connection
         self._connect, self._read_socket = connection._connect, connection._read_socket
@@ -103,10 +122,27 @@ class Attempts:
         try:
             found = self._connect(host, address, port)
         except Exception as error:
+            self._failing_since = self._failing_since or uptime()
+            if self._has_done_less(error):
+                error = ConnectionDropped(HAS_DONE_LESS.format(f"{host}:{port}"))
+                self._failed[self._current] = Failure(str(error), type(error))
+                raise error from None
             self._failed[self._current] = _failure(error)
             raise
         self._failed.pop(self._current, None)
+        self._failing_since = None
         return found
+
+    def _has_done_less(self, error: Exception) -> bool:
+        """Whether the server may have hung up because it has done fewer transactions than this client has seen."""
+        seen = int(self._client.last_zxid)
+        hung_up = isinstance(error, ConnectionDropped) and self._client._connection._socket is not None
+        if not hung_up or not seen or self._current is None or self._client._stopped.is_set():
+            return False
+        if self._failing_since is None or uptime() < self._failing_since + _ASK_AFTER:
+            return False
+        done = server_status.zxid(self._client, *self._current, Deadline(_ASK))
+        return done is not None and done < seen
 
     def read_socket(self, timeout: float) -> Any:
         """Called by kazoo: read an answer."""

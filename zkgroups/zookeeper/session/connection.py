@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
@@ -38,7 +38,9 @@ from ..kazoo_compat.corrections import ConnectionLog, close, drop, end_in_forks,
 from .chroot_check import no_chroot
 from .connect_failures import Attempts
 from .session import Session
-from .session_file import SessionFile
+
+if TYPE_CHECKING:
+    from .session_file import SessionFile
 
 log = logging.getLogger("zkgroups.session")
 
@@ -175,6 +177,7 @@ def connect(
         if file is not None:
             file.follow(client)
             session.outlives_us = True
+            session.resumed = session.id if file.resumed else None
             _warn_of_old_timeout(session, file)
     session.refuses_writes = read_only
     return Opened(client, file)
@@ -184,6 +187,8 @@ def _open_file(path: str | os.PathLike[str] | None, session: Session) -> Session
     """Open the file that is to keep the session, and let the client begin with the session that it names."""
     if path is None:
         return None
+    from .session_file import SessionFile
+
     if session.client.read_only:
         raise InvalidOptionError("session_file", path, "a connection for reading only has nothing to keep")
     file = SessionFile.open(path, chroot=session.chroot)

@@ -15,12 +15,16 @@ a server
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
+from weakref import WeakSet
 
+from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KeeperState
@@ -29,6 +33,7 @@ from ...core.znodes.values import session_hex
 from ...deadline import Deadline, uptime
 from ...exceptions import (
     AuthenticationError,
+    InvalidOptionError,
     NoPermissionError,
     NotConnectedError,
     NotFoundError,
@@ -70,7 +75,7 @@ PIPELINE: Final = 64
 Peer: TypeAlias = tuple[Any, ...]
 """The address of a server, as a socket has it."""
 
-_FIRST_USE = threading.Lock()
+_FIRST_USE = threading.RLock()
 
 
 class Session:
@@ -86,20 +91,32 @@ class Session:
         self.refuses_writes = False
         self.outlives_us = False
         """Whether it is kept in a file, for a process that comes after this one."""
+        self.resumed: int | None = None
+        """The id of the session, if it was resumed from a file."""
         self.reads_many: dict[Peer, bool] = {}
         """Whether the server is known to answer many reads in one request (`requests/multiread_support.py`)."""
         self.limit = RequestLimit()
         hand_over_safely(client)
         client.add_listener(self._on_state)
+        _ALL.add(self)
 
     @classmethod
     def of(cls, client: Any) -> Session:
         """The session of a client, made on first use and kept on it."""
+        if not isinstance(client, KazooClient):
+            raise InvalidOptionError(
+                "client", client, "it must be a KazooClient; for an address: Registry.connect(hosts)"
+            )
         with _FIRST_USE:
             found: Session | None = getattr(client, "_zkgroups_session", None)
             if found is None:
                 found = client._zkgroups_session = cls(client)
         return found
+
+    def after_fork(self) -> None:
+        """In a fork: the threads that hold the locks do not run here, and the session belongs to the parent."""
+        self._changed = threading.Condition()
+        self._prover.forget()
 
     @property
     def client(self) -> Any:
@@ -310,7 +327,10 @@ class Session:
                 waiter.woken.set()
 
     def _on_state(self, _state: str) -> None:
+        """On kazoo's thread: wake everybody who waits. kazoo tells no watcher what happens while it closes."""
         with self._changed:
+            for waiter in itertools.chain(*self._deletions.values()):
+                waiter.woken.set()
             self._changed.notify_all()
         self._prover.on_state()
 
@@ -457,6 +477,19 @@ class Session:
         """Wait until our server knows everything that was decided before this call."""
         with translated("/"):
             self.call(lambda: self._client.sync_async("/"), "/", deadline)
+
+
+_ALL: Final[WeakSet[Session]] = WeakSet()
+
+
+def _after_fork() -> None:
+    global _FIRST_USE
+    _FIRST_USE = threading.RLock()
+    for session in list(_ALL):
+        session.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Waiter:
