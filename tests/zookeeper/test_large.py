@@ -107,7 +107,7 @@ def test_failure_15_five_thousand_groups_are_listed(registry_of_large: Registry)
 
 def test_failure_15_a_topic_whose_names_are_almost_a_megabyte_is_read_and_deleted(registry: Registry, raw: Any) -> None:
     group = registry.group("billing")
-    group.offsets.commit(TopicPartition("after", 0), 1)
+    group.offsets.set(TopicPartition("after", 0), 1)
     raw.create("/consumers/billing/offsets/a")
     seed(raw, [f"/consumers/billing/offsets/a/{long_name(n)}" for n in range(GROUPS)])
     *malformed, good = group.offsets.fetch_all()

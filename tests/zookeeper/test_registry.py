@@ -424,7 +424,7 @@ def test_what_is_asked_after_close_is_refused_at_once(connect: Connect) -> None:
         group.create,
         group.delete,
         lambda: group.offsets.fetch(P0),
-        lambda: group.offsets.commit(P0, 1),
+        lambda: group.offsets.set(P0, 1),
         lambda: list(group.owners()),
         lambda: group.wait_free(P0, timeout=20),
         lambda: group.instance("me").register(["orders"]),
@@ -467,7 +467,7 @@ def test_calls_to_a_server_that_stands_still_end_in_time_and_work_again_when_it_
         reads: list[Callable[[], object]] = [
             group.describe,
             lambda: list(group.offsets),
-            lambda: group.offsets.commit(P0, 1),
+            lambda: group.offsets.set(P0, 1),
             lambda: group.instance("me").register(["orders"]),
         ]
         for call in reads:
@@ -476,7 +476,7 @@ def test_calls_to_a_server_that_stands_still_end_in_time_and_work_again_when_it_
             if call is not reads[-1]:
                 assert isinstance(caught.value, NotConnectedError)
         server.resume()
-        group.offsets.commit(P0, 7)
+        group.offsets.set(P0, 7)
         found = group.offsets.fetch(P0)
         assert found is not None
         assert found.offset == 7
