@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from zkgroups.exceptions import (
     NotClaimedError,
     OffsetWouldGoBackError,
     PastLogEndError,
+    ReentrantCallError,
 )
 
 from .conftest import Run, Running, ats, plant_topic
@@ -90,6 +92,28 @@ def test_commit_commits_now(run: Run, group: Consumergroup, orders: Partitions) 
         generation.mark(TopicPartition("refunds", 0), 1)
     with pytest.raises(InvalidOptionError):
         generation.mark(P0, -1)
+
+
+def test_a_signal_handler_that_commits_in_the_midst_of_a_commit_gets_an_error(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    generation = run().until_holding(orders).generations[-1]
+    refused: list[bool] = []
+
+    def commit(*_: object) -> None:
+        with pytest.raises(ReentrantCallError):
+            generation.commit({P0: 3})
+        refused.append(True)
+
+    before = signal.signal(signal.SIGUSR1, commit)
+    try:
+        with generation._committing:
+            signal.raise_signal(signal.SIGUSR1)
+        assert refused
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    generation.commit({P0: 4})
+    assert [offset.shown for offset in group.offsets] == ["4"]
 
 
 def test_a_callback_that_is_told_of_a_commit_may_commit_something_else(

@@ -8,6 +8,7 @@ One whose session has ended, or whose claim is gone, gets a typed error and chan
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from ..core.znodes.values import CommittedOffset, TopicPartition
 from ..exceptions import NotClaimedError, ZkgroupsException
+from .session.reentrant_locks import not_held
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -55,7 +57,8 @@ class Claim:
         self.version = version
         self.last: LastCommit | None = None
         self.doubtful = False  # a release whose outcome nobody learned: it can only be released
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.pid = os.getpid()
 
     @property
     def held(self) -> bool:
@@ -161,7 +164,12 @@ def _leave(release: Callable[[], None], error: BaseException | None) -> None:
 
 def locked(claims: Sequence[Claim]) -> ExitStack:
     """Keep two commits of one claim apart; in one order always, so that two batches cannot wait for each other."""
+    ordered = sorted(set(claims), key=lambda claim: claim.at)
+    for claim in ordered:
+        if claim.pid != os.getpid():  # a fork: the thread that holds the lock may not run here
+            claim.lock, claim.pid = threading.RLock(), os.getpid()
+        not_held(claim.lock, f"the claim on {claim.at}")
     stack = ExitStack()
-    for claim in sorted(claims, key=lambda claim: claim.at):
+    for claim in ordered:
         stack.enter_context(claim.lock)
     return stack
