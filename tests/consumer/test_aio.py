@@ -21,7 +21,7 @@ import pytest
 
 import zkgroups
 from zkgroups import Consumergroup, EventKind, MemberEvent, Owner, Registry, StartAt, TopicPartition, aio
-from zkgroups.core.znodes.group_description import InstanceState
+from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
 from zkgroups.testing import ZooKeeperServer, expire_session
 

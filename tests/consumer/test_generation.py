@@ -11,7 +11,7 @@ import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
 from zkgroups.core.offsets import start_offset
-from zkgroups.core.znodes.group_description import InstanceState
+from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import (
     CommittedOutOfRangeError,
     GenerationEndedError,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
-from zkgroups.core.znodes.group_description import GroupState, InstanceState
+from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.core.znodes.values import Dialect, Registration
 from zkgroups.exceptions import (
     GenerationEndedError,
