@@ -12,10 +12,11 @@ import click
 from zkgroups.core.migration.plan_rows import Match
 
 from ..shared.arguments import execute_option
+from ..shared.command_classes import Command
 from ..shared.connect import refuse_read_only
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Output
 from ..shared.progress import unseen
 from ..shared.spark_options import spark_options, steps_shown, writing_options

@@ -11,12 +11,13 @@ import click
 
 from zkgroups.core.znodes.values import utc
 
+from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.durations import seconds_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.progress import Told, status_line
 from ..shared.signals import NotedStop, noted_signals, raise_noted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..shared.options import Group
+from ..shared.command_classes import Group
 from .diff import diff
 from .list import list_
 from .plot import plot

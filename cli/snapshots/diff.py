@@ -13,10 +13,11 @@ from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, B
 from zkgroups.core.znodes.values import utc
 
 from ..offsets.from_parquet import address_of, complain_of_future
+from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import SparkOptions, checked_moment, selection_options, spark_installed, spark_options
 

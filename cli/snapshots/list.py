@@ -9,9 +9,10 @@ import click
 
 from zkgroups.core.znodes.values import utc
 
+from ..shared.command_classes import Command
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import SparkOptions, spark_installed, spark_options
 

@@ -13,9 +13,10 @@ from zkgroups.core.znodes.values import utc
 
 from ..offsets.from_parquet import address_of
 from ..shared.arguments import Partitions, group_argument, topics_option
+from ..shared.command_classes import Command
 from ..shared.input_files import FilePath, Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, spark_installed, spark_options
 
 

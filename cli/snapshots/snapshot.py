@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, Place
 from ..shared.messages import complain, say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import SparkOptions, spark_installed, steps_shown, writing_options
 

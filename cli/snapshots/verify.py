@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
 from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
