@@ -46,10 +46,10 @@ def test_ctrl_c_ends_it_after_what_it_has_done_and_nothing_stays_behind(
     registry: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     offsets = registry.group("billing").offsets
-    offsets.commit(TopicPartition("orders", 0), 5)
+    offsets.set(TopicPartition("orders", 0), 5)
     with Terminal("audit", tmp_path, "-z", zookeeper_hosts, *SPARK, "--every", "0.1", "-o", "csv") as terminal:
         terminal.wait_for("batch 0: 1 commits, 1 since")
-        offsets.commit(TopicPartition("orders", 0), 6)
+        offsets.set(TopicPartition("orders", 0), 6)
         terminal.wait_for("2 since")
         others = descendants(terminal.process.pid)
         terminal.type("\x03")

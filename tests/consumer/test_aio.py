@@ -210,7 +210,7 @@ async def test_a_task_that_is_cancelled_still_commits_and_marks_in_finally(
 async def test_an_offset_outside_of_the_log_is_moved_from_a_task_and_told_in_the_loop(
     group: Consumergroup, orders: Partitions
 ) -> None:
-    group.offsets.commit(P0, 5_558)
+    group.offsets.set(P0, 5_558)
 
     async def work(generation: aio.Generation) -> None:
         generation.mark(P0, generation.start_offset(P0, log_start=0, log_end=20) + 1)

@@ -123,7 +123,7 @@ class Scene:
         for number, group in enumerate(self.groups):
             ats = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
             offsets = {at: 10 + number + at.partition for at in ats}
-            self.registry.group(group).offsets.commit_many(offsets)
+            self.registry.group(group).offsets.set_many(offsets)
             if number % 3:
                 behind, ahead, same = ats[:3]
                 there = (

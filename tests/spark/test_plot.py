@@ -205,7 +205,7 @@ def take(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> Any:
 @pytest.fixture
 def billing(registry: Registry) -> Iterator[Any]:
     group = registry.group("billing")
-    group.offsets.commit_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
+    group.offsets.set_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
     return group
 
 
@@ -213,11 +213,11 @@ def billing(registry: Registry) -> Iterator[Any]:
 def test_a_group_is_drawn_from_all_snapshots_that_have_seen_it(
     spark: SparkSession, take: Any, billing: Any, registry: Registry, raw: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    registry.group("other").offsets.commit(P0, 1)
+    registry.group("other").offsets.set(P0, 1)
     take("blue")
     first = take()
     take(groups="other")
-    billing.offsets.commit(P0, 90)
+    billing.offsets.set(P0, 90)
     billing.offsets.reset({P1: 10})
     raw.set("/consumers/billing/offsets/refunds/0", b"many")
     last = take()

@@ -48,7 +48,7 @@ def zkgroups(spark: SparkSession, zookeeper_hosts: str) -> Iterator[Command]:
 @pytest.fixture
 def billing(registry: Registry) -> Any:
     group = registry.group("billing")
-    group.offsets.commit_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
+    group.offsets.set_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
     return group
 
 
@@ -107,7 +107,7 @@ def test_rows_that_others_have_written_are_not_trusted(spark: SparkSession) -> N
 def test_of_several_clusters_the_one_of_the_address_is_meant_or_the_one_named(
     spark: SparkSession, take: Take, registry: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    registry.group("billing").offsets.commit(P0, 1)
+    registry.group("billing").offsets.set(P0, 1)
     blue, ours, blue_again = take("blue"), take(), take("blue")
     (tmp_path / f"table=offsets/snapshot={blue}" / "_SUMMARY.json").unlink()  # as an earlier version left it
 
@@ -136,9 +136,9 @@ def test_of_several_clusters_the_one_of_the_address_is_meant_or_the_one_named(
 def test_rows_of_another_cluster_in_the_same_snapshot_are_not_taken(
     spark: SparkSession, take: Take, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("billing").offsets.commit(P0, 1)
+    registry.group("billing").offsets.set(P0, 1)
     blue = take("blue")
-    registry.group("billing").offsets.commit(P0, 2)
+    registry.group("billing").offsets.set(P0, 2)
     [file] = files(tmp_path, Table.OFFSETS, take("red"))
     copy(file, tmp_path / f"table=offsets/snapshot={blue}" / "part-of-red.parquet")
     [found] = restorable_topics(choose(spark, str(tmp_path), blue, cluster="blue").rows(spark))
@@ -243,13 +243,13 @@ def test_what_the_snapshot_does_not_have_is_said_and_the_rest_is_printed(
 def test_what_was_lost_comes_back_and_what_is_further_stays_unless_told(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("shipping").offsets.commit(P0, 5)
+    registry.group("shipping").offsets.set(P0, 5)
     before = there(registry)
     take()
     registry.group("shipping").delete()
     billing.offsets.reset({P1: 10})
-    billing.offsets.commit(P0, 55)
-    billing.offsets.commit(P2, 3)
+    billing.offsets.set(P0, 55)
+    billing.offsets.set(P2, 3)
     billing.offsets.delete([TopicPartition("refunds", 0)])
     mistaken = there(registry)
 
@@ -278,7 +278,7 @@ def test_what_was_lost_comes_back_and_what_is_further_stays_unless_told(
 def test_a_group_with_instances_is_refused_and_the_others_are_restored(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("shipping").offsets.commit(P0, 5)
+    registry.group("shipping").offsets.set(P0, 5)
     take()
     registry.group("shipping").offsets.reset({P0: 1})
     billing.offsets.reset({P0: 1})
@@ -330,10 +330,10 @@ def test_a_group_goes_to_where_a_snapshot_found_it_also_back(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
     first = take()
-    billing.offsets.commit_many({P0: 55, P1: 65, P2: 3})
+    billing.offsets.set_many({P0: 55, P1: 65, P2: 3})
     take()
-    billing.offsets.commit(P1, 70)
-    registry.group("new").offsets.commit(P0, 1)
+    billing.offsets.set(P1, 70)
+    registry.group("new").offsets.set(P0, 1)
     to = ("offsets", "reset", "--to-snapshot", tmp_path, "-o", "csv", "--no-headers")
     shown = zkgroups(*to, "billing", "--all-topics", "--at", first)
     assert (shown.code, shown.lines) == (
@@ -368,8 +368,8 @@ def test_a_group_goes_to_what_was_committed_at_a_time_without_brokers(
     follow()
     before, since = there(registry), max(each.modified_ms for each in billing.offsets)
     while billing.offsets.fetch(P0).modified_ms == since or there(registry) == before:
-        billing.offsets.commit(P0, there(registry)["billing/orders/0"] + 1)
-    billing.offsets.commit_many({P1: 65, P2: 3})
+        billing.offsets.set(P0, there(registry)["billing/orders/0"] + 1)
+    billing.offsets.set_many({P1: 65, P2: 3})
     later = datetime.now(UTC)
     follow()
     to = ("offsets", "reset", "billing", "--all-topics", "--from-audit", tmp_path, "-o", "csv", "--no-headers")

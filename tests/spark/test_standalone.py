@@ -134,7 +134,7 @@ def python_without_packages(folder: Path) -> Path:
 def groups_are_made(hosts: str) -> None:
     with Registry.connect(hosts) as registry:
         for partition in range(OFFSETS):
-            registry.group("billing").offsets.commit(TopicPartition("orders", partition), partition)
+            registry.group("billing").offsets.set(TopicPartition("orders", partition), partition)
 
 
 def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_counts_for_nothing(

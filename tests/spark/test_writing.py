@@ -43,7 +43,7 @@ def test_a_plan_of_an_earlier_version_that_has_lost_its_rows_is_a_sentence(
     spark: SparkSession, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     with Registry.connect(zookeeper_hosts) as registry:
-        registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+        registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     plan(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, parallelism=1), None)
     assert read_plan(spark, str(tmp_path)).count() == 1
     for file in tmp_path.glob("plan/part-*"):
