@@ -36,13 +36,12 @@ if TYPE_CHECKING:
     from .core.znodes.group_description import (
         BlockedPartition,
         GroupDescription,
-        GroupState,
         InstanceDescription,
-        InstanceState,
         Obstacle,
         PartitionDescription,
         RegisteredInstance,
     )
+    from .core.znodes.states import GroupState, InstanceState
     from .core.znodes.values import (
         Broker,
         CommittedOffset,
@@ -150,13 +149,12 @@ _MODULES: Final = {
     ".core.znodes.group_description": (
         "BlockedPartition",
         "GroupDescription",
-        "GroupState",
         "InstanceDescription",
-        "InstanceState",
         "Obstacle",
         "PartitionDescription",
         "RegisteredInstance",
     ),
+    ".core.znodes.states": ("GroupState", "InstanceState"),
     ".core.znodes.values": (
         "Broker",
         "CommittedOffset",

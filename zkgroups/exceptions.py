@@ -28,6 +28,7 @@ ZkgroupsException
 │   ├── AlreadyClaimedError             by this very instance
 │   ├── ClaimedByOtherError             carries the owner
 │   ├── SessionInUseError               another process has the file in which the session is kept
+│   ├── ReentrantCallError              a signal handler interrupted a call that it would have to wait for
 │   └── OffsetConflictError             the offset changed since it was read
 ├── AccessError
 │   ├── AuthenticationError             who we are was not accepted
@@ -317,6 +318,22 @@ class SessionInUseError(ConflictError):
         super().__init__(f"the session in {path} is in use by {f'process {pid}' if pid else 'another process'}")
         self.path = path
         self.pid = pid
+
+
+class ReentrantCallError(ConflictError):
+    """A signal handler used a claim, an instance or a generation during a call of the thread that it interrupted.
+
+    The handler would wait for that call, and the call for the handler. Nothing was changed.
+    """
+
+    retriable = False
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} is in use by a call that this signal handler interrupted: "
+            "set a flag or raise an exception in the handler instead"
+        )
+        self.what = what
 
 
 class OffsetConflictError(ConflictError):

@@ -116,7 +116,9 @@ class Runner:
     def here(self, text: str) -> str:
         """Replace the addresses and the folder of the guide by those of this test."""
         text = ZOOKEEPER.sub(self.zookeeper, text).replace("kafka1:9092", self.broker)
-        return re.sub(r"(?<![\w./])(file:)?/(data|tmp/tutorial)\b", lambda found: f"{found[1] or ''}{self.folder}", text)
+        return re.sub(
+            r"(?<![\w./])(file:)?/(data|tmp/tutorial)\b", lambda found: f"{found[1] or ''}{self.folder}", text
+        )
 
     def _run_commands(self, block: Block) -> None:
         for command, shown in block.commands:
@@ -187,7 +189,7 @@ def groups_shown(hosts: str, registry: Registry) -> Iterator[None]:
         client.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0]}}', makepath=True)
     invoices, billing = registry.group("invoices"), registry.group("billing")
     invoices.create()
-    invoices.offsets.commit(TopicPartition("orders", 0), 1200)
+    invoices.offsets.set(TopicPartition("orders", 0), 1200)
     with billing.instance("anna") as anna, billing.instance("ben") as ben:
         anna.register(["orders"])
         ben.register(["orders"])

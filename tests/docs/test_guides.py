@@ -91,7 +91,7 @@ def test_the_consumer_reads_a_recreated_topic_once(legacy_kafka: KafkaBroker, tm
     topic = "recreated-orders"
     with Registry.connect(legacy_kafka.zookeeper) as registry:
         group = registry.group("billing")
-        group.offsets.commit(TopicPartition(topic, 0), 5_558)
+        group.offsets.set(TopicPartition(topic, 0), 5_558)
         first = write_to(topic, legacy_kafka, partitions=1, messages=20)
         assert consumed(topic, legacy_kafka, tmp_path, messages=20) == first
         assert [found.offset for found in group.offsets if isinstance(found, CommittedOffset)] == [20]

@@ -61,10 +61,14 @@ class Registrar:
         self._context = context
         self._session = context.session
         self._id = id
-        self._lock = threading.Lock()  # guards the two below, and is never held during a call
+        self._lock = threading.RLock()  # guards the two below, and is never held during a call
         self._tenure: Tenure | None = None
         self._unsure: dict[str, set[bytes]] = {}  # nodes we may have made, where the answer was lost for good
         self.path = paths.instance(id)
+
+    def after_fork(self) -> None:
+        """In a fork: the thread that holds the lock may not run here."""
+        self._lock = threading.RLock()
 
     @property
     def tenure(self) -> Tenure | None:

@@ -1,22 +1,4 @@
-"""What a group is at one moment, worked out from its znodes: states, totals, orphans, and what nobody owns.
-
-States of a group, as anybody can see them:
-
-    Dead                 no znode
-    Empty                no instance is registered
-    PreparingRebalance   instances, but nothing is owned
-    CompletingRebalance  partly owned
-    Stable               every partition of every subscribed topic is owned by a living instance
-    Unknown              registrations, owners or topics are there that we may not read
-
-and of an instance:
-
-    Joining       registered, owns nothing, and a topic it subscribes to is not wholly owned
-    AwaitingSync  owns something, and a topic it subscribes to is not wholly owned
-    Stable        every partition of its topics has a living owner (which may be another)
-    Leaving       no longer registered, but still the owner of something
-    Dead          its registration belongs to no session, and it owns nothing: it cannot be alive, and is not counted
-    Unknown       its registration cannot be read or evaluated, so it is unknown which partitions it should own
+"""Describe a group at one moment from its znodes: states, totals, orphans, and partitions without an owner.
 
 A partition is blocked if some instances subscribe to its topic, and another instance holds it. None of the subscribers
 can get it before it is released. An instance whose subscription cannot be evaluated may subscribe to any topic, so the
@@ -34,6 +16,7 @@ from typing import Final, TypeAlias
 from .codec import decode_owner_path
 from .migration_mark import Mark
 from .paths import GroupPaths, parent
+from .states import GroupState, InstanceState
 from .subscription import subscribed_topics
 from .values import (
     CommittedOffset,
@@ -46,28 +29,6 @@ from .values import (
     UnevaluableRegistration,
     UnreadableNode,
 )
-
-
-class GroupState(StrEnum):
-    """Where a group is; the table is at the top of this file."""
-
-    DEAD = "Dead"
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    UNKNOWN = "Unknown"
-
-
-class InstanceState(StrEnum):
-    """Where an instance is; the table is at the top of this file."""
-
-    JOINING = "Joining"
-    AWAITING_SYNC = "AwaitingSync"
-    STABLE = "Stable"
-    LEAVING = "Leaving"
-    DEAD = "Dead"
-    UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ watch that was closed leaves nothing behind, and neither does one that was forgo
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -79,5 +80,14 @@ class Ear:
             return [watch for root in chosen for watch in self._watches.get(root, ())]
 
 
-_FIRST_USE = threading.Lock()
+_FIRST_USE = threading.RLock()
 _EARS: WeakKeyDictionary[Session, Ear] = WeakKeyDictionary()
+
+
+def _after_fork() -> None:
+    """The thread that holds the lock may not run here."""
+    global _FIRST_USE
+    _FIRST_USE = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

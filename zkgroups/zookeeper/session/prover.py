@@ -38,7 +38,7 @@ class Prover:
     def __init__(self, client: Any, pulse: Pulse) -> None:
         self._client = client
         self._pulse = pulse
-        self._lock = threading.Lock()  # guards the fields below, and is never held during a call
+        self._lock = threading.RLock()  # guards the fields below, and is never held during a call
         self._relying: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._asked: Any = None
         self._asked_at = -math.inf
@@ -113,7 +113,7 @@ class Prover:
 
     def forget(self) -> None:
         """In a fork: drop everything, because it belongs to the parent."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._relying = WeakKeyDictionary()
         self._asked = None
         self._pulse.void()
@@ -123,7 +123,7 @@ class _Thread:
     """Runs the thread, as long as there are sessions to prove."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the two fields below, and is never held during a call
+        self._lock = threading.RLock()  # guards the two fields below, and is never held during a call
         self.provers: set[Prover] = set()
         self._thread: threading.Thread | None = None
         # Not an Event: Ctrl-C during `set` can leave it locked forever.
@@ -186,11 +186,9 @@ _AFTER_AN_ERROR: Final = 1.0
 _THREAD = _Thread()
 
 
-def _forget_all() -> None:
+def _after_fork() -> None:
     global _THREAD
-    provers, _THREAD = _THREAD.provers, _Thread()
-    for prover in provers:
-        prover.forget()
+    _THREAD = _Thread()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_after_fork)

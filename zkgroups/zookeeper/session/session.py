@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
+from weakref import WeakSet
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
@@ -73,7 +75,7 @@ PIPELINE: Final = 64
 Peer: TypeAlias = tuple[Any, ...]
 """The address of a server, as a socket has it."""
 
-_FIRST_USE = threading.Lock()
+_FIRST_USE = threading.RLock()
 
 
 class Session:
@@ -96,6 +98,7 @@ class Session:
         self.limit = RequestLimit()
         hand_over_safely(client)
         client.add_listener(self._on_state)
+        _ALL.add(self)
 
     @classmethod
     def of(cls, client: Any) -> Session:
@@ -109,6 +112,11 @@ class Session:
             if found is None:
                 found = client._zkgroups_session = cls(client)
         return found
+
+    def after_fork(self) -> None:
+        """In a fork: the threads that hold the locks do not run here, and the session belongs to the parent."""
+        self._changed = threading.Condition()
+        self._prover.forget()
 
     @property
     def client(self) -> Any:
@@ -469,6 +477,19 @@ class Session:
         """Wait until our server knows everything that was decided before this call."""
         with translated("/"):
             self.call(lambda: self._client.sync_async("/"), "/", deadline)
+
+
+_ALL: Final[WeakSet[Session]] = WeakSet()
+
+
+def _after_fork() -> None:
+    global _FIRST_USE
+    _FIRST_USE = threading.RLock()
+    for session in list(_ALL):
+        session.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Waiter:
