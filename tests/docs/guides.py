@@ -39,6 +39,7 @@ FOREGROUND = "zkgroups zookeeper"
 WITH_SPARK = re.compile(r"zkgroups (snapshot|snapshots|audit|migrate)\b|zkgroups .* --(from|to)-(snapshot|audit)\b")
 
 ZOOKEEPER = re.compile(r"zk1:2181(,zk2:2181)?/kafka")
+FOLDER = re.compile(r"(?<![\w./])(file:)?/(?:data|tmp/tutorial)\b")
 VARYING = re.compile(
     r"0x[0-9a-f]+|\d{4}-\d\d-\d\dT[0-9:.]+Z|\d{8}T\d{6}\.\d{3}Z(-[0-9a-f]{8})?|127\.0\.0\.1:\d+|"
     r"\b\d+\.\d\b(?= s; |  )|(?<=as )\S+:[0-9a-f-]{36}\b"
