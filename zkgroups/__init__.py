@@ -32,13 +32,12 @@ if TYPE_CHECKING:
     from .core.znodes.group_description import (
         BlockedPartition,
         GroupDescription,
-        GroupState,
         InstanceDescription,
-        InstanceState,
         Obstacle,
         PartitionDescription,
     )
     from .core.znodes.group_view import RegisteredInstance
+    from .core.znodes.states import GroupState, InstanceState
     from .core.znodes.topic_partition import TopicPartition
     from .core.znodes.values import (
         Broker,
@@ -141,13 +140,12 @@ _MODULES: Final = {
     ".core.znodes.group_description": (
         "BlockedPartition",
         "GroupDescription",
-        "GroupState",
         "InstanceDescription",
-        "InstanceState",
         "Obstacle",
         "PartitionDescription",
     ),
     ".core.znodes.group_view": ("RegisteredInstance",),
+    ".core.znodes.states": ("GroupState", "InstanceState"),
     ".core.znodes.topic_partition": ("TopicPartition",),
     ".core.znodes.values": (
         "Broker",

@@ -19,14 +19,13 @@ from zkgroups.core.znodes.describe_group import describe
 from zkgroups.core.znodes.group_description import (
     BlockedPartition,
     GroupDescription,
-    GroupState,
     InstanceDescription,
-    InstanceState,
     Obstacle,
     PartitionDescription,
 )
 from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
 from zkgroups.core.znodes.registration_codec import decode_registration
+from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
     CommittedOffset,

@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 from ..core.rebalance.members import Assignor
 from ..core.rebalance.state_machine import Close, State
-from ..core.znodes.group_description import InstanceState
 from ..core.znodes.names import check_instance
+from ..core.znodes.states import InstanceState
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import StartAt
 from ..deadline import Deadline

@@ -307,8 +307,8 @@ class Instance:
     def _abandon(self, claims: Sequence[Claim]) -> int:
         """Hold these no more, and have their owner nodes swept later. Return the number of nodes that may be left."""
         with self._lock:
-            left = [claim for claim in claims if self._claims.get(claim.partition) is claim]
-        self._registrar.leave({self.group.paths.owner(claim.partition): claim.data for claim in left})
+            left = [claim for claim in claims if self._claims.get(claim.at) is claim]
+        self._registrar.leave({self.group.paths.owner(claim.at): claim.data for claim in left})
         self._forget(left)
         return len(left)
 
@@ -401,12 +401,12 @@ class Instance:
             except TransactionFailed as failure:
                 denied |= self._look_again(tenure, failure)
         for claim in denied & set(claims):
-            raise NoPermissionError(self.group.paths.owner(claim.partition))
+            raise NoPermissionError(self.group.paths.owner(claim.at))
 
     def _delete_some(self, claims: Sequence[Claim], tenure: Tenure) -> None:
         """Delete as many owner nodes as go into one transaction, and forget these claims."""
         guard = self._registrar.check(tenure)
-        units = ([Delete(self.group.paths.owner(claim.partition), claim.version)] for claim in claims)
+        units = ([Delete(self.group.paths.owner(claim.at), claim.version)] for claim in claims)
         batch = first_batch(self._session, units, overhead=guard)
         deleted = claims[: len(batch)]
         operations: list[Operation] = [*guard, *(delete for [delete] in batch)]
@@ -420,8 +420,8 @@ class Instance:
     def _forget(self, claims: Iterable[Claim]) -> None:
         with self._lock:
             for claim in claims:
-                if self._claims.get(claim.partition) is claim:
-                    del self._claims[claim.partition]
+                if self._claims.get(claim.at) is claim:
+                    del self._claims[claim.at]
 
     # Holding and committing
 
@@ -440,7 +440,7 @@ class Instance:
         return (
             tenure is not None
             and claim.session_id == tenure.session_id == self._session.id
-            and self._claims.get(claim.partition) is claim
+            and self._claims.get(claim.at) is claim
         )
 
     def _verify(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -449,7 +449,7 @@ class Instance:
 
     def _ask(self, claims: Sequence[Claim]) -> tuple[list[Claim], set[Claim]]:
         """Those that are ours, and those whose owner node may not be read."""
-        paths = [self.group.paths.owner(claim.partition) for claim in claims]
+        paths = [self.group.paths.owner(claim.at) for claim in claims]
         found: list[Claim] = []
         denied: set[Claim] = set()
         for claim, node in zip(claims, bulk_read.nodes(self._context, paths), strict=True):
@@ -492,12 +492,12 @@ class Instance:
         """The registration under which all of the claims are held; else say which is not, and why."""
         for claim in claims:
             if self._session.id != claim.session_id:
-                raise SessionLostError(f"the session of the claim on {claim.partition} has ended, nothing was changed")
+                raise SessionLostError(f"the session of the claim on {claim.at} has ended, nothing was changed")
         tenure = self._registrar.require()
         with self._lock:
             for claim in claims:
                 if claim.doubtful or not self._is_current(claim):
-                    raise NotClaimedError(claim.partition)
+                    raise NotClaimedError(claim.at)
         return tenure
 
     def _look_again(self, tenure: Tenure, failure: TransactionFailed) -> set[Claim]:

@@ -217,9 +217,6 @@ class Registry:
     def __iter__(self) -> Iterator[Consumergroup]:
         return map(self.group, self.groups())
 
-    def __len__(self) -> int:
-        return len(self.groups())
-
     def __contains__(self, name: object) -> bool:
         return self._context.session.exists(join(CONSUMERS, check_group(name)), deadline=self._context.deadline())
 

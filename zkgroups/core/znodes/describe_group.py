@@ -6,18 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from .group_description import (
-    BlockedPartition,
-    GroupDescription,
-    GroupState,
-    InstanceDescription,
-    InstanceState,
-    Obstacle,
-    PartitionDescription,
-)
+from .group_description import BlockedPartition, GroupDescription, InstanceDescription, Obstacle, PartitionDescription
 from .group_view import GroupView
 from .owner_codec import decode_owner_path
 from .paths import GroupPaths, parent
+from .states import GroupState, InstanceState
 from .subscription import subscribed_topics
 from .topic_partition import TopicPartition
 from .values import MalformedNode, Owner, Registration, UnevaluableRegistration

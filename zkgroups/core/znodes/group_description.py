@@ -1,23 +1,5 @@
 """The state of a group at one moment, as `describe_group.py` works it out from its znodes.
 
-States of a group:
-
-    Dead                 the group does not exist
-    Empty                no instance is registered
-    PreparingRebalance   instances are registered, but they own nothing
-    CompletingRebalance  some partitions are owned
-    Stable               a live instance owns every partition of every subscribed topic
-    Unknown              registrations, owners or topics exist that this client is not allowed to read
-
-States of an instance:
-
-    Joining       registered and owns nothing, and a topic it subscribes to has unowned partitions
-    AwaitingSync  owns some partitions, and a topic it subscribes to has unowned partitions
-    Stable        every partition of its topics has a live owner (any instance)
-    Leaving       no longer registered, but still owns partitions
-    Dead          its registration belongs to no session, and it owns nothing: it cannot be alive, and is not counted
-    Unknown       its registration cannot be read or evaluated, so it is unknown which partitions it should own
-
 A partition is blocked if some instances subscribe to its topic, and another instance holds it. None of the subscribers
 can get it before it is released. An instance whose subscription cannot be evaluated may subscribe to any topic, so the
 partitions that it holds are never blocked.
@@ -31,30 +13,9 @@ from enum import StrEnum
 
 from ..times import from_ms
 from .migration_mark import Mark
+from .states import GroupState, InstanceState
 from .topic_partition import TopicPartition
 from .values import CommittedOffset, MalformedNode, Owner, ReadRegistration, UnevaluableRegistration, UnreadableNode
-
-
-class GroupState(StrEnum):
-    """The state of a group; the table is at the top of this file."""
-
-    DEAD = "Dead"
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    UNKNOWN = "Unknown"
-
-
-class InstanceState(StrEnum):
-    """The state of an instance; the table is at the top of this file."""
-
-    JOINING = "Joining"
-    AWAITING_SYNC = "AwaitingSync"
-    STABLE = "Stable"
-    LEAVING = "Leaving"
-    DEAD = "Dead"
-    UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True)
