@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..core.offsets.start_offset import PastEnd
-from ..core.rebalance.state_machine import Begin
+from ..core.rebalance.actions import StartGeneration
 from ..core.znodes.paths import GroupPaths
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, StartAt, UnreadableNode
@@ -68,7 +68,7 @@ class Work:
 
     # Beginning
 
-    def begin(self, begin: Begin) -> Generation:
+    def begin(self, begin: StartGeneration) -> Generation:
         """A new generation, which the user was told of; an error where it cannot be found out where to begin."""
         write = self._seat.writer(begin.partitions)
         found = self._seat.committed(begin.partitions)
@@ -83,7 +83,7 @@ class Work:
 
     def _made(
         self,
-        begin: Begin,
+        begin: StartGeneration,
         found: dict[TopicPartition, CommittedOffset | UnreadableNode | None],
         write: Callable[[Offsets, Offsets], None],
     ) -> Generation:

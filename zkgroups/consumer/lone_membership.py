@@ -6,7 +6,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable
 
-from ..core.rebalance.shared_plan import AwaitedPlan
+from ..core.rebalance.planner_election import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, Registration, UnreadableNode
 from ..exceptions import NoGroupError
@@ -86,7 +86,7 @@ class LoneSeat:
         notes = {EventKind.MALFORMED: unreadable_nodes(found.unreadable)}
         return Outlook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
 
-    def pass_over(self, _awaited: AwaitedPlan) -> list[str]:
+    def skip(self, _awaited: AwaitedPlan) -> list[str]:
         """A lone member waits for no plan."""
         return []
 

@@ -13,8 +13,9 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ..core.rebalance.events import CloseRequested
 from ..core.rebalance.members import Assignor
-from ..core.rebalance.state_machine import Close, State
+from ..core.rebalance.state_machine import RebalanceState
 from ..core.znodes.names import check_instance
 from ..core.znodes.states import InstanceState
 from ..core.znodes.topic_partition import TopicPartition
@@ -116,7 +117,7 @@ class BaseMember:
     def stop(self, *, leave: bool = True) -> None:
         """Ask it to leave, without waiting: `generations` ends soon. This is safe in a signal's handler."""
         self._asked_to_stop = True
-        self._driver.tell(Close(leave))
+        self._driver.tell(CloseRequested(leave))
 
     def close(self, *, leave: bool = True) -> None:
         """Stop the workers, commit what they have marked, release everything and leave the group.
@@ -134,7 +135,7 @@ class BaseMember:
             return
         for generation in filter(None, generations):
             generation.leave()  # whoever works on it and calls this would wait for itself
-        self._driver.tell(Close(leave))
+        self._driver.tell(CloseRequested(leave))
         if thread is not threading.current_thread() and not self._left.wait(self._longest_leave):
             log.error("member %s did not leave in time; still trying in the background", self._seat)
 
@@ -220,7 +221,7 @@ class BaseMember:
         machine = self._driver.machine
         if self._thread is None and not self._closed:
             return InstanceState.JOINING
-        if machine.state in (State.LEAVING, State.CLOSED, State.OUT):
+        if machine.state in (RebalanceState.LEAVING, RebalanceState.CLOSED, RebalanceState.OUT):
             return InstanceState.LEAVING
         if machine.settled and self._seat.awaited is None:
             return InstanceState.STABLE

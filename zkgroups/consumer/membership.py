@@ -9,8 +9,10 @@ from typing import Final, cast
 
 from ..core.rebalance.assignors import ASSIGNORS, COMPUTED_BY_EACH, share_of
 from ..core.rebalance.members import Assignor, Stream, assigned_to
-from ..core.rebalance.release_signals import Heralds
-from ..core.rebalance.shared_plan import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, misfit
+from ..core.rebalance.planner_election import AwaitedPlan, PlannerElection
+from ..core.rebalance.release_signals import ReleaseSignals
+from ..core.rebalance.roster import Roster
+from ..core.rebalance.shared_plan import SharedPlan, agreed_strategy, decode_plan, invalid_reason
 from ..core.session_proof import LASTS
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
@@ -114,7 +116,7 @@ class Seat:
         self._stats = stats
         self._tell = tell
         self._sight = Sight(self.group.paths, self.group.context, self._hear, partitions)
-        self._heralds = Heralds()
+        self._signals = ReleaseSignals()
         self._together: frozenset[str] = frozenset()  # the members that let go of everything at once
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
@@ -123,7 +125,7 @@ class Seat:
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """Who has what this member waits for."""
-        self._planners = Planners(self.id)
+        self._election = PlannerElection(self.id)
         self._share: tuple[PlanKey, dict[TopicPartition, int] | None] = ((0, "", ""), None)
         self.awaited: AwaitedPlan | None = None
         """The plan that this member waits for."""
@@ -193,14 +195,14 @@ class Seat:
         roster = self._sight.look(anew=not awaited)
         self._ids = [instance.id for instance in roster.instances]
         self._left_behind.deregister(roster.instances)
-        self._together = frozenset(id for id, registration in roster.taking_part.items() if registration.assignors)
+        self._together = frozenset(id for id, registration in roster.participants.items() if registration.assignors)
         if not self._has_its_place(roster):
             return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))
         number, planned = self._plan(roster)
         self._plan_awaited = planned is None and not awaited  # a plan of something else: what was seen may be old
         mine, others = self._holding(planned or ())
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # what is to come is not known yet
-        if outlived := self._lives.outlived_by(mine, roster.made, roster.unreadable):
+        if outlived := self._lives.outlived_by(mine, roster.topic_zxids, roster.unreadable):
             wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
             self._tell(None)  # there is more to be had when they are given up
         if Dialect.PYKAFKA in roster.dialects:
@@ -208,7 +210,7 @@ class Seat:
         # What is held stays with the stream for which it was claimed, whatever is planned since: others read that.
         self._streams = {**wanted, **{at: self._stream_of(claim) for at, claim in mine.items()}}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
-        self.await_free(self._heralds.left_alone(self.holders))
+        self.await_free(self._signals.without_signal(self.holders))
         notes = {**_missing(self._registration, roster), **_oddities(roster)}
         return Outlook(number, wanted, frozenset(mine), self.holders, notes)
 
@@ -247,15 +249,15 @@ class Seat:
 
     def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
         """The number of the plan, and what it gives to this member; None where the plan is still to be written."""
-        taking_part = roster.taking_part
-        strategy = agreed_strategy(taking_part, foreign=self._foreign)
+        participants = roster.participants
+        strategy = agreed_strategy(participants, foreign=self._foreign)
         if strategy in COMPUTED_BY_EACH:
             self.awaited = None
             return roster.number, share_of(self.id, strategy, roster.members())
         fingerprint = roster.fingerprint
         zxid, version, share = self._read_share(roster, fingerprint, strategy)
         if share is None:
-            self.awaited = self._planners.awaited(taking_part, version)
+            self.awaited = self._election.awaited(participants, version)
             if self.awaited.planner == self.id:
                 self._plan_for_all(roster, fingerprint, strategy, version)
                 # read it back: only the server knows which plan won
@@ -276,7 +278,11 @@ class Seat:
         key = zxid, fingerprint, strategy
         if self._share[0] != key:
             plan = decode_plan(data)
-            valid = plan and plan.is_of(fingerprint, strategy) and misfit(plan.assignment, roster.members()) is None
+            valid = (
+                plan
+                and plan.matches(fingerprint, strategy)
+                and invalid_reason(plan.assignment, roster.members()) is None
+            )
             self._share = key, assigned_to(self.id, plan.assignment) if plan and valid else None
         return zxid, version, self._share[1]
 
@@ -284,15 +290,15 @@ class Seat:
         known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
         members = roster.members(self._owners(roster))
         assignment: object = known[strategy](members)
-        if (reason := misfit(assignment, members)) is not None:
+        if (reason := invalid_reason(assignment, members)) is not None:
             raise InvalidOptionError("assignors", strategy, f"it returned a plan that cannot be used: {reason}")
-        plan = Plan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
+        plan = SharedPlan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
         if self._sight.write_plan(plan, version, self._instance.session_id or 0):
-            self._planners.wrote(version)
+            self._election.wrote(version)
 
-    def pass_over(self, awaited: AwaitedPlan) -> list[str]:
+    def skip(self, awaited: AwaitedPlan) -> list[str]:
         """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
-        return self._planners.pass_over(awaited)
+        return self._election.skip(awaited)
 
     def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
         """Which of those who take part holds what."""
@@ -338,8 +344,8 @@ class Seat:
 
     def await_free(self, partitions: Partitions) -> None:
         """Hear of it when these are let go."""
-        heralds = self._heralds.choose({at: self._let_go_with(at) for at in partitions})
-        self._sight.await_free({at: self._owner_path(at) for at in heralds})
+        signals = self._signals.choose({at: self._let_go_with(at) for at in partitions})
+        self._sight.await_free({at: self._owner_path(at) for at in signals})
 
     def _let_go_with(self, at: TopicPartition) -> Hashable:
         """The same for all that their holder lets go of at once."""
@@ -352,7 +358,7 @@ class Seat:
 
     def _hear(self, at: TopicPartition | None) -> None:
         """On kazoo's threads."""
-        self._tell(None if at is None else self._heralds.heard(at))
+        self._tell(None if at is None else self._signals.released_with(at))
 
     # Offsets
 
