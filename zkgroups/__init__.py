@@ -56,7 +56,7 @@ from .zookeeper.instance import Instance
 from .zookeeper.offsets import Offsets
 from .zookeeper.registry import Registry
 from .zookeeper.session.acl import Acl, AclPolicy
-from .zookeeper.session.connection import Digest, Sasl, ShortSessionWarning, Tls
+from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
 from .zookeeper.session.credentials import SessionCredentials
 from .zookeeper.watch import Change, ChangeKind, Watch, Watched
 

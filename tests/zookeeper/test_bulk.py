@@ -25,7 +25,7 @@ from zkgroups.zookeeper.requests import bulk_read
 from zkgroups.zookeeper.requests.bulk_read import Siblings
 from zkgroups.zookeeper.requests.multiread import Kind, MultiRead, operations
 from zkgroups.zookeeper.requests.node import Node
-from zkgroups.zookeeper.requests.read_pace import MAX_REQUEST_BYTES, REQUESTS
+from zkgroups.zookeeper.requests.read_pace import MAX_READ_REQUEST_BYTES, REQUESTS
 
 from ..core.strategies import NAMES
 from ..testing.test_secure_server import certificate
@@ -201,14 +201,14 @@ def test_long_names_are_spread_over_requests_that_the_server_takes(
     assert [name for block in blocks for siblings in block.parts for name in siblings.names] == names
     assert all(siblings.key == "key" for block in blocks for siblings in block.parts)
     assert all(not isinstance(record, int) for block in blocks for record in block.records())
-    assert 200_000 < max(block.length for block in blocks) <= MAX_REQUEST_BYTES
+    assert 200_000 < max(block.length for block in blocks) <= MAX_READ_REQUEST_BYTES
     assert states == []
 
 
 def test_a_single_path_near_the_megabyte_is_read_among_others(
     proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
 ) -> None:
-    longest = "/t/" + "x" * (MAX_REQUEST_BYTES * 4 - 200)  # a server makes no longer one
+    longest = "/t/" + "x" * (MAX_READ_REQUEST_BYTES * 4 - 200)  # a server makes no longer one
     paths = plant(raw, [*(f"/t/{n}" for n in range(20)), longest, *(f"/t/{n}" for n in range(20, 40))])
     assert [node.path for node in bulk_read.nodes(proxied.context, paths) if isinstance(node, Node)] == paths
     assert states == []

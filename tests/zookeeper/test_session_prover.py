@@ -130,7 +130,7 @@ def test_a_server_that_leaves_proofs_without_an_answer_is_left_for_another(
         me.register(["orders"])
         claim = me.claim(P0)
         session = registry.session_id
-        peer = registry.context.session.peer
+        peer = registry.context.session.server_address
         assert peer is not None
         silent, other = (first, second) if first.address.endswith(f":{peer[1]}") else (second, first)
         before = other.connections

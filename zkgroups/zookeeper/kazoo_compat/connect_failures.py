@@ -1,7 +1,7 @@
-"""Remember why a client could not connect, host by host.
+"""Record why a client could not connect, host by host.
 
-For an unknown name, a refused connection and every TLS error, kazoo only reports a timeout, and logs the reason. So its
-attempts are observed while it connects.
+For an unknown name, a refused connection and every TLS error, kazoo only reports a timeout, and logs the reason. So
+each attempt is observed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from ..requests.safe_decoding import DamagedAnswer
+from .safe_decoding import DamagedAnswer
 
 _FINAL: Final = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError, DamagedAnswer)
 """Errors after which waiting rarely helps, unless the server is just starting."""
@@ -33,12 +33,12 @@ class Failure:
 
     @property
     def is_final(self) -> bool:
-        """Whether the same attempt is likely to fail again."""
+        """True if the same attempt is likely to fail again."""
         return issubclass(self.kind, _FINAL)
 
 
-class Attempts:
-    """The last attempt at each address of each host."""
+class ConnectFailures:
+    """The failure of the last attempt at each address of each host."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -53,19 +53,19 @@ class Attempts:
         connection._expand_client_hosts = self.expand
 
     @property
-    def are_hopeless(self) -> bool:
-        """Whether every host is unknown, refuses connections, or is not a ZooKeeper server."""
+    def are_final(self) -> bool:
+        """True if every host is unknown, refuses connections, or is not a ZooKeeper server."""
         failures = [self._failed.get(address) for address in self._addresses]
         return self._expanded and all(failure is not None and failure.is_final for failure in failures)
 
     @property
-    def met_no_zookeeper(self) -> bool:
-        """Whether every host answered, but none like a ZooKeeper server."""
+    def no_host_is_zookeeper(self) -> bool:
+        """True if every host answered, but not like a ZooKeeper server."""
         failures = [self._failed.get(address) for address in self._addresses]
         return (
             bool(failures)
             and not self._unknown
-            and all(found is not None and issubclass(found.kind, DamagedAnswer) for found in failures)
+            and all(failure is not None and issubclass(failure.kind, DamagedAnswer) for failure in failures)
         )
 
     @property
@@ -73,27 +73,27 @@ class Attempts:
         """Each host with its reason, or the reason alone if there is only one host."""
         hosts = self._client.hosts
         if len(hosts) == 1:
-            return self._of(hosts[0])
-        return "; ".join(f"{host}:{port}: {self._of((host, port))}" for host, port in dict.fromkeys(hosts))
+            return self._reason_of(hosts[0])
+        return "; ".join(f"{host}:{port}: {self._reason_of((host, port))}" for host, port in dict.fromkeys(hosts))
 
-    def _of(self, named: tuple[str, int]) -> str:
-        if (unknown := self._unknown.get(named)) is not None:
+    def _reason_of(self, host: tuple[str, int]) -> str:
+        if (unknown := self._unknown.get(host)) is not None:
             return unknown.reason
-        found = [self._failed[a].reason for a in self._addresses if (a[0], a[2]) == named and a in self._failed]
-        return ", ".join(dict.fromkeys(found)) or "no answer"
+        reasons = [self._failed[a].reason for a in self._addresses if (a[0], a[2]) == host and a in self._failed]
+        return ", ".join(dict.fromkeys(reasons)) or "no answer"
 
     def expand(self) -> list[Address]:
-        """Called by kazoo at the start of each round: all addresses of all hosts, in the order to try them."""
-        found: list[Address] = []
+        """Called by kazoo at the start of each round. Return all addresses of all hosts in the order to try them."""
+        addresses: list[Address] = []
         unknown: dict[tuple[str, int], Failure] = {}
         for host, port in self._client.hosts:
             try:
-                known = socket.getaddrinfo(host.strip(), port, 0, 0, socket.IPPROTO_TCP)
-                found += [(host, str(address[0]), int(address[1])) for *_, address in known]
+                resolved = socket.getaddrinfo(host.strip(), port, 0, 0, socket.IPPROTO_TCP)
+                addresses += [(host, str(address[0]), int(address[1])) for *_, address in resolved]
             except socket.gaierror as error:
                 self._client.logger.warning("Cannot resolve %s: %s", host, error)
                 unknown[host, port] = Failure(f"unknown host ({error.strerror})", type(error))
-        self._unknown, self._addresses = unknown, list(dict.fromkeys(found))
+        self._unknown, self._addresses = unknown, list(dict.fromkeys(addresses))
         self._expanded = True
         return random.sample(self._addresses, len(self._addresses))  # clients spread over the servers
 
@@ -101,12 +101,12 @@ class Attempts:
         """Called by kazoo: connect to one address."""
         self._current = (host, address, port)
         try:
-            found = self._connect(host, address, port)
+            timeouts = self._connect(host, address, port)
         except Exception as error:
             self._failed[self._current] = _failure(error)
             raise
         self._failed.pop(self._current, None)
-        return found
+        return timeouts
 
     def read_socket(self, timeout: float) -> Any:
         """Called by kazoo: read an answer."""
