@@ -151,7 +151,8 @@ class _Visit:
         counts = ", ".join(f"{severity.value}: {self._left[severity]}" for severity in Severity if self._left[severity])
         if self._execute:
             return f"Repaired: {self._repaired}. {f'Left: {total} ({counts}).' if total else 'Nothing is left.'}"
-        found = f"Findings: {total} ({counts})." if total else "Nothing is wrong."
+        nothing = "Nothing is wrong." if self._reading.all_done else "Findings: 0."
+        found = f"Findings: {total} ({counts})." if total else nothing
         if self._repairable:
             return f"{found} Nothing was changed: --execute repairs what can be repaired ({self._repairable})."
         return found

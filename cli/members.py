@@ -11,7 +11,7 @@ import click
 
 from zkgroups import (
     Consumergroup,
-    DeniedNode,
+    ForbiddenNode,
     GroupDescription,
     GroupState,
     InstanceDescription,
@@ -22,7 +22,7 @@ from zkgroups import (
 )
 from zkgroups.core.doctor.scala_blockers import poison
 from zkgroups.core.znodes.paths import check_instance
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.znodes.values import ReadRegistration, unreadable_part, utc
 from zkgroups.exceptions import (
     GroupNotFoundError,
     MalformedNodeError,
@@ -110,7 +110,7 @@ def list_members(options: Options, names: tuple[str, ...], matching: re.Pattern[
     with connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         rows = _rows(described(registry, chosen, tally, must_exist=names))
-        Output(options).write(MEMBERS, _or_a_word(options, rows))
+        Output(options).write(MEMBERS, _or_a_word(options, rows, tally))
     tally.finish()
 
 
@@ -119,13 +119,13 @@ def _rows(groups: Iterable[GroupDescription]) -> Iterator[Row]:
         yield from ({"group": group.group} | dict(row) for row in map(instance_row, group.instances))
 
 
-def _or_a_word(options: Options, rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows; where there are none, a word is said."""
+def _or_a_word(options: Options, rows: Iterable[Row], tally: Tally) -> Iterator[Row]:
+    """The rows; where there are none, and every group was looked at, a word is said."""
     none = True
     for row in rows:
         none = False
         yield row
-    if none:
+    if none and tally.all_done:
         say(options, "Nobody is registered.")
 
 
@@ -148,8 +148,8 @@ def show(options: Options, group: str, instance: str) -> None:
         description, found = _instance(registry, group, instance)
         data = _data(registry.group(group), found)
         Output(options).write(MEMBER, [_row(registry.group(group), description, found, data)])
-    if isinstance(found.registration, MalformedNode):
-        raise MalformedNodeError(found.registration)
+    if isinstance(malformed := unreadable_part(found.registration), MalformedNode):
+        raise MalformedNodeError(malformed)
 
 
 def _instance(registry: Registry, group: str, id: str) -> tuple[GroupDescription, InstanceDescription]:
@@ -167,10 +167,11 @@ def _instance(registry: Registry, group: str, id: str) -> tuple[GroupDescription
 
 def _data(group: Consumergroup, found: InstanceDescription) -> bytes:
     """The registration as it stands in its node."""
-    if isinstance(found.registration, DeniedNode):
-        raise NoPermissionError(found.registration.path)
-    if isinstance(found.registration, MalformedNode):
-        return found.registration.data
+    match unreadable_part(found.registration):
+        case ForbiddenNode() as node:
+            raise NoPermissionError(node.path)
+        case MalformedNode(data=malformed):
+            return malformed
     data = group.registration(found.id)
     if data is None:
         raise NotRegisteredError(group.name, found.id)
@@ -195,17 +196,17 @@ def _owned(description: GroupDescription, found: InstanceDescription) -> Iterato
             yield at | {"claimed_ms": owner.claimed_ms, "path": owner.path}
 
 
-def _node_row(path: str, data: bytes, registration: Registration | MalformedNode | None) -> Row:
+def _node_row(path: str, data: bytes, registration: ReadRegistration | None) -> Row:
     return {
         "path": path,
         "data": data.decode(errors="backslashreplace"),
         "data_base64": b64encode(data).decode(),
-        "reason": registration.reason if isinstance(registration, MalformedNode) else None,
+        "reason": None if (unreadable := unreadable_part(registration)) is None else unreadable.reason,
         "to_scala": _to_scala(data, registration),
     }
 
 
-def _to_scala(data: bytes, registration: Registration | MalformedNode | None) -> str | None:
+def _to_scala(data: bytes, registration: ReadRegistration | None) -> str | None:
     """What Scala members make of it; None where only they could tell."""
     if (reason := poison(data)) is not None:
         return f"stops every Scala member: {reason}"

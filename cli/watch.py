@@ -35,7 +35,7 @@ from .shared.connect import connected
 from .shared.durations import seconds_option
 from .shared.messages import say
 from .shared.options import Command, Format, Options
-from .shared.output import Column, Output, Row, Table
+from .shared.output import Column, Output, Row, Table, wait_while_read
 from .shared.signals import Terminated, noted_signals, raise_noted
 
 EVENTS: Final = Table(
@@ -136,6 +136,7 @@ def _changes(
         to_begin = set(Watched)
         busy, begun = True, False
         while not patience.passed:
+            wait_while_read(0.0)
             if not to_begin and not begun:
                 begun = True
                 say(options, f"Watching {group.name}. Ctrl-C ends.")

@@ -11,6 +11,7 @@ import click
 from zkgroups.exceptions import ServerStartError
 from zkgroups.testing import ZooKeeperServer
 
+from .shared.input_files import FilePath
 from .shared.messages import say
 from .shared.options import Command, Format, Options
 from .shared.output import Column, Output, Table
@@ -24,7 +25,7 @@ _POLL: Final = 0.5
 @click.option("--port", type=click.IntRange(1, 65535), help="Where to listen; a free port if not given.")
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False, path_type=Path),
     help="Where to keep the data; without it the data is thrown away at the end.",
 )
 @click.pass_obj

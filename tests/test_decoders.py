@@ -27,7 +27,15 @@ from zkgroups.core.znodes.codec import (
 )
 from zkgroups.core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
 from zkgroups.core.znodes.paths import parse_partition
-from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registration, Topic, TopicPartition
+from zkgroups.core.znodes.values import (
+    Broker,
+    MalformedNode,
+    Owner,
+    Registration,
+    Topic,
+    TopicPartition,
+    UnevaluableRegistration,
+)
 from zkgroups.exceptions import InvalidInputError
 from zkgroups.kafka.properties import parse as parse_properties
 from zkgroups.spark.snapshots.summary import Summary
@@ -81,7 +89,7 @@ DECODERS: dict[str, Decoder] = {
     "plan": Decoder(decode_plan, (Plan, NONE), encode_plan(Plan("f", "sticky", {AT: Stream("h:1", 0)}))),
     "registration": Decoder(
         lambda data: decode_registration("/r", data),
-        (Registration, MalformedNode),
+        (Registration, UnevaluableRegistration, MalformedNode),
         encode_registration(Registration({"orders": 1}, timestamp_ms=1_795_255_543_000, assignors=("sticky",))),
     ),
     "poison": Decoder(poison, (str, NONE), encode_registration(Registration({"orders": 1}))),

@@ -38,8 +38,8 @@ from .core.znodes.group_description import (
 from .core.znodes.values import (
     Broker,
     CommittedOffset,
-    DeniedNode,
     Dialect,
+    ForbiddenNode,
     MalformedNode,
     OffsetRange,
     Owner,
@@ -49,6 +49,7 @@ from .core.znodes.values import (
     Topic,
     TopicPartition,
     UnevaluableRegistration,
+    UnreadableNode,
 )
 from .zookeeper.claim import Claim, Claims
 from .zookeeper.group import Consumergroup, Copied
@@ -56,8 +57,8 @@ from .zookeeper.instance import Instance
 from .zookeeper.offsets import Offsets
 from .zookeeper.registry import Registry
 from .zookeeper.session.acl import Acl, AclPolicy
-from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
 from .zookeeper.session.credentials import SessionCredentials
+from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
 from .zookeeper.watch import Change, ChangeKind, Watch, Watched
 
 __all__ = [
@@ -75,11 +76,11 @@ __all__ = [
     "CommittedOffset",
     "Consumergroup",
     "Copied",
-    "DeniedNode",
     "Dialect",
     "Digest",
     "EventKind",
     "Finding",
+    "ForbiddenNode",
     "Generation",
     "GroupDescription",
     "GroupState",
@@ -114,6 +115,7 @@ __all__ = [
     "Topic",
     "TopicPartition",
     "UnevaluableRegistration",
+    "UnreadableNode",
     "Watch",
     "Watched",
     "__version__",

@@ -59,7 +59,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from .core.znodes.values import CommittedOffset, MalformedNode, Owner, TopicPartition
+    from .core.znodes.values import CommittedOffset, MalformedNode, Owner, TopicPartition, UnreadableNode
 
 
 class ZkgroupsException(Exception):
@@ -300,7 +300,7 @@ class AlreadyClaimedError(ConflictError):
 class ClaimedByOtherError(ConflictError):
     """Another instance holds the partition; `owner` says who, under which session and since when."""
 
-    def __init__(self, at: TopicPartition, owner: Owner | MalformedNode) -> None:
+    def __init__(self, at: TopicPartition, owner: Owner | UnreadableNode) -> None:
         super().__init__(f"{at} is claimed by {owner.holder}")
         self.at = at
         self.owner = owner
@@ -318,7 +318,7 @@ class SessionInUseError(ConflictError):
 class OffsetConflictError(ConflictError):
     """The offset is no longer what the caller had read; `found` is what is there now."""
 
-    def __init__(self, at: TopicPartition, found: CommittedOffset | MalformedNode | None) -> None:
+    def __init__(self, at: TopicPartition, found: CommittedOffset | UnreadableNode | None) -> None:
         now = "is gone" if found is None else f"is now {found.shown}"
         super().__init__(f"offset of {at} was changed by somebody else and {now}")
         self.at = at
@@ -401,7 +401,7 @@ class ClaimTimeout(ZkgroupsException):
 
     retriable = True
 
-    def __init__(self, at: TopicPartition, owner: Owner | MalformedNode | None, timeout: float) -> None:
+    def __init__(self, at: TopicPartition, owner: Owner | UnreadableNode | None, timeout: float) -> None:
         holder = "somebody who keeps coming back" if owner is None else owner.holder
         super().__init__(f"{at} was not free within {timeout:g} s: claimed by {holder}")
         self.at = at

@@ -17,12 +17,14 @@ from zkgroups import (
     Claims,
     CommittedOffset,
     Consumergroup,
+    ForbiddenNode,
     Instance,
     MalformedNode,
     Owner,
     Registration,
     Registry,
     TopicPartition,
+    UnreadableNode,
 )
 from zkgroups.core.session_proof import LASTS
 from zkgroups.core.znodes.subscription import subscribed_topics
@@ -35,6 +37,7 @@ from zkgroups.exceptions import (
     GroupNotFoundError,
     InvalidOptionError,
     MalformedNodeError,
+    NoPermissionError,
     UnavailableError,
 )
 
@@ -234,7 +237,7 @@ def _wait_until_possible(group: Consumergroup, wish: _Wish, patience: Deadline) 
         time.sleep(min(patience.remaining, _PACE_OF_WAITING))
 
 
-def _in_vain(at: TopicPartition, owner: Owner | MalformedNode | None, wish: _Wish) -> Exception:
+def _in_vain(at: TopicPartition, owner: Owner | UnreadableNode | None, wish: _Wish) -> Exception:
     if wish.wait is None and owner is not None:
         return ClaimedByOtherError(at, owner)
     return ClaimTimeout(at, owner, wish.wait or 0.0)
@@ -242,7 +245,7 @@ def _in_vain(at: TopicPartition, owner: Owner | MalformedNode | None, wish: _Wis
 
 def _held(
     group: Consumergroup, partitions: Sequence[TopicPartition]
-) -> tuple[TopicPartition, Owner | MalformedNode] | None:
+) -> tuple[TopicPartition, Owner | UnreadableNode] | None:
     wanted = {group.paths.owner(at): at for at in partitions}
     for owner in group.owners():
         at = owner.at if isinstance(owner, Owner) else wanted.get(owner.path)
@@ -286,7 +289,7 @@ def _wait_for_the_end(options: Options, lease: Lease, noted: Sequence[int]) -> N
     raise UnavailableError(f"the claim is lost: {lease.lost}")
 
 
-def _row(instance: Instance, owner: Owner, found: CommittedOffset | MalformedNode | None) -> Row:
+def _row(instance: Instance, owner: Owner, found: CommittedOffset | UnreadableNode | None) -> Row:
     return {
         "group": instance.group.name,
         "topic": owner.at.topic,
@@ -360,6 +363,8 @@ def _environment(instance: Instance, wish: _Wish, lease: Lease) -> Mapping[str, 
 
 def _start(found: Any) -> str:
     """An offset that cannot be read is not none: the command would begin anew."""
+    if isinstance(found, ForbiddenNode):
+        raise NoPermissionError(found.path)
     if isinstance(found, MalformedNode):
         raise MalformedNodeError(found)
     return "" if found is None else str(found.offset)

@@ -10,13 +10,13 @@ from typing import Final
 import click
 
 from zkgroups import (
-    DeniedNode,
+    ForbiddenNode,
     GroupDescription,
     GroupState,
-    MalformedNode,
     Owner,
     TopicPartition,
     UnevaluableRegistration,
+    UnreadableNode,
 )
 from zkgroups.core.znodes.paths import GroupPaths, is_topic, parse_partition
 from zkgroups.core.znodes.values import session_hex, utc
@@ -87,11 +87,11 @@ def list_owners(
     with connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else None
         found = _owners(registry.describe(chosen), names, topics, tally)
-        Output(options).write(OWNERS, _or_say(options, (_row(options, *each) for each in found)))
+        Output(options).write(OWNERS, _or_say(options, (_row(options, *each) for each in found), tally))
     tally.finish()
 
 
-_Found = tuple[GroupDescription, Owner | MalformedNode]
+_Found = tuple[GroupDescription, Owner | UnreadableNode]
 
 
 def _owners(
@@ -103,11 +103,11 @@ def _owners(
             if group.state is GroupState.DEAD and group.group in named:
                 raise GroupNotFoundError(group.group)
             yield from ((group, owner) for owner in _owners_of(group, topics))
-            if hidden := [node for node in _malformed(group) if isinstance(node, DeniedNode)]:
+            if hidden := [node for node in _malformed(group) if isinstance(node, ForbiddenNode)]:
                 raise NoPermissionError(hidden[0].path)
 
 
-def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[Owner | MalformedNode]:
+def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[Owner | UnreadableNode]:
     """Those that can be read, in their order, and then those that cannot."""
     for partition in group.partitions:
         if is_chosen(partition.at, topics):
@@ -117,7 +117,7 @@ def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[O
             yield node
 
 
-def _malformed(group: GroupDescription) -> list[MalformedNode]:
+def _malformed(group: GroupDescription) -> list[UnreadableNode]:
     below = f"{GroupPaths(group.group).owners}/"
     return [node for node in group.malformed if f"{node.path}/".startswith(below)]
 
@@ -134,9 +134,9 @@ def _may_be_chosen(topic: str | None, partition: int | None, topics: Partitions)
     return topic in topics if partition is None else is_chosen(TopicPartition(topic, partition), topics)
 
 
-def _row(options: Options, group: GroupDescription, found: Owner | MalformedNode) -> Row:
-    session = session_hex(found.session) if found.session else None
-    if isinstance(found, MalformedNode):
+def _row(options: Options, group: GroupDescription, found: Owner | UnreadableNode) -> Row:
+    session = None if isinstance(found, ForbiddenNode) or not found.session else session_hex(found.session)
+    if isinstance(found, UnreadableNode):
         topic, partition = _place(group.group, found.path)
         place = {"group": group.group, "topic": topic, "partition": partition}
         return place | {
@@ -180,9 +180,10 @@ def _release(options: Options, group: str, owner: Owner) -> str:
     return shlex.join(["zkgroups", *as_typed(options), "release", *expected, *place])
 
 
-def _or_say(options: Options, rows: Iterator[Row]) -> Iterator[Row]:
+def _or_say(options: Options, rows: Iterator[Row], tally: Tally) -> Iterator[Row]:
+    """The rows; where there are none, and every group was looked at, a word is said."""
     row = None
     for row in rows:
         yield row
-    if row is None:
+    if row is None and tally.all_done:
         say(options, "There are no owners.")

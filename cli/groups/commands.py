@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NoReturn
 
@@ -17,10 +16,11 @@ from zkgroups.exceptions import AccessError, MissingDependencyError, Unavailable
 from ..shared.arguments import groups_argument, matching_option
 from ..shared.brokers import brokers
 from ..shared.connect import connected
+from ..shared.durations import checked_seconds
 from ..shared.errors import Tally, partly, sentence
 from ..shared.messages import say
 from ..shared.options import Format, Group, Options
-from ..shared.output import Output, Row, Table
+from ..shared.output import Output, Row, Table, wait_while_read
 from .copy import copy
 from .description import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG, NAMES, SUMMARIES, described, description_row, summary_row
 from .prune import prune
@@ -87,6 +87,7 @@ def _state(row: Row) -> str:
     "--interval",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
+    callback=checked_seconds,
     default=2.0,
     show_default=True,
     help="How often --watch looks.",
@@ -154,7 +155,7 @@ def _watch(output: Output, table: Table, look: Callable[[Tally], Iterable[Row]],
             output.write(table, rows)
             shown = rows
         tally.finish()
-        time.sleep(interval)
+        wait_while_read(interval)
 
 
 def _part(output: Output, *, first: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from zkgroups import (
     BlockedPartition,
-    DeniedNode,
+    ForbiddenNode,
     GroupDescription,
     GroupState,
     InstanceDescription,
@@ -19,6 +19,7 @@ from zkgroups import (
     Registry,
     TopicPartition,
     UnevaluableRegistration,
+    UnreadableNode,
 )
 from zkgroups.core.offsets.lag import GroupLag, LagNote, Logs, PartitionLag, group_lag
 from zkgroups.core.znodes.migration_mark import Mark
@@ -188,9 +189,9 @@ def described(
                 raise NoPermissionError(hidden[0].path)
 
 
-def denied(group: GroupDescription) -> list[DeniedNode]:
+def denied(group: GroupDescription) -> list[ForbiddenNode]:
     """The nodes of the group that we may not read."""
-    return [node for node in group.malformed if isinstance(node, DeniedNode)]
+    return [node for node in group.malformed if isinstance(node, ForbiddenNode)]
 
 
 def summary_row(group: GroupDescription) -> dict[str, Any]:
@@ -253,7 +254,7 @@ def instance_row(instance: InstanceDescription) -> Row:
     found = instance.registration
     registration, note = found if isinstance(found, Registration) else None, {}
     if isinstance(found, UnevaluableRegistration):
-        registration, note = found.subscription, {"unevaluable": found.why}
+        registration, note = found.registration, {"unevaluable": found.reason}
     streams = registration and {"pattern": registration.pattern.value, "streams": dict(registration.streams)}
     return {
         "instance": instance.id,
@@ -313,18 +314,18 @@ def _migration_row(mark: Mark) -> Row:
     return {"target": mark.target, "state": mark.state.value, "plan": mark.plan, "since_ms": mark.since_ms}
 
 
-def _malformed(group: GroupDescription) -> list[MalformedNode]:
+def _malformed(group: GroupDescription) -> list[UnreadableNode]:
     """A mark that cannot be read keeps members out, too."""
-    return [*group.malformed, *([group.mark] if isinstance(group.mark, MalformedNode) else [])]
+    return [*group.malformed, *([group.mark] if isinstance(group.mark, UnreadableNode) else [])]
 
 
-def _malformed_row(node: MalformedNode) -> Row:
-    read = not isinstance(node, DeniedNode)
+def _malformed_row(node: UnreadableNode) -> Row:
+    data = node.data if isinstance(node, MalformedNode) else None
     return {
         "path": node.path,
         "reason": node.reason,
-        "data": node.shown if read else None,
-        "data_base64": b64encode(node.data).decode() if read else None,
+        "data": None if data is None else node.shown,
+        "data_base64": None if data is None else b64encode(data).decode(),
     }
 
 

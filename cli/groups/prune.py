@@ -24,6 +24,7 @@ from ..shared.connect import connected
 from ..shared.durations import duration_option
 from ..shared.errors import Tally, partly
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Row, Table
@@ -72,7 +73,7 @@ class _Idle:
 )
 @click.option(
     "--export",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="A new file that keeps the offsets, for `zkgroups offsets import`; --execute needs it.",
 )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import FilePath
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Table
@@ -28,7 +29,7 @@ _EXPORTS: Final = Table(
 
 @click.command(cls=Command)
 @plan_argument
-@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", metavar="DIR", type=FilePath(file_okay=False, path_type=Path))
 @spark_options
 @click.pass_obj
 def export(options: Options, /, destination: str, folder: Path, **given: Any) -> None:

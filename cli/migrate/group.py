@@ -15,6 +15,7 @@ from zkgroups.exceptions import RefusedError
 
 from ..shared.arguments import execute_option, group_argument
 from ..shared.connect import refuse_read_only
+from ..shared.input_files import Place
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.spark_options import steps_shown, writing_options
@@ -26,7 +27,7 @@ _NOTHING_TO_WRITE: Final = (Stage.BLOCKED, Stage.NOTHING)
 
 @click.command(cls=Command)
 @group_argument
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @click.option("--as", "target", metavar="NAME", help="What the group is to be called on the brokers.")
 @rule_options
 @execute_option

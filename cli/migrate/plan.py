@@ -13,6 +13,7 @@ from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.exceptions import DamagedFileError
 
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import Place
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Row, Table
@@ -48,9 +49,9 @@ _PLANS: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @selection_options
-@click.option("--from-snapshot", "snapshot", metavar="DIR", help="Read a snapshot instead of ZooKeeper.")
+@click.option("--from-snapshot", "snapshot", metavar="DIR", type=Place(), help="Read a snapshot instead of ZooKeeper.")
 @click.option("--at", "name", metavar="SNAPSHOT", help="Which of the snapshots; the newest by default.")
 @rule_options
 @rename_options

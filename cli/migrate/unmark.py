@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zkgroups.core.znodes.values import MalformedNode
+from zkgroups.core.znodes.values import UnreadableNode
 from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import groups_argument
@@ -39,7 +39,7 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
                     raise error
                 if group in found:
                     it = found[group]
-                    say(options, f"unmarked {group}: it {it.reason if isinstance(it, MalformedNode) else it.shown}")
+                    say(options, f"unmarked {group}: it {it.reason if isinstance(it, UnreadableNode) else it.shown}")
                 elif registry.group(group).exists():
                     say(options, f"{group} has no mark")
                 else:

@@ -12,13 +12,14 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from zkgroups import MalformedNode, Registry, TopicPartition
+from zkgroups import Registry, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.file_formats import Form, Record, write
 from zkgroups.core.offsets.reset import Move, Refused
 from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedError, UnavailableError, ZkgroupsException
 
 from ..shared.arguments import execute_option
 from ..shared.errors import Tally, sentence
+from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
 from ..shared.options import Options, as_typed
 from ..shared.output import Column, Output, Row, Table
@@ -75,7 +76,7 @@ def leave_options(command: Decorated) -> Decorated:
     undo_file = click.option(
         "--undo-file",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=FilePath(path_type=Path),
         callback=_must_be_new,
         help="A new file that keeps what is there before it is changed; `offsets import` reads it.",
     )
@@ -241,7 +242,7 @@ def bring_back(options: Options, file: Path, *more: str) -> str:
 
 
 def _kept(group: str, move: Move) -> Record:
-    if isinstance(move.found, MalformedNode):
+    if isinstance(move.found, UnreadableNode):
         return Record(group, move.at, None, f"was no offset: {move.found.shown}")
     return Record(group, move.at, move.old, "nothing was committed" if move.found is None else None)
 

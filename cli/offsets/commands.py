@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from zkgroups import CommittedOffset, DeniedNode, MalformedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.reset import Found
 from zkgroups.core.znodes.codec import check_offset
 from zkgroups.core.znodes.paths import parse_partition
@@ -145,7 +145,7 @@ def _rows(
             continue
         counts.groups.add(place(found).group)
         yield _malformed_row(found)
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             tally.failed(NoPermissionError(found.path))
         else:
             counts.malformed += 1
@@ -164,18 +164,17 @@ def _row(found: CommittedOffset) -> Row:
     }
 
 
-def _malformed_row(node: MalformedNode) -> Row:
+def _malformed_row(node: UnreadableNode) -> Row:
     where = place(node)
-    denied = isinstance(node, DeniedNode)
     return {
         "group": where.group,
         "topic": where.topic,
         "partition": where.at.partition if where.at else None,
         "offset": None,
         "committed_ms": None,
-        "version": None if denied else node.version,
+        "version": node.version if isinstance(node, MalformedNode) else None,
         "zxid": None,
-        "note": "no permission" if denied else _problem(node),
+        "note": _problem(node) if isinstance(node, MalformedNode) else "no permission",
     }
 
 
@@ -244,7 +243,7 @@ def set_offset(
             raise OffsetConflictError(at, found)
         if isinstance(found, CommittedOffset) and offset < found.offset and not backward:
             raise OffsetWouldGoBackError(group, at, found.offset, offset)
-        if isinstance(found, MalformedNode) and not backward:
+        if isinstance(found, UnreadableNode) and not backward:
             raise RefusedError(f"{found.path} is no offset ({found.reason}), so this may go back: --backward lets it")
         for conflict in registry.group(group).offsets.replace({at: offset}, expected={at: found}, force=force).values():
             raise conflict
@@ -254,7 +253,7 @@ def set_offset(
 
 def _found(registry: Registry, group: str, at: TopicPartition) -> Found:
     found = registry.group(group).offsets.fetch_many([at])[at]
-    if isinstance(found, DeniedNode):
+    if isinstance(found, ForbiddenNode):
         raise NoPermissionError(found.path)
     if found is None and not registry.group(group).exists():
         raise GroupNotFoundError(group)

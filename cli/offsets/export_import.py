@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
-from zkgroups import CommittedOffset, DeniedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
 from zkgroups.core.offsets.file_formats import Form, Record, read, record, write
 from zkgroups.core.offsets.reset import Found, ToEach, only_forward, plan
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
@@ -25,7 +25,7 @@ from ..shared.arguments import (
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
 from ..shared.errors import Tally
-from ..shared.input_files import read_text, source_name, write_lines
+from ..shared.input_files import FilePath, read_text, source_name, write_lines
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from .changes import Leave, Plan, carry_out, leave_options
@@ -129,8 +129,9 @@ def _records(
                 yield record(found)
         else:
             empty.pop(place(found).group, None)
-            hidden = isinstance(found, DeniedNode)
-            tally.failed(NoPermissionError(found.path) if hidden else MalformedNodeError(found))
+            tally.failed(
+                NoPermissionError(found.path) if isinstance(found, ForbiddenNode) else MalformedNodeError(found)
+            )
     for name in empty:
         with tally.attempt():
             if not registry.group(name).exists():
@@ -145,7 +146,7 @@ def _usage(message: str) -> click.UsageError:
 
 
 @click.command("import", cls=Command)
-@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path), required=False)
+@click.argument("file", metavar="[FILE]", type=FilePath(path_type=Path), required=False)
 @click.option("--format", "form", type=_FORMS, callback=_form, help="As in `offsets export`; recognised by default.")
 @click.option(
     "--group",
@@ -203,7 +204,7 @@ def import_offsets(
         committed = read_committed(options, registry, wanted)
         for each in committed.values():
             for node in each.others:
-                if isinstance(node, DeniedNode):
+                if isinstance(node, ForbiddenNode):
                     tally.failed(NoPermissionError(node.path))
         plans = [_plan(name, committed[name].offsets, offsets, backward=backward) for name, offsets in wanted.items()]
         if not wanted:

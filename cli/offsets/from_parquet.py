@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zkgroups import DeniedNode, MalformedNode
+from zkgroups import ForbiddenNode, UnreadableNode
 from zkgroups.core.offsets.file_formats import Record
 from zkgroups.core.znodes.values import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
@@ -20,6 +20,7 @@ from zkgroups.zookeeper.reading.position import position
 from ..shared.arguments import Partitions
 from ..shared.connect import connected
 from ..shared.errors import Tally
+from ..shared.input_files import Place
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
@@ -90,10 +91,20 @@ class FromSnapshot:
             at, cluster = self.which.at, self.which.cluster
             choice = choose(session, self.destination, at, cluster=cluster, address=address)
             say(options, _which(choice, address))
-            for name in unfinished_after(session, choice) if at in (None, "latest") else ():
-                complain(f"snapshot {name} is newer, but is not whole, or not yet: `snapshots verify` tells")
+            if at in (None, "latest"):
+                complain_of_future(choice.name)
+                for name in unfinished_after(session, choice):
+                    complain(f"snapshot {name} is newer, but is not whole, or not yet: `snapshots verify` tells")
             found = kept(choice.rows(session), groups=selection.only_names, topics=selection.topics)
             yield chosen_records(found, f"snapshot {choice.name}", selection, tally)
+
+
+def complain_of_future(name: str) -> None:
+    """Say that the snapshot that counts as the newest has a time in the future."""
+    from zkgroups.spark.snapshots.moments import is_in_future
+
+    if is_in_future(name):
+        complain(f"the time of snapshot {name} is in the future: a clock was wrong, and others may be newer")
 
 
 def address_of(options: Options) -> str | None:
@@ -169,9 +180,9 @@ def chosen_records(found: Iterable[KeptTopic], source: str, selection: Selection
         tally.failed(NotFoundError(f"{source} has no offsets of group {name!r}"))
 
 
-def _error(node: MalformedNode, source: str) -> MalformedNodeError | NoPermissionError:
+def _error(node: UnreadableNode, source: str) -> MalformedNodeError | NoPermissionError:
     """As it would be of the node itself."""
-    error = NoPermissionError(node.path) if isinstance(node, DeniedNode) else MalformedNodeError(node)
+    error = NoPermissionError(node.path) if isinstance(node, ForbiddenNode) else MalformedNodeError(node)
     error.add_note(f"so it is in {source}")
     return error
 
@@ -183,7 +194,9 @@ def snapshot_options(help: str) -> Callable[[Decorated], Decorated]:
     """`--from-snapshot`, and what belongs to it: see `from_snapshot`."""
 
     def decorate(command: Decorated) -> Decorated:
-        return click.option("--from-snapshot", "snapshot", metavar="DEST", help=help)(which_options(command))
+        return click.option("--from-snapshot", "snapshot", metavar="DEST", type=Place(), help=help)(
+            which_options(command)
+        )
 
     return decorate
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zkgroups import DeniedNode, Registry, TopicPartition
+from zkgroups import ForbiddenNode, Registry, TopicPartition
 from zkgroups.core.offsets.file_formats import read
 from zkgroups.core.offsets.reset import Found, ShiftBy, Target, ToEach, ToOffset, only_back, plan
 from zkgroups.exceptions import NoPermissionError, NotFoundError
@@ -207,7 +207,7 @@ def _target(request: Request, found: Brokers | None, partitions: Iterable[TopicP
 def tell_others(options: Options, committed: Committed, tally: Tally) -> None:
     """Say what is there beside the offsets: it is left alone, and what is hidden is an error."""
     for node in committed.others:
-        if isinstance(node, DeniedNode):
+        if isinstance(node, ForbiddenNode):
             tally.failed(NoPermissionError(node.path))
         else:
             say(options, f"{node.path} is left alone: {node.reason}")

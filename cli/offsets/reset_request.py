@@ -13,6 +13,7 @@ import click
 from zkgroups.core.offsets.reset import Target, ToCurrent, ToEarliest, ToLatest, parse_duration, parse_time
 
 from ..shared.arguments import Partitions
+from ..shared.input_files import FilePath, Place
 from .from_parquet import FromAudit, FromSnapshot, Selection, which_of, which_options
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -120,13 +121,16 @@ _OPTIONS: Final = (
     ),
     click.option("--shift-by", type=int, metavar="N", help="So many messages further, or back if negative."),
     click.option(
-        "--from-file", metavar="FILE", type=click.Path(path_type=Path), help="To the offsets in a file; see above."
+        "--from-file", metavar="FILE", type=FilePath(path_type=Path), help="To the offsets in a file; see above."
     ),
-    click.option("--to-snapshot", "snapshot", metavar="DEST", help="To the offsets in a snapshot; see above."),
+    click.option(
+        "--to-snapshot", "snapshot", metavar="DEST", type=Place(), help="To the offsets in a snapshot; see above."
+    ),
     click.option(
         "--from-audit",
         "audit",
         metavar="DEST",
+        type=Place(),
         help="With a time: to what was committed then, as an audit has it; of another ZooKeeper only with --cluster.",
     ),
     which_options,

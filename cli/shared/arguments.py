@@ -56,6 +56,10 @@ def _chosen_topics(_ctx: click.Context, _param: click.Parameter, given: tuple[st
     chosen: Partitions = {}
     for text in given:
         topic, colon, numbers = text.rpartition(":")
+        if colon and re.fullmatch("[0-9, -]+", numbers) and not re.fullmatch("[0-9]+(,[0-9]+)*", numbers):
+            raise click.BadParameter(
+                f"{text!r} must be like {topic}:0,1,2; if this is the name of a topic, write {text}:"
+            )
         if not colon or not re.fullmatch("[0-9]+(,[0-9]+)*|", numbers):
             topic, numbers = text, ""
         before = chosen.get(check_topic(topic), frozenset())

@@ -21,7 +21,7 @@ def seconds_option(*names: str, help: str, default: float | None = None) -> Call
         metavar="SECONDS",
         default=default,
         show_default=default is not None,
-        callback=_checked,
+        callback=checked_seconds,
         help=help,
     )
 
@@ -36,7 +36,8 @@ def _parsed(_ctx: click.Context, _param: click.Parameter, text: str | None) -> i
     return None if text is None else duration_seconds(text)
 
 
-def _checked(_ctx: click.Context, _param: click.Parameter, seconds: float | None) -> float | None:
+def checked_seconds(_ctx: click.Context, _param: click.Parameter, seconds: float | None) -> float | None:
+    """The callback of what is a number of seconds: NaN and infinity are none."""
     if seconds is not None and not 0 <= seconds < math.inf:
         raise click.BadParameter(f"{seconds:g} is not a number of seconds, 0 or more")
     return seconds

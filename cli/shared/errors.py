@@ -129,6 +129,11 @@ class Tally:
             self._said.add(text)
             complain(text)
 
+    @property
+    def all_done(self) -> bool:
+        """Whether none of them has failed so far."""
+        return self._first_error is None
+
     def failed(self, error: ZkgroupsException) -> None:
         """Say and count what went wrong with one of them."""
         with self.attempt():

@@ -5,10 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .escape import printable
+
+
+class FilePath(click.Path):
+    """A path that is not empty: `"$NOT_SET"` would otherwise be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click does."""
+        return super().convert(_not_empty(self, value, param, ctx), param, ctx)
+
+
+class Place(click.types.StringParamType):
+    """A folder, or whatever else Spark can read and write, by a name that is not empty."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click does."""
+        return super().convert(_not_empty(self, value, param, ctx), param, ctx)
+
+
+def _not_empty(kind: FilePath | Place, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    if value == "":
+        kind.fail("the name is empty", param, ctx)
+    return value
 
 
 def read_text(file: Path) -> str:

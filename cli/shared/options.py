@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from .exit_codes import ExitCode
+from .input_files import FilePath
 from .messages import settle
 from .saved_contexts import fill_in
 
@@ -86,7 +87,7 @@ def _choice(names: type[Format] | type[Color]) -> click.Choice[str]:
     return click.Choice([name.value for name in names])
 
 
-_FILE: Final[dict[str, Any]] = {"type": click.Path(path_type=Path), "metavar": "FILE"}
+_FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FILE"}
 _SECONDS: Final[dict[str, Any]] = {"type": float, "metavar": "SECONDS"}
 _FLAG: Final[dict[str, Any]] = {"is_flag": True}
 

@@ -8,10 +8,13 @@ which one of them CSV is about.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
+import errno
 import json
 import os
+import select
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -213,6 +216,18 @@ class Output:
 
 
 _UNLIMITED: Final = 1_000_000
+_LONGEST_PAUSE: Final = 86_400.0
+"""In seconds. What waits longer looks once a day."""
+
+
+def wait_while_read(seconds: float) -> None:
+    """Wait, but raise `BrokenPipeError` once nobody reads stdout any more: a write may be hours away."""
+    watched = select.poll()
+    with contextlib.suppress(OSError):  # stdout is no file
+        if sys.stdout is not None:
+            watched.register(sys.stdout.fileno(), 0)  # an error is told all the same
+    if watched.poll(min(seconds, _LONGEST_PAUSE) * 1000):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def _pick(row: Any, path: str) -> Any:

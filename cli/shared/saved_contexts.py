@@ -107,7 +107,7 @@ def fill_in(options: Options) -> None:
     if options.context is None and not file().exists():
         return
     contexts = Contexts()
-    name = options.context or contexts.current
+    name = contexts.current if options.context is None else options.context
     if name is None:
         return
     from click.core import ParameterSource

@@ -14,6 +14,7 @@ from zkgroups.core.znodes.values import utc
 from ..shared.connect import for_workers
 from ..shared.durations import seconds_option
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import Place
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Table
@@ -55,7 +56,7 @@ _COMMITS: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
 @seconds_option("--every", default=10.0, help="From one look at all offsets to the next.")

@@ -12,8 +12,9 @@ import click
 from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
 from zkgroups.core.znodes.values import utc
 
-from ..offsets.from_parquet import address_of
+from ..offsets.from_parquet import address_of, complain_of_future
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import Place
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Table
@@ -65,7 +66,7 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @click.argument("before", metavar="[A]", default="previous", callback=checked_moment)
 @click.argument("after", metavar="[B]", default="latest", callback=checked_moment)
 @click.option(
@@ -120,6 +121,7 @@ def diff(
     say(options, f"Starting Spark to compare snapshots in {destination}.")
     with SparkOptions(master, settings).session(options) as session:
         two = history.pair(session, destination, before, after, cluster=cluster, address=address_of(options))
+        complain_of_future(two.after.name)
         say(options, f"From snapshot {two.before.name} to {two.after.name} of {two.after.cluster or 'nothing'}:")
         rows = history.diff(session, two, by=By(by), **chosen)
         found: Counter[str] = Counter(history.totals(rows) if only else {})

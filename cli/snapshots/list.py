@@ -9,6 +9,7 @@ import click
 
 from zkgroups.core.znodes.values import utc
 
+from ..shared.input_files import Place
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Table
@@ -33,7 +34,7 @@ _SNAPSHOTS: Final = Table(
 
 
 @click.command("list", cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @spark_options
 @click.pass_obj
 def list_(options: Options, /, destination: str, master: str | None, settings: dict[str, str]) -> None:
@@ -53,5 +54,7 @@ def list_(options: Options, /, destination: str, master: str | None, settings: d
     say(options, f"Starting Spark to list the snapshots in {destination}.")
     with SparkOptions(master, settings).session(options) as session:
         found = listing(session, destination)
+    if not found:
+        say(options, f"There are no snapshots in {destination}.")
     times = {each.name: utc(int(each.time.timestamp() * 1000)) for each in found}
     Output(options).write(_SNAPSHOTS, [dataclasses.asdict(each) | {"time": times[each.name]} for each in found])

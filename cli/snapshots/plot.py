@@ -13,6 +13,7 @@ from zkgroups.core.znodes.values import utc
 
 from ..offsets.from_parquet import address_of
 from ..shared.arguments import Partitions, group_argument, topics_option
+from ..shared.input_files import FilePath, Place
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.spark_options import SparkOptions, spark_installed, spark_options
@@ -32,9 +33,9 @@ def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dat
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @group_argument
-@click.argument("file", metavar="OUT.svg|OUT.png", type=click.Path(path_type=Path), callback=_picture)
+@click.argument("file", metavar="OUT.svg|OUT.png", type=FilePath(path_type=Path), callback=_picture)
 @topics_option
 @click.option(
     "--by",

@@ -10,6 +10,7 @@ import click
 
 from ..shared.connect import for_workers
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import FilePath, Place
 from ..shared.messages import complain, say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Table
@@ -50,7 +51,7 @@ _SURVEY: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
 @click.option("--cluster", metavar="NAME", help="What the column `cluster` says; the address of ZooKeeper by default.")
@@ -59,14 +60,14 @@ _SURVEY: Final = Table(
     "--from-data-dir",
     "data_dir",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="Read the files of a ZooKeeper server, its dataDir, and ask no server. The snapshot is named by the time of "
     "now, however old the files are, and so is the latest in DEST.",
 )
 @click.option(
     "--data-log-dir",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="With --from-data-dir: where its logs are, if not there; the server's dataLogDir.",
 )
 @click.option("--chroot", metavar="PATH", help="With --from-data-dir: the chroot of the groups, as /kafka.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import Place
 from ..shared.messages import say
 from ..shared.options import Command, Options
 from ..shared.output import Column, Output, Row, Table
@@ -31,7 +32,7 @@ _FINDINGS: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="DEST", type=Place())
 @click.option(
     "--at",
     metavar="MOMENT",

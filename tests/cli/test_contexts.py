@@ -126,6 +126,14 @@ def test_a_file_that_cannot_be_opened_is_not_taken_for_an_empty_one(with_context
         assert f"{file} cannot be read" in ended.err
 
 
+def test_an_empty_name_is_not_the_context_in_use(with_contexts: Run) -> None:
+    with_contexts("context", "add", "prod", "-z", "127.0.0.1:1")
+    with_contexts("context", "use", "prod")
+    ended = with_contexts("groups", "list", "-c", "")
+    assert (ended.code, ended.out) == (2, "")
+    assert "there is no context ''" in ended.err
+
+
 def test_a_context_named_on_the_command_line_counts_more_than_the_environment(with_contexts: Run) -> None:
     with_contexts("context", "add", "one", "-z", "127.0.0.1:1", "--timeout", "0.2")
     assert "127.0.0.1:1 within" in with_contexts("groups", "list", "-c", "one", ZKGROUPS_ZOOKEEPER="127.0.0.1:2").err

@@ -13,6 +13,8 @@ from zkgroups_cli.shared.signals import Terminated
 from zkgroups import exceptions
 from zkgroups.exceptions import ConflictError, NotFoundError, UnavailableError, ZkgroupsException
 
+from .running import run
+
 BRANCHES = {
     "InvalidInputError": 2,
     "NotFoundError": 3,
@@ -105,6 +107,36 @@ def test_where_all_fail_the_first_error_is_the_code_and_where_some_do_it_is_part
     assert code_of(NotFoundError("a"), ConflictError("b")) == 3
     assert code_of(ConflictError("b"), NotFoundError("a")) == 5
     assert code_of(None, NotFoundError("a")) == code_of(NotFoundError("a"), None) == 9
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("offsets", "import", ""),
+        ("offsets", "import", "--from-snapshot", ""),
+        ("offsets", "reset", "billing", "--from-file", ""),
+        ("offsets", "reset", "billing", "--all-topics", "--to-snapshot", ""),
+        ("offsets", "reset", "billing", "--all-topics", "--by-duration", "PT1H", "--from-audit", ""),
+        ("offsets", "delete", "billing", "--all-topics", "--undo-file", ""),
+        ("offsets", "diff", "billing", "@"),
+        ("groups", "prune", "--older-than", "1d", "--export", ""),
+        ("snapshot", ""),
+        ("snapshot", "d", "--from-data-dir", ""),
+        ("snapshots", "list", ""),
+        ("snapshots", "plot", "d", "billing", ""),
+        ("audit", ""),
+        ("migrate", "plan", "p", "--from-snapshot", ""),
+        ("migrate", "apply", ""),
+        ("migrate", "export", "p", ""),
+        ("zookeeper", "--data-dir", ""),
+        ("groups", "list", "--password-file", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_name_is_neither_a_file_nor_the_folder_one_is_in(arguments: tuple[str, ...]) -> None:
+    ended = run(*arguments, env={"ZKGROUPS_ZOOKEEPER": "127.0.0.1:1"})
+    assert (ended.code, ended.out) == (2, "")
+    assert "the name is empty" in ended.err
 
 
 def test_a_lost_connection_ends_the_work_on_all() -> None:

@@ -13,7 +13,7 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.testing import TcpProxy
 
 from ..testing.waiting import eventually
-from .running import Terminal, environment, started
+from .running import Terminal, environment, run, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -104,6 +104,21 @@ def test_it_ends_when_the_group_is_gone(registry: Registry, offsets: Any, addres
         registry.group("billing").delete()
         assert watch.wait(30) == 3
         assert watch.stderr.read() == "zkgroups: there is no group 'billing'\n"
+
+
+def test_who_has_read_enough_ends_it_at_once_also_where_nothing_changes(offsets: Any, address: dict[str, str]) -> None:
+    with started(*WATCH[:-1], "3600", "-o", "jsonl", env=environment() | address) as watch:
+        assert watch.stdout is not None
+        watch.stdout.readline()
+        watch.stdout.close()
+        assert watch.wait(30) == 0
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "inf"])
+def test_an_interval_that_is_none_is_exit_code_2(seconds: str) -> None:
+    ended = run("groups", "describe", "billing", "--watch", "--interval", seconds, "-z", "127.0.0.1:1")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--interval" in ended.err
 
 
 def test_who_has_read_enough_ends_it(offsets: Any, address: dict[str, str]) -> None:

@@ -99,6 +99,8 @@ def test_where_nobody_is_registered_the_data_is_empty_and_a_word_is_said(
 
 def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.member("billing", "anna")
+    ended = zkgroups("members", "list", "nobody")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
     ended = zkgroups("members", "list", "nobody", "billing", "-o", "name")
     assert (ended.code, ended.lines, ended.err) == (9, ["anna"], "zkgroups: there is no group 'nobody'\n")
 

@@ -123,6 +123,19 @@ def test_what_is_no_offset_is_a_line_without_one_that_says_why(
     assert [line.split()[2:4] for line in ended.lines[1:]] == [["0", "-"], ["1", "0"]]
 
 
+@pytest.mark.parametrize("wrong", ["orders:0-2", "orders:0, 1", "orders:0,"])
+def test_a_list_of_partitions_that_is_none_is_not_taken_for_a_topic(zkgroups: Zkgroups, wrong: str) -> None:
+    ended = zkgroups("offsets", "get", "--topic", wrong, "-z", "127.0.0.1:1")
+    assert (ended.code, ended.out) == (2, "")
+    assert "must be like orders:0,1,2" in ended.err
+
+
+def test_a_topic_whose_name_ends_like_a_list_is_named_with_a_colon(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("odd").offsets.commit(TopicPartition("orders:0-2", 0), 5)
+    assert zkgroups("offsets", "get", "--topic", "orders:0-2:", "-o", "name").code == 0
+    assert "orders:0-2" in zkgroups("offsets", "get", "--topic", "orders:0-2:").out
+
+
 def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups, invoices: Any) -> None:
     ended = zkgroups("offsets", "get", "nobody", "invoices", "-o", "csv")
     assert (ended.code, ended.err) == (9, "zkgroups: there is no group 'nobody'\n")

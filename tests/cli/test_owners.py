@@ -125,7 +125,8 @@ def test_where_there_are_no_owners_the_data_is_empty_and_a_word_is_said(zkgroups
 
 
 def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(zkgroups: Zkgroups, billing: Any) -> None:
-    assert zkgroups("owners", "list", "nobody", "-q").code == 3
+    done = zkgroups("owners", "list", "nobody")
+    assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
     done = zkgroups("owners", "list", "nobody", "billing", "-o", "name")
     assert (done.code, done.lines, done.err) == (9, ["anna"], "zkgroups: there is no group 'nobody'\n")
 

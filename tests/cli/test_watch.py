@@ -213,6 +213,13 @@ def test_a_closed_pipe_is_no_error(registry: Registry, zookeeper_hosts: str) -> 
         assert (process.returncode, process.stderr.read()) == (0, "")
 
 
+def test_who_reads_no_more_ends_it_also_where_nothing_happens(registry: Registry, zookeeper_hosts: str) -> None:
+    with watching(registry, zookeeper_hosts) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(30) == 0
+
+
 def test_a_group_that_is_deleted_meanwhile_is_followed_when_it_is_there_again(
     registry: Registry, zookeeper_hosts: str
 ) -> None:

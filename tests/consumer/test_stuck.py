@@ -243,7 +243,7 @@ def test_an_owner_node_that_cannot_be_read_is_waited_for_as_any_other(
     a.until(lambda: told(a, EventKind.STUCK), "the word")
     [stuck] = told(a, EventKind.STUCK)
     path = f"/consumers/billing/owners/{P2} of session {stat.ephemeralOwner:#x} since {utc(stat.ctime)}"
-    assert stuck.detail.startswith(f"orders/2: a node that cannot be read, {path} (")
+    assert stuck.detail.startswith(f"orders/2: a malformed node, {path} (")
     [blocked] = group.describe().blocked
     assert isinstance(blocked.holder, MalformedNode)
     assert (blocked.at, blocked.obstacle, blocked.since_ms) == (P2, Obstacle.OWNER_UNREADABLE, stat.ctime)

@@ -103,8 +103,7 @@ BUILT = [
     ),
     (
         ClaimedByOtherError(AT, BROKEN),
-        "orders/3 is claimed by a node that cannot be read, "
-        "/consumers/billing/owners/orders/3 of session 0x1a (not UTF-8)",
+        "orders/3 is claimed by a malformed node, /consumers/billing/owners/orders/3 of session 0x1a (not UTF-8)",
     ),
     (OffsetConflictError(AT, None), "offset of orders/3 was changed by somebody else and is gone"),
     (

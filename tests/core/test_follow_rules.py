@@ -159,6 +159,21 @@ def test_what_is_refused_stays_due_and_is_told_and_what_is_skipped_is_no_distanc
     assert carried.failures == ""
 
 
+def test_a_planned_offset_is_in_the_way_when_its_log_is_gone_until_the_group_was_done() -> None:
+    def without_log(_at: TopicPartition, ahead: int, there: int | Unknown | None) -> Decision:
+        return decide(ahead, gone, there)
+
+    for gone in (Log.NO_TOPIC, Log.NO_PARTITION, Log.YOUNGER):
+        carried = Carried(planned=[A])
+        carried.see(seen(a=5, b=5))
+        assert carried.decide(without_log, {}) == {}
+        assert (list(carried.due), carried.failures) == ([A], f"a/0: {gone}")
+        verdict = carried.verdict(without_log, {})
+        assert (verdict.obstacles, verdict.detail) == ([f"a/0: {gone}"], f"1 skipped: {gone}")
+        carried.settle()
+        assert carried.verdict(without_log, {}).detail == f"2 skipped: {gone}"
+
+
 def test_what_is_clamped_is_done_when_the_target_has_it() -> None:
     def clamped(_at: TopicPartition, ahead: int, there: int | Unknown | None) -> Decision:
         return decide(ahead, LOG, there, Rule(OutOfRange.LATEST))

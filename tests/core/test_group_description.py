@@ -29,13 +29,15 @@ from zkgroups.core.znodes.group_description import (
 )
 from zkgroups.core.znodes.values import (
     CommittedOffset,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
+    ReadRegistration,
     Registration,
     TopicPartition,
     UnevaluableRegistration,
+    UnreadableNode,
 )
 
 MALFORMED = MalformedNode("/consumers/billing/ids/bad", b"", "empty", session=99)
@@ -47,10 +49,8 @@ def at(text: str) -> TopicPartition:
     return TopicPartition(topic, int(partition))
 
 
-def instance(
-    id: str, session: int, topics: Iterable[str] | Registration | MalformedNode = ("orders",)
-) -> RegisteredInstance:
-    if not isinstance(topics, Registration | MalformedNode):
+def instance(id: str, session: int, topics: Iterable[str] | ReadRegistration = ("orders",)) -> RegisteredInstance:
+    if not isinstance(topics, ReadRegistration):
         topics = Registration(dict.fromkeys(topics, 1))
     return RegisteredInstance(id, session, topics, registered_ms=1000 + session)
 
@@ -64,7 +64,7 @@ def offset(partition: str, offset: int = 5, modified_ms: int = 0) -> CommittedOf
 
 
 def described(
-    *nodes: RegisteredInstance | Owner | CommittedOffset | MalformedNode,
+    *nodes: RegisteredInstance | Owner | CommittedOffset | UnreadableNode,
     partitions: Mapping[str, int] | None = None,
     exists: bool = True,
 ) -> GroupDescription:
@@ -77,7 +77,7 @@ def described(
             tuple(node for node in nodes if isinstance(node, RegisteredInstance)),
             tuple(node for node in nodes if isinstance(node, Owner)),
             tuple(node for node in nodes if isinstance(node, CommittedOffset)),
-            tuple(node for node in nodes if isinstance(node, MalformedNode)),
+            tuple(node for node in nodes if isinstance(node, UnreadableNode)),
             {topic: tuple(range(count)) for topic, count in counts.items()},
         )
     )
@@ -127,16 +127,16 @@ def test_an_instance_without_a_session_that_an_owner_node_names_may_be_alive(of_
 @pytest.mark.parametrize(
     "unknown",
     [
-        DeniedNode("/consumers/billing/owners/orders/0", b"", "hidden"),
+        ForbiddenNode("/consumers/billing/owners/orders/0", "hidden"),
         MalformedNode("/consumers/billing/owners/orders/0", b"\xff", "no text", session=7),
     ],
 )
-def test_where_an_owner_is_unknown_nobody_is_certainly_dead(unknown: MalformedNode) -> None:
+def test_where_an_owner_is_unknown_nobody_is_certainly_dead(unknown: UnreadableNode) -> None:
     assert states(described(instance("here", 0), unknown))["here"] is not InstanceState.DEAD
 
 
 def test_a_registration_that_may_not_be_read_is_not_called_dead() -> None:
-    hidden = DeniedNode("/consumers/billing/ids/here", b"", "hidden")
+    hidden = ForbiddenNode("/consumers/billing/ids/here", "hidden")
     assert states(described(instance("here", 0, hidden), hidden))["here"] is InstanceState.UNKNOWN
 
 
@@ -329,7 +329,7 @@ def test_an_instance_whose_subscription_cannot_be_evaluated_may_hold_any_partiti
     data = b'{"pattern":"white_list","subscription":{"(a)\\\\1":1}}'
     found = decode_registration("/consumers/billing/ids/java", data, session=7)
     assert isinstance(found, UnevaluableRegistration)
-    nodes = [instance("me", 1), instance("java", 7, found), found, owner("orders/0", "java-0", 7)]
+    nodes = [instance("me", 1), instance("java", 7, found), found.node, owner("orders/0", "java-0", 7)]
     description = described(*nodes)
     assert (description.unevaluable, blocked(description)) == (("java",), {})
     assert description.instances[0].state is InstanceState.UNKNOWN
@@ -370,9 +370,9 @@ def test_a_node_of_pykafka_blocks_nobody() -> None:
 
 def test_where_registrations_may_not_be_read_nobody_can_say_what_is_blocked() -> None:
     for path in ("ids", "ids/somebody"):
-        hidden = DeniedNode(f"/consumers/billing/{path}", b"", "no permission")
+        hidden = ForbiddenNode(f"/consumers/billing/{path}", "no permission")
         assert described(instance("me", 1), owner("orders/0", "gone", 9), hidden).blocked == ()
-    denied = DeniedNode("/consumers/billing/owners/orders/0", b"", "no permission")
+    denied = ForbiddenNode("/consumers/billing/owners/orders/0", "no permission")
     assert described(instance("me", 1), denied).blocked == ()
 
 

@@ -24,7 +24,7 @@ from zkgroups.core.rebalance.shared_plan import (
     topics_named,
 )
 from zkgroups.core.znodes.group_description import RegisteredInstance
-from zkgroups.core.znodes.values import Dialect, MalformedNode, Pattern, Registration, TopicPartition
+from zkgroups.core.znodes.values import Dialect, MalformedNode, Pattern, Registration, TopicPartition, UnreadableNode
 
 ALL = ("range", "roundrobin", "sticky")
 
@@ -37,7 +37,7 @@ def scala(**streams: int) -> Registration:
     return Registration(streams or {"orders": 1}, dialect=Dialect.SCALA)
 
 
-def roster(**registrations: Registration | MalformedNode) -> Roster:
+def roster(**registrations: Registration | UnreadableNode) -> Roster:
     instances = [RegisteredInstance(id, 1, one) for id, one in registrations.items()]
     return Roster(20, 17, instances, {"orders": (0, 1, 2), "refunds": (0,)})
 

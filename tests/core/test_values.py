@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from zkgroups.core.znodes.values import (
     Broker,
     CommittedOffset,
-    DeniedNode,
     Dialect,
+    ForbiddenNode,
     MalformedNode,
     OffsetRange,
     Owner,
@@ -36,7 +36,7 @@ VALUES = [
     Registration({"a": 1, "b": 2}),
     Registration({"a.*": 1}, Pattern.WHITE_LIST, timestamp_ms=5, version=2, dialect=Dialect.SCALA),
     MalformedNode("/p", b"\xff", "not UTF-8", session=1, version=2),
-    DeniedNode("/p", b"", "no permission"),
+    ForbiddenNode("/p", "no permission"),
     Owner(AT, "me", 7, 8, 9, 10, "/p"),
     CommittedOffset("billing", AT, 5, 1, 2, 3, 4),
     OffsetRange(1, 9),

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from kazoo.security import make_acl
 
+from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Member, Registry, TopicPartition
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass, FollowState
@@ -440,7 +441,11 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     registry.group(names["fine"]).offsets.commit(TopicPartition("not-chosen", 0), 9)
     commit(brokers, names["fine"], {three: 8})
     rows = plan_of(registry, brokers, {name: name for name in names.values()}, topics="moved.*|not-there")
-    rows = [replace(each, action=Action.SKIP, reason=Reason.STALE) if each.offset == 6 else each for each in rows]
+    skipped = {6: Reason.STALE, 8: Reason.NO_TOPIC}
+    rows = [
+        replace(each, action=Action.SKIP, reason=skipped[each.offset]) if each.offset in skipped else each
+        for each in rows
+    ]
     rows = [each for each in rows if each.topic != "not-chosen"]
     with foreign(registry, names["past"]), foreign(registry, names["back"]):
         running = run(rows)
@@ -468,6 +473,25 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     assert numbers(brokers, names["back"]) == {one: 9}
 
 
+def test_a_group_whose_planned_topic_is_deleted_meanwhile_is_left_and_not_called_done(
+    registry: Registry, broker: KafkaBroker, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    name = f"of {topic[0].topic}"
+    registry.group(name).offsets.commit_many(dict.fromkeys(topic, 10))
+    rows = plan_of(registry, brokers, {name: name})
+    writer = Writer(broker.address)
+    with foreign(registry, name):
+        running = run(rows)
+        running.until(lambda: len(numbers(brokers, name)) == len(topic))
+        writer.admin.delete_topics([topic[0].topic])[topic[0].topic].result()
+        assert eventually(lambda: not brokers.partitions([topic[0].topic]), timeout=_LONGEST)
+        registry.group(name).offsets.commit(topic[1], 20)
+        running.until(lambda: running.passes[-1].groups[0].detail == f"{topic[1]}: no such topic")
+    found = running.end()[name]
+    assert (found.state, found.detail) == (LEFT, "; ".join(f"{at}: no such topic" for at in topic))
+    assert mark_of(registry, name) is None
+
+
 def test_offsets_that_are_older_than_their_topic_are_not_carried(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
@@ -477,8 +501,10 @@ def test_offsets_that_are_older_than_their_topic_are_not_carried(
     registry.client.create(f"/brokers/topics/{at.topic}", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
     registry.group(name).offsets.commit(topic[1], 3)
     found = run(rows).end()[name]
-    assert (found.state, found.detail) == (DONE, "1 skipped: older than its topic")
+    assert (found.state, found.detail) == (LEFT, f"{at}: older than its topic")
     assert numbers(brokers, name) == {topic[1]: 3}
+    found = run([replace(row, action=Action.SKIP, reason=Reason.OLDER) for row in rows]).end()[name]
+    assert (found.state, found.detail) == (DONE, "1 skipped: older than its topic"), "the plan says so"
 
 
 @pytest.mark.parametrize("steps", [15, pytest.param(300, marks=pytest.mark.soak)])

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from zkgroups_cli.snapshots.list import list_ as command
 
-from zkgroups.exceptions import NotFoundError
-from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, take_snapshot
+from zkgroups.exceptions import InvalidOptionError, NotFoundError
+from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, read_snapshot, take_snapshot
 from zkgroups.spark.snapshots.layout import snapshot_time
 from zkgroups.spark.snapshots.listing import Listed, listing
 
@@ -114,4 +114,11 @@ def test_of_nothing_the_list_is_empty_and_where_there_is_no_folder_that_is_an_er
     with command_on(spark, None) as zkgroups:
         ended = zkgroups("snapshots", "list", tmp_path)
         assert (ended.code, ended.out) == (0, "")
+        assert f"There are no snapshots in {tmp_path}.\n" in ended.err
         assert zkgroups("snapshots", "list", tmp_path / "nowhere").code == 3
+
+
+@pytest.mark.parametrize("destination", ["", Path("snapshots"), None])
+def test_a_destination_that_is_no_text_or_empty_is_refused(spark: SparkSession, destination: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="destination is "):
+        read_snapshot(spark, destination)

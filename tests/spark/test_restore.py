@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import copy
+from shutil import copy, copytree
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from zkgroups import CommittedOffset, DeniedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError, NotFoundError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
@@ -74,7 +74,7 @@ def test_every_offset_is_there_and_in_place_of_the_others_what_was_wrong(
     problems = {node.path: node for each in found for node in each.problems}
     assert problems.keys() == {f"/consumers/odd/offsets/{name}" for name in ("t/1", "t/2", "hidden")}
     assert problems["/consumers/odd/offsets/t/1"].data == b"7.5"
-    assert isinstance(problems["/consumers/odd/offsets/hidden"], DeniedNode)
+    assert isinstance(problems["/consumers/odd/offsets/hidden"], ForbiddenNode)
 
     some = list(kept(rows, groups=["shipping", "odd"], topics={"t1": [1, 3], "t": [1]}))
     assert [(each.group, [at.partition for at in each.offsets], len(each.problems)) for each in some] == [
@@ -199,6 +199,20 @@ def test_a_newer_snapshot_that_is_not_whole_is_named_and_the_last_that_is_whole_
         f"zkgroups: snapshot {cut_off} is newer, but is not whole, or not yet: `snapshots verify` tells\n"
     )
     assert zkgroups(*some, "-q", "--at", whole).err == "", "whoever names one does not ask for the newest"
+
+
+def test_a_snapshot_with_a_time_in_the_future_is_told_where_it_counts_as_the_newest(
+    zkgroups: Command, take: Take, billing: Any, tmp_path: Path
+) -> None:
+    name, wrong = take(), "29990131T120007.005Z"
+    for table in tmp_path.glob("table=*"):
+        copytree(table / f"snapshot={name}", table / f"snapshot={wrong}")
+    told = f"zkgroups: the time of snapshot {wrong} is in the future: a clock was wrong, and others may be newer\n"
+    some = ("offsets", "export", "billing", "--from-snapshot", tmp_path, "-q")
+
+    assert zkgroups(*some).err == told
+    assert zkgroups(*some, "--at", name).err == ""
+    assert zkgroups("snapshots", "diff", tmp_path, "-q").err == told
 
 
 def test_what_the_snapshot_does_not_have_is_said_and_the_rest_is_printed(

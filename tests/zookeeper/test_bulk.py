@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import UnimplementedError
 from kazoo.security import make_digest_acl
 
-from zkgroups import CommittedOffset, DeniedNode, Digest, Registry, Sasl, Tls, TopicPartition
+from zkgroups import CommittedOffset, Digest, ForbiddenNode, Registry, Sasl, Tls, TopicPartition
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 from zkgroups.testing import server_configuration as server_side
@@ -88,7 +88,7 @@ def shown(found: Iterable[object]) -> list[str]:
     return [f"{o.group}/{o.at}" if isinstance(o, CommittedOffset) else repr(o) for o in found]
 
 
-def data(found: Iterable[Node | DeniedNode | None]) -> list[bytes | None]:
+def data(found: Iterable[Node | ForbiddenNode | None]) -> list[bytes | None]:
     return [node.data if isinstance(node, Node) else None for node in found]
 
 
@@ -131,7 +131,7 @@ def test_nodes_come_in_the_order_asked_gone_ones_as_none_and_denied_ones_as_such
     assert len(found) == len(below) == len(asked)
     for path, node, names in zip(asked, found, below, strict=True):
         if path == denied:
-            assert node == names == DeniedNode(denied, b"", "no permission to read it")
+            assert node == names == ForbiddenNode(denied)
         elif path in (gone, "/t9/never"):
             assert (node, names) == (None, None)
         elif path != "/t0":
@@ -157,7 +157,7 @@ def test_nothing_is_read_of_nothing(proxied: Registry, proxy: TcpProxy) -> None:
     none = [Siblings(n, "/t", ()) for n in range(100)]
     [block] = bulk_read.read(proxied.context, Kind.NODE, none[:1])
     assert (block.parts, list(block.records())) == (none[:1], [])
-    assert [siblings for siblings, _, _ in bulk_read.below(proxied.context, none)] == none
+    assert [siblings for siblings, _, _ in bulk_read.children_of(proxied.context, none)] == none
     assert proxy.requests == before
 
 

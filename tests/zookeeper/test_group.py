@@ -36,6 +36,7 @@ from zkgroups.exceptions import (
     InvalidNameError,
     InvalidOptionError,
     NotClaimedError,
+    NotConnectedError,
 )
 from zkgroups.testing import Op, TcpProxy
 from zkgroups.zookeeper.admin.delete_group import Deletion
@@ -432,6 +433,20 @@ def test_a_lost_connection_does_not_end_the_wait(proxy: TcpProxy, proxied: Regis
         raw.delete(f"{OWNERS}/orders/0")  # while nobody hears it
         proxy.heal()
     assert outcome == [None]
+
+
+def test_closing_the_registry_ends_the_wait_also_for_a_node_of_the_same_session(
+    proxy: TcpProxy, proxied: Registry
+) -> None:
+    group = proxied.group("billing")
+    holder = group.instance("holder")
+    holder.register([])
+    holder.claim(P0)
+    asked = proxy.requests_by_type[Op.EXISTS]
+    with in_background(lambda: group.wait_free(P0, timeout=3600)) as outcome:
+        until(lambda: proxy.requests_by_type[Op.EXISTS] > asked and proxy.replies == proxy.requests)
+        proxied.close()
+    assert isinstance(outcome[0], NotConnectedError)
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "5", None])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.testing.waiting import eventually
 from zkgroups import Registry, SessionCredentials, TopicPartition
 from zkgroups.exceptions import (
     AlreadyRegisteredError,
@@ -23,7 +26,7 @@ from zkgroups.exceptions import (
     OutcomeUnknownError,
     SessionLostError,
 )
-from zkgroups.testing import TcpProxy, expire_session
+from zkgroups.testing import TcpProxy, ZooKeeperServer, expire_session
 
 from .conftest import Connect
 from .events import expire, new_session
@@ -247,3 +250,31 @@ def test_a_session_that_ends_by_itself_is_noticed_when_the_server_answers_again(
         proxy.cut()
     with pytest.raises(SessionLostError):
         claim.commit(1)
+
+
+def test_failure_19_who_waits_for_a_zookeeper_that_was_put_back_from_a_backup_is_told_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, backup = tmp_path / "data", tmp_path / "backup"
+    with ZooKeeperServer(data_dir=data) as server:
+        server.stop()
+        shutil.copytree(data, backup)
+        server.start()
+        with Registry.connect(server.address) as before:
+            for number in range(10):
+                before.client.create(f"/later-{number}")
+            server.stop()
+            shutil.rmtree(data)
+            shutil.copytree(backup, data)
+            server.start()
+            assert eventually(
+                lambda: "restored from a backup or wiped, restart this process" in caplog.text,
+                timeout=30,
+            )
+            assert f"{server.address} refuses this client" in caplog.text
+            assert not before.client.connected
+            with Registry.connect(server.address) as after:
+                after.client.create("/since")
+                for number in range(20):
+                    after.client.set("/since", b"%d" % number)
+            assert eventually(lambda: before.client.connected, timeout=30), "it has done as many transactions again"

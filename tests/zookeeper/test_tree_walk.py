@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kazoo.security import make_digest_acl
 
-from zkgroups import CommittedOffset, DeniedNode, GroupState, MalformedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, GroupState, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.znodes.codec import decode_offset
 from zkgroups.core.znodes.paths import MAX_PARTITION, Part, is_topic
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
@@ -149,7 +149,7 @@ def test_what_may_not_be_seen_is_told_in_its_place_and_the_rest_is_there(registr
     expected: list[str] = []
     for name in names:
         above = [start for start in hidden if f"{name}/".startswith(f"{start}/")]
-        denied = [repr(DeniedNode(f"/consumers/{hidden[s]}", b"", "no permission to read it")) for s in above]
+        denied = [repr(ForbiddenNode(f"/consumers/{hidden[s]}")) for s in above]
         expected += [name] if not above else [d for d in denied if d not in expected]
     assert shown(registry.offsets()) == expected
 
@@ -175,7 +175,7 @@ def modelled(tree: dict[str, dict[str, dict[str, bytes]] | None]) -> list[tuple[
                 value = decode_offset(path, partitions[name])
                 if number_of(name) is None or not is_topic(topic):
                     found.append((path, partitions[name], "its name is no partition"))
-                elif isinstance(value, MalformedNode):
+                elif isinstance(value, UnreadableNode):
                     found.append((path, partitions[name], value.reason))
                 else:
                     found.append((group, TopicPartition(topic, int(name)), value))
@@ -216,7 +216,7 @@ def test_the_offsets_of_any_tree_are_what_its_nodes_say(
         assert mine == [o for o in registry.offsets() if _is_of(o, group.name)]
 
 
-def _is_of(offset: CommittedOffset | MalformedNode, group: str) -> bool:
+def _is_of(offset: CommittedOffset | UnreadableNode, group: str) -> bool:
     if isinstance(offset, CommittedOffset):
         return offset.group == group
     return offset.path.startswith(f"/consumers/{group}/")

@@ -26,7 +26,7 @@ from zkgroups import (
     ChangeKind,
     CommittedOffset,
     Consumergroup,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
@@ -34,6 +34,7 @@ from zkgroups import (
     Registration,
     Registry,
     TopicPartition,
+    UnreadableNode,
     Watch,
     Watched,
 )
@@ -288,14 +289,14 @@ def test_what_cannot_be_decoded_is_told_as_malformed_and_stops_nothing(
     raw.create(f"{OFFSETS}/orders/zero", b"1", makepath=True)
     joined = told(members)
     assert isinstance(joined.now, RegisteredInstance)
-    assert isinstance(joined.now.registration, MalformedNode)
-    assert isinstance(told(owners).now, MalformedNode)
-    assert isinstance(told(offsets).now, MalformedNode)
+    assert isinstance(joined.now.registration, UnreadableNode)
+    assert isinstance(told(owners).now, UnreadableNode)
+    assert isinstance(told(offsets).now, UnreadableNode)
     raw.create(f"{OFFSETS}/orders/0", b"")
-    assert isinstance(told(offsets).now, MalformedNode)
+    assert isinstance(told(offsets).now, UnreadableNode)
     raw.set(f"{OFFSETS}/orders/0", b"7")
     mended = told(offsets)
-    assert isinstance(mended.before, MalformedNode)
+    assert isinstance(mended.before, UnreadableNode)
     assert isinstance(mended.now, CommittedOffset)
 
 
@@ -311,7 +312,7 @@ def test_what_may_not_be_read_is_told_as_denied_and_is_read_when_it_may(
     offsets = watch(Watched.OFFSETS)
     denied = told_many(offsets, 2)
     assert {change.path for change in denied} == {f"{OFFSETS}/orders/0", f"{OFFSETS}/secret"}
-    assert all(isinstance(change.now, DeniedNode) for change in denied)
+    assert all(isinstance(change.now, ForbiddenNode) for change in denied)
     raw.delete(f"{OFFSETS}/orders/0")
     raw.create(f"{OFFSETS}/orders/0", b"2")
     changes = told_many(offsets, 1)

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from ..core.offsets.start_offset import PastEnd, start_offset
 from ..core.znodes.codec import check_offset
-from ..core.znodes.values import MalformedNode, OffsetRange, StartAt, TopicPartition, check_at
+from ..core.znodes.values import OffsetRange, StartAt, TopicPartition, UnreadableNode, check_at
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     CommittedOutOfRangeError,
@@ -73,7 +73,7 @@ class Generation:
         number: int,
         partitions: Mapping[TopicPartition, int | StartAt],
         streams: Mapping[TopicPartition, int],
-        unreadable: Mapping[TopicPartition, MalformedNode],
+        unreadable: Mapping[TopicPartition, UnreadableNode],
         out_of_range: StartAt | None,
         past_end: PastEnd,
         write: Callable[[Offsets, Offsets], None],

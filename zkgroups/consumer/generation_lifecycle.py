@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ..core.offsets.start_offset import PastEnd
 from ..core.rebalance.state_machine import Begin
-from ..core.znodes.values import CommittedOffset, MalformedNode, StartAt, TopicPartition
+from ..core.znodes.values import CommittedOffset, StartAt, TopicPartition, UnreadableNode
 from ..deadline import Deadline, uptime
 from ..exceptions import NotClaimedError, OffsetConflictError, OffsetWouldGoBackError, ZkgroupsException
 from .events import EventKind, MemberStats
@@ -76,11 +76,11 @@ class Work:
     def _made(
         self,
         begin: Begin,
-        found: dict[TopicPartition, CommittedOffset | MalformedNode | None],
+        found: dict[TopicPartition, CommittedOffset | UnreadableNode | None],
         write: Callable[[Offsets, Offsets], None],
     ) -> Generation:
         start_at = StartAt(self._options.start_at)
-        unreadable = {at: value for at, value in found.items() if isinstance(value, MalformedNode)}
+        unreadable = {at: value for at, value in found.items() if isinstance(value, UnreadableNode)}
         for node in unreadable.values():
             log.error("member %s ignores a partition with a bad offset: %s: %s", self._name, node.path, node.reason)
         starts: dict[TopicPartition, int | StartAt] = {
@@ -116,7 +116,7 @@ class Work:
         """Whether an offset can be read of a partition that was left because of its offset."""
         unreadable = frozenset(self.generation.unreadable) if self.generation is not None else frozenset()
         found = self._seat.committed(unreadable) if unreadable else {}
-        return any(not isinstance(value, MalformedNode) for value in found.values())
+        return any(not isinstance(value, UnreadableNode) for value in found.values())
 
     # Ending
 

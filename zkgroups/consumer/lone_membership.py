@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.znodes.values import CommittedOffset, MalformedNode, Registration, TopicPartition
+from ..core.znodes.values import CommittedOffset, Registration, TopicPartition, UnreadableNode
 from ..exceptions import NoGroupError
 from ..zookeeper.reading.topics import TopicSight
 from ..zookeeper.session.registry_context import RegistryContext
@@ -116,7 +116,7 @@ class LoneSeat:
             if at in kept:
                 self._positions[at] = self._lives.made(at.topic), offset
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
         """Where to go on with these."""
         return {at: self._position(at) for at in partitions}
 

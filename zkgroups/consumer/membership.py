@@ -13,7 +13,7 @@ from ..core.rebalance.shared_plan import AwaitedPlan, Plan, Planners, Roster, ag
 from ..core.session_proof import LASTS
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
-from ..core.znodes.values import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
+from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, TopicPartition, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimedByOtherError,
@@ -32,7 +32,7 @@ from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
 
 Partitions = frozenset[TopicPartition]
-Holder = Owner | MalformedNode
+Holder = Owner | UnreadableNode
 PlanKey = tuple[int, str, str]
 """The zxid of a plan, and the fingerprint and the strategy that it must have."""
 
@@ -76,7 +76,7 @@ class Lives:
         return self._made.get(topic)
 
     def outlived_by(
-        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[MalformedNode]
+        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[UnreadableNode]
     ) -> Partitions:
         """What of that has outlived its topic; `made` are the zxids that made the topics that are there now."""
         held, hidden = frozenset(held), {node.path for node in unreadable}
@@ -369,7 +369,7 @@ class Seat:
         """Commit what was marked of these."""
         generation.commit_marked(among - self._lives.outlived)
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
         """What was committed of these."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
 
@@ -409,7 +409,7 @@ def few(names: Iterable[str], separator: str = ", ") -> str:
     return separator.join(found[:NAMED]) + more
 
 
-def unreadable_nodes(nodes: Iterable[MalformedNode]) -> str:
+def unreadable_nodes(nodes: Iterable[UnreadableNode]) -> str:
     """Return the text of a note about these nodes."""
     return few((f"{node.path}: {node.reason}" for node in nodes), "; ")
 

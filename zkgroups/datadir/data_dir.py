@@ -19,7 +19,7 @@ from typing import Final
 
 from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError, NotFoundError
-from ..zookeeper.reading.tree_walk import Place, Wanted, everything
+from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter, all_topics
 from ..zookeeper.requests.bulk_read import Block
 from .changes import STAT, Changes
 from .files import COUNTER, DataFile, DataFiles, data_files, is_first
@@ -106,7 +106,7 @@ class DataDir:
         state: State,
         parts: Collection[Part],
         has_group: Callable[[str], bool] = lambda _group: True,
-        wanted: Wanted = everything,
+        wanted: TopicFilter = all_topics,
     ) -> Reading:
         """The groups in that state, with the nodes in these parts of them."""
         return Reading(self, state, parts, has_group, wanted)
@@ -199,7 +199,7 @@ class Reading:
         state: State,
         parts: Collection[Part],
         has_group: Callable[[str], bool],
-        wanted: Wanted,
+        wanted: TopicFilter,
     ) -> None:
         self.groups: list[str] = []
         """The names of the groups that are wanted, when all blocks have come."""
@@ -209,7 +209,7 @@ class Reading:
         self._has_group = has_group
         self._wanted = wanted
 
-    def blocks(self) -> Iterator[Block[Place]]:
+    def blocks(self) -> Iterator[Block[PartDirectory]]:
         """The nodes, group by group, the owners of each before its offsets."""
         with _readable(self._data.folder):
             files = data_files(self._data.folder, self._data.log_folder)

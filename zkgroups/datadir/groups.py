@@ -15,7 +15,7 @@ from typing import IO, Final
 from ..core.znodes.codec import decode_owned_topic
 from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError
-from ..zookeeper.reading.tree_walk import Place, Wanted
+from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter
 from ..zookeeper.requests.bulk_read import Block, Siblings
 from ..zookeeper.requests.multiread import END
 from .changes import Changes
@@ -40,7 +40,7 @@ class Groups:
         root: bytes,
         parts: Collection[Part],
         has_group: Callable[[str], bool],
-        wanted: Wanted,
+        wanted: TopicFilter,
     ) -> None:
         self.names: list[str] = []
         self._scan = scan
@@ -55,7 +55,7 @@ class Groups:
         self._owners_are_known = False
         self._waiting: IO[bytes] | None = None
 
-    def blocks(self) -> Iterator[Block[Place]]:
+    def blocks(self) -> Iterator[Block[PartDirectory]]:
         """The nodes, group by group; all of the tree has gone by when they end."""
         try:
             yield from self._blocks()
@@ -63,7 +63,7 @@ class Groups:
             if self._waiting is not None:
                 self._waiting.close()
 
-    def _blocks(self) -> Iterator[Block[Place]]:
+    def _blocks(self) -> Iterator[Block[PartDirectory]]:
         for run in self._scan.runs():
             _, *names = run.directory[len(self._root) :].split(b"/")
             if not names:
@@ -93,7 +93,7 @@ class Groups:
         self._in_owners = False
         self._owners_are_known = Part.OWNERS not in self._parts
 
-    def _in_group(self, names: list[bytes], run: Run) -> Iterator[Block[Place]]:
+    def _in_group(self, names: list[bytes], run: Run) -> Iterator[Block[PartDirectory]]:
         """Nodes somewhere in the group; `names` lead from there to their directory."""
         if self._in_owners and names[:1] != [_OWNERS]:
             yield from self._know_owners()
@@ -107,14 +107,14 @@ class Groups:
             else:
                 yield block
 
-    def _know_owners(self) -> Iterator[Block[Place]]:
+    def _know_owners(self) -> Iterator[Block[PartDirectory]]:
         """All that the snapshot has of them has come."""
         self._in_owners = False
         if not self._owners_are_known:
             yield from self._new(_OWNERS)
             self._owners_are_known = True
 
-    def _finish(self) -> Iterator[Block[Place]]:
+    def _finish(self) -> Iterator[Block[PartDirectory]]:
         """What is left of a group when all that the snapshot has of it has come."""
         if self._group is None:
             return
@@ -125,7 +125,7 @@ class Groups:
         self._changed.pop(self._group, None)
         self._group = None
 
-    def _new(self, part: bytes) -> Iterator[Block[Place]]:
+    def _new(self, part: bytes) -> Iterator[Block[PartDirectory]]:
         """The nodes in one part of the group that are not in the snapshot."""
         for names in self._changed.get(self._group or b"", {}).pop(part, ()):
             directory = b"/".join((self._root, self._group or b"", part, *names))
@@ -133,7 +133,7 @@ class Groups:
                 if (block := self._block([part, *names], run)) is not None:
                     yield block
 
-    def _block(self, names: list[bytes], run: Run) -> Block[Place] | None:
+    def _block(self, names: list[bytes], run: Run) -> Block[PartDirectory] | None:
         """These nodes, if they are of a kind that is wanted."""
         part = _PARTS.get(names[0]) if names else None
         if part not in self._parts or part is None or len(names) != (1 if part is Part.IDS else 2):
@@ -142,20 +142,20 @@ class Groups:
         known = decode_owned_topic(topic) if part is Part.OWNERS else topic
         if not self._is_wanted or not self._wanted(group, known):
             return None
-        block: Block[Place] = Block()
+        block: Block[PartDirectory] = Block()
         directory = CONSUMERS + _text(run.directory[len(self._root) :])
-        block.add(Siblings(Place(group, part, topic), directory, _text(b"/".join(run.names)).split("/")), b"")
+        block.add(Siblings(PartDirectory(group, part, topic), directory, _text(b"/".join(run.names)).split("/")), b"")
         block.answer = run.answer() + END
         return block
 
     # Offsets that wait for owners
 
-    def _keep(self, block: Block[Place]) -> None:
+    def _keep(self, block: Block[PartDirectory]) -> None:
         if self._waiting is None:
             self._waiting = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 -- it is open from one node to another
         pickle.dump(block, self._waiting)
 
-    def _kept(self) -> Iterator[Block[Place]]:
+    def _kept(self) -> Iterator[Block[PartDirectory]]:
         if self._waiting is None:
             return
         with self._waiting as waiting:

@@ -13,7 +13,7 @@ from ..core.migration.plan_rows import PlanRow
 from ..core.znodes.codec import decode_offset, is_plain_offset
 from ..core.znodes.migration_mark import Mark
 from ..core.znodes.paths import Part, parse_partition
-from ..core.znodes.values import DeniedNode, MalformedNode, NativeGroup, NativeOffset, TopicPartition
+from ..core.znodes.values import ForbiddenNode, NativeGroup, NativeOffset, TopicPartition, UnreadableNode
 from ..exceptions import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
 from ..kafka.fetch_offsets import check_native_group
@@ -30,7 +30,7 @@ def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, Sour
     registry.sync()
     found = {group: _Source() for group in names}
     for siblings in tree_walk.instances(registry.context, names):
-        found[siblings.key.group].registered(siblings.names, siblings.key.hidden)
+        found[siblings.key.group].registered(siblings.names, siblings.key.forbidden)
     for group, dead in group_reader.read_dead(
         registry.context, [group for group in names if found[group].instances]
     ).items():
@@ -54,9 +54,9 @@ class _Part(NamedTuple):
     offsets: list[int]
 
 
-def _plain_parts(block: Block[tree_walk.Place]) -> list[_Part] | None:
+def _plain_parts(block: Block[tree_walk.PartDirectory]) -> list[_Part] | None:
     """What a block has; None where anything in it is no plain offset of a partition."""
-    if any(siblings.key.hidden is not None for siblings in block.parts):
+    if any(siblings.key.forbidden is not None for siblings in block.parts):
         return None
     partitions = [_partitions(tuple(siblings.names)) for siblings in block.parts]
     if None in partitions or (columns := plain_offsets(block.answer, block.count)) is None:
@@ -97,13 +97,13 @@ class _Source:
         self._unreadable = ""
         self.parts: list[_Part] = []
 
-    def registered(self, names: Iterable[str], hidden: DeniedNode | None) -> None:
+    def registered(self, names: Iterable[str], hidden: ForbiddenNode | None) -> None:
         self.instances = tuple(names)
         self._unreadable = "" if hidden is None else f"{hidden.path}: {hidden.reason}"
 
-    def offset(self, topic: str, name: str, node: Node | DeniedNode) -> None:
+    def offset(self, topic: str, name: str, node: Node | ForbiddenNode) -> None:
         partition = parse_partition(name)
-        if isinstance(node, DeniedNode):
+        if isinstance(node, ForbiddenNode):
             self._offsets[topic or None, partition] = Znode(None, None)
         elif partition is not None:
             self._offsets[topic, partition] = Znode(node.mzxid, _number(node))
@@ -122,12 +122,12 @@ def _number(node: Node) -> int | None:
     if is_plain_offset(node.data):
         return int(node.data)
     found = decode_offset(node.path, node.data)
-    return None if isinstance(found, MalformedNode) else found
+    return None if isinstance(found, UnreadableNode) else found
 
 
-def marked_by_another(found: Mark | MalformedNode, plan: str) -> list[str]:
+def marked_by_another(found: Mark | UnreadableNode, plan: str) -> list[str]:
     """Why this plan must leave a group with that mark alone; nothing where it is its own."""
-    if isinstance(found, MalformedNode):
+    if isinstance(found, UnreadableNode):
         return [f"its mark cannot be read, {found.path}: {found.reason}"]
     return [] if found.plan == plan else [f"it is marked: it {found.shown}"]
 

@@ -14,7 +14,7 @@ from typing import Final
 from ..core.migration.apply_rules import SourceSeen, TargetSeen, registered
 from ..core.migration.follow_rules import FollowState, forward, some
 from ..core.migration.rules import Unknown
-from ..core.znodes.values import CommittedOffset, MalformedNode, TopicPartition
+from ..core.znodes.values import CommittedOffset, TopicPartition, UnreadableNode
 from ..exceptions import UnavailableError, ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
 from .current_state import look_at_targets
@@ -132,7 +132,7 @@ class ToZooKeeper(Way):
         return each.state is FollowState.DONE
 
 
-def _number(found: CommittedOffset | MalformedNode | None) -> int | Unknown | None:
-    if isinstance(found, MalformedNode):
+def _number(found: CommittedOffset | UnreadableNode | None) -> int | Unknown | None:
+    if isinstance(found, UnreadableNode):
         return Unknown.TARGET
     return None if found is None else found.offset

@@ -27,7 +27,7 @@ from ..core.migration.rules import (
     decide,
     obstacles,
 )
-from ..core.znodes.values import MalformedNode, NativeGroup, NativeOffset, TopicPartition
+from ..core.znodes.values import MalformedNode, NativeGroup, NativeOffset, TopicPartition, UnreadableNode
 from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
 from .log_ranges import Logs
@@ -167,7 +167,7 @@ class Planner:
         return (self._row(group, found, at, decision, blocked) for found, at, decision in planned)
 
     def _decision(self, group: _Group, found: Found, at: TopicPartition | None) -> Decision:
-        source: int | MalformedNode | None = found.offset
+        source: int | UnreadableNode | None = found.offset
         if found.problem is not None:
             source = MalformedNode("", b"", found.problem.rpartition(": ")[2])
         before = group.before(at)

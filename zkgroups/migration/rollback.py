@@ -30,7 +30,7 @@ from ..core.migration.apply_rules import (
 from ..core.migration.plan_rows import Outcome, PlanRow, ReportRow, Step
 from ..core.migration.rules import bad_target
 from ..core.znodes.migration_mark import Mark
-from ..core.znodes.values import MalformedNode, TopicPartition
+from ..core.znodes.values import TopicPartition, UnreadableNode
 from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
@@ -77,7 +77,7 @@ class _Rollback(Carrier):
     ) -> None:
         super().__init__(plans, brokers, registry, execute=execute)
         self._force = force
-        self._marks: dict[str, Mark | MalformedNode] = {}
+        self._marks: dict[str, Mark | UnreadableNode] = {}
         """What is found, by target."""
         self._lost: dict[str, Lost] = {}
         """The offsets that cannot be put back, by target."""
@@ -150,7 +150,7 @@ class _Rollback(Carrier):
     def _may_be_ours(self, target: str) -> bool:
         """Whether there is a mark to take away."""
         mark = self._marks.get(target)
-        return isinstance(mark, MalformedNode) or (mark is not None and mark.plan == self._plan)
+        return isinstance(mark, UnreadableNode) or (mark is not None and mark.plan == self._plan)
 
     def _not_marked(self, target: str) -> list[str]:
         """Why it cannot be told that this plan has moved the group; without a ZooKeeper nobody can tell."""

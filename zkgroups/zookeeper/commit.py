@@ -19,7 +19,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.znodes.codec import encode_offset
 from ..core.znodes.paths import GroupPaths, join
-from ..core.znodes.values import CommittedOffset, DeniedNode, TopicPartition
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, TopicPartition
 from ..exceptions import (
     NoPermissionError,
     OffsetConflictError,
@@ -115,7 +115,7 @@ class Commit:
         claims = self._with_a_node(claims)
         paths = [self._paths.offset(claim.partition) for claim in claims]
         for claim, node in zip(claims, bulk_read.nodes(self._context, paths), strict=True):
-            if isinstance(node, DeniedNode):
+            if isinstance(node, ForbiddenNode):
                 raise NoPermissionError(node.path)
             found = None if node is None else group_reader.offset(self._paths.group, claim.partition, node)
             # Something that cannot be read as an offset may be written over: it is no offset to fall behind.
@@ -131,7 +131,7 @@ class Commit:
         there = {
             topic: {join(self._paths.offset_topic(topic), name) for name in names or ()}
             for topic, names in zip(topics, found, strict=True)
-            if not isinstance(names, DeniedNode)
+            if not isinstance(names, ForbiddenNode)
         }
         left: list[Claim] = []
         for claim in claims:

@@ -13,7 +13,7 @@ from ..core.znodes import group_description as core
 from ..core.znodes.codec import encode_offset
 from ..core.znodes.group_description import GroupDescription, RegisteredInstance, dead_instances
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, TopicPartition, check_at
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, TopicPartition, UnreadableNode, check_at
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimTimeout,
@@ -42,7 +42,7 @@ class Copied:
     """What a copy did: how many offsets it wrote, and which nodes it left out because they hold no offset."""
 
     offsets: int
-    left_out: tuple[MalformedNode, ...]
+    left_out: tuple[UnreadableNode, ...]
 
 
 class Consumergroup:
@@ -91,7 +91,7 @@ class Consumergroup:
             raise GroupNotFoundError(self.name)
         found = list(self.offsets)
         for denied in found:
-            if isinstance(denied, DeniedNode):
+            if isinstance(denied, ForbiddenNode):
                 raise NoPermissionError(denied.path)
         good = [offset for offset in found if isinstance(offset, CommittedOffset)]
         self._make_empty(target)
@@ -104,7 +104,7 @@ class Consumergroup:
             units,
             lambda batch: target._transact([operation for unit in batch for operation in unit]),
         )
-        return Copied(len(good), tuple(node for node in found if isinstance(node, MalformedNode)))
+        return Copied(len(good), tuple(node for node in found if isinstance(node, UnreadableNode)))
 
     def _make_empty(self, target: Consumergroup) -> None:
         directories = [target.paths.root, target.paths.ids, target.paths.owners, target.paths.offsets]
@@ -133,7 +133,7 @@ class Consumergroup:
         """The registered instances, sorted by id; a registration that cannot be read is marked, and stops nothing."""
         instances: list[RegisteredInstance] = []
         for _group, found in group_reader.read_instances(self._context, [self.name]):
-            if isinstance(found, MalformedNode):
+            if isinstance(found, UnreadableNode):
                 raise NoPermissionError(found.path)  # nobody there and nobody shown are not the same
             instances.append(found)
         return instances
@@ -163,14 +163,14 @@ class Consumergroup:
 
     # Owners
 
-    def owner(self, at: TopicPartition) -> Owner | MalformedNode | None:
+    def owner(self, at: TopicPartition) -> Owner | UnreadableNode | None:
         """Who holds the partition, None if nobody does; in pykafka's form, too, where there is no other."""
         node = self._context.session.get(self.paths.owner(check_at(at)), deadline=self._context.deadline())
         if node is not None:
             return group_reader.owner(at.topic, str(at.partition), node)
         return group_reader.pykafka_owner(self._context, self.paths, at)
 
-    def owners(self) -> Iterator[Owner | MalformedNode]:
+    def owners(self) -> Iterator[Owner | UnreadableNode]:
         """All owners, in whichever form they are written, topic by topic."""
         return (owner for _group, owner in group_reader.read_owners(self._context, [self.name]))
 
@@ -192,7 +192,7 @@ class Consumergroup:
         owner = self.owner(at)
         if owner is None:
             raise NotClaimedError(at, "is not claimed by anybody")
-        if isinstance(owner, MalformedNode):
+        if isinstance(owner, UnreadableNode):
             raise GuardFailedError(f"{at} is held by {owner.holder}")
         holder = self._holder(owner)
         if expected_owner not in (owner.id, holder.id if holder else None):
@@ -207,7 +207,7 @@ class Consumergroup:
         instances = {
             instance.id: instance
             for instance in self.instances()
-            if instance.session == owner.session or isinstance(instance.registration, DeniedNode)
+            if instance.session == owner.session or isinstance(instance.registration, ForbiddenNode)
         }
         id = owner.instance(instances)
         return None if id is None else instances[id]
@@ -217,7 +217,7 @@ class Consumergroup:
         while True:
             push = everybody.operations()
             if holder is not None and self.paths.instance(holder.id) not in {operation.path for operation in push}:
-                if isinstance(holder.registration, DeniedNode):
+                if isinstance(holder.registration, ForbiddenNode):
                     raise NoPermissionError(holder.registration.path)
                 raise GuardFailedError(f"{owner.at} was claimed by {owner.holder}, who has just left")
             try:

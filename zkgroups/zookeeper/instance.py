@@ -22,7 +22,17 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ..core.znodes.codec import decode_registration, encode_owner, encode_registration
 from ..core.znodes.paths import check_instance
-from ..core.znodes.values import DeniedNode, MalformedNode, Owner, Pattern, Registration, TopicPartition, check_at
+from ..core.znodes.values import (
+    ForbiddenNode,
+    MalformedNode,
+    Owner,
+    Pattern,
+    Registration,
+    TopicPartition,
+    UnevaluableRegistration,
+    UnreadableNode,
+    check_at,
+)
 from ..deadline import Deadline
 from ..exceptions import (
     AlreadyClaimedError,
@@ -44,7 +54,7 @@ from .commit import Commit
 from .reading import group_reader
 from .registration import Registrar, Tenure
 from .requests import bulk_read
-from .requests.batching import Batch, first_batch, try_batch, in_batches
+from .requests.batching import Batch, first_batch, in_batches, try_batch
 from .requests.directories import ensure_paths
 from .requests.node import Node
 from .requests.transaction import Check, Create, Delete, Operation, TransactionFailed
@@ -142,9 +152,13 @@ class Instance:
         if node is None:
             raise NotRegisteredError(self.group.name, self.id)
         found = decode_registration(node.path, node.data, session=node.session, version=node.version)
-        if isinstance(found, MalformedNode):
-            raise MalformedNodeError(found)
-        return found
+        match found:
+            case UnevaluableRegistration():
+                raise MalformedNodeError(found.node)
+            case MalformedNode():
+                raise MalformedNodeError(found)
+            case Registration():
+                return found
 
     def update(self, topics: Topics | Registration, *, pattern: Pattern = Pattern.STATIC) -> Registration:
         """Change what the instance subscribes to, in place: it stays registered, and keeps its claims."""
@@ -423,7 +437,7 @@ class Instance:
         found: list[Claim] = []
         denied: set[Claim] = set()
         for claim, node in zip(claims, bulk_read.nodes(self._context, paths), strict=True):
-            if isinstance(node, DeniedNode):
+            if isinstance(node, ForbiddenNode):
                 denied.add(claim)
             elif node is not None and node.session == claim.session_id and node.data == claim.data:
                 claim.version = node.version
@@ -489,7 +503,7 @@ class Instance:
 
     def holding(
         self, partitions: Iterable[TopicPartition], ids: Collection[str]
-    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Owner | MalformedNode]]:
+    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Owner | UnreadableNode]]:
         """Ask who holds these partitions, and what this instance holds: what is its own, and who has the others.
 
         What is its own becomes a claim also where this object did not know of it: an answer was lost, or the process
@@ -501,12 +515,12 @@ class Instance:
             known = dict(self._claims)
         asked = list({**dict.fromkeys(partitions), **dict.fromkeys(known)})
         mine: dict[TopicPartition, Claim] = {}
-        others: dict[TopicPartition, Owner | MalformedNode] = {}
+        others: dict[TopicPartition, Owner | UnreadableNode] = {}
         found = bulk_read.nodes(self._context, [self.group.paths.owner(at) for at in asked])
         for at, node in zip(asked, found, strict=True):
             if node is None:
                 continue
-            if isinstance(node, DeniedNode):
+            if isinstance(node, ForbiddenNode):
                 others[at] = node
                 continue
             owner = group_reader.owner(at.topic, str(at.partition), node)
@@ -525,7 +539,7 @@ class Instance:
         self._registrar.keep(self.group.paths.owner(at) for at in mine)
         return mine, others
 
-    def _is_ours(self, owner: Owner | MalformedNode, tenure: Tenure, ids: Collection[str]) -> TypeGuard[Owner]:
+    def _is_ours(self, owner: Owner | UnreadableNode, tenure: Tenure, ids: Collection[str]) -> TypeGuard[Owner]:
         if not isinstance(owner, Owner) or owner.session != tenure.session_id:
             return False
         if owner.id in ids:  # it may be the whole id of one, and of another with the number of a stream

@@ -19,7 +19,7 @@ from typing import Any, Final
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import DeniedNode, session_hex
+from ..core.znodes.values import ForbiddenNode, session_hex
 from ..deadline import Deadline
 from ..exceptions import (
     AlreadyRegisteredError,
@@ -294,7 +294,7 @@ class Registrar:
         paths = list(self._unsure)
         found = list(bulk_read.nodes(self._context, paths))
         self._delete([n for n in found if isinstance(n, Node) and self._is_left_behind(n, session_id)], session_id)
-        denied = [node.path for node in found if isinstance(node, DeniedNode)]
+        denied = [node.path for node in found if isinstance(node, ForbiddenNode)]
         self.keep(set(paths) - set(denied))
         if denied:
             raise NoPermissionError(denied[0])

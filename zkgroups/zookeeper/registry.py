@@ -12,7 +12,7 @@ from ..core.znodes import group_description as core
 from ..core.znodes.codec import decode_broker
 from ..core.znodes.group_description import GroupDescription
 from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
-from ..core.znodes.values import Broker, CommittedOffset, DeniedNode, MalformedNode, Topic
+from ..core.znodes.values import Broker, CommittedOffset, ForbiddenNode, Topic, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
 from .admin import repair
@@ -24,8 +24,8 @@ from .requests.node import Node
 from .session import chroot_check, connection
 from .session.acl import AclPolicy, KazooAcls
 from .session.connection import OpenConnection
-from .session.options import Digest, Sasl, Tls
 from .session.credentials import SessionCredentials
+from .session.options import Digest, Sasl, Tls
 from .session.registry_context import RegistryContext
 from .session.session import Session
 
@@ -160,7 +160,7 @@ class Registry:
         """The names of all groups, sorted: a group is whatever has registrations, owners or offsets."""
         return sorted(self._context.session.children(CONSUMERS, deadline=self._context.deadline()) or [])
 
-    def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | MalformedNode]:
+    def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | UnreadableNode]:
         """Every committed offset of these groups, or of all, as an iterator whose memory does not grow with their
         number.
 
@@ -216,19 +216,19 @@ class Registry:
     def topic(self, name: str) -> Topic | None:
         """One topic with its partition numbers, None if Kafka has not registered it."""
         [found] = group_reader.read_topics(self._context, [name])
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
-        if isinstance(found, MalformedNode):
+        if isinstance(found, UnreadableNode):
             raise MalformedNodeError(found)
         return found
 
-    def brokers(self) -> list[Broker | MalformedNode]:
+    def brokers(self) -> list[Broker | UnreadableNode]:
         """The living brokers, sorted by number."""
         ids = self._context.session.children(BROKER_IDS, deadline=self._context.deadline()) or []
         ordered = sorted(ids, key=lambda name: (len(name), name))
         nodes = bulk_read.nodes(self._context, (join(BROKER_IDS, name) for name in ordered))
         return [
-            node if isinstance(node, MalformedNode) else decode_broker(node.path, name, node.data)
+            node if isinstance(node, UnreadableNode) else decode_broker(node.path, name, node.data)
             for name, node in zip(ordered, nodes, strict=True)
             if node is not None
         ]

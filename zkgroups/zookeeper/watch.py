@@ -1,7 +1,8 @@
 """Following what changes in a group: members and their registrations, owners, or offsets.
 
-A `Watch` works in the thread of whoever iterates over it, or in one of its own; on kazoo's threads `WatchDispatcher` only takes
-note of which path has changed. So no code of a user runs there, and no call is made there (rule 8).
+A `Watch` works in the thread of whoever iterates over it, or in one of its own; on kazoo's threads
+`WatchDispatcher` only takes note of which path has changed. So no code of a user runs there, and no call is made there
+(rule 8).
 
 ZooKeeper's watches fire once, and die with the connection, with the session and with their node. What has fired is read
 and armed again. After a loss of the connection everything is, and compared with what was told before; a change of its
@@ -26,7 +27,7 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
 from ..core.znodes.group_description import RegisteredInstance
 from ..core.znodes.paths import GroupPaths, join, parent
-from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
 from .reading import group_reader
@@ -62,9 +63,9 @@ class ChangeKind(StrEnum):
     RESCANNED = "rescanned"
 
 
-Value = RegisteredInstance | Owner | CommittedOffset | MalformedNode
+Value = RegisteredInstance | Owner | CommittedOffset | UnreadableNode
 
-_Leaf = Node | DeniedNode
+_Leaf = Node | ForbiddenNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,14 +259,14 @@ class Watch:
 
     # Looking
 
-    def _look_at_directory(self, path: str, found: tuple[list[str], Any] | DeniedNode | None) -> None:
+    def _look_at_directory(self, path: str, found: tuple[list[str], Any] | ForbiddenNode | None) -> None:
         """Compare the names with what was told before; in a recreated directory everything is looked at."""
         names, czxid = (found[0], found[1].czxid) if isinstance(found, tuple) else ([], None)
         known = self._armed.pop(path, None)
         if path == self._root:
             self._say_why(found, anew=known not in (None, czxid))
         else:
-            self._take(path, found if isinstance(found, DeniedNode) else None)
+            self._take(path, found if isinstance(found, ForbiddenNode) else None)
         below = [join(path, name) for name in sorted(names, key=lambda name: (len(name), name))]
         told = self._told.setdefault(path, {})
         for gone in sorted(told.keys() - set(below)):
@@ -286,7 +287,7 @@ class Watch:
 
     def _say_why(self, found: object, *, anew: bool) -> None:
         """The root was read: say so where that was not for what happens every day."""
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
         session_id = self._session.id
         if self._reason and self._session_id not in (None, session_id):
@@ -309,7 +310,7 @@ class Watch:
         if found is not None:
             self._to_look.append(path)
 
-    def _look_at_leaf(self, path: str, found: tuple[bytes, Any] | DeniedNode | None) -> None:
+    def _look_at_leaf(self, path: str, found: tuple[bytes, Any] | ForbiddenNode | None) -> None:
         self._take(path, Node.of(path, *found) if isinstance(found, tuple) else found)
 
     # Telling
@@ -341,7 +342,7 @@ class Watch:
         if leaf is None:
             return None
         topic, name = leaf.path.rsplit("/", 2)[-2:]
-        if isinstance(leaf, DeniedNode):
+        if isinstance(leaf, ForbiddenNode):
             return RegisteredInstance(name, 0, leaf) if self._what is Watched.MEMBERS else leaf
         match self._what:
             case Watched.MEMBERS:
@@ -367,7 +368,7 @@ def _found(asked: _Asked) -> Any:
     except NoNodeError:
         return None
     except NoAuthError:
-        return DeniedNode(asked.path, b"", "no permission to read it")
+        return ForbiddenNode(asked.path)
     except KazooException as error:
         raise translate(error, asked.path) from error
 

@@ -16,8 +16,8 @@ from ..znodes.codec import MAX_OFFSET, decode_owned_topic, decode_owner_path
 from ..znodes.group_description import Obstacle, RegisteredInstance
 from ..znodes.paths import Part, check_instance, join, parent, parse_partition
 from ..znodes.values import (
-    DeniedNode,
     Dialect,
+    ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
@@ -25,6 +25,7 @@ from ..znodes.values import (
     TopicPartition,
     UnevaluableRegistration,
     session_hex,
+    unreadable_part,
     utc,
 )
 from .advice import cannot_be_read, command, delete_node, end_session, exactly, repair_group, some_partitions
@@ -176,27 +177,33 @@ def _poisonous(nodes: GroupNodes) -> Iterator[tuple[str, bytes, int]]:
         if isinstance(found, Registration):
             if found.dialect is Dialect.PYKAFKA and with_scala:
                 yield node.id, next(iter(found.streams)).encode(), node.session
-        elif not isinstance(found, DeniedNode):
-            yield node.id, found.data, node.session
+        elif isinstance(malformed := unreadable_part(found), MalformedNode):
+            yield node.id, malformed.data, node.session
 
 
 def unreadable_registrations(nodes: GroupNodes) -> Iterator[Hit]:
     """We cannot say what it subscribes to; Scala members may."""
+    unevaluable = {found.node for found in _unevaluable(nodes)}
     for node in nodes.malformed(Part.IDS):
-        if not isinstance(node, UnevaluableRegistration) and poison(node.data) is None:
+        if node not in unevaluable and poison(node.data) is None:
             yield Hit(node.path, cannot_be_read("the registration", node), end_session(node.session))
 
 
 def unevaluable_subscriptions(nodes: GroupNodes) -> Iterator[Hit]:
     """The instance may subscribe to any topic. Members of zkgroups share the partitions without it."""
-    for node in nodes.malformed(Part.IDS):
-        if isinstance(node, UnevaluableRegistration):
-            expression = next(iter(node.subscription.streams))
-            yield Hit(
-                node.path,
-                f"the {node.subscription.pattern} {expression!r:.80} cannot be evaluated: {node.why}",
-                f"use a simpler expression or fewer topics; if the instance is not needed: {end_session(node.session)}",
-            )
+    for found in _unevaluable(nodes):
+        expression = next(iter(found.registration.streams))
+        stop = end_session(found.node.session)
+        yield Hit(
+            found.node.path,
+            f"the {found.registration.pattern} {expression!r:.80} cannot be evaluated: {found.reason}",
+            f"use a simpler expression or fewer topics; if the instance is not needed: {stop}",
+        )
+
+
+def _unevaluable(nodes: GroupNodes) -> Iterator[UnevaluableRegistration]:
+    registrations = (instance.registration for instance in nodes.view.instances)
+    return (found for found in registrations if isinstance(found, UnevaluableRegistration))
 
 
 def persistent_registrations(nodes: GroupNodes) -> Iterator[Hit]:
@@ -318,7 +325,7 @@ def partitions_past_the_end(nodes: GroupNodes) -> Iterator[Hit]:
 def unreadable_topics(nodes: GroupNodes) -> Iterator[Hit]:
     """Scala members read Kafka's own node of each topic, too."""
     for node in nodes.view.malformed:
-        if not is_in(node.path, nodes.paths.root) and not isinstance(node, DeniedNode):
+        if isinstance(node, MalformedNode) and not is_in(node.path, nodes.paths.root):
             yield Hit(node.path, cannot_be_read("Kafka's topic", node), "ask those who run Kafka")
 
 
@@ -406,7 +413,7 @@ def _set(nodes: GroupNodes, path: str, offset: str) -> str:
 def hidden_nodes(nodes: GroupNodes) -> Iterator[Hit]:
     """What may not be read may be wrong, and what follows from it is not known."""
     for node in nodes.view.malformed:
-        if isinstance(node, DeniedNode):
+        if isinstance(node, ForbiddenNode):
             yield Hit(node.path, "it may not be read, so nothing is known of it", "look again as somebody who may")
 
 

@@ -6,6 +6,7 @@ as it was seen, what the other one has, and what is due. Three rules hold whatev
 - What is written is what a `Judge` says, and that is forward only, against what was read just before.
 - What could not be written stays due; what was committed again meanwhile is due again.
 - A group is done when nothing is to be written any more by what both sides have after everybody has left.
+- A planned offset is refused, and not skipped, if the brokers no longer have its log: nothing may arrive on the target.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ class Ahead:
 ARRIVED: Final = (Reason.ALREADY_THERE, Reason.TARGET_AHEAD)
 """The side that follows has it, or is further."""
 
+WITHOUT_LOG: Final = (Reason.NO_TOPIC, Reason.NO_PARTITION, Reason.OLDER)
+"""The brokers do not have the messages of an offset. Such an offset is not planned, so they had them then."""
+
 GONE: Final = "there was an offset, and it is gone"
 
 Judge = Callable[[TopicPartition, int, int | Unknown | None], Decision]
@@ -85,6 +89,7 @@ class Carried:
     ) -> None:
         self._further = dict(further or {})
         self._known = set(planned)
+        self._planned = frozenset(self._known)
         self._gone: set[TopicPartition] = set()
         self._ahead: dict[TopicPartition, Ahead] = {}
         self._there: dict[TopicPartition, int | Unknown | None] = {}
@@ -128,6 +133,7 @@ class Carried:
     def settle(self) -> None:
         """Both sides are at one: what goes away from now on was carried to its end, unless it is written again."""
         self._known.clear()
+        self._planned = frozenset()
 
     def again(self) -> None:
         """All of it is due, whether it has changed or not."""
@@ -176,7 +182,10 @@ class Carried:
     def _judged(self, judge: Judge, at: TopicPartition) -> Decision:
         number = self._ahead[at].number
         assert number is not None
-        return judge(at, number, self._there[at])
+        decision = judge(at, number, self._there[at])
+        if at in self._planned and decision.reason in WITHOUT_LOG:
+            return Decision(Action.REFUSE, decision.reason)
+        return decision
 
     def wrote(self, at: TopicPartition, number: int) -> None:
         """It is there now."""

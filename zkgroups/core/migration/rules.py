@@ -39,7 +39,7 @@ from typing import Final
 
 from ...exceptions import InvalidNameError, InvalidOptionError
 from ..znodes.paths import check_group
-from ..znodes.values import MalformedNode, OffsetRange
+from ..znodes.values import OffsetRange, UnreadableNode
 
 
 class Action(StrEnum):
@@ -129,7 +129,7 @@ class Decision:
 
 
 def decide(
-    source: int | MalformedNode | None,
+    source: int | UnreadableNode | None,
     log: OffsetRange | Log,
     target: int | Unknown | None,
     rule: Rule | None = None,
@@ -149,7 +149,7 @@ def decide(
     rule = rule or Rule()
     if source is None:
         return Decision(Action.SKIP, Reason.ONLY_ON_TARGET)
-    if isinstance(source, MalformedNode):
+    if isinstance(source, UnreadableNode):
         return Decision(Action.SKIP, Reason.NEGATIVE if source.reason == "negative" else Reason.NO_OFFSET)
     if stale and rule.skip_stale:
         return Decision(Action.SKIP, Reason.STALE)

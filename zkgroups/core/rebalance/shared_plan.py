@@ -30,7 +30,7 @@ from typing import Any, Final
 from ..znodes.group_description import RegisteredInstance
 from ..znodes.paths import parse_partition
 from ..znodes.subscription import subscribed_topics
-from ..znodes.values import Dialect, MalformedNode, Pattern, Registration, TopicPartition
+from ..znodes.values import Dialect, Pattern, Registration, TopicPartition, UnreadableNode, unreadable_part
 from .assignment import Assignment, Members, Stream
 
 KNOWN_TO_ALL: Final = "range"
@@ -55,7 +55,7 @@ class Roster:
     instances: Sequence[RegisteredInstance]
     partitions: Mapping[str, Sequence[int]]
     """Of every topic that exists and that somebody subscribes to."""
-    unreadable: Sequence[MalformedNode] = ()
+    unreadable: Sequence[UnreadableNode] = ()
     """Topics that cannot be read, and so have no partitions here."""
     made: Mapping[str, int] = field(default_factory=dict)
     """The zxid that made each topic: another one is another topic, whatever its name."""
@@ -85,15 +85,15 @@ class Roster:
         }
 
     @property
-    def malformed(self) -> list[MalformedNode]:
+    def malformed(self) -> list[UnreadableNode]:
         """Registrations that cannot be read or evaluated; zkgroups members share the partitions without them.
 
         A Scala member among them still shares with all members, and claims the partitions that it computes. Each
         partition has only one owner node, so no two members hold it. But some members may have to wait until the
         subscription is written in another way.
         """
-        nodes = (instance.registration for instance in self.instances)
-        return [node for node in nodes if isinstance(node, MalformedNode)]
+        nodes = (unreadable_part(instance.registration) for instance in self.instances)
+        return [node for node in nodes if node is not None]
 
     @property
     def dialects(self) -> dict[Dialect, list[str]]:

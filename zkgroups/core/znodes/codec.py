@@ -62,9 +62,9 @@ class _Unreadable(Exception):
 class _Unevaluable(Exception):
     """Strictly private: a decoded registration that cannot be evaluated, with the reason."""
 
-    def __init__(self, subscription: Registration, reason: str) -> None:
+    def __init__(self, registration: Registration, reason: str) -> None:
         super().__init__(reason)
-        self.subscription = subscription
+        self.registration = registration
 
 
 # Registrations
@@ -114,21 +114,15 @@ def _check_subscription(registration: Registration) -> None:
 
 def decode_registration(
     path: str, data: bytes | None, *, session: int = 0, version: int = 0
-) -> Registration | MalformedNode:
-    """What an instance subscribes to, in any of the dialects."""
+) -> Registration | UnevaluableRegistration | MalformedNode:
+    """Decode a registration written in any of the dialects."""
     raw = data or b""
     try:
         return _registration_again(raw) if len(raw) <= _WORTH_KEEPING else _registration(raw)
     except _Unevaluable as found:
-        return UnevaluableRegistration(
-            path,
-            raw,
-            f"its subscription cannot be evaluated: {found}",
-            session=session,
-            version=version,
-            subscription=found.subscription,
-            why=str(found),
-        )
+        reason = f"its subscription cannot be evaluated: {found}"
+        node = MalformedNode(path, raw, reason, session=session, version=version)
+        return UnevaluableRegistration(node, found.registration, str(found))
     except _Unreadable as reason:
         return MalformedNode(path, raw, str(reason), session=session, version=version)
 

@@ -37,12 +37,14 @@ from .paths import GroupPaths, parent
 from .subscription import subscribed_topics
 from .values import (
     CommittedOffset,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
     Owner,
+    ReadRegistration,
     Registration,
     TopicPartition,
     UnevaluableRegistration,
+    UnreadableNode,
 )
 
 
@@ -74,18 +76,18 @@ class RegisteredInstance:
 
     id: str
     session: int
-    registration: Registration | MalformedNode
+    registration: ReadRegistration
     registered_ms: int = 0
     version: int = 0
 
     @property
     def persistent(self) -> bool:
         """True if its node belongs to no session, and so never goes away by itself; see `dead_instances`."""
-        return self.session == 0 and not isinstance(self.registration, DeniedNode)
+        return self.session == 0 and not isinstance(self.registration, ForbiddenNode)
 
 
 def dead_instances(
-    instances: Iterable[RegisteredInstance], owners: Iterable[Owner | MalformedNode]
+    instances: Iterable[RegisteredInstance], owners: Iterable[Owner | UnreadableNode]
 ) -> tuple[RegisteredInstance, ...]:
     """Return the instances that cannot be alive: registered without a session, and named by no owner node.
 
@@ -98,7 +100,7 @@ def dead_instances(
     for owner in owners:
         if isinstance(owner, Owner):
             suspects.pop(owner.instance(suspects) or "", None)
-        elif owner.session or isinstance(owner, DeniedNode):
+        elif isinstance(owner, ForbiddenNode) or owner.session:
             return ()
     return tuple(suspects.values())
 
@@ -112,9 +114,9 @@ class GroupView:
     instances: tuple[RegisteredInstance, ...] = ()
     owners: tuple[Owner, ...] = ()
     offsets: tuple[CommittedOffset, ...] = ()
-    malformed: tuple[MalformedNode, ...] = ()
+    malformed: tuple[UnreadableNode, ...] = ()
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    mark: Mark | MalformedNode | None = None
+    mark: Mark | UnreadableNode | None = None
     """Where a migration has moved it, or is moving it."""
 
     @property
@@ -174,7 +176,7 @@ class InstanceDescription:
     state: InstanceState
     session: int
     registered_ms: int
-    registration: Registration | MalformedNode | None
+    registration: ReadRegistration | None
     owned: tuple[TopicPartition, ...]
 
 
@@ -188,10 +190,10 @@ class GroupDescription:
     partitions: tuple[PartitionDescription, ...]
     orphans: tuple[Owner, ...]
     unowned: tuple[TopicPartition, ...]
-    malformed: tuple[MalformedNode, ...]
+    malformed: tuple[UnreadableNode, ...]
     subscribed: tuple[str, ...] = ()
     blocked: tuple[BlockedPartition, ...] = ()
-    mark: Mark | MalformedNode | None = None
+    mark: Mark | UnreadableNode | None = None
     """Where a migration has moved it, or is moving it; nobody can join then."""
 
     @property
@@ -293,7 +295,9 @@ def _blocked(
 ) -> Iterator[BlockedPartition]:
     """Only by nodes where members make theirs: those of pykafka, which have other paths, stop nobody."""
     paths = GroupPaths(view.group)
-    if not wanted or any(isinstance(node, DeniedNode) and node.path.startswith(paths.ids) for node in view.malformed):
+    if not wanted or any(
+        isinstance(node, ForbiddenNode) and node.path.startswith(paths.ids) for node in view.malformed
+    ):
         return
     sessions = _by_session(view)
     unevaluable = {each.id for each in view.instances if isinstance(each.registration, UnevaluableRegistration)}
@@ -304,8 +308,7 @@ def _blocked(
             if obstacle is not None:
                 yield BlockedPartition(owner.at, owner, obstacle)
     for node in view.malformed:
-        at = None if isinstance(node, DeniedNode) else _owned(paths, node.path)
-        if at in wanted and at is not None:
+        if isinstance(node, MalformedNode) and (at := _owned(paths, node.path)) in wanted and at is not None:
             yield BlockedPartition(at, node, Obstacle.OWNER_UNREADABLE)
 
 
@@ -330,7 +333,7 @@ def _group_state(view: GroupView, living: _Living, unowned: tuple[TopicPartition
     if not view.exists:
         return GroupState.DEAD
     offsets = GroupPaths(view.group).offsets
-    if any(isinstance(node, DeniedNode) and not node.path.startswith(offsets) for node in view.malformed):
+    if any(isinstance(node, ForbiddenNode) and not node.path.startswith(offsets) for node in view.malformed):
         return GroupState.UNKNOWN
     if not view.living:
         return GroupState.EMPTY

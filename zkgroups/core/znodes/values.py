@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Self
+from typing import Self, TypeAlias
 
 from ...exceptions import InvalidNameError
 from .paths import check_partition, check_topic
@@ -113,7 +113,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class MalformedNode:
-    """A znode that holds something else than it should: kept as it is, with the reason, and never guessed at."""
+    """A znode whose data cannot be decoded: the data as read, and the reason."""
 
     path: str
     data: bytes
@@ -121,37 +121,82 @@ class MalformedNode:
     session: int = 0
     version: int = 0
     created_ms: int = 0
-    """Of owner nodes only, where it tells since when somebody holds a partition."""
+    """Set for owner nodes only: when the partition was claimed."""
 
     @property
     def shown(self) -> str:
-        """The data, short enough for a message."""
+        """The data, shortened for a message."""
         text = repr(self.data)
         return text if len(text) <= 80 else f"{text[:76]}..., {len(self.data)} bytes"
 
     @property
     def holder(self) -> str:
-        """How to name the one who holds a partition by this node."""
+        """Describe the owner of a partition whose owner node is malformed."""
         since = f" since {utc(self.created_ms)}" if self.created_ms else ""
-        return f"a node that cannot be read, {self.path} of session {session_hex(self.session)}{since} ({self.reason})"
+        return f"a malformed node, {self.path} of session {session_hex(self.session)}{since} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)
-class DeniedNode(MalformedNode):
-    """A znode that we may not read: one more malformed node among many, an error when it is the only one."""
+class ForbiddenNode:
+    """A znode that the server does not let this client read."""
+
+    path: str
+    reason: str = "no permission to read it"
+
+    @property
+    def shown(self) -> str:
+        """The reason: the data is unknown."""
+        return self.reason
+
+    @property
+    def holder(self) -> str:
+        """Describe the owner of a partition whose owner node is forbidden."""
+        return f"a forbidden node, {self.path} ({self.reason})"
+
+
+UnreadableNode: TypeAlias = MalformedNode | ForbiddenNode
+"""A znode that was not read as a value. Reads return it in place of the value, so one bad node never stops the others.
+
+>>> def explain(found: CommittedOffset | UnreadableNode) -> str:
+...     match found:
+...         case ForbiddenNode():
+...             return f"ask for permission to read {found.path}"
+...         case MalformedNode():
+...             return f"{found.path} holds {found.shown}"
+...         case CommittedOffset():
+...             return str(found.offset)
+>>> explain(MalformedNode("/consumers/billing/offsets/orders/0", b"7 ", "not a plain decimal number"))
+"/consumers/billing/offsets/orders/0 holds b'7 '"
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class UnevaluableRegistration(MalformedNode):
-    """A registration whose subscription cannot be evaluated: the instance may subscribe to any topic, or to none.
+class UnevaluableRegistration:
+    """A registration whose subscription zkgroups cannot evaluate: the instance may subscribe to any topic, or to none.
 
-    Members ignore it, like every registration that cannot be read. The partitions that it owns stay with it.
+    Members ignore it, like a malformed registration. The partitions that its instance owns stay with that instance.
     """
 
-    subscription: Registration = field(default_factory=lambda: Registration({}))
-    """The registration, with the expression as it was written."""
-    why: str = ""
-    """The reason alone, without the words that `reason` has in front of it."""
+    node: MalformedNode
+    """The registration as a malformed node: its path, data and session."""
+    registration: Registration
+    """The registration, with the expression as written."""
+    reason: str
+
+
+ReadRegistration: TypeAlias = Registration | UnevaluableRegistration | UnreadableNode
+"""The result of reading a registration."""
+
+
+def unreadable_part(registration: ReadRegistration | None) -> UnreadableNode | None:
+    """Return the node to report as unreadable, if the registration cannot be read or evaluated."""
+    match registration:
+        case UnevaluableRegistration():
+            return registration.node
+        case MalformedNode() | ForbiddenNode():
+            return registration
+        case Registration() | None:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
@@ -19,6 +19,8 @@ from .layout import NAME, Layout, snapshot_name
 
 LATEST: Final = "latest"
 PREVIOUS: Final = "previous"
+
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
 def moment(spark: SparkSession, destination: str, text: str | None = None) -> str:
@@ -53,6 +55,16 @@ def chosen(newest_first: Iterable[str], text: str, is_meant: Callable[[str], boo
         return next((name for name in newest_first if name == text and is_meant(name)), None)
     last = _last_name(text)
     return None if last is None else next((name for name in newest_first if name <= last and is_meant(name)), None)
+
+
+def is_in_future(name: str, now: datetime | None = None) -> bool:
+    """Whether a clock was wrong when the snapshot was taken, or is wrong now: then it may not be the newest.
+
+    >>> now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    >>> is_in_future("20260131T120007.005Z", now), is_in_future("20270131T120007.005Z", now)
+    (False, True)
+    """
+    return name > snapshot_name((now or datetime.now(UTC)) + _CLOCKS_DIFFER)
 
 
 def _last_name(text: str) -> str | None:

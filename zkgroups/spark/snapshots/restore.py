@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from ...core.znodes.codec import check_offset
 from ...core.znodes.paths import GroupPaths, check_partition, check_topic
-from ...core.znodes.values import DeniedNode, MalformedNode, TopicPartition
+from ...core.znodes.values import ForbiddenNode, MalformedNode, TopicPartition, UnreadableNode
 from ...exceptions import InvalidInputError
 from ..errors import translated
 
@@ -26,7 +26,7 @@ class KeptTopic:
     group: str
     topic: str | None
     offsets: Mapping[TopicPartition, int]
-    problems: tuple[MalformedNode, ...]
+    problems: tuple[UnreadableNode, ...]
 
 
 def kept(
@@ -83,10 +83,10 @@ def _topic(
     return KeptTopic(group, topic, found, tuple(_problem(above, **row.asDict()) for row in problems))
 
 
-def _problem(above: str, partition: int | None, problem: str | None, raw: bytes | None) -> MalformedNode:
+def _problem(above: str, partition: int | None, problem: str | None, raw: bytes | None) -> UnreadableNode:
     """The node that was read; a row that others have written may say less of it."""
     if problem is None:
         return MalformedNode(f"{above}/{partition}", bytes(raw or b""), "there is neither an offset nor a problem")
     end = problem.find(": ", len(above))
     path, reason = (above, problem) if end < 0 else (problem[:end], problem[end + 2 :])
-    return DeniedNode(path, b"", reason) if raw is None else MalformedNode(path, bytes(raw), reason)
+    return ForbiddenNode(path, reason) if raw is None else MalformedNode(path, bytes(raw), reason)

@@ -15,7 +15,7 @@ from ...core.znodes.paths import Part, parse_partition
 from ...core.znodes.values import Owner
 from ...datadir.data_dir import DataDir, State
 from ...zookeeper.reading import group_reader, tree_walk
-from ...zookeeper.reading.tree_walk import Place
+from ...zookeeper.reading.tree_walk import PartDirectory
 from ...zookeeper.requests.bulk_read import Block
 from ...zookeeper.requests.node import Node
 from .options import SourceOptions
@@ -85,7 +85,7 @@ class _Owners:
 
     _groups: dict[str, dict[str, dict[str, tuple[_Rank, str]]]] = field(default_factory=dict)
 
-    def taken_from(self, blocks: Iterator[Block[Place]]) -> Iterator[Block[Place]]:
+    def taken_from(self, blocks: Iterator[Block[PartDirectory]]) -> Iterator[Block[PartDirectory]]:
         """Keep the owners, and pass on the offsets."""
         for block in blocks:
             place = block.parts[0].key
@@ -106,7 +106,7 @@ _Rank = tuple[str, int, str]
 """Two clients whose nodes do not exclude each other may hold the same partition: the first counts, as in a walk."""
 
 
-def _add(topics: dict[str, dict[str, tuple[_Rank, str]]], block: Block[Place]) -> None:
+def _add(topics: dict[str, dict[str, tuple[_Rank, str]]], block: Block[PartDirectory]) -> None:
     for place, name, node in tree_walk.nodes([block]):
         owner = group_reader.owner(place.topic, name, node) if isinstance(node, Node) else node
         if isinstance(owner, Owner):

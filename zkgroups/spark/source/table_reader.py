@@ -15,9 +15,18 @@ import pyarrow.compute as pc
 
 from ...core.znodes.codec import decode_owned_topic, decode_owner_path
 from ...core.znodes.paths import Part, is_topic, parse_partition
-from ...core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, session_hex
+from ...core.znodes.values import (
+    CommittedOffset,
+    ForbiddenNode,
+    Owner,
+    ReadRegistration,
+    Registration,
+    UnevaluableRegistration,
+    UnreadableNode,
+    session_hex,
+)
 from ...zookeeper.reading import group_reader, tree_walk
-from ...zookeeper.reading.tree_walk import Place
+from ...zookeeper.reading.tree_walk import PartDirectory
 from ...zookeeper.registry import Registry
 from ...zookeeper.requests.bulk_read import Block, Siblings
 from ...zookeeper.requests.node import Node
@@ -64,7 +73,7 @@ def _offsets(context: RegistryContext, groups: Sequence[str], selection: Selecti
     yield from offset_batches(blocks, owners.of, cluster)
 
 
-def offset_batches(blocks: Iterator[Block[Place]], owners: OwnersOf, cluster: str) -> Iterator[Any]:
+def offset_batches(blocks: Iterator[Block[PartDirectory]], owners: OwnersOf, cluster: str) -> Iterator[Any]:
     """The rows of these offsets; owners are asked for in the same order."""
     while together := _some(blocks):
         plain = _plain_columns(together)
@@ -74,9 +83,9 @@ def offset_batches(blocks: Iterator[Block[Place]], owners: OwnersOf, cluster: st
             yield _batch(Table.OFFSETS, _offset_rows(together, owners), cluster)
 
 
-def _some(blocks: Iterator[Block[Place]]) -> list[Block[Place]]:
+def _some(blocks: Iterator[Block[PartDirectory]]) -> list[Block[PartDirectory]]:
     """What makes a batch."""
-    some: list[Block[Place]] = []
+    some: list[Block[PartDirectory]] = []
     rows = size = 0
     for block in blocks:
         some.append(block)
@@ -87,10 +96,10 @@ def _some(blocks: Iterator[Block[Place]]) -> list[Block[Place]]:
     return some
 
 
-def _plain_columns(blocks: Sequence[Block[Place]]) -> list[Any] | None:
+def _plain_columns(blocks: Sequence[Block[PartDirectory]]) -> list[Any] | None:
     """partition, and what `offset_columns` finds; None unless every row is plainly an offset."""
     parts = [siblings for block in blocks for siblings in block.parts]
-    if not all(siblings.key.hidden is None and is_topic(siblings.key.topic) for siblings in parts):
+    if not all(siblings.key.forbidden is None and is_topic(siblings.key.topic) for siblings in parts):
         return None
     partitions = array("i")
     for siblings in parts:
@@ -110,7 +119,7 @@ def _numbers(names: tuple[str, ...]) -> array[int] | None:
     return None if None in numbers else array("i", numbers)  # type: ignore[arg-type]
 
 
-def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: OwnersOf, cluster: str) -> Any:
+def _plain_batch(blocks: Sequence[Block[PartDirectory]], plain: list[Any], owners: OwnersOf, cluster: str) -> Any:
     parts = [siblings for block in blocks for siblings in block.parts]
     ends = pa.array(accumulate(len(siblings.names) for siblings in parts), pa.int32())
     names = [pa.array([of(siblings.key) for siblings in parts], pa.string()) for of in (_GROUP, _TOPIC)]
@@ -128,7 +137,7 @@ def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: Owner
 _GROUP, _TOPIC = attrgetter("group"), attrgetter("topic")
 
 
-def _owner_column(parts: Sequence[Siblings[Place]], owners: OwnersOf, rows: int) -> Any:
+def _owner_column(parts: Sequence[Siblings[PartDirectory]], owners: OwnersOf, rows: int) -> Any:
     held = [owners(siblings.key.group, siblings.key.topic) for siblings in parts]
     if not any(held):
         return pa.nulls(rows, pa.string())
@@ -136,7 +145,7 @@ def _owner_column(parts: Sequence[Siblings[Place]], owners: OwnersOf, rows: int)
     return pa.array([topic.get(name) for siblings, topic in names for name in siblings.names], pa.string())
 
 
-def _offset_rows(blocks: Iterable[Block[Place]], owners: OwnersOf) -> Iterator[Row]:
+def _offset_rows(blocks: Iterable[Block[PartDirectory]], owners: OwnersOf) -> Iterator[Row]:
     for place, name, node in tree_walk.nodes(blocks):
         row = _row_at(place, place.topic, parse_partition(name), node)
         if name:
@@ -183,12 +192,12 @@ def _owners(context: RegistryContext, groups: Sequence[str], selection: Selectio
     return owner_batches(tree_walk.leaves(context, groups, Part.OWNERS, selection.has_topic), cluster)
 
 
-def owner_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
+def owner_batches(blocks: Iterator[Block[PartDirectory]], cluster: str) -> Iterator[Any]:
     """The rows of these owners."""
     return _batches(Table.OWNERS, _owner_rows, blocks, cluster)
 
 
-def _owner_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
+def _owner_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[Row]:
     for place, name, node in tree_walk.nodes(blocks):
         at = decode_owner_path(place.topic, name)
         row = _row_at(place, decode_owned_topic(place.topic), None if at is None else at.partition, node)
@@ -204,15 +213,15 @@ def _members(context: RegistryContext, groups: Sequence[str], selection: Selecti
     return member_batches(tree_walk.registrations(context, mine), cluster)
 
 
-def member_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
+def member_batches(blocks: Iterator[Block[PartDirectory]], cluster: str) -> Iterator[Any]:
     """The rows of these instances."""
     return _batches(Table.MEMBERS, _member_rows, blocks, cluster)
 
 
-def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
+def _member_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[Row]:
     for place, name, node in tree_walk.nodes(blocks):
         row: Row = {"group": place.group, "instance": name or None}
-        if isinstance(node, DeniedNode):
+        if isinstance(node, ForbiddenNode):
             row |= _malformed(node)
         else:
             found = group_reader.registered_instance(name, node)
@@ -221,9 +230,9 @@ def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
         yield row
 
 
-def _registration(found: Registration | MalformedNode) -> Row:
-    if isinstance(found, MalformedNode):
-        return _malformed(found)
+def _registration(found: ReadRegistration) -> Row:
+    if not isinstance(found, Registration):
+        return _malformed(found.node if isinstance(found, UnevaluableRegistration) else found)
     streams = list(found.streams.items())
     return {"subscription": streams, "pattern": found.pattern.value, "dialect": found.dialect.value}
 
@@ -231,14 +240,14 @@ def _registration(found: Registration | MalformedNode) -> Row:
 # Rows
 
 
-def _row_at(place: Place, topic: str, partition: int | None, node: Node | DeniedNode) -> Row:
+def _row_at(place: PartDirectory, topic: str, partition: int | None, node: Node | ForbiddenNode) -> Row:
     row: Row = {"group": place.group, "topic": topic or None, "partition": partition}
-    return row | _malformed(node) if isinstance(node, DeniedNode) else row
+    return row | _malformed(node) if isinstance(node, ForbiddenNode) else row
 
 
-def _malformed(node: MalformedNode) -> Row:
+def _malformed(node: UnreadableNode) -> Row:
     """What a row says of a node that is not what it should be."""
-    raw = None if isinstance(node, DeniedNode) else node.data
+    raw = None if isinstance(node, ForbiddenNode) else node.data
     return {"raw": raw, "problem": f"{node.path}: {node.reason}"}
 
 
@@ -257,8 +266,8 @@ def _now() -> int:
 
 def _batches(
     table: Table,
-    rows: Callable[[Iterable[Block[Place]]], Iterator[Row]],
-    blocks: Iterator[Block[Place]],
+    rows: Callable[[Iterable[Block[PartDirectory]]], Iterator[Row]],
+    blocks: Iterator[Block[PartDirectory]],
     cluster: str,
 ) -> Iterator[Any]:
     while together := _some(blocks):

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ...exceptions import InvalidOptionError
 from ..errors import translated
 
 
@@ -21,6 +22,8 @@ def hadoop(spark: SparkSession) -> Any:
 
 def reached(spark: SparkSession, destination: str) -> tuple[Any, Any]:
     """The file system of a destination, and the full path in it."""
+    if not isinstance(destination, str) or not destination:
+        raise InvalidOptionError("destination", destination, "it must be the name of a folder, as text")
     with translated(f"{destination} cannot be used"):
         root = java(spark).org.apache.hadoop.fs.Path(destination)
         files = root.getFileSystem(hadoop(spark))

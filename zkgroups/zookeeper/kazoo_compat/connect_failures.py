@@ -2,6 +2,11 @@
 
 For an unknown name, a refused connection and every TLS error, kazoo only reports a timeout, and logs the reason. So
 each attempt is observed.
+
+A server hangs up on a client that has seen more transactions than the server has processed. After ZooKeeper was wiped
+or restored from a backup, this happens to every client until ZooKeeper has processed as many transactions again. The
+server reports no reason, so it is asked for its last transaction. The client does not connect to such a ZooKeeper by
+itself: it may be another ensemble, and its offsets may be lower.
 """
 
 from __future__ import annotations
@@ -15,13 +20,26 @@ from typing import Any, Final
 from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from ...deadline import Deadline, uptime
+from . import internals, server_status
 from .safe_decoding import DamagedAnswer
 
 _FINAL: Final = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError, DamagedAnswer)
 """Errors after which waiting rarely helps, unless the server is just starting."""
 
+_CHECK_ZXID_AFTER: Final = 5.0
+"""In seconds without a connection. A server that was just restarted may be behind for a moment."""
+_STATUS_TIMEOUT: Final = 0.5
+"""How long to wait for the server's last transaction, in seconds."""
+
 Address = tuple[str, str, int]
 """A host name, its address, and the port."""
+
+
+IS_BEHIND: Final = (
+    "{} refuses this client, because it has processed fewer transactions than the client has seen. If ZooKeeper was "
+    "restored from a backup or wiped, restart this process"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,7 @@ class ConnectFailures:
         self._addresses: list[Address] = []
         self._failed: dict[Address, Failure] = {}
         self._current: Address | None = None
+        self._failing_since: float | None = None
         self._expanded = False
         connection = client._connection
         self._connect, self._read_socket = connection._connect, connection._read_socket
@@ -103,10 +122,27 @@ class ConnectFailures:
         try:
             timeouts = self._connect(host, address, port)
         except Exception as error:
+            self._failing_since = self._failing_since or uptime()
+            if self._is_behind(error):
+                error = ConnectionDropped(IS_BEHIND.format(f"{host}:{port}"))
+                self._failed[self._current] = Failure(str(error), type(error))
+                raise error from None
             self._failed[self._current] = _failure(error)
             raise
         self._failed.pop(self._current, None)
+        self._failing_since = None
         return timeouts
+
+    def _is_behind(self, error: Exception) -> bool:
+        """Return True if the server hung up and has processed fewer transactions than this client has seen."""
+        seen = int(self._client.last_zxid)
+        hung_up = isinstance(error, ConnectionDropped) and self._client._connection._socket is not None
+        if not hung_up or not seen or self._current is None or internals.is_stopped(self._client):
+            return False
+        if self._failing_since is None or uptime() < self._failing_since + _CHECK_ZXID_AFTER:
+            return False
+        last = server_status.last_zxid(self._client, *self._current, Deadline(_STATUS_TIMEOUT))
+        return last is not None and last < seen
 
     def read_socket(self, timeout: float) -> Any:
         """Called by kazoo: read an answer."""

@@ -15,11 +15,12 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 from ...core.rebalance.shared_plan import Plan, Roster, encode_plan, has_patterns, topics_named
 from ...core.znodes.group_description import RegisteredInstance
 from ...core.znodes.paths import GroupPaths, join
-from ...core.znodes.values import DeniedNode, TopicPartition
+from ...core.znodes.values import ForbiddenNode, TopicPartition
 from ...exceptions import NotConnectedError, TooLargeError
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..requests.transaction import MAX_REQUEST_BYTES, Set, TransactionFailed
+from ..requests.request_size import MAX_REQUEST_BYTES
+from ..requests.transaction import Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from . import group_reader
@@ -98,7 +99,7 @@ class Sight(TopicSight):
         registered = list(zip(names, islice(nodes, len(names)), strict=True))
         return [self._registered(name, node) for name, node in registered if node is not None], list(nodes)
 
-    def _registered(self, name: str, node: Node | DeniedNode) -> tuple[RegisteredInstance, int]:
+    def _registered(self, name: str, node: Node | ForbiddenNode) -> tuple[RegisteredInstance, int]:
         if isinstance(node, Node):
             return _decoded(name, node), node.mzxid
         return RegisteredInstance(name, 0, node), 0
@@ -138,7 +139,9 @@ class Sight(TopicSight):
             raise TooLargeError(f"a plan of {len(plan.assignment)} partitions has {len(data)} bytes")
         path, deadline = self._paths.owners, self._context.deadline()
         if version < 0:
-            self._session.ensure_path(path, acl=self._context.acls.directories, session_id=session_id, deadline=deadline)
+            self._session.ensure_path(
+                path, acl=self._context.acls.directories, session_id=session_id, deadline=deadline
+            )
             return False
         try:
             self._session.transact([Set(path, data, version)], session_id=session_id, deadline=deadline)

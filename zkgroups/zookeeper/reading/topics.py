@@ -21,7 +21,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from ...core.znodes.codec import decode_topic
 from ...core.znodes.paths import BROKER_TOPICS, broker_topic, check_partition
 from ...core.znodes.subscription import subscribed_topics
-from ...core.znodes.values import DeniedNode, MalformedNode, Pattern, Registration, TopicPartition
+from ...core.znodes.values import ForbiddenNode, Pattern, Registration, TopicPartition, UnreadableNode
 from ...deadline import Deadline
 from ...exceptions import NoPermissionError, NotConnectedError
 from ..requests import bulk_read
@@ -39,7 +39,7 @@ _decoded = lru_cache(maxsize=64)(decode_topic)
 
 PartitionsOf: TypeAlias = Callable[[str], Iterable[int]]
 Tell: TypeAlias = Callable[[TopicPartition | None], object]
-Nodes: TypeAlias = Sequence[Node | DeniedNode | None]
+Nodes: TypeAlias = Sequence[Node | ForbiddenNode | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Topics:
     """What Kafka says of some topics, as it was at one moment; one that it does not have is not here."""
 
     partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    unreadable: Sequence[MalformedNode] = ()
+    unreadable: Sequence[UnreadableNode] = ()
     made: Mapping[str, int] = field(default_factory=dict)
     """The zxid that made each: another one is another topic, whatever its name."""
     zxid: int = 0
@@ -169,11 +169,11 @@ class TopicSight:
             return Topics({topic: _checked(self._partitions(topic)) for topic in topics})
         found = list(zip(topics, nodes, strict=True))
         there = {topic: node for topic, node in found if isinstance(node, Node)}
-        denied = [node for _topic, node in found if isinstance(node, MalformedNode)]
+        denied = [node for _topic, node in found if isinstance(node, UnreadableNode)]
         read = {topic: _decoded(node.path, topic, node.data) for topic, node in there.items()}
         return Topics(
-            {topic: found.partitions for topic, found in read.items() if not isinstance(found, MalformedNode)},
-            [*denied, *(found for found in read.values() if isinstance(found, MalformedNode))],
+            {topic: found.partitions for topic, found in read.items() if not isinstance(found, UnreadableNode)},
+            [*denied, *(found for found in read.values() if isinstance(found, UnreadableNode))],
             {topic: node.czxid for topic, node in there.items()},
             max((node.mzxid for node in there.values()), default=0),
             absent=None in nodes,

@@ -42,17 +42,15 @@ def was_carried_out(
         nodes = session.get_all(list(changes), deadline=deadline)
     except NoPermissionError as error:
         raise OutcomeUnknownError(
-            f"the reply about {path} was lost, and there is no permission to read whether it was changed"
+            f"the answer about {path} was lost, and there is no permission to read whether it was changed"
         ) from error
     except NotConnectedError as error:
         raise OutcomeUnknownError(
-            f"the connection was lost before the reply about {path}, and could not be restored in time"
+            f"the connection was lost before the answer about {path}, and could not be restored in time"
         ) from error
-    outcome = outcome_of_all(
-        list(changes.values()), nodes, session_id=session_id, zxid_before=request.zxid_before
-    )
+    outcome = outcome_of_all(list(changes.values()), nodes, session_id=session_id, zxid_before=request.zxid_before)
     if outcome is Outcome.UNKNOWN:
-        raise OutcomeUnknownError(f"the reply about {path} was lost, and the node was changed again since")
+        raise OutcomeUnknownError(f"the answer about {path} was lost, and the node was changed again since")
     return outcome is Outcome.CARRIED_OUT
 
 

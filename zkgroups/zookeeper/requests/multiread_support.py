@@ -16,7 +16,6 @@ Then the server is probed once more. After the second loss in a row it counts as
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections import defaultdict
 from typing import Any, Final
@@ -26,7 +25,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from ...deadline import Deadline
 from ...exceptions import ZkgroupsException
-from ..kazoo_compat import internals
+from ..kazoo_compat import internals, server_status
 from ..kazoo_compat.client_log import SilentLog
 from ..kazoo_compat.closing import close_client
 from ..kazoo_compat.second_client import connect_only_to, second_client
@@ -41,9 +40,6 @@ VERSION_TIMEOUT: Final = 1.5
 """How long to wait for the version, in seconds. A firewall may drop four-letter words silently."""
 
 MULTI_READ_SINCE: Final = (3, 6)
-
-_VERSION: Final = re.compile(rb"^Zookeeper version: (\d+)\.(\d+)\.")
-_LONGEST_FIRST_LINE: Final = 1024
 
 
 class _Servers:
@@ -162,33 +158,7 @@ def _probe(client: Any, connection: Endpoints, deadline: Deadline) -> bool | Non
 def _version(client: Any, connection: Endpoints, deadline: Deadline) -> tuple[int, int] | None:
     """Return the server's version. None if it does not report one, because four-letter words may be disabled."""
     (address, port, *_), name = connection.peer, connection.hostname
-    answer = b""
-    try:
-        sock = client.handler.create_connection(
-            address=(address, port),
-            hostname=name or address,
-            timeout=deadline.remaining,
-            use_ssl=client.use_ssl,
-            keyfile=client.keyfile,
-            certfile=client.certfile,
-            ca=client.ca,
-            keyfile_password=client.keyfile_password,
-            verify_certs=client.verify_certs,
-            check_hostname=client.check_hostname,
-        )
-        with sock:
-            sock.settimeout(max(deadline.remaining, 0.001))
-            sock.sendall(b"srvr")
-            # The version is on the first line. A server that is just starting does not close the connection.
-            while b"\n" not in answer and len(answer) < _LONGEST_FIRST_LINE:
-                sock.settimeout(max(deadline.remaining, 0.001))
-                if not (received := sock.recv(_LONGEST_FIRST_LINE)):
-                    break
-                answer += received
-    except OSError:
-        return None
-    match = _VERSION.match(answer)
-    return None if match is None else (int(match[1]), int(match[2]))
+    return server_status.version(client, name or address, address, port, deadline)
 
 
 def _answers_multiread(client: Any, connection: Endpoints, deadline: Deadline) -> bool | None:

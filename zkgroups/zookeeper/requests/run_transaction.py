@@ -74,10 +74,10 @@ def _send(
     except KazooTimeoutError as error:
         if request.withdraw():
             raise _not_changed(session, operations, deadline) from error
-        raise OutcomeUnknownError(f"no reply about {path} within {deadline.seconds:g} s") from error
+        raise OutcomeUnknownError(f"no answer about {path} within {deadline.seconds:g} s") from error
     except ConnectionClosedError as error:
         if not request.withdraw():
-            raise OutcomeUnknownError(f"the connection was closed before the reply about {path}") from error
+            raise OutcomeUnknownError(f"the connection was closed before the answer about {path}") from error
         raise session.closed_error() from error
     except (*LOSSES, SessionExpiredError):
         return None

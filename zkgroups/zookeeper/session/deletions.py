@@ -6,6 +6,7 @@ Here one callable watches for all waits of a session.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +46,12 @@ class Deletions:
             self._waits[path].remove(wait)
             if not self._waits[path]:
                 del self._waits[path]
+
+    def wake_all(self) -> None:
+        """Let all waits ask the server again."""
+        with self._lock:
+            for wait in itertools.chain(*self._waits.values()):
+                wait.woken.set()
 
     def _on_event(self, event: Any) -> None:
         """Called on kazoo's watch thread, so it only wakes. A path of None means that the connection was lost."""

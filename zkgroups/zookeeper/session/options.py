@@ -17,8 +17,8 @@ from ...exceptions import InvalidNameError, InvalidOptionError, MissingDependenc
 
 MAX_SESSION_TIMEOUT: Final = 300.0
 SHORT_SESSION_TIMEOUT: Final = 10.0
-"""How long a server that is cut off from its leader keeps answering, in seconds: `syncLimit` × `tickTime` of ZooKeeper's
-sample configuration. Servers do not report their own values."""
+"""How long a server that is cut off from its leader keeps answering, in seconds: `syncLimit` × `tickTime` in
+ZooKeeper's sample configuration. Servers do not report their own values."""
 
 
 class ShortSessionWarning(UserWarning):

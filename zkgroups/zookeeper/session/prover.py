@@ -40,7 +40,7 @@ class Prover:
         self._client = client
         self._liveness = liveness
         self._lock = threading.Lock()  # guards the users, and is never held during a call
-        self._users: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._users: WeakKeyDictionary[object, int | None] = WeakKeyDictionary()
         self._pending: Any = None
         self._sent_at = -math.inf
         self._looks = 0

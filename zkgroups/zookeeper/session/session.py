@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
@@ -23,6 +24,7 @@ from ...core.znodes.values import session_hex
 from ...deadline import Deadline, uptime
 from ...exceptions import (
     AuthenticationError,
+    InvalidOptionError,
     NoPermissionError,
     NotConnectedError,
     NotFoundError,
@@ -74,6 +76,10 @@ class Session:
     @classmethod
     def of(cls, client: Any) -> Session:
         """Return the session of a client. The first call creates it and stores it on the client."""
+        if not isinstance(client, KazooClient):
+            raise InvalidOptionError(
+                "client", client, "it must be a KazooClient; for an address: Registry.connect(hosts)"
+            )
         with _FIRST_USE:
             found: Session | None = getattr(client, "_zkgroups_session", None)
             if found is None:
@@ -296,6 +302,8 @@ class Session:
         return self._deletions.wait(path, exists, deadline)
 
     def _on_state(self, _state: str) -> None:
+        """Called on kazoo's thread: wake all waiting threads. kazoo calls no watcher while it closes."""
+        self._deletions.wake_all()
         with self._state_changed:
             self._state_changed.notify_all()
         self._prover.on_state()
@@ -314,7 +322,9 @@ class Session:
             raise ReadOnlyError("the connection was opened for reading only")
         return run_transaction(self, operations, session_id=session_id, deadline=deadline)
 
-    def ensure_path(self, path: str, *, acl: tuple[Any, ...], session_id: int | None = None, deadline: Deadline) -> None:
+    def ensure_path(
+        self, path: str, *, acl: tuple[Any, ...], session_id: int | None = None, deadline: Deadline
+    ) -> None:
         """Create a directory and its parents if they are missing. The chroot itself is never created."""
         names = path.split("/")[1:]
         depth = len(names)

@@ -1,13 +1,13 @@
 """A file that keeps a session after its process has ended. The next process with the same file resumes the session.
 
 Two processes with the same session would disconnect each other forever. So the file is locked while it is in use. The
-lock ends with the process, and child processes do not inherit it. It holds on one machine only, so the file must be on a
-local disk.
+lock ends with the process, and child processes do not inherit it. It holds on one machine only, so the file must be on
+a local disk.
 
 The file contains one short record, which is overwritten by a single write: the lock belongs to this file, so the file
 cannot be replaced by another. A process that is killed leaves either the old or the new record. Writes are not flushed
-to the disk. After a crash of the machine the file may contain an expired session or none. Then a new session is started,
-as without a file.
+to the disk. After a crash of the machine the file may contain an expired session or none. Then a new session is
+started, as without a file.
 
 If a process resumed the session from a copy of the file while the first process is alive, each claim would be held
 twice. The lock does not prevent this, because the copy has its own lock. So the record identifies the file, by its
