@@ -24,7 +24,7 @@ from struct import Struct
 from benchmarks import Times, in_turn, ratios, result, table
 from benchmarks._trees import seed
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.source.data_dir_reader import found, read_batches
+from zkgroups.spark.source.data_dir_reader import find_state, read_batches
 from zkgroups.spark.source.selection import Selection
 from zkgroups.testing import ZooKeeperServer
 
@@ -49,7 +49,7 @@ def batches(folder: str) -> int:
     """All offsets as Arrow batches, one after the other."""
     options = SourceOptions(data_dir=folder)
     assert options.files is not None
-    return sum(batch.num_rows for batch in read_batches(options, Selection(), found(options.files, None)))
+    return sum(batch.num_rows for batch in read_batches(options, Selection(), find_state(options.files, None)))
 
 
 def by_hand(folder: str) -> int:

@@ -32,11 +32,12 @@ from zkgroups.exceptions import (
 
 from .groups.description import INSTANCES, denied, described, instance_row
 from .shared.arguments import chosen_groups, group_argument, matching_option, maybe_groups_argument
+from .shared.command_classes import Group
 from .shared.completion import complete_instances
 from .shared.connect import connected
 from .shared.errors import Tally
 from .shared.messages import say
-from .shared.options import Group, Options
+from .shared.options import Options
 from .shared.output import Column, Output, Row, Table
 
 _COLUMNS: Final = (Column("GROUP", "group"), *INSTANCES.columns)

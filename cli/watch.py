@@ -31,10 +31,11 @@ from zkgroups.zookeeper.watch import Value
 
 from .claim.connection_state import CONNECTED, LOST, Link
 from .shared.arguments import group_argument
+from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.durations import seconds_option
 from .shared.messages import say
-from .shared.options import Command, Format, Options
+from .shared.options import Format, Options
 from .shared.output import Column, Output, Row, Table, wait_while_read
 from .shared.signals import Terminated, noted_signals, raise_noted
 

@@ -97,7 +97,7 @@ def groups_shown(hosts: str, registry: Registry) -> Iterator[None]:
     client.stop()
     client.close()
     registry.group("invoices").create()
-    registry.group("invoices").offsets.commit(TopicPartition("orders", 0), 1200)
+    registry.group("invoices").offsets.set(TopicPartition("orders", 0), 1200)
     group = registry.group("billing")
     with group.instance("anna") as anna, group.instance("ben") as ben:
         anna.register(["orders"])
@@ -184,7 +184,7 @@ def test_the_consumer_shown_reads_a_topic_that_was_made_anew_once(legacy_kafka: 
     topic = "orders-made-anew"
     with Registry.connect(legacy_kafka.zookeeper) as registry:
         group = registry.group("billing")
-        group.offsets.commit(TopicPartition(topic, 0), 5_558)
+        group.offsets.set(TopicPartition(topic, 0), 5_558)
         first = write_to(topic, legacy_kafka, partitions=1, messages=20)
         assert consumed(topic, legacy_kafka, tmp_path, messages=20) == first
         assert [found.offset for found in group.offsets if isinstance(found, CommittedOffset)] == [20]

@@ -28,6 +28,7 @@ ZkgroupsException
 │   ├── AlreadyClaimedError             by this very instance
 │   ├── ClaimedByOtherError             carries the owner
 │   ├── SessionInUseError               another process has the file in which the session is kept
+│   ├── ReentrantCallError              a signal handler interrupted a call that it would have to wait for
 │   └── OffsetConflictError             the offset changed since it was read
 ├── AccessError
 │   ├── AuthenticationError             who we are was not accepted
@@ -56,7 +57,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .core.znodes.values import CommittedOffset, MalformedNode, Owner, TopicPartition, UnreadableNode
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 class ZkgroupsException(Exception):
     """The root of every error of this library."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
     """Whether the same call may succeed later without anything being changed by the caller."""
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -276,15 +277,19 @@ class ConflictError(ZkgroupsException):
     retriable = True
 
 
+_NO_SESSION = "a node of no session, which never goes away by itself; `zkgroups doctor` can delete it"
+
+
 class AlreadyRegisteredError(ConflictError):
     """The id is registered already, by another session or by another object of this one."""
 
     def __init__(self, group: str, instance: str, session: int) -> None:
-        holder = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}"
+        holder = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}" if session else _NO_SESSION
         super().__init__(f"instance {instance!r} is already registered in group {group!r} by {holder}")
         self.group = group
         self.instance = instance
         self.session = session
+        self.retriable = bool(session)  # else the node never goes away by itself
 
 
 class AlreadyClaimedError(ConflictError):
@@ -313,6 +318,22 @@ class SessionInUseError(ConflictError):
         super().__init__(f"the session in {path} is in use by {f'process {pid}' if pid else 'another process'}")
         self.path = path
         self.pid = pid
+
+
+class ReentrantCallError(ConflictError):
+    """A signal handler used a claim, an instance or a generation during a call of the thread that it interrupted.
+
+    The handler would wait for that call, and the call for the handler. Nothing was changed.
+    """
+
+    retriable = False
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} is in use by a call that this signal handler interrupted: "
+            "set a flag or raise an exception in the handler instead"
+        )
+        self.what = what
 
 
 class OffsetConflictError(ConflictError):

@@ -42,10 +42,11 @@ from zkgroups.exceptions import (
 )
 
 from ..shared.arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import seconds_option
 from ..shared.messages import say
-from ..shared.options import SECRETS, Command, Options, secret_variable
+from ..shared.options import SECRETS, Options, secret_variable
 from ..shared.output import Column, Output, Row, Table
 from ..shared.signals import noted_signals, raise_noted
 from .child_process import Child, Ended

@@ -30,10 +30,12 @@ from ..shared.arguments import (
     maybe_groups_argument,
     topics_option,
 )
+from ..shared.command_classes import Group
 from ..shared.connect import connected
 from ..shared.errors import Tally
+from ..shared.global_options import as_typed
 from ..shared.messages import say
-from ..shared.options import Group, Options, as_typed
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 
 OWNERS: Final = Table(

@@ -136,7 +136,6 @@ _MIGRATION: Final = Table(
     ),
 )
 
-NAMES: Final = Table("groups", key="group", columns=(Column("GROUP", "group"),))
 """Groups by their names only."""
 
 SUMMARIES: Final = Table("groups", key="group", columns=_SUMMARY)

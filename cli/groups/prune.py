@@ -20,13 +20,14 @@ from zkgroups.exceptions import RefusedError
 
 from ..offsets.changes import bring_back
 from ..shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import duration_option
 from ..shared.errors import Tally, partly
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
 from .description import denied, described

@@ -8,10 +8,11 @@ from zkgroups.core.znodes.values import UnreadableNode
 from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import groups_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 
 
 @click.command(cls=Command)

@@ -19,9 +19,10 @@ from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedErr
 
 from ..shared.arguments import execute_option
 from ..shared.errors import Tally, sentence
+from ..shared.global_options import as_typed
 from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
-from ..shared.options import Options, as_typed
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.signals import Terminated
 

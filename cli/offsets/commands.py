@@ -31,12 +31,13 @@ from ..shared.arguments import (
     topic_argument,
     topics_option,
 )
+from ..shared.command_classes import Group
 from ..shared.completion import complete_partitions
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
-from ..shared.options import Group, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from .committed_offsets import place, read_chosen
 from .delete import delete

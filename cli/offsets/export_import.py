@@ -22,12 +22,13 @@ from ..shared.arguments import (
     maybe_groups_argument,
     topics_option,
 )
+from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.input_files import FilePath, read_text, source_name, write_lines
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from .changes import Leave, Plan, carry_out, leave_options
 from .committed_offsets import place, read_chosen, read_committed
 from .from_parquet import FromAudit, FromSnapshot, Selection, from_snapshot, snapshot_options

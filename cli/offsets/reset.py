@@ -24,11 +24,12 @@ from ..shared.arguments import (
     topics_option,
 )
 from ..shared.brokers import brokers
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.input_files import read_text, source_name
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from .changes import Leave, Plan, carry_out, leave_options
 from .committed_offsets import Committed, leave_out_missing, read_committed
 from .export_import import Offsets, by_group, offsets_kept

@@ -38,14 +38,14 @@ def _completing(find: Find) -> Complete:
 
 def _registry(ctx: click.Context) -> Registry:
     from .connect import open_registry
-    from .messages import settle
-    from .saved_contexts import fill_in
+    from .messages import set_up_logging
+    from .saved_contexts import apply_context
 
     options = ctx.find_object(Options) or Options()
-    fill_in(options)
+    apply_context(options)
     options.quiet = True
     options.timeout = min(options.timeout, PATIENCE)
-    settle(options)
+    set_up_logging(options)
     return open_registry(options, may_ask=False)
 
 

@@ -46,10 +46,10 @@ def test_ctrl_c_ends_it_after_what_it_has_done_and_nothing_stays_behind(
     registry: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     offsets = registry.group("billing").offsets
-    offsets.commit(TopicPartition("orders", 0), 5)
+    offsets.set(TopicPartition("orders", 0), 5)
     with Terminal("audit", tmp_path, "-z", zookeeper_hosts, *SPARK, "--every", "0.1", "-o", "csv") as terminal:
         terminal.wait_for("batch 0: 1 commits, 1 since")
-        offsets.commit(TopicPartition("orders", 0), 6)
+        offsets.set(TopicPartition("orders", 0), 6)
         terminal.wait_for("2 since")
         others = descendants(terminal.process.pid)
         terminal.type("\x03")
@@ -78,15 +78,15 @@ def test_once_it_looks_and_what_it_has_is_shown(kazoo: KazooClient, zookeeper_ho
     first = run(*once)
     assert first.code == 0, first.err
     destination = f"file:{tmp_path}"
-    audited = {"destination": destination, "batches": 1, "commits": 2, "problems": 1, "denied": 0}
+    audited = {"destination": destination, "batches": 1, "commits": 2, "problems": 1, "forbidden": 0}
     assert first.json["audits"] == [audited]
     assert "1 of 2 commits are no offsets" in first.err
     kazoo.set("/consumers/billing/offsets/orders/0", b"7")
     kazoo.set_acls("/consumers/shipping/offsets/orders/0", [make_digest_acl("ops", "secret", all=True)])
     second = run(*once)
     assert second.code == 9, second.err
-    assert [second.json["audits"][0][name] for name in ("commits", "denied")] == [1, 1]
-    assert "batch 1: 1 nodes may not be read\n" in second.err
+    assert [second.json["audits"][0][name] for name in ("commits", "forbidden")] == [1, 1]
+    assert "batch 1: 1 forbidden nodes\n" in second.err
     shown = run("audit", tmp_path, "--show", *SPARK, "--groups", "bill.*", "-o", "json")
     found = [(row["group"], row["before"], row["offset"], row["commit_count"]) for row in shown.json["commits"]]
     assert found == [("billing", None, 5, 0), ("billing", 5, 7, 1)]

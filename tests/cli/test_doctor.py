@@ -110,7 +110,7 @@ def test_where_there_are_no_groups_nothing_is_wrong(zkgroups: Zkgroups) -> None:
 
 
 def test_what_is_only_worth_knowing_ends_with_0(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     ended = zkgroups("doctor", "-o", "name")
     assert (ended.code, ended.lines, ended.err) == (0, ["/consumers/billing"], "Findings: 1 (info: 1).\n")
 

@@ -11,7 +11,8 @@ import click
 import pytest
 from zkgroups_cli.main import COMMANDS, root
 from zkgroups_cli.shared.exit_codes import ExitCode
-from zkgroups_cli.shared.options import Options, root_parameters
+from zkgroups_cli.shared.global_options import root_parameters
+from zkgroups_cli.shared.options import Options
 
 from .conftest import Zkgroups
 from .running import environment, run

@@ -255,7 +255,7 @@ def test_create_makes_groups_and_says_so_on_stderr(zkgroups: Zkgroups, registry:
 
 
 def test_create_leaves_an_existing_group_as_it_is(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.commit(AT, 5)
+    registry.group("billing").offsets.set(AT, 5)
     ended = zkgroups("groups", "create", "billing")
     assert (ended.code, ended.err) == (0, "billing exists already\n")
     assert registry.group("billing").offsets.fetch(AT).offset == 5  # type: ignore[union-attr]
@@ -289,7 +289,7 @@ def test_a_bad_name_is_exit_code_2_before_anything_is_done(
 
 
 def test_delete_removes_groups_with_their_offsets(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.commit(AT, 5)
+    registry.group("billing").offsets.set(AT, 5)
     registry.group("other").create()
     ended = zkgroups("groups", "delete", "billing")
     assert (ended.code, ended.out, ended.err) == (0, "", "deleted billing\n")

@@ -20,7 +20,7 @@ P0, P1 = (TopicPartition("orders", number) for number in range(2))
 @pytest.fixture
 def invoices(registry: Registry) -> Any:
     group = registry.group("invoices")
-    group.offsets.commit_many({P0: 5, P1: 0, TopicPartition("refunds", 7): 3})
+    group.offsets.set_many({P0: 5, P1: 0, TopicPartition("refunds", 7): 3})
     return group
 
 

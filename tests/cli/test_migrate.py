@@ -89,7 +89,7 @@ def group(registry: Registry, topic: str) -> str:
     """One with two offsets, and no members; its name is like no other."""
     name = f"a b:ü {uuid4().hex[:8]}"
     registry.group(name).create()
-    registry.group(name).offsets.commit_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): MESSAGES})
+    registry.group(name).offsets.set_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): MESSAGES})
     return name
 
 
@@ -140,7 +140,7 @@ def expect_what_is_shown(migrate: Migrate, folder: Path, group: str, busy: str) 
         "target": group,
         "state": "ready",
         "actions": {"commit": 2, "skip": 0, "refuse": 0},
-        "reasons": {"as_it_is": 2},
+        "reasons": {"read_as_written": 2},
         "lag_before": MESSAGES - 5,
         "lag_after": MESSAGES - 5,
         "retention_seconds": 604800.0,
@@ -214,7 +214,7 @@ def test_one_group_that_nothing_could_be_done_with_is_planned_anew_when_it_is_ru
         assert (blocked.code, native(brokers, group)) == (4, {}), blocked.err
     first = plan_of(folder)
 
-    registry.group(group).offsets.commit(TopicPartition(topic, 0), MESSAGES + 7)
+    registry.group(group).offsets.set(TopicPartition(topic, 0), MESSAGES + 7)
     ready = migrate("group", group, folder, "--on-out-of-range", "latest", "-o", "json")
     assert (ready.code, ready.json["groups"][0]["result"]) == (0, "ready")
     assert "nothing can be moved, nor was: it is recreated" in ready.err
@@ -254,7 +254,7 @@ def test_what_the_brokers_do_not_take_is_exit_code_9(
     migrate: Migrate, kafka_broker: KafkaBroker, registry: Registry, brokers: Brokers, topic: str, tmp_path: Path
 ) -> None:
     lost, name = make_topic(kafka_broker), f"partly-{uuid4().hex[:8]}"
-    registry.group(name).offsets.commit_many({TopicPartition(lost, 0): 1, TopicPartition(topic, 0): 2})
+    registry.group(name).offsets.set_many({TopicPartition(lost, 0): 1, TopicPartition(topic, 0): 2})
     folder = tmp_path / "plan"
     assert migrate("plan", folder).code == 0
     admin = AdminClient({"bootstrap.servers": kafka_broker.address})
@@ -329,7 +329,7 @@ def test_what_the_page_shows_is_what_is_printed(
     kept: Kept, kafka_broker: KafkaBroker, registry: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     registry.group("invoices").create()
-    registry.group("invoices").offsets.commit(TopicPartition("orders", 0), 1200)
+    registry.group("invoices").offsets.set(TopicPartition("orders", 0), 1200)
     with suppress(KafkaException):  # other tests may have made it
         kafka_broker.create_topic("orders", 3)
     kafka_broker.write("orders", 0, 1500)

@@ -29,7 +29,7 @@ P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 def invoices(registry: Registry) -> Any:
     """A group of offsets only: orders/0 at 50, orders/1 at 60, and refunds/0 at 7."""
     group = registry.group("invoices")
-    group.offsets.commit_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
+    group.offsets.set_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
     return group
 
 
@@ -131,7 +131,7 @@ def test_a_list_of_partitions_that_is_none_is_not_taken_for_a_topic(zkgroups: Zk
 
 
 def test_a_topic_whose_name_ends_like_a_list_is_named_with_a_colon(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("odd").offsets.commit(TopicPartition("orders:0-2", 0), 5)
+    registry.group("odd").offsets.set(TopicPartition("orders:0-2", 0), 5)
     assert zkgroups("offsets", "get", "--topic", "orders:0-2:", "-o", "name").code == 0
     assert "orders:0-2" in zkgroups("offsets", "get", "--topic", "orders:0-2:").out
 
@@ -256,7 +256,7 @@ def test_a_group_and_its_export_do_not_differ_until_something_changes(
         file.write_text(zkgroups("offsets", "export", "invoices", "--format", form).out)
         same = zkgroups("offsets", "diff", f"@{file}", "invoices")
         assert (same.code, same.out, same.err) == (0, "", "There is no difference.\n"), form
-    invoices.offsets.commit(P0, 51)
+    invoices.offsets.set(P0, 51)
     [row] = zkgroups("offsets", "diff", f"@{file}", "invoices", "-o", "json").json["differences"]
     assert (row["a"], row["b"], row["delta"]) == (50, 51, 1)
 
@@ -284,7 +284,7 @@ def test_what_is_no_offset_differs_from_everything(zkgroups: Zkgroups, litter: s
 
 
 def test_a_group_with_a_name_like_a_file_can_be_compared(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("@home").offsets.commit(P0, 5)
+    registry.group("@home").offsets.set(P0, 5)
     assert zkgroups("offsets", "diff", "@@home", "@@home").code == 0
 
 
@@ -436,7 +436,7 @@ def test_a_file_that_exists_is_never_written_over(
 
 
 def test_who_reads_no_further_is_no_error(zkgroups: Zkgroups, registry: Registry, zookeeper_hosts: str) -> None:
-    registry.group("invoices").offsets.commit_many({TopicPartition("orders", n): n for n in range(3000)})
+    registry.group("invoices").offsets.set_many({TopicPartition("orders", n): n for n in range(3000)})
     for arguments in (["get", "-o", "jsonl"], ["export", "invoices", "--format", "path"]):
         with subprocess.Popen(
             [COMMAND, "offsets", *arguments],

@@ -33,7 +33,7 @@ REFUNDS = TopicPartition("refunds", 0)
 def invoices(registry: Registry) -> Any:
     """A group of offsets only: orders/0 at 50, orders/1 at 60, and refunds/0 at 7."""
     group = registry.group("invoices")
-    group.offsets.commit_many({P0: 50, P1: 60, REFUNDS: 7})
+    group.offsets.set_many({P0: 50, P1: 60, REFUNDS: 7})
     return group
 
 
@@ -113,7 +113,7 @@ def test_many_groups_are_reset_by_an_expression_and_one_in_use_does_not_stop_the
     zkgroups: Zkgroups, registry: Registry, billing: Any
 ) -> None:
     for name in ("bill", "billions"):
-        registry.group(name).offsets.commit(P0, 5)
+        registry.group(name).offsets.set(P0, 5)
     ended = zkgroups(
         "offsets", "reset", "--groups", "bill.*", "nobody", "--topic", "orders", "--to-offset", "9", "--execute"
     )
@@ -192,7 +192,7 @@ def test_offsets_come_from_kafkas_file_of_one_group(zkgroups: Zkgroups, invoices
 def test_offsets_come_from_kafkas_file_of_several_groups(
     zkgroups: Zkgroups, registry: Registry, invoices: Any, tmp_path: Path
 ) -> None:
-    registry.group("a").offsets.commit(P0, 1)
+    registry.group("a").offsets.set(P0, 1)
     plan = tmp_path / "plan.csv"
     plan.write_text("invoices,orders,0,5\na,orders,0,6\ninvoices,refunds,0,8\n")
 
@@ -254,7 +254,7 @@ def test_what_was_changed_since_it_was_shown_is_left_alone_and_said(
     registry: Registry, invoices: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = planned(invoices, 1)
-    invoices.offsets.commit(P0, 51)
+    invoices.offsets.set(P0, 51)
     assert outcome(registry, [plan]) == 9
     rows = json.loads((seen := capsys.readouterr()).out)["changes"]
     assert [(row["old"], row["new"], row["note"]) for row in rows] == [
@@ -283,7 +283,7 @@ def test_where_all_was_changed_it_is_a_conflict(
     registry: Registry, invoices: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = planned(invoices, 1)
-    invoices.offsets.commit_many({P0: 51, P1: 61, REFUNDS: 8})
+    invoices.offsets.set_many({P0: 51, P1: 61, REFUNDS: 8})
     assert outcome(registry, [plan]) == 5
 
 
@@ -325,7 +325,7 @@ def test_one_who_registers_after_the_look_keeps_the_group_as_it_is(
 def test_what_was_done_is_shown_even_if_the_connection_is_lost_with_the_next(
     registry: Registry, zookeeper: Any, zookeeper_hosts: str, invoices: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    registry.group("a").offsets.commit(P0, 5)
+    registry.group("a").offsets.set(P0, 5)
     with TcpProxy(zookeeper.address) as proxy:
 
         def go_away() -> None:
@@ -351,7 +351,7 @@ def test_what_was_done_is_shown_even_if_ctrl_c_stops_the_next(
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    registry.group("a").offsets.commit(P0, 5)
+    registry.group("a").offsets.set(P0, 5)
     with pytest.raises(KeyboardInterrupt):
         outcome(registry, [planned(registry.group("a"), 1), Interrupted.by(planned(invoices, 1), interrupt)])
     assert [row["group"] for row in json.loads(capsys.readouterr().out)["changes"]] == ["a"]

@@ -131,7 +131,7 @@ def test_what_is_no_moment_is_wrong_usage(arguments: tuple[str, ...]) -> None:
 def test_the_examples_work(zookeeper_hosts: str, registry: Registry, tmp_path: Path) -> None:
     """Those of `--help` that read snapshots or an audit, each with a Spark of its own."""
     for group in ("billing", "invoices"):
-        registry.group(group).offsets.commit(TopicPartition("orders", 0), 5)
+        registry.group(group).offsets.set(TopicPartition("orders", 0), 5)
     shell = Shell(zookeeper_hosts, "", tmp_path)
     between = datetime.now(UTC)
     for line in ("snapshot /data/groups", "snapshot /data/groups", "audit /data/audit --once"):

@@ -72,7 +72,7 @@ def test_a_dry_run_says_what_would_be_read_and_needs_no_java(
     ended = zkgroups("snapshot", tmp_path / "data", "--dry-run", "-o", "json", **WITHOUT_JAVA)
     assert time.monotonic() - before < 10
     assert (ended.code, ended.err) == (9, "")
-    numbers = {"groups": 3, "topics": 6, "offsets": 23, "owners": 6, "members": 2, "denied": 2}
+    numbers = {"groups": 3, "topics": 6, "offsets": 23, "owners": 6, "members": 2, "forbidden": 2}
     assert ended.json == {"schema": 1, "surveys": [{"zookeeper": zookeeper_hosts} | numbers]}
     assert not (tmp_path / "data").exists()
 
@@ -176,7 +176,7 @@ def test_all_of_it_as_json_with_a_password_that_nobody_sees(
     assert (ended.code, list(ended.json)) == (0, ["schema", "snapshots"])
     name = taken.pop("name")
     assert taken.pop("seconds") > 0
-    numbers = {"groups": 2, "offsets": 13, "owners": 4, "members": 1, "problems": 2, "denied": 0}
+    numbers = {"groups": 2, "offsets": 13, "owners": 4, "members": 1, "problems": 2, "forbidden": 0}
     assert taken == {"destination": f"file:{tmp_path}/data"} | numbers
     rows = parquet(tmp_path / "data", Table.OFFSETS, name)
     assert {(row["cluster"], row["group"]) for row in rows} == {("blue", "odd"), ("blue", "billing")}

@@ -21,7 +21,7 @@ import pytest
 
 import zkgroups
 from zkgroups import Consumergroup, EventKind, MemberEvent, Owner, Registry, StartAt, TopicPartition, aio
-from zkgroups.core.znodes.group_description import InstanceState
+from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
 from zkgroups.testing import ZooKeeperServer, expire_session
 
@@ -210,7 +210,7 @@ async def test_a_task_that_is_cancelled_still_commits_and_marks_in_finally(
 async def test_an_offset_outside_of_the_log_is_moved_from_a_task_and_told_in_the_loop(
     group: Consumergroup, orders: Partitions
 ) -> None:
-    group.offsets.commit(P0, 5_558)
+    group.offsets.set(P0, 5_558)
 
     async def work(generation: aio.Generation) -> None:
         generation.mark(P0, generation.start_offset(P0, log_start=0, log_end=20) + 1)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
-from zkgroups.core.znodes.group_description import GroupState, InstanceState
+from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.core.znodes.values import Dialect, Registration
 from zkgroups.exceptions import (
     GenerationEndedError,
@@ -340,7 +340,7 @@ def test_a_registration_that_was_deleted_is_made_anew(
 def test_an_offset_that_would_go_back_is_an_error_of_the_worker(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
-    group.offsets.commit(P0, 100)
+    group.offsets.set(P0, 100)
     one = run(work=lambda generation: generation.commit({P0: 50}))
     one.until(lambda: one.errors)
     assert isinstance(one.errors[0], OffsetWouldGoBackError)

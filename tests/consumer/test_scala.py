@@ -219,6 +219,16 @@ def test_a_scala_member_and_one_of_ours_share_as_both_compute_it(
     assert mine.member.assignment == {at for at, id in owners.items() if id == f"{mine.id}-0"}
 
 
+@pytest.mark.parametrize(("strategy", "assignor"), STRATEGIES)
+def test_a_scala_member_that_also_names_a_topic_with_a_slash_has_its_share(
+    strategy: str, assignor: Assignor, registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
+) -> None:
+    theirs = scala("s", {topic: 1, "un/known": 2}, strategy=strategy)
+    mine = ours("ours:1", {topic: 1}, foreign_assignor=strategy)
+    owners = settle(registry, group, assignor, {theirs.id, mine.id}, still=STILL)
+    assert named(owners) == {theirs.id, mine.id}
+
+
 def test_a_registration_without_a_session_is_counted_as_a_scala_member_counts_it(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
 ) -> None:

@@ -386,10 +386,16 @@ def test_a_bare_text_that_is_no_topic_of_kafka_is_malformed(topic: bytes) -> Non
     malformed(decode_registration("/p", topic), "/p", topic)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", ".", "..", "\x00", "\ud800", "\U0001f600", "\ue000"])
+@pytest.mark.parametrize("name", ["", "a//b", "/a", "a/", "a/..", ".", "..", "\x00", "\ud800", "\U0001f600", "\ue000"])
 def test_a_subscription_to_what_can_be_no_topic_is_malformed(name: str) -> None:
     data = registration_json(subscription={name: 1})
     assert "topic" in malformed(decode_registration("/p", data), "/p", data)
+
+
+def test_a_topic_with_a_slash_is_left_out_as_scala_members_go_on_without_it() -> None:
+    found = decode_registration("/p", registration_json(subscription={"a/b": 1, "orders": 2}))
+    assert isinstance(found, Registration)
+    assert found.streams == {"orders": 2}
 
 
 @pytest.mark.parametrize("text", ["0", "000000000000"])

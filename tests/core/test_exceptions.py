@@ -39,6 +39,7 @@ from zkgroups.exceptions import (
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
     PastLogEndError,
+    ReentrantCallError,
     SessionInUseError,
     TooLargeError,
     UnknownPartitionError,
@@ -116,6 +117,11 @@ BUILT = [
     ),
     (SessionInUseError("/run/session", 1234), "the session in /run/session is in use by process 1234"),
     (SessionInUseError("/run/session", None), "the session in /run/session is in use by another process"),
+    (
+        ReentrantCallError("generation 7"),
+        "generation 7 is in use by a call that this signal handler interrupted: set a flag or raise an exception in "
+        "the handler instead",
+    ),
     (NoPermissionError("/consumers/billing"), "no permission on /consumers/billing"),
     (
         ClaimTimeout(AT, OWNER, 2.5),

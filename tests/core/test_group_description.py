@@ -18,15 +18,14 @@ from zkgroups.core.znodes.codec import decode_registration
 from zkgroups.core.znodes.group_description import (
     BlockedPartition,
     GroupDescription,
-    GroupState,
     GroupView,
     InstanceDescription,
-    InstanceState,
     Obstacle,
     PartitionDescription,
     RegisteredInstance,
     describe,
 )
+from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,

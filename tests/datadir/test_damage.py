@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from zkgroups.core.znodes.paths import Part
-from zkgroups.datadir.data_dir import DataDir, State
+from zkgroups.datadir.data_dir import DataDir, DataDirState
 from zkgroups.datadir.files import DataFile
-from zkgroups.datadir.snapshot_file import examine
+from zkgroups.datadir.snapshot_file import check_snapshot
 from zkgroups.exceptions import DamagedDataError, NotFoundError
 
 from .left import left, tree_of
@@ -36,7 +36,7 @@ def small(whole: Small, tmp_path: Path) -> Small:
     return whole.copy(tmp_path / "data")
 
 
-def found(small: Small) -> State | None:
+def found(small: Small) -> DataDirState | None:
     """Which state is read, after a look at all of it; None where there is an error."""
     data = DataDir(str(small.folder))
     try:
@@ -54,9 +54,9 @@ def test_the_state_after_each_transaction_is_the_same_from_any_snapshot(small: S
     for zxid, state in enumerate(small.states):
         assert left(small.folder, zxid) == state
     while small.snapshots:
-        assert found(small) == State(small.last, small.snapshots[-1].name)
+        assert found(small) == DataDirState(small.last, small.snapshots[-1].name)
         small.snapshots[-1].unlink()
-    assert found(small) == State(small.last, None)
+    assert found(small) == DataDirState(small.last, None)
 
 
 def test_a_snapshot_that_is_cut_anywhere_is_passed_over_and_said(small: Small) -> None:
@@ -70,8 +70,8 @@ def test_a_snapshot_that_is_cut_anywhere_is_passed_over_and_said(small: Small) -
         if state.snapshot == newest.name:
             earlier_form += 1
         else:
-            assert state == State(small.last, before.name)
-            assert state.notes == (f"{newest} is not whole and was passed over",)
+            assert state == DataDirState(small.last, before.name)
+            assert state.notes == (f"{newest} is damaged and was skipped",)
     # Without one or two of its seals it is as whole as it was before 3.6 or 3.9.
     assert earlier_form <= 2
 
@@ -107,9 +107,9 @@ def test_the_last_log_cut_anywhere_ends_with_its_last_whole_transaction_which_is
         log.write_bytes(data[:length])
         state = found(small)
         whole = ends.get(length, whole)
-        assert state == State(whole, small.snapshots[-1].name)
+        assert state == DataDirState(whole, small.snapshots[-1].name)
         behind = data[max([16, *(end for end in ends if end <= length)]) : length]
-        torn = f"{log} ends in the midst of a record: the last whole transaction is 0x{whole:x}"
+        torn = f"{log} ends within a record: the last complete transaction is 0x{whole:x}"
         assert state.notes == ((torn,) if length < 16 or behind.strip(b"\0") else ())
 
 
@@ -139,7 +139,7 @@ def test_damage_says_up_to_where_all_is_well_and_that_may_be_asked_for(small: Sm
     log = small.logs[-1]
     (data, first), (_, at), *_ = records(log)
     log.write_bytes(turned(data, at + 40))
-    with pytest.raises(DamagedDataError, match="a record in it is not what was written") as caught:
+    with pytest.raises(DamagedDataError, match="a record has a wrong checksum") as caught:
         left(small.folder)
     last = zxid_of(data, first)
     assert caught.value.last_zxid == last
@@ -150,7 +150,7 @@ def test_damage_says_up_to_where_all_is_well_and_that_may_be_asked_for(small: Sm
 def test_a_log_that_is_missing_is_an_error_unless_a_snapshot_has_what_was_in_it(small: Small) -> None:
     missing = small.logs[-2]
     missing.unlink()
-    assert found(small) == State(small.last, small.snapshots[-1].name)
+    assert found(small) == DataDirState(small.last, small.snapshots[-1].name)
     small.snapshots[-1].unlink()
     with pytest.raises(DamagedDataError, match="transactions are missing") as caught:
         left(small.folder)
@@ -213,7 +213,7 @@ def test_with_nothing_to_begin_from_there_is_an_error(small: Small) -> None:
     for snapshot in small.snapshots:
         snapshot.write_bytes(b"")
     small.logs[0].unlink()
-    with pytest.raises(DamagedDataError, match=r"there is nothing to begin from: .*snapshot.* is not whole") as caught:
+    with pytest.raises(DamagedDataError, match=r"it has no snapshot to start from: .*snapshot.* is damaged") as caught:
         left(small.folder)
     assert f"its logs begin with 0x{named(small.logs[0]):x}" in str(caught.value)
     for snapshot in small.snapshots:
@@ -222,7 +222,7 @@ def test_with_nothing_to_begin_from_there_is_an_error(small: Small) -> None:
         left(small.folder)
     for log in small.logs:
         log.unlink()
-    with pytest.raises(NotFoundError, match="is no data directory of ZooKeeper"):
+    with pytest.raises(NotFoundError, match="is not a ZooKeeper data directory"):
         left(small.folder)
 
 
@@ -233,12 +233,12 @@ def test_without_its_logs_a_snapshot_says_nothing_of_now(small: Small, tmp_path:
     newest, first, *others = named(small.snapshots[-1]), *small.logs
     for log in (first, *others):
         log.rename(elsewhere / log.name)
-    with pytest.raises(NotFoundError, match="has no log that goes with snapshot"):
+    with pytest.raises(NotFoundError, match="has no log for snapshot"):
         left(small.folder)
     assert DataDir(str(small.folder), log_folder=str(elsewhere.parent)).state().zxid == small.last
     (elsewhere / first.name).rename(first)
     [note] = DataDir(str(small.folder)).state().notes
-    assert f"and a snapshot is of 0x{newest:x}: what came after it may be in logs elsewhere" in note
+    assert f"before the snapshot of 0x{newest:x}: later transactions may be in a separate dataLogDir" in note
 
 
 def test_without_any_log_a_snapshot_is_a_state_where_it_says_that_nothing_changed_meanwhile(small: Small) -> None:
@@ -252,9 +252,9 @@ def test_without_any_log_a_snapshot_is_a_state_where_it_says_that_nothing_change
             assert left(small.folder, zxid) == small.states[zxid]
         except NotFoundError as error:
             refused[snapshot] = str(error)
-    assert all(f"{snapshot.name} may have later changes in it" in said for snapshot, said in refused.items())
+    assert all(f"{snapshot.name} may contain later changes" in said for snapshot, said in refused.items())
     newest = small.snapshots[-1]
-    whole = examine(DataFile(newest, named(newest)))
+    whole = check_snapshot(DataFile(newest, named(newest)))
     assert whole is not None
     assert (newest in refused) == (whole.digest is None)
     with pytest.raises(NotFoundError):
@@ -262,11 +262,11 @@ def test_without_any_log_a_snapshot_is_a_state_where_it_says_that_nothing_change
 
 
 def test_what_the_files_do_not_go_back_or_on_to_is_not_found(small: Small) -> None:
-    with pytest.raises(NotFoundError, match=f"ends with the transaction 0x{small.last:x}, before 0x{small.last + 1:x}"):
+    with pytest.raises(NotFoundError, match=f"ends with transaction 0x{small.last:x}, before 0x{small.last + 1:x}"):
         left(small.folder, small.last + 1)
     for file in (*small.snapshots[:-1], small.logs[0]):
         file.unlink()
-    with pytest.raises(NotFoundError, match="does not go back to 0x3: no snapshot is as old"):
+    with pytest.raises(NotFoundError, match="does not go back to 0x3: it has no snapshot that old"):
         left(small.folder, 3)
 
 
@@ -276,7 +276,7 @@ def test_a_snapshot_with_later_nodes_than_its_name_says_needs_the_logs_up_to_the
     reaches, name = named(newest), newest.name.split(".")
     zxid = reaches - 3
     fuzzy = newest.rename(newest.with_name(".".join([name[0], f"{zxid:x}", *name[2:]])))
-    assert found(small) == State(small.last, fuzzy.name)
+    assert found(small) == DataDirState(small.last, fuzzy.name)
     assert left(small.folder, reaches) == small.states[reaches]
     for earlier in range(zxid, reaches):
         assert DataDir(str(small.folder)).state(earlier).snapshot == older.name
@@ -286,5 +286,7 @@ def test_a_snapshot_with_later_nodes_than_its_name_says_needs_the_logs_up_to_the
             if zxid_of(data, at) >= reaches - 1:
                 log.write_bytes(data[:at])
                 break
-    with pytest.raises(DamagedDataError, match=f"reaches to 0x{reaches:x}, and the logs end with 0x{reaches - 2:x}"):
+    with pytest.raises(
+        DamagedDataError, match=f"contains changes up to 0x{reaches:x}, but the logs end with 0x{reaches - 2:x}"
+    ):
         left(small.folder)

@@ -65,7 +65,7 @@ class Move:
 
     def commit_to_source(self, offsets: Mapping[TopicPartition, int]) -> None:
         """As a legacy consumer does."""
-        self._registry.group(self.group).offsets.commit_many(offsets)
+        self._registry.group(self.group).offsets.set_many(offsets)
 
     @property
     def obstacles(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class Moved:
             self.other: NativeOffset(self.target, self.other, 5, "other"),
         }
         brokers.commit({self.target: self.before})
-        registry.group(self.group).offsets.commit_many({self.first: 7, self.second: 9})
+        registry.group(self.group).offsets.set_many({self.first: 7, self.second: 9})
         self.rows = plan_of(registry, brokers, {self.group: self.target})
 
     def mark(self) -> None:
@@ -100,7 +100,7 @@ def test_a_target_is_put_back_to_the_byte_and_what_was_not_there_goes(moved: Mov
 
 def test_a_target_that_had_nothing_is_gone_again(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("new").offsets.commit(at, 7)
+    registry.group("new").offsets.set(at, 7)
     target = f"new-{at.topic}"
     rows = plan_of(registry, brokers, {"new": target})
     apply_groups(rows, brokers, registry, execute=True)

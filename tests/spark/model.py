@@ -45,7 +45,7 @@ class Model:
         wrong = [row for rows in self.rows.values() for row in rows if row["problem"]]
         denied = sum(row["raw"] is None for row in wrong)
         lengths = {str(table): len(rows) for table, rows in self.rows.items()}
-        return {"groups": self.groups, **lengths, "problems": len(wrong), "denied": denied}
+        return {"groups": self.groups, **lengths, "problems": len(wrong), "forbidden": denied}
 
 
 def plant(client: Any, groups: Sequence[str], *, topics: int = 2, partitions: int = 5) -> Model:

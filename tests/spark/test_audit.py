@@ -31,9 +31,9 @@ from zkgroups.exceptions import (
     RefusedError,
     SparkJobError,
 )
-from zkgroups.spark import Audited, AuditStep, SourceOptions, read_audit, run_audit, standing_at
+from zkgroups.spark import AuditResult, AuditStep, SourceOptions, offsets_at, read_audit, run_audit
 from zkgroups.spark.audit.audit import locked
-from zkgroups.spark.audit.journal import TOGETHER, Journal
+from zkgroups.spark.audit.journal import MERGE_FACTOR, Journal
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 
 from ..cli.running import environment
@@ -75,18 +75,18 @@ def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again
     plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"6", "h/offsets/t/0": b"7", "h/offsets/t/odd": b"7"})
     told: list[AuditStep] = []
 
-    def look() -> Audited:
+    def look() -> AuditResult:
         hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-        return run_audit(spark, str(tmp_path), hosts, once=True, told=told.append)
+        return run_audit(spark, str(tmp_path), hosts, once=True, on_progress=told.append)
 
     destination = f"file:{tmp_path}"
-    assert look() == Audited(destination, batches=1, commits=3, problems=0, denied=0)
+    assert look() == AuditResult(destination, batches=1, commits=3, problems=0, forbidden=0)
     first = raw.get("/consumers/g/offsets/t/0")[1]
     for offset in (8, 9):
         stat = commit(raw, "g/offsets/t/0", offset)
     raw.set("/consumers/h/offsets/t/0", b"x")
-    assert look() == Audited(destination, batches=1, commits=2, problems=1, denied=0)
-    assert look() == Audited(destination, batches=1, commits=0, problems=0, denied=0)
+    assert look() == AuditResult(destination, batches=1, commits=2, problems=1, forbidden=0)
+    assert look() == AuditResult(destination, batches=1, commits=0, problems=0, forbidden=0)
     assert told == [AuditStep(0, 3), AuditStep(1, 2, 1), AuditStep(2, 0)]
     assert proxy.requests_by_type[Op.GET_DATA] == 3 * 4
 
@@ -103,12 +103,12 @@ def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again
     assert round(again["committed_at"].timestamp() * 1000) == stat.mtime
     assert found[4]["problem"].startswith("/consumers/h/offsets/t/0: ")
 
-    looked = Journal(spark, str(tmp_path)).looked_ms()
+    looked = Journal(spark, str(tmp_path)).last_look_ms()
     assert looked is not None
 
     def standing(ms: int, group: str | None = None) -> list[tuple[Any, ...]]:
         at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
-        read = standing_at(spark, str(tmp_path), at, group).orderBy("group", "partition")
+        read = offsets_at(spark, str(tmp_path), at, group).orderBy("group", "partition")
         assert read.columns == ["group", "topic", "partition", "offset", "committed_at"]
         return [tuple(row)[:4] for row in read.collect()]
 
@@ -117,7 +117,7 @@ def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again
     assert ("g", "t", 0, 5) in standing(stat.mtime - 1, "g")
     assert standing(first.mtime - 1) == []
     with pytest.raises(InvalidOptionError, match="a datetime that has a zone"):
-        standing_at(spark, str(tmp_path), datetime(2026, 1, 1))
+        offsets_at(spark, str(tmp_path), datetime(2026, 1, 1))
     with pytest.raises(RefusedError, match="what was committed after that is not in it"):
         standing(looked + 1)
     with pytest.raises(NotFoundError, match="there is no audit in"):
@@ -130,7 +130,7 @@ def test_a_place_is_of_one_audit(spark: SparkSession, zookeeper_hosts: str, raw:
     assert run_audit(spark, str(tmp_path), some, once=True).commits == 1
     with pytest.raises(RefusedError, match=r"is of groups g, topics \.\*, not of groups \.\*, topics \.\*"):
         run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
-    with locked(Journal(spark, str(tmp_path))), pytest.raises(ConflictError, match="another audit writes to"):
+    with locked(Journal(spark, str(tmp_path))), pytest.raises(ConflictError, match="another audit is writing to"):
         run_audit(spark, str(tmp_path), some, once=True)
     shutil.rmtree(tmp_path / "_checkpoint")
     with pytest.raises(RefusedError, match="has lost its _checkpoint"):
@@ -166,9 +166,9 @@ def test_what_was_in_another_zookeeper_before_it_was_begun_anew_stands_no_more(
     with fresh_chroot(zookeeper) as other, client_of(other) as client:
         plant(client, {"g/offsets/t/0": b"5"})
         before = datetime.now(UTC)
-        run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
+        run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, start_over=True), once=True)
         assert [(row["before"], row["offset"]) for row in rows(spark, tmp_path) if row["batch"]] == [(None, 5)]
-        standing = standing_at(spark, str(tmp_path), before).collect()
+        standing = offsets_at(spark, str(tmp_path), before).collect()
         assert [(row["partition"], row["offset"]) for row in standing] == [(0, 5)]
         commit(client, "g/offsets/t/0", 6)
         run_audit(spark, str(tmp_path), other, once=True)
@@ -294,7 +294,7 @@ def auditing(spark: SparkSession, destination: Path, hosts: str) -> Iterator[Ste
 
     def run() -> None:
         try:
-            run_audit(spark, str(destination), source, every=0.1, told=steps, stop=stop)
+            run_audit(spark, str(destination), source, every=0.1, on_progress=steps, stop=stop)
         except BaseException as error:
             failed.append(error)
 
@@ -342,7 +342,7 @@ def begin(self, *args, usual=journal.Journal.__init__):
     self._files = Fatal(self._files)
 
 armed = 0
-ledger.TOGETHER = int(sys.argv[4])
+ledger.MERGE_FACTOR = int(sys.argv[4])
 with own_session(master="local[2,4]") as spark:
     run_audit(spark, sys.argv[2], sys.argv[3], once=True)
     armed = 1
@@ -387,7 +387,7 @@ def test_under_a_thousand_commits_a_second_nothing_is_missed_across_a_restart_of
 def test_many_batches_are_put_together_and_read_as_before(
     spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zkgroups.spark.audit.ledger.TOGETHER", 2)
+    monkeypatch.setattr("zkgroups.spark.audit.ledger.MERGE_FACTOR", 2)
     plant(raw, {"g/offsets/t/0": b"0", "g/offsets/t/1": b"7"})
     for offset in range(1, 6):
         run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
@@ -400,7 +400,7 @@ def test_many_batches_are_put_together_and_read_as_before(
     journal = Journal(spark, str(tmp_path))
     assert [piece.name for piece in journal.pieces()] == ["2-000000000000-000000000003", "0-000000000004-000000000004"]
     assert journal.standing() == 3
-    assert len(list((tmp_path / "commits").iterdir())) < 5 + TOGETHER
+    assert len(list((tmp_path / "commits").iterdir())) < 5 + MERGE_FACTOR
     about = json.loads((tmp_path / "_audit.json").read_text())
     assert (about["groups"], about["topics"], about["cluster"]) == (None, None, zookeeper_hosts)
 

@@ -17,8 +17,8 @@ from zkgroups.exceptions import DamagedFileError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_audit, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.migration import SnapshotSource, plan, read_plan, summary
-from zkgroups.spark.migration.execution import Planned
-from zkgroups.spark.migration.plan_folder import Folder
+from zkgroups.spark.migration.execution import ExecutablePlan
+from zkgroups.spark.migration.plan_folder import PlanFolder
 from zkgroups.spark.storage.completeness import write_and_list
 
 from .commands import Command, command_on
@@ -94,7 +94,7 @@ def test_a_snapshot_that_has_lost_a_file_is_neither_read_nor_planned_from(
     assert "is not whole" in ended.err
     with pytest.raises(DamagedFileError):
         plan(spark, str(tmp_path / "plan"), SnapshotSource(destination=str(tmp_path / "kept")), None)
-    assert not Folder(spark, str(tmp_path / "plan")).has_plan()
+    assert not PlanFolder(spark, str(tmp_path / "plan")).has_plan()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -102,7 +102,7 @@ def test_a_plan_or_report_whose_files_are_not_as_they_were_written_is_an_error(
     spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path, damage: str
 ) -> None:
     plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
-    folder, (do, said) = Folder(spark, str(tmp_path)), DAMAGES[damage]
+    folder, (do, said) = PlanFolder(spark, str(tmp_path)), DAMAGES[damage]
     with folder.new_report(Step.APPLY, datetime.now(UTC)) as report:
         write_and_list(spark.range(4), report.path)
     assert read_plan(spark, str(tmp_path)).count() == 8
@@ -111,7 +111,7 @@ def test_a_plan_or_report_whose_files_are_not_as_they_were_written_is_an_error(
     do(tmp_path / "reports" / report.name)
 
     for look in (
-        lambda: Planned.of(spark, folder),
+        lambda: ExecutablePlan.of(spark, folder),
         lambda: summary(spark, str(tmp_path)),
         lambda: folder.report(report.name),
     ):
@@ -128,7 +128,7 @@ def test_a_plan_of_an_earlier_version_has_an_empty_mark_and_is_read(
     made = plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
     text_of(tmp_path, "plan/_SUCCESS", "")
     assert summary(spark, str(tmp_path)) == made
-    Folder(spark, str(tmp_path)).check_rows(7)
+    PlanFolder(spark, str(tmp_path)).check_rows(7)
 
 
 def test_a_word_that_a_plan_may_not_have_is_an_error(
@@ -153,7 +153,7 @@ def test_a_plan_with_another_number_of_rows_than_were_written_is_an_error(
     spark: SparkSession, hosts: str, tmp_path: Path
 ) -> None:
     plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
-    folder = Folder(spark, str(tmp_path))
+    folder = PlanFolder(spark, str(tmp_path))
     folder.check_rows(8)
     with pytest.raises(DamagedFileError, match="was written with 8 rows, and 7 are there"):
         folder.check_rows(7)
@@ -171,7 +171,7 @@ def test_an_audit_that_has_lost_a_file_is_neither_read_nor_gone_on_with(
 
     with pytest.raises(DamagedFileError, match=r"part-\S+ is missing: put it back from a backup, or begin a new"):
         read_audit(spark, str(tmp_path))
-    looked = Journal(spark, str(tmp_path)).looked_ms()
+    looked = Journal(spark, str(tmp_path)).last_look_ms()
     assert looked is not None
     at = datetime.fromtimestamp(looked / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     commands = (
@@ -224,7 +224,7 @@ def test_an_audit_that_has_lost_its_description_takes_no_other_groups(
     with pytest.raises(RefusedError, match=r"is of groups \.\*, topics \.\*, not of groups g1"):
         run_audit(spark, str(tmp_path), SourceOptions(zookeeper=hosts, groups="g1"), once=True)
     assert run_audit(spark, str(tmp_path), hosts, once=True).commits == 0
-    Journal(spark, str(tmp_path)).put_looked(1)
+    Journal(spark, str(tmp_path)).write_last_look(1)
     assert {file.name for file in tmp_path.glob("_[al]*")} == {"_audit.json.new", "_lock", "_looked"}
 
 
@@ -232,11 +232,11 @@ def test_a_small_file_of_an_audit_can_be_read_at_every_step_of_its_replacement(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     journal = Journal(spark, str(tmp_path))
-    journal.put_looked(1)
+    journal.write_last_look(1)
     looked: list[int | None] = []
-    journal._files = Steps(journal._files, lambda: looked.append(Journal(spark, str(tmp_path)).looked_ms()))
+    journal._files = Steps(journal._files, lambda: looked.append(Journal(spark, str(tmp_path)).last_look_ms()))
 
-    journal.put_looked(2)
+    journal.write_last_look(2)
 
     assert looked == [1, 1, 2, 2]
 

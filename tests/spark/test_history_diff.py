@@ -23,8 +23,9 @@ from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, B
 from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
 from zkgroups.spark import SourceOptions, Table, diff_snapshots, take_snapshot
 from zkgroups.spark.snapshots import diff as history
+from zkgroups.spark.snapshots.clusters import ChosenSnapshot
 from zkgroups.spark.snapshots.layout import snapshot_time
-from zkgroups.spark.snapshots.side_by_side import Side, parts
+from zkgroups.spark.snapshots.side_by_side import DiffSide, aligned_parts
 from zkgroups.testing import Server, fresh_chroot
 
 from ..cli.test_help import examples
@@ -166,7 +167,7 @@ def test_what_became_of_it_is_told_and_what_cannot_be_known_is_null(
     spark: SparkSession, changed: tuple[str, str], tmp_path: Path
 ) -> None:
     rows = found(diff_snapshots(spark, str(tmp_path), by="partition"))
-    names = ("state", "before", "after", "delta", "commits", "anew", "held")
+    names = ("state", "before", "after", "delta", "commits", "recreated", "held")
     told = {n: tuple(rows[f"g0/t0/{n}"][name] for name in names) for n in (0, 1, 2, 3, 4, 5, 10, 11, 20, 21)}
     assert told == {
         0: ("moved", 10, 25, 15, 1, False, False),
@@ -199,7 +200,7 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
             its = [one for other, one in each.items() if f"{other}/".startswith(f"{name}/")]
             states = [one["state"] for one in its]
             assert {state: row[field(state)] for state in State} == {state: states.count(state) for state in State}
-            assert (row["partitions"], row["anew"]) == (len(its), sum(one["anew"] for one in its))
+            assert (row["partitions"], row["recreated"]) == (len(its), sum(one["recreated"] for one in its))
             assert row["unchanged_held"] == sum(one["held"] for one in its if one["state"] == "unchanged")
             assert row["committed_at"] == max(one["committed_at"] for one in its)
             deltas = [one["delta"] for one in its if one["delta"] is not None]
@@ -207,11 +208,12 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
         assert dict(history.totals(rows)) == {
             name: sum(row[field(name)] for row in together.values()) for name in LOOKED_FOR
         }
-    some = history.having(diff_snapshots(spark, str(tmp_path)), [State.NEW, State.WENT_BACK])
+    some = history.with_states(diff_snapshots(spark, str(tmp_path)), [State.NEW, State.WENT_BACK])
     assert found(some).keys() == {"g0", "late"}
     assert history.totals(diff_snapshots(spark, str(tmp_path), by="partition")) == history.totals(rows)
     held = [
-        history.having(diff_snapshots(spark, str(tmp_path), by=by), [UNCHANGED_HELD]) for by in (By.GROUP, By.PARTITION)
+        history.with_states(diff_snapshots(spark, str(tmp_path), by=by), [UNCHANGED_HELD])
+        for by in (By.GROUP, By.PARTITION)
     ]
     assert [found(rows).keys() for rows in held] == [{"g0"}, {"g0/t0/1"}]
 
@@ -235,19 +237,19 @@ def test_files_are_brought_together_only_where_both_snapshots_say_how_they_were_
     plant(raw, {f"g{group}/offsets/t/{n}": b"1" for group in range(8) for n in range(4)})
     before, after, in_three = take(), take(), take(parallelism=3)
     sides = {name: _side(spark, tmp_path, name) for name in (before, after, in_three)}
-    assert len(parts(spark, sides[before], sides[after])) == 2
-    assert len(parts(spark, sides[before], sides[in_three])) == 1
+    assert len(aligned_parts(spark, sides[before], sides[after])) == 2
+    assert len(aligned_parts(spark, sides[before], sides[in_three])) == 1
     plan = _plan(diff_snapshots(spark, str(tmp_path), by="partition", before=before, after=after))
     assert "Exchange" not in plan
     _as_it_was(tmp_path, before)
-    assert len(parts(spark, _side(spark, tmp_path, before), sides[after])) == 1
+    assert len(aligned_parts(spark, _side(spark, tmp_path, before), sides[after])) == 1
     rows = found(diff_snapshots(spark, str(tmp_path), before, after, by="partition"))
-    assert {(row["state"], row["held"], row["anew"]) for row in rows.values()} == {("unchanged", False, False)}
+    assert {(row["state"], row["held"], row["recreated"]) for row in rows.values()} == {("unchanged", False, False)}
     assert (len(rows), {row["commits"] for row in rows.values()}) == (32, {None})
 
 
-def _side(spark: SparkSession, destination: Path, name: str) -> Side:
-    return Side.of(spark, history.Choice(str(destination), name, None))
+def _side(spark: SparkSession, destination: Path, name: str) -> DiffSide:
+    return DiffSide.of(spark, ChosenSnapshot(str(destination), name, None))
 
 
 def _plan(rows: DataFrame) -> str:
@@ -276,7 +278,7 @@ def test_a_summary_that_does_not_say_the_same_of_shares_is_trusted_with_nothing(
     assert text.pop("shares") == 2
     file.write_text(json.dumps(text | ({"shares": said} if said else {})))
     file.with_name(f".{file.name}.crc").unlink()
-    assert [len(parts(spark, side, other)) for side in (_side(spark, tmp_path, name), other)] == [1, 2]
+    assert [len(aligned_parts(spark, side, other)) for side in (_side(spark, tmp_path, name), other)] == [1, 2]
 
 
 def test_of_several_clusters_those_of_one_are_compared(
@@ -315,7 +317,7 @@ def test_a_snapshot_of_which_a_byte_was_changed_is_an_error_that_says_so(
     with command_on(spark, None) as zkgroups:
         ended = zkgroups("snapshots", "diff", tmp_path)
     assert (ended.code, ended.out) == (10, "")
-    assert "the snapshots cannot be compared, because a file is damaged: " in ended.err
+    assert "the snapshots cannot be compared because a file is damaged: " in ended.err
     assert str(file) in ended.err
 
 

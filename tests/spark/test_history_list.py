@@ -15,7 +15,7 @@ from zkgroups_cli.snapshots.list import list_ as command
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
 from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, read_snapshot, take_snapshot
 from zkgroups.spark.snapshots.layout import snapshot_time
-from zkgroups.spark.snapshots.listing import Listed, listing
+from zkgroups.spark.snapshots.listing import ListedSnapshot, listing
 
 from ..cli.test_help import examples
 from .commands import command_on
@@ -34,10 +34,10 @@ def taken(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -
     return [empty, *(take_snapshot(spark, str(tmp_path), source) for source in sources)]
 
 
-def expected(taken: Snapshot, cluster: str, destination: Path) -> Listed:
+def expected(taken: Snapshot, cluster: str, destination: Path) -> ListedSnapshot:
     size = sum(file.stat().st_size for table in Table for file in files(destination, table, taken.name))
     counts = (taken.groups, taken.offsets, taken.owners, taken.members, taken.problems)
-    return Listed(taken.name, snapshot_time(taken.name), cluster, *counts, size)
+    return ListedSnapshot(taken.name, snapshot_time(taken.name), cluster, *counts, size)
 
 
 def jobs(spark: SparkSession, group: str) -> int:
@@ -114,7 +114,7 @@ def test_of_nothing_the_list_is_empty_and_where_there_is_no_folder_that_is_an_er
     with command_on(spark, None) as zkgroups:
         ended = zkgroups("snapshots", "list", tmp_path)
         assert (ended.code, ended.out) == (0, "")
-        assert f"There are no snapshots in {tmp_path}.\n" in ended.err
+        assert f"No snapshots in {tmp_path}.\n" in ended.err
         assert zkgroups("snapshots", "list", tmp_path / "nowhere").code == 3
 
 

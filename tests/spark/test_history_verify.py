@@ -20,7 +20,7 @@ from zkgroups_cli.snapshots.verify import verify as command
 from zkgroups.exceptions import NotFoundError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, take_snapshot, verify_snapshots
 from zkgroups.spark.snapshots.layout import Layout, snapshot_time
-from zkgroups.spark.snapshots.summary import Contents, Summary, columns_of, digest
+from zkgroups.spark.snapshots.summary import Summary, TableSummary, columns_of, digest
 from zkgroups.spark.snapshots.verify import verify
 from zkgroups.testing import Server
 from zkgroups.testing.server_choice import fresh_chroot
@@ -210,14 +210,14 @@ def test_wherever_a_bit_is_flipped_it_is_found_or_the_rows_are_the_same(
             assert rows(destination) == rows(taken)
 
 
-def test_what_was_begun_and_not_finished_is_told_and_nothing_is_wrong(
+def test_what_was_begun_and_not_finished_is_told_and_nothing_has_errors(
     spark: SparkSession, taken: Path, destination: Path
 ) -> None:
     unfinished = Layout(spark, str(destination)).begin(snapshot_time(OLDER))
     (destination / f"table=owners/snapshot={OLDER}").mkdir()  # it is in the midst of moving
     try:
         assert found(spark, destination) == [(None, "unfinished")]
-        assert [check.is_wrong for check in verify(spark, str(destination))] == [False, False]
+        assert [check.has_errors for check in verify(spark, str(destination))] == [False, False]
         assert found(spark, destination, "latest") == []
     finally:
         unfinished.discard()
@@ -238,7 +238,7 @@ def of_another_version(spark: SparkSession, destination: Path) -> None:
             rows = rows.withColumn("commit_count", f.col("commit_count").cast("long"))
         rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(unfinished.table(table))
         count = rows.agg(f.count("*"), f.count("problem"), digest(rows.schema)).collect()[0]
-        tables[table] = Contents(*count, unfinished.files(table), columns_of(rows))
+        tables[table] = TableSummary(*count, unfinished.files(table), columns_of(rows))
     unfinished.summarize(Summary("blue", 3, tables))
     unfinished.finish()
 
@@ -250,7 +250,7 @@ def test_what_another_version_wrote_is_whole_and_read_in_the_columns_of_this_one
     assert found(spark, destination, OLDER) == [("offsets", "other-columns")]
     [row] = verify_snapshots(spark, str(destination)).collect()
     assert (row.severity, row.snapshot) == ("info", OLDER)
-    assert row.detail == "when it is read, commit_count: of another type; owner: null; colour: left out"
+    assert row.detail == "on reading: commit_count: of another type; owner: null; colour: left out"
     old, new = (read_snapshot(spark, str(destination), name) for name in (OLDER, None))
     assert old.columns == new.columns
     assert old.where("owner is not null").count() == 0 < new.where("owner is not null").count()
@@ -275,18 +275,18 @@ def zkgroups(spark: SparkSession) -> Iterator[Any]:
         yield run
 
 
-def test_the_command_says_what_is_wrong_and_how_many_are_whole(zkgroups: Any, destination: Path) -> None:
+def test_the_command_says_what_has_errors_and_how_many_are_whole(zkgroups: Any, destination: Path) -> None:
     for [*_], lines in examples(command):
         for line in lines:
             [_, *words] = shlex.split(line.replace("/data/groups", str(destination)))
             ended = zkgroups(*words)
-            assert (ended.code, ended.err.splitlines()[1:]) == (0, ["1 snapshot looked through: whole."])
+            assert (ended.code, ended.err.splitlines()[1:]) == (0, ["1 snapshot verified: no errors."])
     assert ended.json == {"schema": 1, "findings": []}
 
     summary_of(destination).unlink()
     added(destination)
     ended = zkgroups("snapshots", "verify", destination)
-    assert (ended.code, ended.err.splitlines()[1:]) == (10, ["1 snapshot looked through: 1 not whole."])
+    assert (ended.code, ended.err.splitlines()[1:]) == (10, ["1 snapshot verified: 1 damaged."])
     header, *lines = (line.split(maxsplit=4) for line in ended.lines)
     assert header == ["SEVERITY", "SNAPSHOT", "TABLE", "FINDING", "DETAIL"]
     name = name_of(destination)
@@ -300,5 +300,5 @@ def test_where_there_is_no_snapshot_it_is_not_said_that_all_is_whole(
     assert zkgroups("snapshots", "verify", tmp_path / "nowhere").code == 3
     assert zkgroups("snapshots", "verify", taken, "--at", "previous").code == 3
     (tmp_path / f"_unfinished/{OLDER}-01234567").mkdir(parents=True)
-    with pytest.raises(NotFoundError, match="there is no snapshot in"):
+    with pytest.raises(NotFoundError, match="no snapshot in"):
         found(spark, tmp_path)

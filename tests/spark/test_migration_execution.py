@@ -20,7 +20,7 @@ from zkgroups.exceptions import GuardFailedError, InvalidOptionError, NotConnect
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.migration import execution, plan_folder
-from zkgroups.spark.migration.execution import STEPS, Sides, apply, rollback, verify
+from zkgroups.spark.migration.execution import STEPS, MigrationConnections, apply, rollback, verify
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.spark.migration.reports import by_groups, differing, read_report
 from zkgroups.spark.migration.status import status
@@ -48,7 +48,7 @@ class Migration:
         broker.create_topic(other, 1)
         self.names = [f"{self.topic}-{number}" for number in range(GROUPS)]
         for name in self.names:
-            registry.group(name).offsets.commit_many({TopicPartition(self.topic, number): 0 for number in range(3)})
+            registry.group(name).offsets.set_many({TopicPartition(self.topic, number): 0 for number in range(3)})
         note = NativeOffset(self.names[2], TopicPartition(other, 0), 3, "a note")
         with self.brokers() as brokers:
             brokers.commit({self.names[1]: {self.first: 0}, note.group: {note.at: note}})
@@ -84,14 +84,14 @@ def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report
     before = migration.sides()
     heard: list[str] = []
 
-    dry = migration.call(apply, execute=False, told=heard.append)
+    dry = migration.call(apply, execute=False, on_progress=heard.append)
 
     assert (dry.groups, dry.left, dry.failed, dry.executed) == (GROUPS, 0, 0, False)
     assert dry.counts == {"would write": ROWS, "skipped": 2}
     assert len(heard) == STEPS
     assert migration.sides() == before
     with pytest.raises(GuardFailedError, match="the plan was made with another cluster, staging"):
-        Sides(migration.options, None).check("staging")
+        MigrationConnections(migration.options, None).check("staging")
     assert {group.target for group in by_groups(migration.spark, migration.folder)} == set(migration.names)
 
     applied = migration.call(apply, execute=True)
@@ -147,7 +147,7 @@ def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_
     monkeypatch.setattr(execution, "ROWS_OF_A_TASK", 9)
     live, written, moved, *free = migration.names
     migration.registry.client.create(f"/consumers/{live}/ids/scala-1", b"{}", ephemeral=True, makepath=True)
-    migration.registry.group(written).offsets.commit(migration.first, 1)
+    migration.registry.group(written).offsets.set(migration.first, 1)
     with migration.brokers() as brokers:
         brokers.commit({moved: {migration.first: 5}})
 
@@ -178,7 +178,7 @@ def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_
 def test_what_cannot_be_carried_out_is_refused_at_once(
     spark: SparkSession, zookeeper_hosts: str, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 7)
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 7)
     source, nobody = SourceOptions(zookeeper=zookeeper_hosts), BrokerOptions("127.0.0.1:1", timeout=0.2)
     with pytest.raises(NotFoundError, match="there is no plan in"):
         apply(spark, str(tmp_path), nobody, source, execute=True)
@@ -190,10 +190,10 @@ def test_what_cannot_be_carried_out_is_refused_at_once(
         rollback(spark, str(tmp_path), nobody, None, execute=True, to_zookeeper=True)
     with pytest.raises(InvalidOptionError, match=r"spark\.speculation"):
         apply(_speculating(spark), str(tmp_path), nobody, source, execute=True)
-    with pytest.raises(NotFoundError, match="there is no report in"):
+    with pytest.raises(NotFoundError, match="no report in"):
         read_report(spark, str(tmp_path))
     with pytest.raises(NotConnectedError):
-        Sides(nobody, source).check(None)
+        MigrationConnections(nobody, source).check(None)
 
 
 def _speculating(spark: SparkSession) -> SparkSession:

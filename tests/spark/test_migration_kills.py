@@ -30,8 +30,8 @@ from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration.arrow_rows import collected
-from zkgroups.spark.migration.execution import Carried, apply, rollback
+from zkgroups.spark.migration.arrow_rows import collect_rows
+from zkgroups.spark.migration.execution import ExecutionResult, apply, rollback
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.admin import migration_marks as marks
@@ -108,7 +108,7 @@ class Scene:
         self.before = self.on_target()
         self.source = SourceOptions(zookeeper=hosts)
         assert plan(spark, self.destination, self.source, BrokerOptions(self.address)).blocked == 0
-        self.rows = collected(PlanRow, read_plan(spark, self.destination))
+        self.rows = collect_rows(PlanRow, read_plan(spark, self.destination))
         self.zookeeper = tree(registry.client, "/consumers")
 
     def _write_messages(self) -> None:
@@ -123,7 +123,7 @@ class Scene:
         for number, group in enumerate(self.groups):
             ats = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
             offsets = {at: 10 + number + at.partition for at in ats}
-            self.registry.group(group).offsets.commit_many(offsets)
+            self.registry.group(group).offsets.set_many(offsets)
             if number % 3:
                 behind, ahead, same = ats[:3]
                 there = (
@@ -173,7 +173,9 @@ class Scene:
     def run(self, command: str) -> None:
         """Without a kill, in the Spark of all tests."""
         call = {"apply": apply, "rollback": rollback}[command]
-        done: Carried = call(self.spark, self.destination, BrokerOptions(self.address), self.source, execute=True)
+        done: ExecutionResult = call(
+            self.spark, self.destination, BrokerOptions(self.address), self.source, execute=True
+        )
         assert (done.left, done.failed) == (0, 0)
         self.assert_is(command)
 

@@ -22,11 +22,11 @@ from zkgroups.kafka import BrokerOptions
 from zkgroups.migration.plan import Found, Planning
 from zkgroups.spark import SourceOptions, take_snapshot
 from zkgroups.spark.migration import arrow_rows, chunks, planning
-from zkgroups.spark.migration.chunks import in_chunks
-from zkgroups.spark.migration.jobs import by_target, mapped
-from zkgroups.spark.migration.plan_folder import Folder
+from zkgroups.spark.migration.chunks import group_chunks
+from zkgroups.spark.migration.jobs import by_target, map_batches
+from zkgroups.spark.migration.plan_folder import PlanFolder
 from zkgroups.spark.migration.planning import PlanningWork, groups, plan, read_plan, summary
-from zkgroups.spark.migration.sources import Naming, SnapshotSource, read
+from zkgroups.spark.migration.sources import SnapshotSource, TargetNaming, read
 from zkgroups.spark.snapshots.layout import ABANDONED_AFTER, snapshot_name
 from zkgroups.spark.storage.completeness import write_and_list
 from zkgroups.testing import KafkaBroker
@@ -85,7 +85,7 @@ def test_chunks_have_whole_groups_and_no_more_than_they_may(sizes: list[int], si
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "GROUPS", 3)
         patch.setattr(chunks, "OFFSETS", 10)
-        found = list(in_chunks(PlanRow, table.to_batches(max_chunksize=size)))
+        found = list(group_chunks(PlanRow, table.to_batches(max_chunksize=size)))
     assert [row for chunk in found for row in chunk] == rows
     seen: set[str] = set()
     for chunk in found:
@@ -188,7 +188,7 @@ EXPECTED = [
 
 
 def _plan_rows(spark: SparkSession, destination: str) -> list[PlanRow]:
-    rows = arrow_rows.collected(PlanRow, read_plan(spark, destination))
+    rows = arrow_rows.collect_rows(PlanRow, read_plan(spark, destination))
     return sorted(rows, key=lambda row: (row.group, row.topic or "", row.partition or 0))
 
 
@@ -250,8 +250,8 @@ def _assert_no_secret(
     """Neither in what was written, nor in what Spark shows of the job."""
     _shown, found = read(spark, source)
     work = PlanningWork(brokers, Planning(plan="p", planned_ms=1))
-    named = mapped(found, Naming(Renaming(), None, None), Found)
-    shown = mapped(by_target(named, 2), work, PlanRow)._jdf.queryExecution().toString()
+    named = map_batches(found, TargetNaming(Renaming(), None, None), Found)
+    shown = map_batches(by_target(named, 2), work, PlanRow)._jdf.queryExecution().toString()
     assert "PlanningWork" in shown
     assert SECRET not in shown
     for file in files:
@@ -289,7 +289,7 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
     with pytest.raises(NotFoundError, match="there is no plan"):
         read_plan(spark, str(destination))
     with pytest.raises(InvalidOptionError, match="cannot be read"):  # the driver has had it, the workers have not
-        plan(spark, str(destination), source, brokers, told=lambda _step: properties.unlink())
+        plan(spark, str(destination), source, brokers, on_progress=lambda _step: properties.unlink())
     with pytest.raises(NotFoundError, match="none of the groups"):
         plan(spark, str(destination), replace(source, groups="h"), None)
     assert (_parts(destination), long_ago.exists(), lately.exists()) == ([], False, True)
@@ -297,8 +297,8 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
 
     (destination / "plan").mkdir()
     (destination / "plan" / "part-0.parquet").write_bytes(b"half of it")  # by somebody who was killed
-    assert not Folder(spark, str(destination)).has_plan()
-    first = plan(spark, str(destination), source, None, told=told.append)
+    assert not PlanFolder(spark, str(destination)).has_plan()
+    first = plan(spark, str(destination), source, None, on_progress=told.append)
 
     assert len(told) == planning.STEPS
     with pytest.raises(RefusedError, match="there is a plan in"):
@@ -307,7 +307,7 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
 
 
 def test_reports_lie_beside_the_plan_and_are_told_oldest_first(spark: SparkSession, tmp_path: Path) -> None:
-    folder, now = Folder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
+    folder, now = PlanFolder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
     for step, at in ((Step.TO_ZOOKEEPER, now + timedelta(seconds=1)), (Step.APPLY, now), (Step.APPLY, now)):
         with folder.new_report(step, at) as report:
             write_and_list(spark.range(1), report.path)

@@ -105,7 +105,7 @@ OPTIONS = st.builds(
     session_timeout=SECONDS,
     read_only=st.booleans(),
     starting_zxid=st.sampled_from(Starting) | st.integers(0, 2**63 - 1),
-    begin_anew=st.booleans(),
+    start_over=st.booleans(),
 )
 
 
@@ -214,7 +214,9 @@ def test_the_password_of_a_key_comes_from_its_file_or_the_environment(
 def test_a_password_that_is_nowhere_is_missed_before_anything_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZKGROUPS_PASSWORD", raising=False)
     options = SourceOptions(zookeeper="127.0.0.1:1", digest_user="ops")
-    with pytest.raises(InvalidOptionError, match="there is no password for 'ops': name a file, or set ZKGROUPS_PASS"):
+    with pytest.raises(
+        InvalidOptionError, match="no password for 'ops': set passwordFile or the environment variable ZKGROUPS_PASS"
+    ):
         options.connect()
 
 

@@ -19,18 +19,18 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
 from zkgroups.spark import SourceOptions, take_snapshot
 from zkgroups.spark.snapshots.layout import snapshot_name, snapshot_time
-from zkgroups.spark.snapshots.plot import COLOURS, INK, draw, told_apart
+from zkgroups.spark.snapshots.plot import COLOURS, INK, draw, select_lines
 from zkgroups.spark.snapshots.timeline import (
     FEW,
     TIMES,
-    By,
     Line,
+    LineKind,
     Point,
-    Sighting,
+    RecordedOffset,
     Timeline,
+    default_line_kind,
     lines,
-    lines_by,
-    spread,
+    sample_evenly,
     timeline,
 )
 
@@ -40,16 +40,16 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 START = 1_769_817_600.0
 
 
-def seen(offsets: Sequence[int | None], *, step: float = 10.0, created: str = "a") -> dict[float, Sighting]:
+def seen(offsets: Sequence[int | None], *, step: float = 10.0, created: str = "a") -> dict[float, RecordedOffset]:
     """A partition at one time after the other, committed twice each time; None where it was not seen."""
     return {
-        START + step * number: Sighting(offset, 2 * number, created)
+        START + step * number: RecordedOffset(offset, 2 * number, created)
         for number, offset in enumerate(offsets)
         if offset is not None
     }
 
 
-def points(found: Mapping[TopicPartition, Mapping[float, Sighting]], by: By) -> list[list[tuple[Any, ...]]]:
+def points(found: Mapping[TopicPartition, Mapping[float, RecordedOffset]], by: LineKind) -> list[list[tuple[Any, ...]]]:
     times = sorted({time for each in found.values() for time in each})
     return [
         [(point.offset, point.messages, point.commits) for point in line.points] for line in lines(found, times, by)
@@ -60,52 +60,52 @@ def points(found: Mapping[TopicPartition, Mapping[float, Sighting]], by: By) -> 
 
 
 def test_a_rate_is_what_was_done_since_the_snapshot_before() -> None:
-    [line] = points({P0: seen([100, 150, 150])}, By.PARTITION)
+    [line] = points({P0: seen([100, 150, 150])}, LineKind.PARTITION)
     assert line == [(100, None, None), (150, 5.0, 0.2), (150, 0.0, 0.2)]
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
     """Neither over a gap, nor of who went back."""
-    [line, _] = points({P0: seen([100, None, 150, 120, 130]), P1: seen([0, 0, 0, 0, 0])}, By.PARTITION)
+    [line, _] = points({P0: seen([100, None, 150, 120, 130]), P1: seen([0, 0, 0, 0, 0])}, LineKind.PARTITION)
     assert line == [(100, None, None), (None, None, None), (150, None, None), (120, None, 0.2), (130, 1.0, 0.2)]
 
 
 def test_a_node_that_was_made_anew_counts_its_commits_from_its_beginning() -> None:
-    made_anew = {START: Sighting(100, 900, "a"), START + 10: Sighting(110, 4, "b")}
-    [line] = points({P0: made_anew}, By.PARTITION)
+    made_anew = {START: RecordedOffset(100, 900, "a"), START + 10: RecordedOffset(110, 4, "b")}
+    [line] = points({P0: made_anew}, LineKind.PARTITION)
     assert line[1] == (110, 1.0, 0.5)
 
 
 def test_a_topic_is_all_of_its_partitions_and_one_that_was_not_seen_for_once_makes_no_dip() -> None:
-    [line] = points({P0: seen([100, 110, 120]), P1: seen([5, None, 25])}, By.TOPIC)
+    [line] = points({P0: seen([100, 110, 120]), P1: seen([5, None, 25])}, LineKind.TOPIC)
     assert line == [(105, None, None), (115, 1.0, 0.2), (145, 1.0, 0.2)]
 
 
 def test_a_line_is_of_a_partition_where_these_are_few_or_of_one_topic() -> None:
     few = {TopicPartition(f"t{number}", 0): {} for number in range(FEW)}
-    assert lines_by(few) is By.PARTITION
-    assert lines_by(few | {P0: {}}) is By.TOPIC
-    assert lines_by({TopicPartition("t", number): {} for number in range(500)}) is By.PARTITION
+    assert default_line_kind(few) is LineKind.PARTITION
+    assert default_line_kind(few | {P0: {}}) is LineKind.TOPIC
+    assert default_line_kind({TopicPartition("t", number): {} for number in range(500)}) is LineKind.PARTITION
 
 
 def test_of_many_lines_those_are_drawn_that_went_back_or_moved_least_like_the_rest() -> None:
     moved = {TopicPartition("t", number): seen([0, 1000 + number % 3]) for number in range(200)}
     special = {17: [0, 0], 40: [0, 9000], 99: [500, 400, 1501]}
     moved |= {TopicPartition("t", number): seen(offsets) for number, offsets in special.items()}
-    drawn, others = told_apart(lines(moved, [START, START + 10, START + 20], By.PARTITION))
+    drawn, others = select_lines(lines(moved, [START, START + 10, START + 20], LineKind.PARTITION))
     assert {"t/17", "t/40", "t/99"} <= {line.name for line in drawn}
     assert (len(drawn), len(drawn) + len(others)) == (FEW - 1, 200)
-    assert told_apart(drawn) == (drawn, [])
+    assert select_lines(drawn) == (drawn, [])
 
 
 def test_snapshots_are_spread_over_the_time_with_the_first_and_the_last() -> None:
     begin = snapshot_time("20260131T120000.000Z")
     often = [snapshot_name(begin + timedelta(minutes=number)) for number in range(3000)]
-    chosen = spread(often, TIMES)
+    chosen = sample_evenly(often, TIMES)
     assert (len(chosen), chosen[0], chosen[-1]) == (TIMES, often[0], often[-1])
     assert max(often.index(b) - often.index(a) for a, b in pairwise(chosen)) <= 3000 // TIMES + 2
-    assert spread(often[:5], TIMES) == often[:5]
-    assert spread(often[:5], 1) == [often[0], often[4]]
+    assert sample_evenly(often[:5], TIMES) == often[:5]
+    assert sample_evenly(often[:5], 1) == [often[0], often[4]]
 
 
 # The picture
@@ -132,13 +132,15 @@ WHITE, BLACK = (255, 255, 255), (0, 0, 0)
 
 @pytest.mark.parametrize("ground", [WHITE, BLACK], ids=["light", "dark"])
 def test_words_and_lines_stand_out_from_the_ground(ground: tuple[int, ...]) -> None:
-    """By the numbers of WCAG 2.1: 4.5 for words, 3 for lines."""
+    """LineKind the numbers of WCAG 2.1: 4.5 for words, 3 for lines."""
     assert contrast(_rgb(INK), ground) >= 4.5
     assert [colour for colour in COLOURS if contrast(_rgb(colour), ground) < 3.2] == []
     assert len(set(COLOURS)) == FEW
 
 
-def of(found: Mapping[TopicPartition, Mapping[float, Sighting]], by: By = By.PARTITION, group: str = "g") -> Timeline:
+def of(
+    found: Mapping[TopicPartition, Mapping[float, RecordedOffset]], by: LineKind = LineKind.PARTITION, group: str = "g"
+) -> Timeline:
     times = sorted({time for each in found.values() for time in each})
     return Timeline(group, "zk1:2181/kafka", by, len(times), times, lines(found, times, by))
 
@@ -163,7 +165,7 @@ def test_names_are_shown_as_they_are() -> None:
     """Also where they mean something to whoever draws: `$` begins a formula, `_` hides a line."""
     names = ["_hidden", "$x^2$", "注文", "<b>&amp;", "long-" * 40]
     found = {TopicPartition(name, 0): seen([0, 50]) for name in names}
-    said = words(draw(of(found, By.TOPIC, group="$зака_зы$"), "svg"))
+    said = words(draw(of(found, LineKind.TOPIC, group="$зака_зы$"), "svg"))
     assert {"_hidden", "$x^2$", "注文", "<b>&amp;", "long-long-long…long-long-long-"} <= set(said)
     assert any("$зака_зы$ in zk1:2181/kafka, by 2 snapshots" in text for text in said)
 
@@ -180,7 +182,7 @@ def test_many_partitions_make_no_large_picture_and_all_are_named_or_counted() ->
 def test_little_is_drawn_too(offsets: list[int | None]) -> None:
     for form in ("svg", "png"):
         assert draw(of({P0: seen(offsets)}), form)
-    assert draw(Timeline("g", "c", By.TOPIC, 1, [START], [Line("t", [Point(5)])]), "svg")
+    assert draw(Timeline("g", "c", LineKind.TOPIC, 1, [START], [Line("t", [Point(5)])]), "svg")
 
 
 def test_the_same_is_drawn_the_same() -> None:
@@ -203,7 +205,7 @@ def take(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> Any:
 @pytest.fixture
 def billing(registry: Registry) -> Iterator[Any]:
     group = registry.group("billing")
-    group.offsets.commit_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
+    group.offsets.set_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
     return group
 
 
@@ -211,11 +213,11 @@ def billing(registry: Registry) -> Iterator[Any]:
 def test_a_group_is_drawn_from_all_snapshots_that_have_seen_it(
     spark: SparkSession, take: Any, billing: Any, registry: Registry, raw: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    registry.group("other").offsets.commit(P0, 1)
+    registry.group("other").offsets.set(P0, 1)
     take("blue")
     first = take()
     take(groups="other")
-    billing.offsets.commit(P0, 90)
+    billing.offsets.set(P0, 90)
     billing.offsets.reset({P1: 10})
     raw.set("/consumers/billing/offsets/refunds/0", b"many")
     last = take()
@@ -225,7 +227,7 @@ def test_a_group_is_drawn_from_all_snapshots_that_have_seen_it(
         return timeline(spark, destination, "billing", address=zookeeper_hosts, **options)
 
     whole = found()
-    assert (whole.cluster, whole.by, whole.snapshots) == (zookeeper_hosts, By.PARTITION, 2)
+    assert (whole.cluster, whole.by, whole.snapshots) == (zookeeper_hosts, LineKind.PARTITION, 2)
     assert {line.name: [point.offset for point in line.points] for line in whole.lines} == {
         "orders/0": [50, 90],
         "orders/1": [60, 10],
@@ -235,7 +237,7 @@ def test_a_group_is_drawn_from_all_snapshots_that_have_seen_it(
     assert snapshot_time(first).timestamp() <= before < snapshot_time(last).timestamp() <= after
     assert [point.messages for point in whole.lines[0].points] == [None, pytest.approx(40 / (after - before))]
     assert [point.commits for point in whole.lines[0].points] == [None, pytest.approx(1 / (after - before))]
-    some = found(topics={"orders": [1]}, by=By.TOPIC, since=snapshot_time(last))
+    some = found(topics={"orders": [1]}, by=LineKind.TOPIC, since=snapshot_time(last))
     assert [(line.name, [point.offset for point in line.points]) for line in some.lines] == [("orders", [10])]
     assert found(until=snapshot_time(first)).snapshots == 1
     assert timeline(spark, destination, "billing", cluster="blue").snapshots == 1

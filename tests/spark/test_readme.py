@@ -24,7 +24,7 @@ def test_the_program_shown_reads_the_offsets_and_takes_a_snapshot(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     registry.group("billing").create()
-    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 1200)
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 1200)
     [program] = WITH_SPARK
     assert ADDRESS in program
 

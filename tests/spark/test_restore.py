@@ -17,7 +17,7 @@ from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_
 from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.snapshots.clusters import choose
 from zkgroups.spark.snapshots.layout import snapshot_time
-from zkgroups.spark.snapshots.restore import KeptTopic, kept
+from zkgroups.spark.snapshots.restore import RestorableTopic, restorable_topics
 
 from .commands import Command, command_on
 from .model import files, plant, spoil
@@ -48,7 +48,7 @@ def zkgroups(spark: SparkSession, zookeeper_hosts: str) -> Iterator[Command]:
 @pytest.fixture
 def billing(registry: Registry) -> Any:
     group = registry.group("billing")
-    group.offsets.commit_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
+    group.offsets.set_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
     return group
 
 
@@ -65,7 +65,7 @@ def test_every_offset_is_there_and_in_place_of_the_others_what_was_wrong(
     model = plant(raw, ["billing", "shipping"])
     spoil(model, raw)
     rows = read_snapshot(spark, str(tmp_path), take())
-    found = list(kept(rows))
+    found = list(restorable_topics(rows))
     expected = [row for row in model.rows[Table.OFFSETS] if row["problem"] is None]
     assert {(each.group, at.topic, at.partition): offset for each in found for at, offset in each.offsets.items()} == {
         (row["group"], row["topic"], row["partition"]): row["offset"] for row in expected
@@ -76,17 +76,21 @@ def test_every_offset_is_there_and_in_place_of_the_others_what_was_wrong(
     assert problems["/consumers/odd/offsets/t/1"].data == b"7.5"
     assert isinstance(problems["/consumers/odd/offsets/hidden"], ForbiddenNode)
 
-    some = list(kept(rows, groups=["shipping", "odd"], topics={"t1": [1, 3], "t": [1]}))
+    some = list(restorable_topics(rows, groups=["shipping", "odd"], topics={"t1": [1, 3], "t": [1]}))
     assert [(each.group, [at.partition for at in each.offsets], len(each.problems)) for each in some] == [
         ("odd", [], 1),
         ("shipping", [1, 3], 0),
     ]
-    assert [len(each.problems) for each in kept(rows, groups=["odd"], topics={"hidden": [9]})] == [1]
+    assert [len(each.problems) for each in restorable_topics(rows, groups=["odd"], topics={"hidden": [9]})] == [1]
 
 
 def test_rows_that_others_have_written_are_not_trusted(spark: SparkSession) -> None:
-    def of(*rows: str) -> list[KeptTopic]:
-        return list(kept(spark.sql(f"select * from values {', '.join(rows)} as t(group, topic, partition, offset)")))
+    def of(*rows: str) -> list[RestorableTopic]:
+        return list(
+            restorable_topics(
+                spark.sql(f"select * from values {', '.join(rows)} as t(group, topic, partition, offset)")
+            )
+        )
 
     [found] = of("('g', 't', 1, null)", "('g', 't', 0, 5)")
     assert (found.offsets, [node.path for node in found.problems]) == (
@@ -103,7 +107,7 @@ def test_rows_that_others_have_written_are_not_trusted(spark: SparkSession) -> N
 def test_of_several_clusters_the_one_of_the_address_is_meant_or_the_one_named(
     spark: SparkSession, take: Take, registry: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    registry.group("billing").offsets.commit(P0, 1)
+    registry.group("billing").offsets.set(P0, 1)
     blue, ours, blue_again = take("blue"), take(), take("blue")
     (tmp_path / f"table=offsets/snapshot={blue}" / "_SUMMARY.json").unlink()  # as an earlier version left it
 
@@ -125,19 +129,19 @@ def test_of_several_clusters_the_one_of_the_address_is_meant_or_the_one_named(
     with pytest.raises(InvalidOptionError, match="say which"):
         meant(snapshot_time(blue).isoformat(), address="zk9:2181")
     for at, cluster in ((None, "red"), (ours, "blue"), ("2001-01-01", None), ("yesterday", None)):
-        with pytest.raises(NotFoundError, match="there is no snapshot"):
+        with pytest.raises(NotFoundError, match="no snapshot"):
             meant(at, cluster=cluster)
 
 
 def test_rows_of_another_cluster_in_the_same_snapshot_are_not_taken(
     spark: SparkSession, take: Take, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("billing").offsets.commit(P0, 1)
+    registry.group("billing").offsets.set(P0, 1)
     blue = take("blue")
-    registry.group("billing").offsets.commit(P0, 2)
+    registry.group("billing").offsets.set(P0, 2)
     [file] = files(tmp_path, Table.OFFSETS, take("red"))
     copy(file, tmp_path / f"table=offsets/snapshot={blue}" / "part-of-red.parquet")
-    [found] = kept(choose(spark, str(tmp_path), blue, cluster="blue").rows(spark))
+    [found] = restorable_topics(choose(spark, str(tmp_path), blue, cluster="blue").rows(spark))
     assert found.offsets == {P0: 1}
 
 
@@ -239,13 +243,13 @@ def test_what_the_snapshot_does_not_have_is_said_and_the_rest_is_printed(
 def test_what_was_lost_comes_back_and_what_is_further_stays_unless_told(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("shipping").offsets.commit(P0, 5)
+    registry.group("shipping").offsets.set(P0, 5)
     before = there(registry)
     take()
     registry.group("shipping").delete()
     billing.offsets.reset({P1: 10})
-    billing.offsets.commit(P0, 55)
-    billing.offsets.commit(P2, 3)
+    billing.offsets.set(P0, 55)
+    billing.offsets.set(P2, 3)
     billing.offsets.delete([TopicPartition("refunds", 0)])
     mistaken = there(registry)
 
@@ -274,7 +278,7 @@ def test_what_was_lost_comes_back_and_what_is_further_stays_unless_told(
 def test_a_group_with_instances_is_refused_and_the_others_are_restored(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("shipping").offsets.commit(P0, 5)
+    registry.group("shipping").offsets.set(P0, 5)
     take()
     registry.group("shipping").offsets.reset({P0: 1})
     billing.offsets.reset({P0: 1})
@@ -326,10 +330,10 @@ def test_a_group_goes_to_where_a_snapshot_found_it_also_back(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
     first = take()
-    billing.offsets.commit_many({P0: 55, P1: 65, P2: 3})
+    billing.offsets.set_many({P0: 55, P1: 65, P2: 3})
     take()
-    billing.offsets.commit(P1, 70)
-    registry.group("new").offsets.commit(P0, 1)
+    billing.offsets.set(P1, 70)
+    registry.group("new").offsets.set(P0, 1)
     to = ("offsets", "reset", "--to-snapshot", tmp_path, "-o", "csv", "--no-headers")
     shown = zkgroups(*to, "billing", "--all-topics", "--at", first)
     assert (shown.code, shown.lines) == (
@@ -364,8 +368,8 @@ def test_a_group_goes_to_what_was_committed_at_a_time_without_brokers(
     follow()
     before, since = there(registry), max(each.modified_ms for each in billing.offsets)
     while billing.offsets.fetch(P0).modified_ms == since or there(registry) == before:
-        billing.offsets.commit(P0, there(registry)["billing/orders/0"] + 1)
-    billing.offsets.commit_many({P1: 65, P2: 3})
+        billing.offsets.set(P0, there(registry)["billing/orders/0"] + 1)
+    billing.offsets.set_many({P1: 65, P2: 3})
     later = datetime.now(UTC)
     follow()
     to = ("offsets", "reset", "billing", "--all-topics", "--from-audit", tmp_path, "-o", "csv", "--no-headers")
@@ -408,13 +412,13 @@ def test_the_audit_of_another_zookeeper_is_taken_only_where_it_is_named(
     named = zkgroups(*to, "--cluster", zookeeper_hosts, "--execute", "-z", other)
     assert (named.code, registry.client.get("/other/consumers/billing/offsets/orders/0")[0]) == (0, b"50")
 
-    def whose() -> str:
-        known = Journal(spark, str(tmp_path)).whose()
+    def followed_ensemble() -> str:
+        known = Journal(spark, str(tmp_path)).followed_ensemble()
         assert known is not None
         return known.cluster
 
     with pytest.raises(RefusedError, match="is another ZooKeeper"):
         run_audit(spark, str(tmp_path), other, once=True)
-    assert whose() == zookeeper_hosts, "who was refused has not made it his own"
-    run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
-    assert whose() == other
+    assert followed_ensemble() == zookeeper_hosts, "who was refused has not made it his own"
+    run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, start_over=True), once=True)
+    assert followed_ensemble() == other

@@ -37,18 +37,18 @@ def test_members_of_many_groups_are_everybody_s_work() -> None:
 
 @pytest.mark.parametrize("kind", ["groups", "topics"])
 def test_an_expression_must_match_a_whole_name(kind: str) -> None:
-    def chosen(expression: str | None) -> set[str]:
+    def find_moment(expression: str | None) -> set[str]:
         selection = Selection(**{kind: expression})
         has = selection.has_group if kind == "groups" else lambda topic: selection.has_topic("g", topic)
         return {name for name in SOME if has(name)}
 
-    assert chosen("or") == {"or"}
-    assert chosen("or.*") == {"orders", "or", "or\nders", "ordersü"}
-    assert chosen("orders|or") == {"orders", "or"}
-    assert chosen("^or$") == {"or"}
-    assert chosen("(?i)ORDERS") == {"orders"}
-    assert chosen(None) == set(SOME)
-    assert chosen("nothing") == set()
+    assert find_moment("or") == {"or"}
+    assert find_moment("or.*") == {"orders", "or", "or\nders", "ordersü"}
+    assert find_moment("orders|or") == {"orders", "or"}
+    assert find_moment("^or$") == {"or"}
+    assert find_moment("(?i)ORDERS") == {"orders"}
+    assert find_moment(None) == set(SOME)
+    assert find_moment("nothing") == set()
 
 
 def test_what_has_no_topic_meets_every_expression() -> None:

@@ -81,7 +81,7 @@ NOWHERE = "spark://127.0.0.1:1,127.0.0.1:2"
 def test_a_master_that_cannot_be_reached_is_an_error_before_spark_is_started() -> None:
     ended = run("audit", "hdfs://nowhere/audit", "--show", "--master", NOWHERE, env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (7, "")
-    assert f"Spark was not started: no master of {NOWHERE} can be reached (127.0.0.1:1: " in ended.err
+    assert f"could not reach any master of {NOWHERE}, so Spark was not started (127.0.0.1:1: " in ended.err
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_master_that_cannot_be_reached_is_an_error_before_spark_is_started() -
 def test_a_folder_that_workers_may_not_share_is_refused_before_spark_is_started(command: tuple[str, ...]) -> None:
     ended = run(*command, "-z", "127.0.0.1:1", "--master", NOWHERE, env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (4, "")
-    assert f" was not written: the workers of {NOWHERE} may have a file system of their own" in ended.err
+    assert f" was not written: the workers of {NOWHERE} may not share this file system" in ended.err
 
 
 REMOTE = "spark://master:7077"

@@ -28,7 +28,14 @@ from zkgroups.exceptions import (
     UnavailableError,
 )
 from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot_names, survey, take_snapshot
-from zkgroups.spark.snapshots.layout import ABANDONED_AFTER, IN_ORDER, Layout, Unfinished, snapshot_name, snapshot_time
+from zkgroups.spark.snapshots.layout import (
+    ABANDONED_AFTER,
+    IN_ORDER,
+    Layout,
+    UnfinishedSnapshot,
+    snapshot_name,
+    snapshot_time,
+)
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .commands import command_on
@@ -75,12 +82,12 @@ def test_a_snapshot_is_what_the_tree_holds(
     source = SourceOptions(zookeeper=zookeeper_hosts, cluster="blue", parallelism=3)
     before = datetime.now(UTC)
     taken = take_snapshot(
-        spark, str(tmp_path), source, told=lambda step: heard.append((step, threading.current_thread()))
+        spark, str(tmp_path), source, on_progress=lambda step: heard.append((step, threading.current_thread()))
     )
     after = datetime.now(UTC)
     assert_is(model, tmp_path, taken.name)
     assert model.counts().items() <= asdict(taken).items()
-    assert model.counts()["denied"] == 3
+    assert model.counts()["forbidden"] == 3
     assert (taken.destination, len(left(tmp_path))) == (f"file:{tmp_path}", 3)
     assert heard == [(step, threading.current_thread()) for step in ("writing", "moving into place")]
     for table in Table:
@@ -122,7 +129,7 @@ def test_the_command_says_what_may_not_be_read_and_ends_with_exit_code_9(
     assert ended.code == 9
     assert ended.err.splitlines() == [
         f"Starting Spark to write a snapshot of {zookeeper_hosts} to {tmp_path}.",
-        "3 nodes may not be read; the rows that say so have a problem and no raw.",
+        "3 nodes are forbidden; their rows have a problem but no raw.",
     ]
     header, line = (line.split() for line in ended.lines)
     assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS DENIED SECONDS DESTINATION"
@@ -139,7 +146,7 @@ def test_who_snapshots_no_groups_at_all_is_asked_whether_they_are_below_a_chroot
     with command_on(spark, zookeeper_hosts) as zkgroups:
         ended = zkgroups("snapshot", tmp_path, "-q")
     assert ended.code == 0
-    assert ended.err == "zkgroups: there are no groups in it: if they are below a chroot, name it\n"
+    assert ended.err == "zkgroups: the snapshot has no groups: if they are below a chroot, add it to the address\n"
 
 
 def test_times_are_microseconds_of_utc_for_everybody_who_reads_the_files(
@@ -170,7 +177,7 @@ def test_a_second_stands_beside_the_first_and_each_can_be_read(
 ) -> None:
     destination = str(tmp_path)
     assert snapshot_names(spark, destination) == []
-    with pytest.raises(NotFoundError, match=f"there is no snapshot in file:{tmp_path}$"):
+    with pytest.raises(NotFoundError, match=f"no snapshot in file:{tmp_path}$"):
         read_snapshot(spark, destination)
     first = take_snapshot(spark, destination, zookeeper_hosts)
     kazoo.set("/consumers/billing/offsets/t0/1", b"99")
@@ -191,7 +198,7 @@ def test_a_second_stands_beside_the_first_and_each_can_be_read(
     assert snapshot_names(spark, destination) == [first.name]
     assert offset() == 7
     for name in (second.name, NOT_SO_LONG_AGO, "yesterday", "", "../x", "a:b"):
-        with pytest.raises(NotFoundError, match="there is no snapshot"):
+        with pytest.raises(NotFoundError, match="no snapshot"):
             read_snapshot(spark, destination, name)
     with pytest.raises(InvalidOptionError, match="it must be one of offsets, owners, members"):
         read_snapshot(spark, destination, table="groups")
@@ -275,7 +282,7 @@ def test_when_zookeeper_goes_away_in_mid_run_it_is_an_error_of_ours_and_nothing_
                 proxy.cut()
 
         with pytest.raises(UnavailableError, match=proxy.address):
-            take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper=proxy.address, timeout=1.0), told=told)
+            take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper=proxy.address, timeout=1.0), on_progress=told)
         assert left(tmp_path) == []
         server.start()
         proxy.heal()
@@ -347,7 +354,7 @@ def test_a_signal_in_the_midst_of_a_job_ends_it_and_leaves_nothing(
         source = SourceOptions(zookeeper=f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=60.0)
         try:
             with pytest.raises(stop):
-                take_snapshot(spark, str(tmp_path), source, told=told)
+                take_snapshot(spark, str(tmp_path), source, on_progress=told)
         finally:
             signal.signal(signal.SIGUSR1, usual)
     assert left(tmp_path) == []
@@ -363,7 +370,7 @@ def test_whoever_listens_may_stop_it(spark: SparkSession, zookeeper_hosts: str, 
             raise Stop
 
     with pytest.raises(Stop):
-        take_snapshot(spark, str(tmp_path), zookeeper_hosts, told=told)
+        take_snapshot(spark, str(tmp_path), zookeeper_hosts, on_progress=told)
     assert left(tmp_path) == []
 
 
@@ -375,14 +382,14 @@ def layout(spark: SparkSession, tmp_path: Path) -> Layout:
     return Layout(spark, str(tmp_path))
 
 
-def written(layout: Layout, destination: Path, name: str) -> Unfinished:
+def written(layout: Layout, destination: Path, name: str) -> UnfinishedSnapshot:
     """A snapshot that has been written, and not yet moved."""
     unfinished = layout.begin(snapshot_time(name))
     assert unfinished.name == name
     return filled(unfinished, name)
 
 
-def filled(unfinished: Unfinished, name: str) -> Unfinished:
+def filled(unfinished: UnfinishedSnapshot, name: str) -> UnfinishedSnapshot:
     """One with a file in each of its tables."""
     for table in IN_ORDER:
         folder = Path(unfinished.table(table).removeprefix("file:"))
@@ -401,7 +408,7 @@ def test_who_dies_while_moving_leaves_nothing_that_counts_and_a_week_later_nothi
             unfinished._move(table)
     assert list(tmp_path.glob("table=offsets/*")) == [] or moved == len(IN_ORDER), "whoever sees offsets sees all"
     assert layout.snapshots() == []
-    assert layout.newest() is None
+    assert layout.latest() is None
     assert not layout.has(LONG_AGO)
     names = sorted({path.name for path in tmp_path.glob("table=*/*")})
     assert names == ([f"snapshot={LONG_AGO}", f"snapshot={NOT_SO_LONG_AGO}"] if moved else [])
@@ -495,7 +502,7 @@ def test_who_has_the_same_name_for_whatever_reason_comes_second_and_harms_nobody
 ) -> None:
     first = written(layout, tmp_path, NOT_SO_LONG_AGO)
     (tmp_path / "_unfinished" / f"{NOT_SO_LONG_AGO}-01234567").mkdir()
-    second = filled(Unfinished(layout, NOT_SO_LONG_AGO, f"{NOT_SO_LONG_AGO}-01234567"), NOT_SO_LONG_AGO)
+    second = filled(UnfinishedSnapshot(layout, NOT_SO_LONG_AGO, f"{NOT_SO_LONG_AGO}-01234567"), NOT_SO_LONG_AGO)
     first.finish()
     with pytest.raises(SparkJobError, match="is there already"):
         second.finish()

@@ -375,13 +375,13 @@ def some(raw: Any) -> None:
 
 
 def test_expressions_choose_groups_and_topics_by_their_whole_names(read: Read, some: None) -> None:
-    def chosen(table: str = "offsets", **options: str) -> set[tuple[str, str | None]]:
+    def find_moment(table: str = "offsets", **options: str) -> set[tuple[str, str | None]]:
         return {(row.group, row.topic) for row in read(table, parallelism=2, **options).collect()}
 
-    assert chosen(groups="alpha|bet") == {("alpha", t) for t in ("orders", "refunds", "tax")}
-    assert chosen(groups="(alph|bet)a", topics="t.*|o") == {("alpha", "tax"), ("beta", "tax")}
-    assert chosen("owners", groups=".*m.*", topics="orders") == {("gamma", "orders")}
-    assert chosen(topics="nothing") == {("hidden", None)}
+    assert find_moment(groups="alpha|bet") == {("alpha", t) for t in ("orders", "refunds", "tax")}
+    assert find_moment(groups="(alph|bet)a", topics="t.*|o") == {("alpha", "tax"), ("beta", "tax")}
+    assert find_moment("owners", groups=".*m.*", topics="orders") == {("gamma", "orders")}
+    assert find_moment(topics="nothing") == {("hidden", None)}
     members = read("members", groups="alpha", topics="nothing").collect()
     assert sorted((row.group, row.instance) for row in members) == [("alpha", "anna"), ("alpha", "ben")]
 

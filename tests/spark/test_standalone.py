@@ -134,7 +134,7 @@ def python_without_packages(folder: Path) -> Path:
 def groups_are_made(hosts: str) -> None:
     with Registry.connect(hosts) as registry:
         for partition in range(OFFSETS):
-            registry.group("billing").offsets.commit(TopicPartition("orders", partition), partition)
+            registry.group("billing").offsets.set(TopicPartition("orders", partition), partition)
 
 
 def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_counts_for_nothing(
@@ -165,9 +165,9 @@ def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_cou
     assert "the driver finds 0 rows in 0 files" in told["snapshot told"][1]
     assert snapshot_names(spark, str(tmp_path / "groups")) == []
     assert told["audit told"][0] == "NotSharedError"
-    assert f"the workers wrote {OFFSETS} rows, and the driver finds 0 rows in 0 files" in told["audit told"][1]
+    assert f"the workers wrote {OFFSETS} rows, but the driver finds 0 rows in 0 files" in told["audit told"][1]
     assert told["plan told"][0] == "NotSharedError"
-    assert f"the workers wrote {OFFSETS} rows, and the driver finds 0 rows in 0 files" in told["plan told"][1]
+    assert f"the workers wrote {OFFSETS} rows, but the driver finds 0 rows in 0 files" in told["plan told"][1]
     assert "use hdfs://, s3a:// or a mount that all machines share" in told["plan told"][1]
     with pytest.raises(NotFoundError):
         read_plan(spark, str(tmp_path / "plan"))
@@ -187,7 +187,7 @@ def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_cou
         assert kind == "MissingDependencyError"
         assert cause != "NoneType"
         assert reason in words
-        assert "in which zkgroups 0.1.0 is installed" in words
+        assert "with zkgroups 0.1.0 and the same extras" in words
         assert "PYSPARK_PYTHON" in words
     kind, words, cause = told["no executors"]
     assert kind == "SparkStoppedError"

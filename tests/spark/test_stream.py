@@ -134,9 +134,9 @@ def test_another_zookeeper_is_refused_and_with_begin_anew_all_of_it_comes(
             plant(client, {"g/offsets/a/0": b"5"})
             plant(raw, TREE)
             follower.look(zookeeper_hosts)
-            with pytest.raises(RefusedError, match="is not the ZooKeeper that this stream has followed up to zxid 0x"):
+            with pytest.raises(RefusedError, match="was replaced or wiped: this stream has read up to zxid 0x"):
                 follower.look(hosts)
-            assert follower.look(hosts, beginAnew="true") == {"g/a/0": 5}
+            assert follower.look(hosts, startOver="true") == {"g/a/0": 5}
             commit(client, "g/a/0", offset=6)
             assert follower.look(hosts) == {"g/a/0": 6}
 
@@ -151,7 +151,7 @@ def test_a_batch_of_a_zookeeper_that_is_no_more_is_left_out_when_it_begins_anew(
         plant(client, {"g/offsets/a/0": b"5"})
         with pytest.raises(RefusedError):
             follower.look(server.address)
-        assert follower.look(server.address, beginAnew="true") == {"g/a/0": 5}
+        assert follower.look(server.address, startOver="true") == {"g/a/0": 5}
 
 
 def test_a_server_that_is_behind_is_not_read(zookeeper_hosts: str, registry: Registry) -> None:
@@ -201,7 +201,7 @@ def test_where_nothing_was_done_there_is_nothing_to_read() -> None:
         ({"table": "owners"}, "only offsets can be read as a stream"),
         ({"startingZxid": "yesterday"}, "it must be earliest, latest, or the number of a transaction"),
         ({"startingZxid": hex(2**63)}, "it must be earliest, latest, or the number of a transaction"),
-        ({"beginAnew": "perhaps"}, "it must be true or false"),
+        ({"startOver": "perhaps"}, "it must be true or false"),
     ],
     ids=str,
 )

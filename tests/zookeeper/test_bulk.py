@@ -539,7 +539,7 @@ def test_what_the_server_knows_is_found_out_where_it_insists_on_a_login() -> Non
         Registry.connect(server.address, auth=[login, Digest("bob", "b")]) as registry,
     ):
         offsets = {TopicPartition("orders", n): n for n in range(40)}
-        registry.group("billing").offsets.commit_many(offsets)
+        registry.group("billing").offsets.set_many(offsets)
         assert [o.offset for o in registry.offsets() if isinstance(o, CommittedOffset)] == list(range(40))
         assert list(registry.context.session.reads_many.values()) == [True]
 

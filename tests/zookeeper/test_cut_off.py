@@ -59,7 +59,7 @@ class Holder:
             self.last_held = now
 
     def wait(self) -> None:
-        self.waiting.claim(self.claim.partition, timeout=60)
+        self.waiting.claim(self.claim.at, timeout=60)
         self.taken = time.monotonic()
 
     @property
@@ -176,7 +176,7 @@ def held_beside_the_next(claim: Claim, hosts: str) -> bool:
     with Registry.connect(hosts, session_timeout=RESUMED, timeout=60) as registry:
         other = registry.group("billing").instance("next")
         other.register(["orders"])
-        other.claim(claim.partition, timeout=60)
+        other.claim(claim.at, timeout=60)
         return claim.held
 
 

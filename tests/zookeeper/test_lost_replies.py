@@ -50,7 +50,7 @@ def steps(registry: Registry) -> Iterator[str]:
     yield "commit many"
     me.update(["orders", "refunds"])
     yield "update"
-    group.offsets.commit(TopicPartition("refunds", 0), 3)
+    group.offsets.set(TopicPartition("refunds", 0), 3)
     yield "commit without a claim"
     one.release()
     yield "release"

@@ -297,7 +297,7 @@ def test_a_mark_goes_with_its_group_is_not_copied_and_is_taken_for_no_damage(
     registry: Registry, group: Consumergroup, raw: Any
 ) -> None:
     group.create()
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     put(registry, "billing", state=MarkState.MOVED)
     [clean] = registry.check(["billing"])
     remove(registry, "billing")
@@ -332,7 +332,7 @@ def test_a_group_that_has_nothing_but_its_mark_is_not_called_empty(registry: Reg
 def test_pruning_takes_the_mark_of_a_group_that_was_moved_and_none_that_is_being_moved(
     registry: Registry, group: Consumergroup, raw: Any
 ) -> None:
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     [offset] = registry.offsets(["billing"])
     put(registry, "billing")
     before = dump(raw)

@@ -25,7 +25,7 @@ ROOT = "/consumers/billing/offsets/orders"
 @pytest.fixture
 def shown(group: Consumergroup, raw: Any) -> Mapping[TopicPartition, Found]:
     """5 and 6, something that is no offset, and nothing."""
-    group.offsets.commit_many({P0: 5, P1: 6})
+    group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{ROOT}/2", b"many")
     return group.offsets.fetch_many([P0, P1, P2, P3])
 
@@ -131,7 +131,7 @@ def test_thousands_are_written_in_batches(group: Consumergroup) -> None:
 
 def test_the_offsets_of_several_groups_come_group_by_group_in_the_order_asked_for(registry: Registry) -> None:
     for name in ("a", "b", "c"):
-        registry.group(name).offsets.commit_many({P1: 1, P0: 0})
+        registry.group(name).offsets.set_many({P1: 1, P0: 0})
     found = list(registry.offsets(["c", "none", "a"]))
     assert [(each.group, each.at) for each in found if isinstance(each, CommittedOffset)] == [
         ("c", P0),

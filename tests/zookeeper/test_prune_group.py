@@ -60,7 +60,7 @@ def prune(group: Consumergroup, known: Sequence[CommittedOffset]) -> None:
 def idle(group: Consumergroup, raw: Any) -> Consumergroup:
     """Two offsets, and the directory of a topic that somebody owned once."""
     group.create()
-    group.offsets.commit_many({P0: 5, P1: 6})
+    group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{OWNERS}/orders")
     return group
 
@@ -171,7 +171,7 @@ def test_a_large_group_is_deleted_topic_by_topic_and_a_commit_keeps_what_is_left
 ) -> None:
     name = "t" * 900
     at = [TopicPartition(f"{name}-{number // 60:02}", number % 60) for number in range(24 * 60)]
-    group.offsets.commit_many(dict.fromkeys(at, 7))
+    group.offsets.set_many(dict.fromkeys(at, 7))
     known = read(group)
     member = connect().client
     raw.exists(

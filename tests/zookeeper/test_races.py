@@ -218,7 +218,8 @@ class Announcing:
     """A lock that tells when somebody has to wait for it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_owned = self._lock._is_owned  # type: ignore[attr-defined]
         self.awaited = threading.Event()
 
     def __enter__(self) -> None:

@@ -76,7 +76,7 @@ def test_what_one_connection_has_learned_is_not_tried_again(group: Consumergroup
 
 def test_offsets_are_reset_and_deleted_in_requests_that_the_server_takes(group: Consumergroup) -> None:
     many = {TopicPartition("refunds", number): 5 for number in range(MANY)}
-    group.offsets.commit_many(many)
+    group.offsets.set_many(many)
     group.offsets.reset(dict.fromkeys(many, 3))
     assert {found.shown for found in group.offsets} == {"3"}
     group.offsets.delete(many)
@@ -84,7 +84,7 @@ def test_offsets_are_reset_and_deleted_in_requests_that_the_server_takes(group: 
 
 
 def test_a_group_is_deleted_in_requests_that_the_server_takes(group: Consumergroup, small: ZooKeeperServer) -> None:
-    group.offsets.commit_many({TopicPartition("refunds", number): 5 for number in range(MANY)})
+    group.offsets.set_many({TopicPartition("refunds", number): 5 for number in range(MANY)})
     with Registry.connect(small.address) as registry:  # which has learned nothing yet
         registry.group(group.name).delete()
     assert not group.exists()

@@ -53,6 +53,7 @@ from ..core.znodes.values import TopicPartition
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
+    NoPermissionError,
     NotClaimedError,
     NotRegisteredError,
     OutcomeUnknownError,
@@ -110,6 +111,8 @@ _STEPS: Final = {
 """The steps that may fail, as the log names them."""
 
 _BEGIN: Final = "read its committed offsets"
+
+_COMMIT_DENIED: Final = "commit an offset"
 
 
 def _is_retriable(error: Exception) -> bool:
@@ -515,6 +518,7 @@ class Driver:
             self._timers.later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
             return
         self._telling.worked(_BEGIN)
+        self._telling.worked(_COMMIT_DENIED)
         if self._changed_at is not None:
             self._stats.last_rebalance, self._changed_at = uptime() - self._changed_at, None
         self._withdrawn = None
@@ -530,10 +534,11 @@ class Driver:
         return Stopped(turn)
 
     def _commit_failed(self, error: ZkgroupsException) -> None:
-        self._telling.failed("commit", error)
+        denied = isinstance(error, NoPermissionError)  # other offsets may be committed all the same
+        is_new = self._telling.failed(_COMMIT_DENIED if denied else "commit", error)
         if isinstance(error, _MENDED_BY_LOOKING):
             self._changed = True
-        elif not error.retriable:
+        elif not error.retriable and is_new:
             self._hand_out(error)
 
     def _holders(self, partitions: Partitions) -> str:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..core.offsets.start_offset import PastEnd, start_offset
 from ..core.znodes.codec import check_offset
@@ -22,6 +22,7 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     PastLogEndError,
 )
+from ..zookeeper.session.reentrant_locks import not_held
 
 log = logging.getLogger("zkgroups.member")
 
@@ -99,7 +100,7 @@ class Generation:
         self._tell_end = ended
         self._over = threading.Event()
         self._closed = False
-        self._committing = threading.Lock()  # held during a commit, so that closing waits for it
+        self._committing = threading.RLock()  # held during a commit, so that closing waits for it
         self._marked: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._stored = {at: start for at, start in partitions.items() if isinstance(start, int)}  # in ZooKeeper
@@ -223,7 +224,7 @@ class Generation:
     def _reset(self, at: TopicPartition, position: int, log: OffsetRange) -> Reset | None:
         """Move the position to the offset that `out_of_range` chooses. None if the position has changed meanwhile."""
         chosen = start_offset(self._out_of_range or StartAt.EARLIEST, log) or 0
-        with self._committing, self._busy:  # a commit under way would bring the old position back
+        with self._commits(), self._busy:  # a commit under way would bring the old position back
             if self._position(at) != position:
                 return None
             reset = self._resets[at] = Reset(at, position, self._stored.get(at), log, chosen)
@@ -273,7 +274,7 @@ class Generation:
             raise InvalidOptionError("offsets", offsets, "it must be a mapping of TopicPartition to offset")
         for at in offsets or ():
             self._check_mine(at)
-        with self._committing:
+        with self._commits():
             if self._closed:
                 raise GenerationEndedError(self.group, self.number)
             chosen = self._unsaved() if offsets is None else dict(offsets)
@@ -281,6 +282,10 @@ class Generation:
         self.last_sign = uptime()
         if chosen:
             self._tell_committed(chosen)
+
+    def _commits(self) -> Any:
+        """The lock for commits. `ReentrantCallError` if a signal handler has interrupted one."""
+        return not_held(self._committing, f"generation {self.number}")
 
     # For the member
 

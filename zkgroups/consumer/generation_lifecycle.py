@@ -8,9 +8,16 @@ from typing import TypeAlias
 
 from ..core.offsets.start_offset import PastEnd
 from ..core.rebalance.state_machine import Begin
+from ..core.znodes.paths import GroupPaths
 from ..core.znodes.values import CommittedOffset, StartAt, TopicPartition, UnreadableNode
 from ..deadline import Deadline, uptime
-from ..exceptions import NotClaimedError, OffsetConflictError, OffsetWouldGoBackError, ZkgroupsException
+from ..exceptions import (
+    NoPermissionError,
+    NotClaimedError,
+    OffsetConflictError,
+    OffsetWouldGoBackError,
+    ZkgroupsException,
+)
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets, Reset
 from .lone_membership import LoneSeat
@@ -177,5 +184,14 @@ class Work:
             self._commit_failed(error)
             if error.at in among:
                 self._commit(generation, among - {error.at})
+        except NoPermissionError as error:
+            self._commit_failed(error)
+            if denied := self._offsets_at(error.path, among):
+                self._commit(generation, among - denied)
         except ZkgroupsException as error:
             self._commit_failed(error)
+
+    def _offsets_at(self, path: str, among: Partitions) -> Partitions:
+        """The partitions whose offset node, or the directory above it, has this path."""
+        paths = GroupPaths(self._seat.group_name)
+        return frozenset(at for at in among if path in (paths.offset(at), paths.offset_topic(at.topic)))

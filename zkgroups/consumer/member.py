@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 from ..core.rebalance.assignment import Assignor
 from ..core.rebalance.state_machine import Close, State
-from ..core.znodes.group_description import InstanceState
 from ..core.znodes.paths import check_instance
+from ..core.znodes.states import InstanceState
 from ..core.znodes.values import StartAt, TopicPartition
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError

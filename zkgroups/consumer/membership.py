@@ -30,6 +30,7 @@ from ..zookeeper.session.registry_context import RegistryContext
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
+from .left_behind import LeftBehind
 
 Partitions = frozenset[TopicPartition]
 Holder = Owner | UnreadableNode
@@ -116,6 +117,7 @@ class Seat:
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
         self._lives = Lives()
+        self._left_behind = LeftBehind(self.group)
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """Who has what this member waits for."""
@@ -188,6 +190,7 @@ class Seat:
         awaited, self._plan_awaited = self._plan_awaited, False
         roster = self._sight.look(anew=not awaited)
         self._ids = [instance.id for instance in roster.instances]
+        self._left_behind.deregister(roster.instances)
         self._together = frozenset(id for id, registration in roster.taking_part.items() if registration.assignors)
         if not self._has_its_place(roster):
             return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))

@@ -74,13 +74,17 @@ class Telling:
         self._log(_LEVELS.get(kind, logging.INFO), kind, at, detail)
         self._pass_on(kind, at, detail)
 
-    def failed(self, what: str, error: Exception, at: Partitions = frozenset(), *, trace: bool = False) -> None:
-        """Report a failed step, e.g. "commit". Each error is one warning until the step has `worked` again."""
+    def failed(self, what: str, error: Exception, at: Partitions = frozenset(), *, trace: bool = False) -> bool:
+        """Report a failed step, e.g. "commit". Each error is one warning until the step has `worked` again.
+
+        Return whether it was a warning.
+        """
         known, text = self._failing.setdefault(what, set()), str(error)
         level = logging.DEBUG if text in known or len(known) >= _ERRORS_IN_A_ROW else logging.WARNING
         known.add(text)
         log.log(level, "member %s could not %s: %s", self._name, what, text, exc_info=error if trace else None)
         self._pass_on(EventKind.FAILED, at, text)
+        return level == logging.WARNING
 
     def worked(self, what: str) -> None:
         """Record that a step works again: its next failure is a warning."""

@@ -36,6 +36,7 @@ class Timers:
         return self._heap[0][0] if self._heap else uptime() + longest
 
     def run(self) -> None:
-        """Do whatever is due."""
-        while self._heap and self._heap[0][0] <= uptime():
+        """Do whatever is due now, and each thing once."""
+        now = uptime()
+        while self._heap and self._heap[0][0] <= now:
             heapq.heappop(self._heap)[2]()

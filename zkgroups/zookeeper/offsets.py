@@ -117,7 +117,7 @@ class Offsets:
 
     # Writing
 
-    def commit(
+    def set(
         self,
         at: TopicPartition,
         offset: int,
@@ -130,9 +130,9 @@ class Offsets:
         `expected` is the offset that the caller has read, or None: if it is another by now, `OffsetConflictError`.
         """
         expectations = {} if isinstance(expected, _Anything) else {at: expected}
-        self.commit_many({at: offset}, expected=expectations, backward=backward)
+        self.set_many({at: offset}, expected=expectations, backward=backward)
 
-    def commit_many(
+    def set_many(
         self,
         offsets: Mapping[TopicPartition, int],
         *,

@@ -61,10 +61,14 @@ class Registrar:
         self._context = context
         self._session = context.session
         self._id = id
-        self._lock = threading.Lock()  # guards the two below, and is never held during a call
+        self._lock = threading.RLock()  # guards the two below, and is never held during a call
         self._tenure: Tenure | None = None
         self._unsure: dict[str, set[bytes]] = {}  # nodes we may have made, where the answer was lost for good
         self.path = paths.instance(id)
+
+    def after_fork(self) -> None:
+        """In a fork: the thread that holds the lock may not run here."""
+        self._lock = threading.RLock()
 
     @property
     def tenure(self) -> Tenure | None:
@@ -175,7 +179,9 @@ class Registrar:
             credentials.end_session(self._session.client, past_session, self._context.timeout)
             return
         timeout = self._context.timeout
-        if patience.passed or not self._session.wait_deleted(self.path, deadline=patience, timeout=timeout):
+        if not taken.session or patience.passed:
+            raise taken
+        if not self._session.wait_deleted(self.path, deadline=patience, timeout=timeout):
             raise taken
 
     def rewrite(self, data: bytes, tenure: Tenure) -> None:

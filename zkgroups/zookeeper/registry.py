@@ -1,33 +1,32 @@
-"""The way in: a registry is one ZooKeeper (or a chroot of it), with the groups and what Kafka has registered there."""
+"""The registry: one ZooKeeper, or a chroot of it, with its consumer groups and the topics and brokers of Kafka.
+
+Some methods import what they need when they are called, because listing groups needs only a fraction of this library.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..core.doctor.findings import Checkup, Finding
-from ..core.znodes import group_description as core
-from ..core.znodes.codec import decode_broker
-from ..core.znodes.group_description import GroupDescription
 from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
-from ..core.znodes.values import Broker, CommittedOffset, ForbiddenNode, Topic, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
-from .admin import repair
-from .group import Consumergroup
 from .kazoo_compat.closing import close_client, disconnect_client
-from .reading import doctor_reader, group_reader
-from .requests import bulk_read
-from .requests.node import Node
 from .session import chroot_check, connection
 from .session.acl import AclPolicy, KazooAcls
 from .session.connection import OpenConnection
-from .session.credentials import SessionCredentials
 from .session.options import Digest, Sasl, Tls
 from .session.registry_context import RegistryContext
 from .session.session import Session
+
+if TYPE_CHECKING:
+    from ..core.doctor.findings import Checkup, Finding
+    from ..core.znodes.group_description import GroupDescription
+    from ..core.znodes.values import Broker, CommittedOffset, Topic, UnreadableNode
+    from .group import Consumergroup
+    from .session.credentials import SessionCredentials
 
 STALE_AFTER: Final = 90 * 86_400.0
 """In seconds: offsets without a commit for as long are probably nobody's any more."""
@@ -81,8 +80,9 @@ class Registry:
 
         Only its owner can read the file. It belongs on a disk of this machine, and is locked while it is in use:
         `SessionInUseError` names the process that uses it. A copy of the file, or a reboot, starts a new session.
-        Registrations that the next process does not use stay as long as the session. A saved session for another
-        chroot is ignored. Another ensemble reports it as expired.
+        A `Member` deregisters other ids of its group that the session has, and that this process has not used for a
+        session timeout. In other groups, they stay as long as the session. A saved session for another chroot is
+        ignored. Another ensemble reports it as expired.
         """
         opened = connection.connect(
             hosts,
@@ -154,6 +154,8 @@ class Registry:
 
     def group(self, name: str) -> Consumergroup:
         """The group of that name, whether it exists or not."""
+        from .group import Consumergroup
+
         return Consumergroup(name, self._context)
 
     def groups(self) -> list[str]:
@@ -166,6 +168,8 @@ class Registry:
 
         What is no offset, or may not be read, is told as such and stops nothing.
         """
+        from .reading import group_reader
+
         names = self.groups() if groups is None else [check_group(name) for name in groups]
         return group_reader.every_offset(self._context, names)
 
@@ -174,11 +178,17 @@ class Registry:
 
         One that is gone is described as dead.
         """
+        from ..core.znodes.group_description import describe
+        from .reading import group_reader
+
         names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return map(core.describe, group_reader.read_groups(self._context, names))
+        return map(describe, group_reader.read_groups(self._context, names))
 
     def created_ms(self, groups: Iterable[str]) -> dict[str, int]:
         """When each of the groups was made; one that is gone, or may not be looked at, is left out."""
+        from .requests import bulk_read
+        from .requests.node import Node
+
         names = [check_group(name) for name in groups]
         nodes = bulk_read.nodes(self._context, (join(CONSUMERS, name) for name in names))
         found = zip(names, nodes, strict=True)
@@ -189,6 +199,8 @@ class Registry:
 
         What each finding means is in `zkgroups.core.doctor.check_table.CHECKS`.
         """
+        from .reading import doctor_reader
+
         if not 0 <= stale_after < float("inf"):
             raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
         names = self.groups() if groups is None else [check_group(name) for name in groups]
@@ -196,13 +208,12 @@ class Registry:
 
     def repair(self, finding: Finding) -> None:
         """Repair what `check` has found, if it is `repairable`; refused if somebody or something has come between."""
+        from .admin import repair
+
         repair.repair(finding, self._context)
 
     def __iter__(self) -> Iterator[Consumergroup]:
-        return (Consumergroup(name, self._context) for name in self.groups())
-
-    def __len__(self) -> int:
-        return len(self.groups())
+        return map(self.group, self.groups())
 
     def __contains__(self, name: object) -> bool:
         return self._context.session.exists(join(CONSUMERS, check_group(name)), deadline=self._context.deadline())
@@ -215,6 +226,9 @@ class Registry:
 
     def topic(self, name: str) -> Topic | None:
         """One topic with its partition numbers, None if Kafka has not registered it."""
+        from ..core.znodes.values import ForbiddenNode, UnreadableNode
+        from .reading import group_reader
+
         [found] = group_reader.read_topics(self._context, [name])
         if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
@@ -224,6 +238,10 @@ class Registry:
 
     def brokers(self) -> list[Broker | UnreadableNode]:
         """The living brokers, sorted by number."""
+        from ..core.znodes.codec import decode_broker
+        from ..core.znodes.values import UnreadableNode
+        from .requests import bulk_read
+
         ids = self._context.session.children(BROKER_IDS, deadline=self._context.deadline()) or []
         ordered = sorted(ids, key=lambda name: (len(name), name))
         nodes = bulk_read.nodes(self._context, (join(BROKER_IDS, name) for name in ordered))
@@ -261,6 +279,8 @@ class Registry:
 
     def credentials(self) -> SessionCredentials:
         """What a process keeps to end this session after a crash: see `Instance.register(past_session=...)`."""
+        from .session.credentials import SessionCredentials
+
         found = self._client.client_id
         if found is None:
             raise NotConnectedError("there is no connection, so there is no session to remember")

@@ -222,8 +222,10 @@ def persistent_registrations(nodes: GroupNodes) -> Iterator[Hit]:
 
 
 def _is_removable(nodes: GroupNodes, node: RegisteredInstance) -> bool:
-    """Whether it has no client, and nothing stands below its node."""
-    return node.persistent and node in nodes.view.dead and join(nodes.paths.ids, node.id) not in nodes.nested
+    """Whether it has no client, nothing stands below its node, and we may read it: the repair needs rights on it."""
+    if not node.persistent or isinstance(node.registration, ForbiddenNode):
+        return False
+    return node in nodes.view.dead and join(nodes.paths.ids, node.id) not in nodes.nested
 
 
 def _remove_registration(path: str, node: RegisteredInstance) -> Repair:

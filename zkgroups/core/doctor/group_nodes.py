@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..znodes.group_description import GroupDescription, GroupView, describe
 from ..znodes.paths import MIGRATION, GroupPaths, Part, join
-from ..znodes.values import Dialect, ForbiddenNode, MalformedNode, Registration
+from ..znodes.values import Dialect, MalformedNode, Registration
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,7 @@ class GroupNodes:
 
     def hides(self, part: Part) -> bool:
         """Whether something in this part may not be read, so that what is missing there may be there."""
-        return any(
-            isinstance(node, ForbiddenNode) and is_in(node.path, join(self.paths.root, part))
-            for node in self.view.malformed
-        )
+        return any(is_in(node.path, join(self.paths.root, part)) for node in self.view.hidden)
 
     def malformed(self, part: Part) -> Iterator[MalformedNode]:
         """The malformed nodes in a part of the group."""

@@ -6,8 +6,9 @@ import re
 from typing import Final
 
 from ...exceptions import InvalidOptionError
-from ..znodes.group_description import GroupDescription, InstanceState
+from ..znodes.group_description import GroupDescription
 from ..znodes.paths import GroupPaths
+from ..znodes.states import InstanceState
 from ..znodes.values import UnreadableNode
 
 _SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from ..znodes.codec import decode_offset_path
-from ..znodes.group_description import GroupDescription, InstanceState, PartitionDescription
+from ..znodes.group_description import GroupDescription, PartitionDescription
 from ..znodes.paths import GroupPaths
+from ..znodes.states import InstanceState
 from ..znodes.subscription import subscribed_topics
 from ..znodes.values import OffsetRange, Pattern, Registration, TopicPartition
 

@@ -1,22 +1,4 @@
-"""What a group is at one moment, worked out from its znodes: states, totals, orphans, and what nobody owns.
-
-States of a group, as anybody can see them:
-
-    Dead                 no znode
-    Empty                no instance is registered
-    PreparingRebalance   instances, but nothing is owned
-    CompletingRebalance  partly owned
-    Stable               every partition of every subscribed topic is owned by a living instance
-    Unknown              registrations, owners or topics are there that we may not read
-
-and of an instance:
-
-    Joining       registered, owns nothing, and a topic it subscribes to is not wholly owned
-    AwaitingSync  owns something, and a topic it subscribes to is not wholly owned
-    Stable        every partition of its topics has a living owner (which may be another)
-    Leaving       no longer registered, but still the owner of something
-    Dead          its registration belongs to no session, and it owns nothing: it cannot be alive, and is not counted
-    Unknown       its registration cannot be read or evaluated, so it is unknown which partitions it should own
+"""Describe a group at one moment from its znodes: states, totals, orphans, and partitions without an owner.
 
 A partition is blocked if some instances subscribe to its topic, and another instance holds it. None of the subscribers
 can get it before it is released. An instance whose subscription cannot be evaluated may subscribe to any topic, so the
@@ -34,6 +16,7 @@ from typing import Final, TypeAlias
 from .codec import decode_owner_path
 from .migration_mark import Mark
 from .paths import GroupPaths, parent
+from .states import GroupState, InstanceState
 from .subscription import subscribed_topics
 from .values import (
     CommittedOffset,
@@ -46,28 +29,6 @@ from .values import (
     UnevaluableRegistration,
     UnreadableNode,
 )
-
-
-class GroupState(StrEnum):
-    """Where a group is; the table is at the top of this file."""
-
-    DEAD = "Dead"
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    UNKNOWN = "Unknown"
-
-
-class InstanceState(StrEnum):
-    """Where an instance is; the table is at the top of this file."""
-
-    JOINING = "Joining"
-    AWAITING_SYNC = "AwaitingSync"
-    STABLE = "Stable"
-    LEAVING = "Leaving"
-    DEAD = "Dead"
-    UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +44,8 @@ class RegisteredInstance:
     @property
     def persistent(self) -> bool:
         """True if its node belongs to no session, and so never goes away by itself; see `dead_instances`."""
-        return self.session == 0 and not isinstance(self.registration, ForbiddenNode)
+        found = self.registration
+        return found.persistent if isinstance(found, ForbiddenNode) else self.session == 0
 
 
 def dead_instances(
@@ -130,6 +92,13 @@ class GroupView:
         """The instances that may be alive."""
         dead = self.dead
         return tuple(each for each in self.instances if each not in dead) if dead else self.instances
+
+    @property
+    def hidden(self) -> tuple[ForbiddenNode, ...]:
+        """The forbidden nodes whose contents could change the states: not the registrations of dead instances."""
+        denied = [node for node in self.malformed if isinstance(node, ForbiddenNode)]
+        dead = [instance.registration for instance in self.dead] if denied else []
+        return tuple(node for node in denied if node not in dead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +264,7 @@ def _blocked(
 ) -> Iterator[BlockedPartition]:
     """Only by nodes where members make theirs: those of pykafka, which have other paths, stop nobody."""
     paths = GroupPaths(view.group)
-    if not wanted or any(
-        isinstance(node, ForbiddenNode) and node.path.startswith(paths.ids) for node in view.malformed
-    ):
+    if not wanted or any(node.path.startswith(paths.ids) for node in view.hidden):
         return
     sessions = _by_session(view)
     unevaluable = {each.id for each in view.instances if isinstance(each.registration, UnevaluableRegistration)}
@@ -333,7 +300,7 @@ def _group_state(view: GroupView, living: _Living, unowned: tuple[TopicPartition
     if not view.exists:
         return GroupState.DEAD
     offsets = GroupPaths(view.group).offsets
-    if any(isinstance(node, ForbiddenNode) and not node.path.startswith(offsets) for node in view.malformed):
+    if any(not node.path.startswith(offsets) for node in view.hidden):
         return GroupState.UNKNOWN
     if not view.living:
         return GroupState.EMPTY

@@ -142,6 +142,14 @@ class ForbiddenNode:
 
     path: str
     reason: str = "no permission to read it"
+    session: int = 0
+    version: int = 0
+    created_ms: int = 0
+    persistent: bool = False
+    """True if the server reported that the node belongs to no session, and has no nodes below it.
+
+    Only registrations are asked for this. ZooKeeper 3.9 and later do not answer without permission to read.
+    """
 
     @property
     def shown(self) -> str:

@@ -13,8 +13,8 @@
     DEST/_looked                         when the last batch was begun: nothing is known of what was committed since
 
 A folder is moved into place, and is there when its `_SUCCESS` is. Each batch in which something was committed adds a
-piece of level 0. When there are `TOGETHER` pieces of one level, they are put together into one of the next level, so
-that never many are there; those stay until the next time, for whoever reads them just then, and count no more: a piece
+piece of level 0. When there are `MERGE_FACTOR` pieces of one level, they are merged into one of the next level, so that
+never many are there; those stay until the next time, for whoever reads them just then, and count no more: a piece
 within another one is the same again. When the pieces of level 0 are put together, `standing` is written anew, so that
 what stood before a commit is found there, or in the few pieces since.
 """
@@ -38,8 +38,8 @@ from ...zookeeper.reading.position import Position
 from ..errors import translated
 from ..snapshots.layout import MARK, UNFINISHED
 from ..storage.completeness import check_written, mark_written, write_and_list
-from ..storage.files import java, reached, read_text, write_text
-from .followed_ensemble import Whose
+from ..storage.files import java, read_text, resolve, write_text
+from .followed_ensemble import FollowedEnsemble
 
 COMMITS: Final = "commits"
 STANDING: Final = "standing"
@@ -52,7 +52,7 @@ ABOUT: Final = "_audit.json"
 _NEW: Final = ".new"
 """Ends the name of a small file that is about to take the place of an older one."""
 
-TOGETHER: Final = 16
+MERGE_FACTOR: Final = 16
 """So many pieces of a level become one of the next: of a million batches there are then 60 pieces at most."""
 
 _CURE: Final = "put it back from a backup, or begin a new audit in another folder"
@@ -79,10 +79,10 @@ class Piece:
         return self.level > other.level and self.first <= other.first and other.last <= self.last
 
 
-def counting(pieces: Iterable[Piece]) -> list[Piece]:
+def outermost(pieces: Iterable[Piece]) -> list[Piece]:
     """Those that are in no other one, in their order.
 
-    >>> counting([Piece(0, 3, level=1), Piece(0, 0), Piece(2, 2), Piece(4, 4)])
+    >>> outermost([Piece(0, 3, level=1), Piece(0, 0), Piece(2, 2), Piece(4, 4)])
     [Piece(first=0, last=3, level=1), Piece(first=4, last=4, level=0)]
     """
     found = sorted(pieces)
@@ -95,7 +95,7 @@ class Journal:
     def __init__(self, spark: SparkSession, destination: str) -> None:
         self._spark = spark
         self._jvm: Any = java(spark)
-        self._files, self._root = reached(spark, destination)
+        self._files, self._root = resolve(spark, destination)
 
     def __str__(self) -> str:
         return str(self._root.toString())
@@ -109,13 +109,13 @@ class Journal:
 
     def pieces(self) -> list[Piece]:
         """The pieces that count, in their order."""
-        return counting(piece for piece in self._all_pieces() if self._is_whole(COMMITS, piece.name))
+        return outermost(piece for piece in self._all_pieces() if self._is_whole(COMMITS, piece.name))
 
     def _all_pieces(self) -> list[Piece]:
         matches = filter(None, map(_PIECE.fullmatch, self._list(COMMITS)))
         return [Piece(int(match[2]), int(match[3]), int(match[1])) for match in matches]
 
-    def denied(self, before: int) -> list[str]:
+    def forbidden_groups(self, before: int) -> list[str]:
         """The groups of which something could not be read in the last batch before that one."""
         batches = [name for name in self._list(DENIED) if _BATCH.fullmatch(name) and int(name) < before]
         if not batches:
@@ -130,7 +130,7 @@ class Journal:
         """The first of the ZooKeeper that is followed now; what is before is of another."""
         return max((int(name) for name in self._list(ANEW) if _BATCH.fullmatch(name)), default=0)
 
-    def looked_ms(self) -> int | None:
+    def last_look_ms(self) -> int | None:
         """Until when all was found that still stood then; None where no batch was finished."""
         if not self._is_there(LOOKED):
             return None
@@ -162,14 +162,14 @@ class Journal:
         with translated(f"{self} cannot be read"):
             return self._spark.read.schema(schema).option("__globPaths__", "false").parquet(*paths)
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Raise an error where no audit was ever begun."""
         if not self._is_there(ABOUT):
             with translated(f"{self} cannot be read"):
                 self._refuse_without_about()
             raise NotFoundError(f"there is no audit in {self}")
 
-    def whose(self) -> Whose | None:
+    def followed_ensemble(self) -> FollowedEnsemble | None:
         """Which ZooKeeper it is of; None where it was killed before it knew."""
         about = self._about()
         if "cluster" not in about:
@@ -177,7 +177,7 @@ class Journal:
         numbers: dict[str, Any] = {name: about.get(name) for name in ("zxid", "made_zxid", "made_ms")}
         if not isinstance(about["cluster"], str) or not all(type(number) is int for number in numbers.values()):
             raise self._damaged(ABOUT)
-        return Whose(about["cluster"], Position(**numbers))
+        return FollowedEnsemble(about["cluster"], Position(**numbers))
 
     def _about(self) -> dict[str, Any]:
         """The contents of `_audit.json`, which at least has the groups and topics."""
@@ -215,7 +215,7 @@ class Journal:
             self._clear_first_plan()
         self._refuse_without_checkpoint()
 
-    def say_whose(self, whose: Whose) -> None:
+    def save_ensemble(self, whose: FollowedEnsemble) -> None:
         """Write down which ZooKeeper it is of."""
         with translated(f"{self} cannot be written to"):
             about = self._about()
@@ -256,21 +256,21 @@ class Journal:
         names = self._list(_OFFSETS)
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """What comes is of another ZooKeeper; a batch that was planned before, and is not done, will be empty."""
         with translated(f"{self} cannot be written to"):
             self._write_text("", ANEW, f"{self._last_planned() + 1:012d}")
 
-    def put_looked(self, at_ms: int) -> None:
+    def write_last_look(self, at_ms: int) -> None:
         """A batch was begun then, and is in place."""
         with translated(f"{self} cannot be written to"):
             self._write_text(str(at_ms), LOOKED)
 
-    def put_commits(self, rows: DataFrame, piece: Piece) -> None:
+    def write_commits(self, rows: DataFrame, piece: Piece) -> None:
         """Add a piece."""
         self._put(rows, COMMITS, piece.name)
 
-    def put_standing(self, rows: DataFrame, batch: int) -> None:
+    def write_standing(self, rows: DataFrame, batch: int) -> None:
         """Add the last of each partition; of those before, the newest stays."""
         before = self.standing()
         self._put(rows, STANDING, f"{batch:012d}")
@@ -278,9 +278,9 @@ class Journal:
             if _BATCH.fullmatch(name) and int(name) not in (before, batch):
                 self._throw_away(STANDING, name)
 
-    def put_denied(self, groups: list[str], batch: int) -> None:
+    def write_forbidden_groups(self, groups: list[str], batch: int) -> None:
         """Of which groups something could not be read in a batch; the note before it stays, for when it comes again."""
-        if groups == self.denied(batch + 1):
+        if groups == self.forbidden_groups(batch + 1):
             return
         names = [name for name in self._list(DENIED) if _BATCH.fullmatch(name)]
         before = max((name for name in names if int(name) < batch), default=None)
@@ -290,7 +290,7 @@ class Journal:
                     self._files.delete(self._path(DENIED, name), False)
             self._write_text(json.dumps(groups), DENIED, f"{batch:012d}")
 
-    def throw_away_replaced(self) -> None:
+    def delete_merged(self) -> None:
         """Pieces that were put together some time ago."""
         counted = set(self.pieces())
         for piece in self._all_pieces():

@@ -31,8 +31,8 @@ from ...core.migration.plan_rows import MatchRow, PlanRow, ReportRow, Step
 from ...exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..errors import translated
 from ..snapshots.layout import ABANDONED_AFTER, MARK, UNFINISHED, snapshot_name, snapshot_time
-from ..storage.completeness import Written, check_written, mark_written
-from ..storage.files import java, reached, write_text
+from ..storage.completeness import FileList, check_written, mark_written
+from ..storage.files import java, resolve, write_text
 from .arrow_rows import schema
 
 PLAN: Final = "plan"
@@ -55,13 +55,13 @@ class NewReport:
     name: str = ""
 
 
-class Folder:
+class PlanFolder:
     """One plan's folder, on whatever file system Spark writes to."""
 
     def __init__(self, spark: SparkSession, destination: str) -> None:
         self._spark = spark
         self._jvm: Any = java(spark)
-        self._files, self._root = reached(spark, destination)
+        self._files, self._root = resolve(spark, destination)
 
     def __str__(self) -> str:
         return str(self._root.toString())
@@ -118,7 +118,7 @@ class Folder:
             known = self._spark.read.schema(schema(kind))  # Spark would look for it in the files, which is a job
             return known.option("__globPaths__", "false").parquet(path)  # a folder may be called [1]
 
-    def _check(self, *names: str) -> Written | None:
+    def _check(self, *names: str) -> FileList | None:
         """Raise an error if files of a plan or a report are not as they were written."""
         cure = _NEW_PLAN if names == (PLAN,) else "its rows are lost"
         return check_written(self._spark, self._files, self._path(*names), cure)

@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 from ...exceptions import DamagedFileError, NotFoundError
 from ..errors import translated
 from ..source.tables import Table
-from ..storage.files import java, lengths, reached, read_text, write_text
+from ..storage.files import file_lengths, java, read_text, resolve, write_text
 from .summary import Summary
 
 MARK: Final = "_SUCCESS"
@@ -78,12 +78,12 @@ class Layout:
     def __init__(self, spark: SparkSession, destination: str) -> None:
         self._spark = spark
         self._jvm: Any = java(spark)
-        self._files, self._root = reached(spark, destination)
+        self._files, self._root = resolve(spark, destination)
 
     def __str__(self) -> str:
         return str(self._root.toString())
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Raise an error where there is no such folder."""
         with translated(f"{self} cannot be read"):
             if not self._files.isDirectory(self._root):
@@ -93,11 +93,11 @@ class Layout:
         """The names of the snapshots that are there, oldest first."""
         return [name for name in self._names() if self.has(name)]
 
-    def newest(self) -> str | None:
+    def latest(self) -> str | None:
         """The name of the newest, if there is one."""
-        return next(self.newest_first(), None)
+        return next(self.latest_first(), None)
 
-    def newest_first(self) -> Iterator[str]:
+    def latest_first(self) -> Iterator[str]:
         """The names of the snapshots, as far as somebody wants to know them."""
         return (name for name in reversed(self._names()) if self.has(name))
 
@@ -132,9 +132,9 @@ class Layout:
     def files(self, table: Table, name: str) -> dict[str, int]:
         """The files of a table with their lengths; none where it is not there."""
         with translated(f"{self} cannot be read"):
-            return lengths(self._files, self._path(*_place(table, name)))
+            return file_lengths(self._files, self._path(*_place(table, name)))
 
-    def begun(self) -> list[str]:
+    def started_names(self) -> list[str]:
         """The names that have something in place, whether or not it is a snapshot by now; oldest first."""
         with translated(f"{self} cannot be read"):
             found = [_IN_PLACE.fullmatch(each) for table in IN_ORDER for each in self._list(f"table={table}")]
@@ -146,7 +146,7 @@ class Layout:
             found = map(_IN_UNFINISHED.fullmatch, self._list(UNFINISHED))
             return sorted({match[1] for match in found if match})
 
-    def begin(self, at: datetime) -> Unfinished:
+    def begin(self, at: datetime) -> UnfinishedSnapshot:
         """Make room for a new snapshot of this time, and throw away what was left lying long ago.
 
         Where another run has begun one in the same millisecond, it is of the next one that is free: each makes its
@@ -160,7 +160,7 @@ class Layout:
                 if not self._files.mkdirs(self._path(UNFINISHED, folder)):
                     raise OSError("no folder can be made there")
                 if not self._is_taken(name, folder):
-                    return Unfinished(self, name, folder)
+                    return UnfinishedSnapshot(self, name, folder)
                 self._files.delete(self._path(UNFINISHED, folder), True)
                 at += timedelta(milliseconds=random.randint(1, 50))
 
@@ -175,7 +175,7 @@ class Layout:
             if match := _IN_UNFINISHED.fullmatch(folder):  # whatever is not named as ours is not ours
                 with suppress(ValueError):
                     if snapshot_time(match[1]) < before:
-                        Unfinished(self, match[1], folder, moved=IN_ORDER).discard()
+                        UnfinishedSnapshot(self, match[1], folder, moved=IN_ORDER).discard()
 
     def _list(self, name: str) -> list[str]:
         folder = self._path(name)
@@ -186,7 +186,7 @@ class Layout:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, "/".join(names))
 
 
-class Unfinished:
+class UnfinishedSnapshot:
     """A snapshot that is being written, or was when somebody died."""
 
     def __init__(self, layout: Layout, name: str, folder: str, *, moved: Sequence[Table] = ()) -> None:
@@ -203,7 +203,7 @@ class Unfinished:
     def files(self, table: Table) -> dict[str, int]:
         """The files that were written of a table, with their lengths."""
         with translated(f"{self._here(table).toString()} cannot be read"):
-            return lengths(self._files, self._here(table))
+            return file_lengths(self._files, self._here(table))
 
     def summarize(self, summary: Summary) -> None:
         """Write down what is in it, to be moved with the offsets."""

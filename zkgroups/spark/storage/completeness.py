@@ -19,9 +19,9 @@ from ...exceptions import DamagedFileError
 from ..errors import translated
 from ..snapshots.layout import MARK, Layout
 from ..snapshots.summary import Summary
-from ..source.table_versions import as_it_is, as_today
+from ..source.table_versions import read_as_written, to_current_columns
 from ..source.tables import Table
-from .files import java, lengths, reached, read_text, write_text
+from .files import file_lengths, java, read_text, resolve, write_text
 from .writing import ROWS, write
 
 _LIST: Final = "_FILES.json"
@@ -34,13 +34,13 @@ _SHOWN: Final = 5
 # Snapshots
 
 
-def whole(spark: SparkSession, layout: Layout, table: Table, name: str) -> DataFrame:
+def read_intact(spark: SparkSession, layout: Layout, table: Table, name: str) -> DataFrame:
     """A table of a snapshot, in the columns of this version; an error if a file of it is not there, or was cut."""
-    check_whole(layout, table, name, layout.summary(name))
-    return as_today(as_it_is(spark, layout, table, name), table)
+    check_intact(layout, table, name, layout.summary(name))
+    return to_current_columns(read_as_written(spark, layout, table, name), table)
 
 
-def check_whole(layout: Layout, table: Table, name: str, summary: Summary | None) -> None:
+def check_intact(layout: Layout, table: Table, name: str, summary: Summary | None) -> None:
     """Raise an error if a file of a table is not as it was written."""
     if lost := _lost_files(layout, table, name, summary):
         raise DamagedFileError(f"snapshot {name} in {layout} is not whole: {_told(lost)}")
@@ -74,7 +74,7 @@ def _told(faults: list[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FileList:
     """The contents of a folder: the number of its rows, and its files with their lengths."""
 
     rows: int
@@ -85,7 +85,7 @@ class Written:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Written:
+    def from_json(cls, text: str) -> FileList:
         """The list in a text; ValueError if the text is not a list of files."""
         try:
             fields: dict[str, Any] = json.loads(text)
@@ -97,8 +97,8 @@ class Written:
 def write_and_list(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:
     """Write rows as `write` does, and add the list of files, for `mark_written`."""
     found = write(rows, path, *counts, without=without)
-    files, folder = reached(rows.sparkSession, path)
-    listed = Written(int(found[ROWS] or 0), lengths(files, folder))
+    files, folder = resolve(rows.sparkSession, path)
+    listed = FileList(int(found[ROWS] or 0), file_lengths(files, folder))
     write_text(files, _child(rows.sparkSession, folder, _LIST), listed.to_json())
     return found
 
@@ -109,18 +109,18 @@ def mark_written(spark: SparkSession, files: Any, folder: Any) -> None:
         raise OSError(f"{folder.toString()} could not be marked as written")
 
 
-def check_written(spark: SparkSession, files: Any, folder: Any, cure: str) -> Written | None:
+def check_written(spark: SparkSession, files: Any, folder: Any, cure: str) -> FileList | None:
     """Raise an error unless the files of a marked folder are those of its list; `cure` says what to do then.
 
     Returns the list, or None if an earlier version wrote the folder.
     """
     path, mark = str(folder.toString()), _child(spark, folder, MARK)
     with translated(f"{path} cannot be read"):
-        text, there = read_text(spark, files, mark), lengths(files, folder)
+        text, there = read_text(spark, files, mark), file_lengths(files, folder)
     if not text:
         return None
     try:
-        written = Written.from_json(text)
+        written = FileList.from_json(text)
     except ValueError as error:
         raise DamagedFileError(f"{mark.toString()} is damaged ({error}): {cure}") from error
     added = [f"{file} was not written with it" for file in there if file not in written.files]

@@ -47,6 +47,7 @@ from ..requests.multiread import Record
 from ..requests.node import Node
 from ..session.registry_context import RegistryContext
 from . import tree_walk
+from .forbidden_nodes import with_stats
 from .tree_walk import PartDirectory, TopicFilter, all_topics
 
 T = TypeVar("T")
@@ -185,11 +186,18 @@ def read_instances(
     context: RegistryContext, groups: Iterable[str]
 ) -> Iterator[tuple[str, RegisteredInstance | UnreadableNode]]:
     """The registered instances, sorted by id; one whose registration cannot be read is still an instance."""
-    for place, name, node in tree_walk.nodes(tree_walk.registrations(context, groups)):
-        if isinstance(node, Node):
-            yield place.group, registered_instance(name, node)
-        else:
-            yield place.group, RegisteredInstance(name, 0, node) if name else node
+    for block in tree_walk.registrations(context, groups):
+        found = list(tree_walk.nodes([block]))
+        denied = with_stats(context, [node for _, name, node in found if name and isinstance(node, ForbiddenNode)])
+        for place, name, node in found:
+            if isinstance(node, Node):
+                yield place.group, registered_instance(name, node)
+            else:
+                yield place.group, _denied_instance(name, denied[node.path]) if name else node
+
+
+def _denied_instance(name: str, node: ForbiddenNode) -> RegisteredInstance:
+    return RegisteredInstance(name, node.session, node, node.created_ms, node.version)
 
 
 def read_dead(context: RegistryContext, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:

@@ -6,6 +6,7 @@ closed or garbage collected leaves nothing behind in kazoo.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -79,5 +80,14 @@ class WatchDispatcher:
             return [listener for root in chosen for listener in self._listeners.get(root, ())]
 
 
-_FIRST_USE = threading.Lock()
+_FIRST_USE = threading.RLock()
 _DISPATCHERS: WeakKeyDictionary[Session, WatchDispatcher] = WeakKeyDictionary()
+
+
+def _after_fork() -> None:
+    """Replace the lock. The thread that holds it may not exist in the fork."""
+    global _FIRST_USE
+    _FIRST_USE = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

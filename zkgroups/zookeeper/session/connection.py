@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
@@ -32,7 +32,9 @@ from ..kazoo_compat.connect_failures import ConnectFailures
 from .chroot_check import no_chroot
 from .options import Digest, Sasl, Tls, check_hosts, check_session_timeout, sasl_options, tls_options
 from .session import Session
-from .session_file import SessionFile
+
+if TYPE_CHECKING:
+    from .session_file import SessionFile
 
 log = logging.getLogger("zkgroups.session")
 
@@ -85,6 +87,7 @@ def connect(
         if file is not None:
             file.follow(client)
             session.is_resumable = True
+            session.resumed = session.id if file.resumed else None
             _warn_of_old_timeout(session, file)
     session.read_only = read_only
     return OpenConnection(client, file)
@@ -94,6 +97,8 @@ def _open_session_file(path: str | os.PathLike[str] | None, session: Session) ->
     """Open the file, and let the client resume the session that is saved in it."""
     if path is None:
         return None
+    from .session_file import SessionFile
+
     if session.client.read_only:
         raise InvalidOptionError("session_file", path, "a connection for reading only has no session to keep")
     file = SessionFile.open(path, chroot=session.chroot)

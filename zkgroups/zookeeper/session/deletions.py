@@ -20,7 +20,7 @@ class Deletions:
     """All waits of one session for the deletion of a node."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the waits, and is never held during a call
+        self._lock = threading.RLock()  # guards the waits, and is never held during a call
         self._waits: dict[str, list[_Wait]] = {}
 
     def wait(self, path: str, exists: Callable[[Callable[[Any], None]], bool], deadline: Deadline) -> bool:

@@ -39,7 +39,7 @@ class Prover:
     def __init__(self, client: Any, liveness: Liveness) -> None:
         self._client = client
         self._liveness = liveness
-        self._lock = threading.Lock()  # guards the users, and is never held during a call
+        self._lock = threading.RLock()  # guards the users, and is never held during a call
         self._users: WeakKeyDictionary[object, int | None] = WeakKeyDictionary()
         self._pending: Any = None
         self._sent_at = -math.inf
@@ -114,7 +114,7 @@ class Prover:
 
     def forget(self) -> None:
         """In a fork: drop everything, because it belongs to the parent process."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._users = WeakKeyDictionary()
         self._pending = None
         self._liveness.forget()
@@ -124,7 +124,7 @@ class _Thread:
     """Runs the thread while any session needs proofs."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the two fields below, and is never held during a call
+        self._lock = threading.RLock()  # guards the two fields below, and is never held during a call
         self.provers: set[Prover] = set()
         self._thread: threading.Thread | None = None
         # Not an Event: Ctrl-C during `set` can leave it locked forever.
@@ -187,11 +187,9 @@ _RETRY_AFTER_ERROR: Final = 1.0
 _THREAD = _Thread()
 
 
-def _forget_all() -> None:
+def _after_fork() -> None:
     global _THREAD
-    provers, _THREAD = _THREAD.provers, _Thread()
-    for prover in provers:
-        prover.forget()
+    _THREAD = _Thread()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_after_fork)

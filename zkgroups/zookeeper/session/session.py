@@ -10,10 +10,12 @@ when a server answers again. `alive` also becomes False by the local clock (rule
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from weakref import WeakSet
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
@@ -50,7 +52,7 @@ _POLL_INTERVAL: Final = 0.05
 PIPELINE: Final = 64
 """How many single requests to send before waiting for the first answer."""
 
-_FIRST_USE = threading.Lock()
+_FIRST_USE = threading.RLock()
 
 
 class Session:
@@ -67,11 +69,14 @@ class Session:
         """True if the connection was opened for reading only."""
         self.is_resumable = False
         """True if the session is kept in a file, for a later process."""
+        self.resumed: int | None = None
+        """The id of the session, if it was resumed from a file."""
         self.reads_many: dict[Endpoints, bool] = {}
         """Whether the server is known to answer many reads in one request (`requests/multiread_support.py`)."""
         self.limit = RequestLimit()
         correct_request_queue(client)
         client.add_listener(self._on_state)
+        _ALL.add(self)
 
     @classmethod
     def of(cls, client: Any) -> Session:
@@ -85,6 +90,12 @@ class Session:
             if found is None:
                 found = client._zkgroups_session = cls(client)
         return found
+
+    def after_fork(self) -> None:
+        """In a fork: replace the locks, whose threads do not exist there, and forget the parent's session."""
+        self._state_changed = threading.Condition()
+        self._deletions = Deletions()
+        self._prover.forget()
 
     @property
     def client(self) -> Any:
@@ -343,3 +354,16 @@ class Session:
                 if not isinstance(failure.error, NodeExistsError):
                     raise translate(failure.error, directory) from failure.error
             depth += 1
+
+
+_ALL: Final[WeakSet[Session]] = WeakSet()
+
+
+def _after_fork() -> None:
+    global _FIRST_USE
+    _FIRST_USE = threading.RLock()
+    for session in list(_ALL):
+        session.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
