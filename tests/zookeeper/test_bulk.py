@@ -21,7 +21,7 @@ from zkgroups import CommittedOffset, Digest, ForbiddenNode, Registry, Sasl, Tls
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 from zkgroups.testing import server_configuration as server_side
-from zkgroups.zookeeper.requests import bulk_read
+from zkgroups.zookeeper.requests import bulk_read, sent_reads
 from zkgroups.zookeeper.requests.bulk_read import Siblings
 from zkgroups.zookeeper.requests.multiread import Kind, MultiRead, operations
 from zkgroups.zookeeper.requests.node import Node
@@ -361,7 +361,7 @@ def test_what_is_withheld_is_asked_one_by_one_also_where_the_root_may_not_be_see
             plant(client, ["/t"])
             if not visible:
                 client.set_acls("/", [make_digest_acl("alice", "secret", all=True)])
-        asked = bulk_read._Together(registry.context.session, operations(Kind.NODE, b"", ["t"]))
+        asked = sent_reads.SentTogether(registry.context.session, operations(Kind.NODE, b"", ["t"]))
         with pytest.raises(UnimplementedError):
             asked.get(timeout=30)
 
