@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.session_proof import LASTS
-from ...core.znodes.paths import check_name
+from ...core.znodes.names import check_name
 from ...exceptions import InvalidNameError, InvalidOptionError, MissingDependencyError
 
 MAX_SESSION_TIMEOUT: Final = 300.0
