@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zkgroups import Assignment, Members, Registry, TopicPartition, sticky_assignor
-from zkgroups.core.rebalance.assignment import Stream
+from zkgroups.core.rebalance.members import Stream
 from zkgroups.core.rebalance.shared_plan import Plan, decode_plan, encode_plan
 from zkgroups.exceptions import InvalidOptionError
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from zkgroups.core.rebalance.assignment import Members, assigned_to, range_assignor, round_robin_assignor
+from zkgroups.core.rebalance.members import Members, assigned_to
+from zkgroups.core.rebalance.range import range_assignor
 from zkgroups.core.rebalance.release_signals import Heralds
+from zkgroups.core.rebalance.round_robin import round_robin_assignor
 from zkgroups.core.rebalance.state_machine import (
     NOTHING,
     TRANSITIONS,
@@ -47,7 +49,7 @@ from zkgroups.core.rebalance.state_machine import (
     Stopped,
     Withdraw,
 )
-from zkgroups.core.znodes.values import TopicPartition
+from zkgroups.core.znodes.topic_partition import TopicPartition
 
 
 @dataclass

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.rebalance.assignment import ASSIGNORS, Members, Stream, sticky_assignor
+from zkgroups.core.rebalance.assignors import ASSIGNORS
+from zkgroups.core.rebalance.members import Members, Stream
 from zkgroups.core.rebalance.shared_plan import (
     LARGEST,
     Plan,
@@ -23,8 +24,10 @@ from zkgroups.core.rebalance.shared_plan import (
     misfit,
     topics_named,
 )
-from zkgroups.core.znodes.group_description import RegisteredInstance
-from zkgroups.core.znodes.values import Dialect, MalformedNode, Pattern, Registration, TopicPartition, UnreadableNode
+from zkgroups.core.rebalance.sticky import sticky_assignor
+from zkgroups.core.znodes.group_view import RegisteredInstance
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import Dialect, MalformedNode, Pattern, Registration, UnreadableNode
 
 ALL = ("range", "roundrobin", "sticky")
 

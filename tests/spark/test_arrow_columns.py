@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import TimestampType
 
-from zkgroups.core.znodes.codec import MAX_OFFSET, decode_offset
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.paths import Part
 from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.spark import Table

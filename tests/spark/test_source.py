@@ -177,7 +177,7 @@ def test_names_that_are_no_partitions_have_rows_that_say_so(read: Read, raw: Any
         raw.set(f"/consumers/billing/offsets/orders/{name}", b"7")
     expected = [offset_row(raw, zookeeper_hosts, "billing/offsets/orders/3")]
     for name in names:
-        problem = f"/consumers/billing/offsets/orders/{name}: its name is no partition"
+        problem = f"/consumers/billing/offsets/orders/{name}: its name is not a partition"
         different = {"partition": None, "offset": None, "raw": b"7", "problem": problem}
         expected.append(offset_row(raw, zookeeper_hosts, f"billing/offsets/orders/{name}", **different))
     assert told(read()) == in_order(expected)
@@ -230,8 +230,8 @@ def test_every_owner_is_a_row_whoever_wrote_it(read: Read, raw: Any, registry: R
         ("billing/owners/b'orders'/1001-0", 0, "pykafka", None),
         ("billing/owners/b'orders'/1001-3", 3, "host:uuid", None),
         ("billing/owners/b'orders'/1001-4", 4, None, "not UTF-8"),
-        ("billing/owners/orders/9", 9, None, "it belongs to no session and will never go by itself"),
-        ("billing/owners/orders/x", None, None, "its name is no partition"),
+        ("billing/owners/orders/9", 9, None, "it belongs to no session, so no expired session will delete it"),
+        ("billing/owners/orders/x", None, None, "its name is not a partition"),
         ("other/owners/t/0", 0, "ben", None),
     ):
         data, stat = raw.get(f"/consumers/{path}")

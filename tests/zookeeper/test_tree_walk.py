@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from kazoo.security import make_digest_acl
 
 from zkgroups import CommittedOffset, ForbiddenNode, GroupState, Registry, TopicPartition, UnreadableNode
-from zkgroups.core.znodes.codec import decode_offset
-from zkgroups.core.znodes.paths import MAX_PARTITION, Part, is_topic
+from zkgroups.core.znodes.names import MAX_PARTITION, is_topic
+from zkgroups.core.znodes.offset_codec import decode_offset
+from zkgroups.core.znodes.paths import Part
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.reading import tree_walk
 from zkgroups.zookeeper.requests.node import Node
@@ -174,7 +175,7 @@ def modelled(tree: dict[str, dict[str, dict[str, bytes]] | None]) -> list[tuple[
                 path = f"/consumers/{group}/offsets/{topic}/{name}"
                 value = decode_offset(path, partitions[name])
                 if number_of(name) is None or not is_topic(topic):
-                    found.append((path, partitions[name], "its name is no partition"))
+                    found.append((path, partitions[name], "its name is not a partition"))
                 elif isinstance(value, UnreadableNode):
                     found.append((path, partitions[name], value.reason))
                 else:

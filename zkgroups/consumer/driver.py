@@ -49,7 +49,7 @@ from ..core.rebalance.state_machine import (
     Stopped,
     Withdraw,
 )
-from ..core.znodes.values import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,

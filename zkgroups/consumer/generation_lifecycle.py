@@ -9,7 +9,8 @@ from typing import TypeAlias
 from ..core.offsets.start_offset import PastEnd
 from ..core.rebalance.state_machine import Begin
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import CommittedOffset, StartAt, TopicPartition, UnreadableNode
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, StartAt, UnreadableNode
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     NoPermissionError,

@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.znodes.values import CommittedOffset, Registration, TopicPartition, UnreadableNode
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, Registration, UnreadableNode
 from ..exceptions import NoGroupError
 from ..zookeeper.reading.topics import TopicSight
 from ..zookeeper.session.registry_context import RegistryContext

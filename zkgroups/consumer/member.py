@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ..core.rebalance.assignment import Assignor
+from ..core.rebalance.members import Assignor
 from ..core.rebalance.state_machine import Close, State
-from ..core.znodes.paths import check_instance
+from ..core.znodes.names import check_instance
 from ..core.znodes.states import InstanceState
-from ..core.znodes.values import StartAt, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
@@ -338,7 +339,7 @@ class Member(BaseMember):
                 streams,
                 include_internal=include_internal,
                 assignors=known,
-                timestamp_ms=int(time.time()) * 1000,
+                timestamp=datetime.now(UTC).replace(microsecond=0),
             ),
             assignors=known,
             foreign=foreign_assignor,

@@ -7,13 +7,15 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
-from ..core.rebalance.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignor, Stream, assigned_to, share_of
+from ..core.rebalance.assignors import ASSIGNORS, COMPUTED_BY_EACH, share_of
+from ..core.rebalance.members import Assignor, Stream, assigned_to
 from ..core.rebalance.release_signals import Heralds
 from ..core.rebalance.shared_plan import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, misfit
 from ..core.session_proof import LASTS
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
-from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, TopicPartition, UnreadableNode
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimedByOtherError,
@@ -402,7 +404,7 @@ def in_a_hurry(context: RegistryContext) -> RegistryContext:
 
 def _says(registration: Registration) -> Registration:
     """What a registration means, whenever it was written."""
-    return replace(registration, timestamp_ms=None)
+    return replace(registration, timestamp=None)
 
 
 def few(names: Iterable[str], separator: str = ", ") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.znodes.values import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import uptime
 from .events import EventKind
 from .notifications import Telling

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
-from ..core.znodes.codec import decode_owned_topic
+from ..core.znodes.owner_codec import decode_owned_topic
 from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError
 from ..zookeeper.reading.tree_walk import Place, Wanted

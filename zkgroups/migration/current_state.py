@@ -7,13 +7,16 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from typing import NamedTuple
 
+from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.apply_rules import Place, SourceSeen, TargetSeen, TopicIds, Znode
 from ..core.migration.plain_groups import Shape, Znodes, plain_of, shape_of
 from ..core.migration.plan_rows import PlanRow
-from ..core.znodes.codec import decode_offset, is_plain_offset
 from ..core.znodes.migration_mark import Mark
-from ..core.znodes.paths import Part, parse_partition
-from ..core.znodes.values import ForbiddenNode, NativeGroup, NativeOffset, TopicPartition, UnreadableNode
+from ..core.znodes.names import parse_partition
+from ..core.znodes.offset_codec import decode_offset, is_plain_offset
+from ..core.znodes.paths import Part
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import ForbiddenNode, UnreadableNode
 from ..exceptions import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
 from ..kafka.fetch_offsets import check_native_group

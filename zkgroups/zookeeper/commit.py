@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.codec import encode_offset
+from ..core.znodes.offset_codec import encode_offset
 from ..core.znodes.paths import GroupPaths, join
-from ..core.znodes.values import CommittedOffset, ForbiddenNode, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, ForbiddenNode
 from ..exceptions import (
     NoPermissionError,
     OffsetConflictError,

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes import group_description as core
-from ..core.znodes.codec import encode_offset
-from ..core.znodes.group_description import GroupDescription, RegisteredInstance, dead_instances
+from ..core.znodes.describe_group import describe
+from ..core.znodes.group_description import GroupDescription
+from ..core.znodes.group_view import RegisteredInstance, dead_instances
+from ..core.znodes.offset_codec import encode_offset
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, TopicPartition, UnreadableNode, check_at
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimTimeout,
@@ -242,7 +244,7 @@ class Consumergroup:
     def describe(self) -> GroupDescription:
         """States, totals, orphans, what nobody owns and what cannot be read, from one sweep of the group."""
         [found] = group_reader.read_groups(self._context, [self.name])
-        return core.describe(found)
+        return describe(found)
 
     def watch(self, what: Watched) -> Watch:
         """Follow members, owners or offsets as they change; see `Watch`."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
@@ -21,18 +21,18 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.codec import decode_registration, encode_owner, encode_registration
-from ..core.znodes.paths import check_instance
+from ..core.znodes.names import check_instance
+from ..core.znodes.owner_codec import encode_owner
+from ..core.znodes.registration_codec import decode_registration, encode_registration
+from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..core.znodes.values import (
     ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
     Registration,
-    TopicPartition,
     UnevaluableRegistration,
     UnreadableNode,
-    check_at,
 )
 from ..deadline import Deadline
 from ..exceptions import (
@@ -657,4 +657,4 @@ def _registration(topics: Topics, pattern: Pattern) -> Registration:
     if not isinstance(topics, Iterable):
         raise InvalidOptionError("topics", topics, "it must be names of topics")
     streams = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
-    return Registration(streams, pattern, timestamp_ms=int(time.time()) * 1000)  # what is written are seconds
+    return Registration(streams, pattern, timestamp=datetime.now(UTC).replace(microsecond=0))  # nodes store seconds

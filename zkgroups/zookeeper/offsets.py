@@ -13,17 +13,11 @@ from typing import Final
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.codec import check_offset, encode_offset
+from ..core.kafka_values import OffsetRange
+from ..core.znodes.offset_codec import check_offset, encode_offset
 from ..core.znodes.paths import GroupPaths, parent
-from ..core.znodes.values import (
-    CommittedOffset,
-    ForbiddenNode,
-    MalformedNode,
-    OffsetRange,
-    TopicPartition,
-    UnreadableNode,
-    check_at,
-)
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, MalformedNode, UnreadableNode
 from ..exceptions import (
     MalformedNodeError,
     NoPermissionError,

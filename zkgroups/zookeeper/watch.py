@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
-from ..core.znodes.group_description import RegisteredInstance
+from ..core.znodes.group_view import RegisteredInstance
 from ..core.znodes.paths import GroupPaths, join, parent
 from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, UnreadableNode
 from ..deadline import Deadline

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from typing import TypeAlias
 
-from ..znodes.values import TopicPartition
+from ..znodes.topic_partition import TopicPartition
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 

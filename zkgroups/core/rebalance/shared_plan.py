@@ -27,11 +27,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..znodes.group_description import RegisteredInstance
-from ..znodes.paths import parse_partition
+from ..znodes.group_view import RegisteredInstance
+from ..znodes.names import parse_partition
 from ..znodes.subscription import subscribed_topics
-from ..znodes.values import Dialect, Pattern, Registration, TopicPartition, UnreadableNode, unreadable_part
-from .assignment import Assignment, Members, Stream
+from ..znodes.topic_partition import TopicPartition
+from ..znodes.values import Dialect, Pattern, Registration, UnreadableNode, unreadable_part
+from .members import Assignment, Members, Stream
 
 KNOWN_TO_ALL: Final = "range"
 """What is used where members of ours have nothing in common; beside others it is what those know, which is only one."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Final, TypeAlias
 
-from ..znodes.values import TopicPartition
+from ..znodes.topic_partition import TopicPartition
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...core.znodes.codec import decode_owned_topic
-from ...core.znodes.paths import Part, parse_partition
+from ...core.znodes.names import parse_partition
+from ...core.znodes.owner_codec import decode_owned_topic
+from ...core.znodes.paths import Part
 from ...core.znodes.values import Owner
 from ...datadir.data_dir import DataDir, DataDirState
 from ...zookeeper.reading import group_reader, tree_walk

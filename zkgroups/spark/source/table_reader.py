@@ -13,8 +13,9 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.znodes.codec import decode_owned_topic, decode_owner_path
-from ...core.znodes.paths import Part, is_topic, parse_partition
+from ...core.znodes.names import is_topic, parse_partition
+from ...core.znodes.owner_codec import decode_owned_topic, decode_owner_path
+from ...core.znodes.paths import Part
 from ...core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
@@ -225,7 +226,7 @@ def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[RowValues]:
             row |= _malformed(node)
         else:
             found = group_reader.registered_instance(name, node)
-            row |= {"session": _session(found.session), "registered_at": _time(found.registered_ms)}
+            row |= {"session": _session(found.session), "registered_at": _time(node.created_ms)}
             row |= _registration(found.registration)
         yield row
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ...core.znodes.values import ForbiddenNode
@@ -35,10 +34,11 @@ def _with_stat(context: RegistryContext, node: ForbiddenNode, asked: Any) -> For
         return node
     if stat is None:
         return node
-    return replace(
-        node,
-        session=stat.ephemeralOwner,
-        version=stat.version,
-        created_ms=stat.ctime,
+    return ForbiddenNode(
+        node.path,
+        node.reason,
+        stat.ephemeralOwner,
+        stat.version,
+        stat.ctime,
         persistent=stat.ephemeralOwner == 0 and stat.numChildren == 0,
     )

@@ -13,9 +13,10 @@ from itertools import islice
 from kazoo.exceptions import BadVersionError, NoNodeError
 
 from ...core.rebalance.shared_plan import Plan, Roster, encode_plan, has_patterns, topics_named
-from ...core.znodes.group_description import RegisteredInstance
+from ...core.znodes.group_view import RegisteredInstance
 from ...core.znodes.paths import GroupPaths, join
-from ...core.znodes.values import ForbiddenNode, TopicPartition
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NotConnectedError, TooLargeError
 from ..requests import bulk_read
 from ..requests.node import Node

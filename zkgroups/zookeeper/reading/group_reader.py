@@ -8,26 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final, Self, TypeVar
 
-from ...core.znodes.codec import (
-    decode_offset,
-    decode_offset_path,
-    decode_owner,
-    decode_owner_path,
-    decode_registration,
-    decode_topic,
-    is_plain_offset,
-)
-from ...core.znodes.group_description import GroupView, RegisteredInstance, dead_instances
-from ...core.znodes.paths import (
-    BROKER_TOPICS,
-    MIGRATION,
-    GroupPaths,
-    Part,
-    broker_topic,
-    is_topic,
-    join,
-    parse_partition,
-)
+from ...core.times import to_ms
+from ...core.znodes.broker_codec import decode_topic
+from ...core.znodes.group_view import GroupView, RegisteredInstance, dead_instances
+from ...core.znodes.names import is_topic, parse_partition
+from ...core.znodes.offset_codec import decode_offset, decode_offset_path, is_plain_offset
+from ...core.znodes.owner_codec import decode_owner, decode_owner_path
+from ...core.znodes.paths import BROKER_TOPICS, MIGRATION, GroupPaths, Part, broker_topic, join
+from ...core.znodes.registration_codec import decode_registration
+from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
@@ -36,7 +25,6 @@ from ...core.znodes.values import (
     Pattern,
     Registration,
     Topic,
-    TopicPartition,
     UnreadableNode,
     unreadable_part,
 )
@@ -197,7 +185,7 @@ def read_instances(
 
 
 def _denied_instance(name: str, node: ForbiddenNode) -> RegisteredInstance:
-    return RegisteredInstance(name, node.session, node, node.created_ms, node.version)
+    return RegisteredInstance(name, node.session, node, to_ms(node.created_at), node.version)
 
 
 def read_dead(context: RegistryContext, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
@@ -291,7 +279,7 @@ def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffs
     """What a node under `offsets/<topic>` says."""
     at = decode_offset_path(topic, name)
     if at is None:
-        return MalformedNode(node.path, node.data, "its name is no partition", version=node.version)
+        return MalformedNode(node.path, node.data, "its name is not a partition", version=node.version)
     return offset(group, at, node)
 
 

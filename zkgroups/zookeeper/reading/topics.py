@@ -18,10 +18,12 @@ from typing import Any, Final, TypeAlias
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from ...core.znodes.codec import decode_topic
-from ...core.znodes.paths import BROKER_TOPICS, broker_topic, check_partition
+from ...core.znodes.broker_codec import decode_topic
+from ...core.znodes.names import check_partition
+from ...core.znodes.paths import BROKER_TOPICS, broker_topic
 from ...core.znodes.subscription import subscribed_topics
-from ...core.znodes.values import ForbiddenNode, Pattern, Registration, TopicPartition, UnreadableNode
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import ForbiddenNode, Pattern, Registration, UnreadableNode
 from ...deadline import Deadline
 from ...exceptions import NoPermissionError, NotConnectedError
 from ..requests import bulk_read

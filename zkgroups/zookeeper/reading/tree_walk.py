@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from ...core.znodes.codec import decode_owned_topic
-from ...core.znodes.paths import CONSUMERS, Part, join, parse_partition
+from ...core.znodes.names import parse_partition
+from ...core.znodes.owner_codec import decode_owned_topic
+from ...core.znodes.paths import CONSUMERS, Part, join
 from ...core.znodes.values import ForbiddenNode
 from ..requests.bulk_read import Block, Siblings, below, failure, read
 from ..requests.multiread import Kind

@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.serialization import Exists
 
-from ...core.znodes.codec import is_plain_offset
+from ...core.znodes.offset_codec import is_plain_offset
 from ...exceptions import DamagedAnswerError
 from .safe_decoding import list_of_names
 

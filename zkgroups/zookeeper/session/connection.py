@@ -23,7 +23,7 @@ from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
 from ...core.session_proof import LASTS
-from ...core.znodes.paths import check_name
+from ...core.znodes.names import check_name
 from ...deadline import Deadline
 from ...exceptions import (
     AuthenticationError,
