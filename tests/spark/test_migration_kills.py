@@ -153,7 +153,7 @@ class Scene:
 
     def assert_is(self, command: str) -> None:
         """Both sides are as this command leaves them."""
-        found = marks.read(self.registry.context, self.groups)
+        found = marks.read(self.registry._context, self.groups)
         states = {group: it.state for group, it in found.items() if isinstance(it, Mark)}
         if command == "apply":
             assert self.on_target() == self.applied()

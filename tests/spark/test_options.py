@@ -238,4 +238,4 @@ def test_each_connection_is_a_session_of_its_own(zookeeper_hosts: str) -> None:
     options = SourceOptions(zookeeper=zookeeper_hosts, timeout=5.0)
     with options.connect() as one, options.connect() as other:
         assert isinstance(one, Registry)
-        assert one.context.session.id != other.context.session.id
+        assert one._context.session.id != other._context.session.id

@@ -30,7 +30,7 @@ from ..exceptions import (
 from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.reading.group_observer import Sight
-from ..zookeeper.session.registry_context import RegistryContext
+from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
@@ -107,7 +107,7 @@ class Seat:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        self.group = Consumergroup(group.name, in_a_hurry(group.context))
+        self.group = Consumergroup(group.name, in_a_hurry(context_of(group)))
         self._instance = self.group.instance(id)
         self.id = self._instance.id
         self._registration = registration
@@ -115,7 +115,7 @@ class Seat:
         self._foreign = foreign
         self._stats = stats
         self._tell = tell
-        self._sight = Sight(self.group.paths, self.group.context, self._hear, partitions)
+        self._sight = Sight(self.group.paths, context_of(self.group), self._hear, partitions)
         self._signals = ReleaseSignals()
         self._together: frozenset[str] = frozenset()  # the members that let go of everything at once
         self._streams: Mapping[TopicPartition, int] = {}
@@ -138,7 +138,7 @@ class Seat:
     @property
     def timeout(self) -> float:
         """In seconds: the time limit of one call."""
-        return self.group.context.timeout
+        return context_of(self.group).timeout
 
     def __str__(self) -> str:
         return f"{self.id!r} of group {self.group.name!r}"
@@ -151,7 +151,7 @@ class Seat:
     @property
     def connected(self) -> bool:
         """Whether there is a connection at this moment."""
-        return self.group.context.session.connected
+        return context_of(self.group).session.connected
 
     # Coming and going
 
@@ -175,11 +175,11 @@ class Seat:
     @property
     def cut_off(self) -> bool:
         """Whether the connection was closed, so that there will be none any more."""
-        return is_cut_off(self.group.context.session)
+        return is_cut_off(context_of(self.group).session)
 
     def wait_connected(self) -> None:
         """Wait a while for a connection; an error where there will be none any more."""
-        self.group.context.session.wait_connected(self.group.context.deadline())
+        context_of(self.group).session.wait_connected(context_of(self.group).deadline())
 
     def close(self) -> None:
         """Hear nothing more, and let others have the id."""
