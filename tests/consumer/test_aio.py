@@ -385,7 +385,7 @@ async def test_who_asks_late_to_be_told_of_the_end_is_told_at_once(group: Consum
         generation = await member.next_generation(LONGEST)
         assert generation is not None
     told: list[int] = []
-    generation._inner.call_at_end(lambda: told.append(generation.number))
+    generation._inner._call_at_end(lambda: told.append(generation.number))
     assert told == [generation.number]
 
 
@@ -560,7 +560,7 @@ async def test_a_callback_that_never_ends_is_cancelled_and_stops_nothing(
     async with Running(group, on_assigned=hang, release_timeout=0.1, rebalance_timeout=0.2) as one:
         await cancelled.wait()
         await one.until_holding(orders)
-    assert "it has not ended within 0.2 s, and is cancelled" in caplog.text
+    assert "the callback did not end within 0.2 s and was cancelled" in caplog.text
 
 
 @in_a_loop
