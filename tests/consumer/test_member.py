@@ -38,7 +38,7 @@ Partitions = frozenset[TopicPartition]
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"release_timeout": 0}, "release_timeout is 0, but it must be a number of seconds, over 0"),
+        ({"release_timeout": 0}, "release_timeout is 0, but it must be a number of seconds above 0"),
         ({"release_timeout": float("nan")}, "release_timeout is nan"),
         ({"join_backoff": True}, "join_backoff is True"),
         ({"reconcile_every": 90_000}, "at most 86400"),
@@ -57,7 +57,7 @@ Partitions = frozenset[TopicPartition]
         ({"streams": 2_000_000_000}, "streams of 'orders' is 2000000000"),
         ({"assignors": [lambda _: {}]}, "it must be a function with a unique name"),
         ({"topics": (), "pattern": ""}, "pattern is '', but it must not be empty"),
-        ({"topics": "orders,refunds"}, "topic is 'orders,refunds', but Kafka's topics have letters"),
+        ({"topics": "orders,refunds"}, "topic is 'orders,refunds', but names of topics consist of letters"),
         ({"topics": ()}, "topics is {}, but a member needs at least one topic, or a pattern"),
         ({"topics": 7}, "topics is 7"),
         ({"topics": {"orders": 1.5}}, "streams of 'orders' is 1.5"),
