@@ -45,7 +45,7 @@ from .consumer.events import MemberStats
 from .consumer.generation import Generation as Inner
 from .consumer.generation import Offsets
 from .core.znodes.states import InstanceState
-from .core.znodes.values import TopicPartition
+from .core.znodes.topic_partition import TopicPartition
 from .deadline import Deadline
 from .exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
 

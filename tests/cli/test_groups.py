@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import to_ms, utc
 
 from .conftest import Zkgroups
 from .running import started
@@ -175,7 +175,7 @@ def test_who_keeps_a_partition_from_the_members_is_shown_and_since_when(zkgroups
     for option in ((), ("-o", "wide")):
         *_, header, line = zkgroups("groups", "describe", "billing", *option).lines
         assert header.split() == ["BLOCKED-TOPIC", "PARTITION", "HELD-BY", "SESSION", "SINCE", "WHO-IS"]
-        session, since = f"{held.session:#x}", utc(held.claimed_ms)
+        session, since = f"{held.session:#x}", utc(to_ms(held.claimed_at))
         assert line.split() == ["orders", "1", "cron", session, since, "not", "subscribed"]
     [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
     assert [partition["note"] for partition in group["partitions"]] == [None, "blocked"]

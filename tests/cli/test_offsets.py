@@ -114,7 +114,7 @@ def test_what_is_no_offset_is_a_line_without_one_that_says_why(
     alone = zkgroups("offsets", "get", litter, "-o", "json")
     assert alone.code == 10
     assert [(each["partition"], each["offset"], each["note"]) for each in alone.json["offsets"]] == [
-        (None, None, "01: its name is no partition: b'5'"),
+        (None, None, "01: its name is not a partition: b'5'"),
         (0, None, "not a plain decimal number: b'many'"),
     ]
     kazoo.create("/consumers/litter/offsets/orders/1", b"0")

@@ -133,7 +133,7 @@ def test_what_is_no_offset_can_be_set_but_not_shifted(
     shifted = zkgroups("offsets", "reset", "invoices", "--topic", "orders", "--shift-by", "1", "-o", "json")
     assert (shifted.code, moves(shifted)[-1]) == (9, ("orders/2", None, None))
     assert "group 'invoices': 1 offset stays as before: is no offset: not a plain decimal number" in shifted.err
-    assert "/consumers/invoices/offsets/orders/x is left alone: its name is no partition" in shifted.err
+    assert "/consumers/invoices/offsets/orders/x is left alone: its name is not a partition" in shifted.err
     undo = tmp_path / "undo"
     ended = zkgroups(
         "offsets", "reset", "invoices", "--topic", "orders:2", "--to-offset", "5", "--execute", "--undo-file", str(undo)

@@ -11,8 +11,9 @@ from multiprocessing import get_context
 import pytest
 
 from zkgroups import exceptions
-from zkgroups.core.znodes.paths import check_group
-from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, Owner, TopicPartition
+from zkgroups.core.znodes.names import check_group
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, Owner
 from zkgroups.exceptions import (
     AlreadyClaimedError,
     AlreadyRegisteredError,

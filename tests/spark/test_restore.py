@@ -366,8 +366,8 @@ def test_a_group_goes_to_what_was_committed_at_a_time_without_brokers(
         run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
 
     follow()
-    before, since = there(registry), max(each.modified_ms for each in billing.offsets)
-    while billing.offsets.fetch(P0).modified_ms == since or there(registry) == before:
+    before, since = there(registry), max(each.committed_at for each in billing.offsets)
+    while billing.offsets.fetch(P0).committed_at == since or there(registry) == before:
         billing.offsets.set(P0, there(registry)["billing/orders/0"] + 1)
     billing.offsets.set_many({P1: 65, P2: 3})
     later = datetime.now(UTC)

@@ -15,39 +15,41 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
-from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.rebalance.state_machine import (
+from ..core.rebalance.actions import (
     Action,
-    AwaitFree,
-    Begin,
-    Changed,
-    Claim,
-    Claimed,
-    Close,
-    Deregister,
-    Drop,
-    Ended,
-    Event,
-    Failed,
-    Freed,
-    Linger,
-    Lingered,
-    Look,
-    Lost,
-    Open,
-    Planned,
-    Rebalance,
-    Register,
-    Registered,
-    Release,
-    Released,
-    State,
-    Step,
-    Stop,
-    Stopped,
-    Withdraw,
+    AnyRequest,
+    AwaitRelease,
+    ClaimPartitions,
+    DeregisterInstance,
+    DropPartitions,
+    ReadGroup,
+    RegisterInstance,
+    ReleasePartitions,
+    Request,
+    StartGeneration,
+    StartLinger,
+    StopGeneration,
 )
-from ..core.znodes.values import TopicPartition
+from ..core.rebalance.events import (
+    Claimed,
+    CloseRequested,
+    Event,
+    GenerationStopped,
+    GroupChanged,
+    JoinRequested,
+    LingerElapsed,
+    PartitionsFreed,
+    Planned,
+    Registered,
+    Released,
+    RequestFailed,
+    SessionLost,
+    WithdrawRequested,
+    WorkerFinished,
+)
+from ..core.rebalance.planner_election import AwaitedPlan
+from ..core.rebalance.state_machine import Rebalance, RebalanceState
+from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
@@ -97,12 +99,12 @@ _MENDED_BY_LOOKING: Final = (NotClaimedError, NotRegisteredError, OutcomeUnknown
 
 
 _STEPS: Final = {
-    Register: "register",
-    Look: "read its group and plan",
-    Claim: "claim partitions",
-    Stop: "stop its workers",
-    Release: "release partitions",
-    Deregister: "leave",
+    RegisterInstance: "register",
+    ReadGroup: "read its group and plan",
+    ClaimPartitions: "claim partitions",
+    StopGeneration: "stop its workers",
+    ReleasePartitions: "release partitions",
+    DeregisterInstance: "leave",
 }
 """The steps that may fail, as the log names them."""
 
@@ -119,7 +121,7 @@ def _is_retriable(error: Exception) -> bool:
 class StepFailure:
     """A failed step, to be raised once to the caller, unless the step has worked again by then."""
 
-    step: type[Step]
+    step: type[Request]
     error: Exception
     over: bool = False
 
@@ -149,7 +151,7 @@ class Driver:
         self.machine = Rebalance()
         self._timers = Timers()
         self._notifications = Notifications(self._name, options, lambda: self.machine.number)
-        self._stuck_alarm = StuckAlarm(options, self._timers, self._notifications, self._holders, self._pass_over)
+        self._stuck_alarm = StuckAlarm(options, self._timers, self._notifications, self._holders, self._skip_planner)
         self._lifecycle = GenerationLifecycle(
             membership,
             options,
@@ -172,7 +174,7 @@ class Driver:
         self._looked: deque[float] = deque(maxlen=IN_A_ROW)
         self._registered = False
         self._failures = 0
-        self._failed: Failed | None = None  # an event to be received after a pause
+        self._failed: RequestFailed | None = None  # an event to be received after a pause
         self._withdrawn: Generation | None = None
         self._held_back: Generation | None = None
         self._failure: StepFailure | None = None
@@ -227,8 +229,8 @@ class Driver:
         self._timers.every(self._options.reconcile_every, self._reconcile)
         if self._options.auto_commit_every is not None:
             self._timers.every(self._options.auto_commit_every, self._auto_commit)
-        self._receive(Open())
-        while self.machine.state is not State.CLOSED:
+        self._receive(JoinRequested())
+        while self.machine.state is not RebalanceState.CLOSED:
             self._listen()
             self._look_at_clocks()
             self._pass_on_changes()
@@ -290,7 +292,7 @@ class Driver:
 
     def _end(self, generation: Generation) -> None:
         if generation is self.generation:
-            self._receive(Ended())
+            self._receive(WorkerFinished())
 
     def _backoff(self, failures: int) -> float:
         return min(FIRST_BACKOFF * 2.0 ** min(failures - 1, 16), self._options.join_backoff)
@@ -305,17 +307,17 @@ class Driver:
 
     def _hurry(self, event: Event) -> None:
         """Do not wait for a retry if the member is to leave."""
-        if isinstance(event, Close | Withdraw) and self._failed is not None:
+        if isinstance(event, CloseRequested | WithdrawRequested) and self._failed is not None:
             self.tell(self._failed)
 
     def _pass_on_changes(self) -> None:
         self._gather()
         if self._freed and (self._freed >= self.machine.waiting or uptime() >= self._freed_at + GATHER):
             freed, self._freed = self._freed, frozenset()
-            self._receive(Freed(freed))
+            self._receive(PartitionsFreed(freed))
         if self._changed and uptime() >= self._next_look:
             self._changed = False
-            self._receive(Changed())
+            self._receive(GroupChanged())
 
     def _gather(self) -> None:
         """Collect the partitions that were reported as released."""
@@ -328,7 +330,7 @@ class Driver:
         """Report all claims as lost if the session is not certain to be alive, or was replaced by another one."""
         if self._registered and not self._membership.alive:
             self._registered = False
-            self._to_receive.append(Lost())
+            self._to_receive.append(SessionLost())
 
     def _receive(self, event: Event) -> None:
         """Pass an event to the state machine, and carry out its actions and all that follows from them."""
@@ -361,11 +363,11 @@ class Driver:
         self._changed = True
         with suppress(ZkgroupsException):
             if self._lifecycle.is_readable_now():
-                self._receive(Ended())
+                self._receive(WorkerFinished())
 
-    def _pass_over(self, awaited: AwaitedPlan) -> None:
+    def _skip_planner(self, awaited: AwaitedPlan) -> None:
         """Skip the planner, so that another member plans, possibly this one."""
-        limit, more = self._options.planning_timeout, len(self._membership.pass_over(awaited)) - 1
+        limit, more = self._options.planning_timeout, len(self._membership.skip(awaited)) - 1
         name = f"{awaited.planner!r}" + (f" and {more} more" if more > 0 else "")
         log.warning("member %s skips planner %s, which wrote no plan within %g s", self._name, name, limit)
         self._changed = True
@@ -376,14 +378,14 @@ class Driver:
     def _check_idle(self) -> None:
         limit, generation = self._options.max_idle, self.generation
         if self._withdrawn is not None:
-            if self.machine.state is State.OUT:
+            if self.machine.state is RebalanceState.OUT:
                 self._stay_out(self._withdrawn)
         elif limit is not None and generation is not None and uptime() - generation._last_sign > limit:
             self._withdrawn = generation
             self._notifications.event(
                 EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s"
             )
-            self._receive(Withdraw())
+            self._receive(WithdrawRequested())
 
     def _stay_out(self, withdrawn: Generation) -> None:
         """Stay out of the group until the idle workers have ended. Retry a deregistration that failed meanwhile."""
@@ -392,24 +394,24 @@ class Driver:
                 self._left_behind = not self._deregistered()
         if not withdrawn._at_work:
             self._withdrawn = None
-            self._receive(Open())
+            self._receive(JoinRequested())
 
     # Actions
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case Linger():
-                self._timers.later(LINGER, lambda: self._receive(Lingered()))
-            case AwaitFree(partitions):
+            case StartLinger():
+                self._timers.later(LINGER, lambda: self._receive(LingerElapsed()))
+            case AwaitRelease(partitions):
                 self._await_free(partitions)
-            case Begin():
+            case StartGeneration():
                 self._begin(action)
-            case Drop(partitions):
+            case DropPartitions(partitions):
                 self._lifecycle.drop(partitions, self.machine.held)
             case _:
                 self._take_step(action)
 
-    def _take_step(self, action: Register | Look | Claim | Stop | Release | Deregister) -> None:
+    def _take_step(self, action: AnyRequest) -> None:
         """Carry out an action that the state machine expects an answer to. A failure is answered after a pause."""
         try:
             answer = self._answer(action)
@@ -424,27 +426,27 @@ class Driver:
                 self._failure.over = True
             self._to_receive.append(answer)
 
-    def _answer(self, action: Register | Look | Claim | Stop | Release | Deregister) -> Event:
+    def _answer(self, action: AnyRequest) -> Event:
         match action:
-            case Register(turn):
+            case RegisterInstance(turn):
                 return self._register(turn)
-            case Look(turn):
+            case ReadGroup(turn):
                 return self._look(turn)
-            case Claim(turn, partitions):
+            case ClaimPartitions(turn, partitions):
                 return self._claim(turn, partitions)
-            case Stop(turn, moving):
+            case StopGeneration(turn, moving):
                 return self._stop(turn, moving)
-            case Release(turn, partitions):
+            case ReleasePartitions(turn, partitions):
                 self._membership.release(partitions)
                 self._stats.lost += len(partitions)
                 return Released(turn)
-            case Deregister(turn):
+            case DeregisterInstance(turn):
                 self._registered = False
                 self._stats.lost += len(self.machine.held)
                 self._membership.deregister()
                 return Released(turn)
 
-    def _fail(self, step: Step, error: Exception, *, trace: bool = False) -> None:
+    def _fail(self, step: Request, error: Exception, *, trace: bool = False) -> None:
         """Retry later: soon if the error is retriable, otherwise after `join_backoff`, and report it to the caller."""
         self._stats.failures += 1
         self._failures += 1
@@ -453,15 +455,15 @@ class Driver:
         if not retriable:
             self._report_failure(step, error)
         seconds = self._backoff(self._failures) if retriable else self._options.join_backoff
-        failed = Failed(step.turn)
+        failed = RequestFailed(step.turn)
         if self.machine.leaving:
-            self._left_behind = isinstance(step, Deregister) and retriable
+            self._left_behind = isinstance(step, DeregisterInstance) and retriable
             self._to_receive.append(failed)
             return
         self._failed = failed
         self._timers.later(seconds, lambda: self._receive(failed))
 
-    def _report_failure(self, step: Step, error: Exception) -> None:
+    def _report_failure(self, step: Request, error: Exception) -> None:
         if self._failure is not None and not self._failure.over:
             self._failure.step, self._failure.error = type(step), error
             return
@@ -508,7 +510,7 @@ class Driver:
 
     # Generations
 
-    def _begin(self, begin: Begin) -> None:
+    def _begin(self, begin: StartGeneration) -> None:
         """Hand out a new generation. If the committed offsets cannot be read, retry a moment later."""
         try:
             generation = self._lifecycle.begin(begin)
@@ -524,14 +526,14 @@ class Driver:
         self._withdrawn = None
         self._hand_out(generation)
 
-    def _begin_if_still(self, begin: Begin) -> None:
+    def _begin_if_still(self, begin: StartGeneration) -> None:
         if self.generation is None and self.machine.running == begin.partitions:
             self._begin(begin)
 
     def _stop(self, turn: int, moving: Partitions) -> Event:
         self._lifecycle.stop(moving, self.machine.held)
         self._notice_loss()  # a lost claim must not be released
-        return Stopped(turn)
+        return GenerationStopped(turn)
 
     def _commit_failed(self, error: ZkgroupsException) -> None:
         denied = isinstance(error, NoPermissionError)  # other offsets can still be committed

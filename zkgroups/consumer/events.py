@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..core.znodes.values import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 
 Partitions = frozenset[TopicPartition]
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from ..core.kafka_values import OffsetRange
 from ..core.offsets.start_offset import PastEnd, start_offset
-from ..core.znodes.codec import check_offset
-from ..core.znodes.values import OffsetRange, StartAt, TopicPartition, UnreadableNode, check_at
+from ..core.znodes.offset_codec import check_offset
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import StartAt, UnreadableNode
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     CommittedOutOfRangeError,

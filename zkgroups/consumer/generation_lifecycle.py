@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..core.offsets.start_offset import PastEnd
-from ..core.rebalance.state_machine import Begin
+from ..core.rebalance.actions import StartGeneration
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import CommittedOffset, StartAt, TopicPartition, UnreadableNode
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, StartAt, UnreadableNode
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     NoPermissionError,
@@ -67,7 +68,7 @@ class GenerationLifecycle:
 
     # Beginning
 
-    def begin(self, begin: Begin) -> Generation:
+    def begin(self, begin: StartGeneration) -> Generation:
         """Make a new generation and call `on_assigned`. Raise if the committed offsets cannot be read."""
         write = self._membership.writer(begin.partitions)
         found = self._membership.committed(begin.partitions)
@@ -82,7 +83,7 @@ class GenerationLifecycle:
 
     def _made(
         self,
-        begin: Begin,
+        begin: StartGeneration,
         found: dict[TopicPartition, CommittedOffset | UnreadableNode | None],
         write: Callable[[Offsets, Offsets], None],
     ) -> Generation:

@@ -59,7 +59,7 @@ class LoneMember(BaseMember):
             on_revoked=on_revoked,
             on_event=on_event,
         )
-        chosen = subscription(topics, pattern, 1, include_internal=include_internal, assignors=(), timestamp_ms=0)
+        chosen = subscription(topics, pattern, 1, include_internal=include_internal, assignors=(), timestamp=None)
         stats = MemberStats()
         membership = LoneMembership(
             registry.context, chosen, partitions=partitions, tell=self._tell_changed, stats=stats

@@ -6,8 +6,9 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable
 
-from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.znodes.values import CommittedOffset, Registration, TopicPartition, UnreadableNode
+from ..core.rebalance.planner_election import AwaitedPlan
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, Registration, UnreadableNode
 from ..exceptions import NoGroupError
 from ..zookeeper.reading.topics import TopicSight
 from ..zookeeper.session.registry_context import RegistryContext
@@ -85,7 +86,7 @@ class LoneMembership:
         notes = {EventKind.MALFORMED: unreadable_nodes(found.unreadable)}
         return Outlook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
 
-    def pass_over(self, _awaited: AwaitedPlan) -> list[str]:
+    def skip(self, _awaited: AwaitedPlan) -> list[str]:
         """Return nothing: a lone member waits for no plan."""
         return []
 

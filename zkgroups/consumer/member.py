@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ..core.rebalance.assignment import Assignor
-from ..core.rebalance.state_machine import Close, State
-from ..core.znodes.paths import check_instance
+from ..core.rebalance.events import CloseRequested
+from ..core.rebalance.members import Assignor
+from ..core.rebalance.state_machine import RebalanceState
+from ..core.znodes.names import check_instance
 from ..core.znodes.states import InstanceState
-from ..core.znodes.values import StartAt, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
@@ -119,7 +121,7 @@ class BaseMember:
     def stop(self, *, leave: bool = True) -> None:
         """Ask the member to leave, without waiting: `generations` ends soon. Safe in a signal handler."""
         self._asked_to_stop = True
-        self._driver.tell(Close(leave))
+        self._driver.tell(CloseRequested(leave))
 
     def close(self, *, leave: bool = True) -> None:
         """Stop the workers, commit what they have marked, release everything and leave the group.
@@ -137,7 +139,7 @@ class BaseMember:
             return
         for generation in filter(None, generations):
             generation._leave()  # a worker that calls `close` must not wait for itself
-        self._driver.tell(Close(leave))
+        self._driver.tell(CloseRequested(leave))
         if thread is not threading.current_thread() and not self._left.wait(self._longest_leave):
             log.error("member %s did not leave in time; still trying in the background", self._membership)
 
@@ -222,7 +224,7 @@ class BaseMember:
         machine = self._driver.machine
         if self._thread is None and not self._closed:
             return InstanceState.JOINING
-        if machine.state in (State.LEAVING, State.CLOSED, State.OUT):
+        if machine.state in (RebalanceState.LEAVING, RebalanceState.CLOSED, RebalanceState.OUT):
             return InstanceState.LEAVING
         if machine.settled and self._membership.awaited is None:
             return InstanceState.STABLE
@@ -342,7 +344,7 @@ class Member(BaseMember):
                 streams,
                 include_internal=include_internal,
                 assignors=known,
-                timestamp_ms=int(time.time()) * 1000,
+                timestamp=datetime.now(UTC).replace(microsecond=0),
             ),
             assignors=known,
             foreign=foreign_assignor,

@@ -9,13 +9,17 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
-from ..core.rebalance.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignor, Stream, assigned_to, share_of
-from ..core.rebalance.release_signals import Heralds
-from ..core.rebalance.shared_plan import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, misfit
+from ..core.rebalance.assignors import ASSIGNORS, COMPUTED_BY_EACH, share_of
+from ..core.rebalance.members import Assignor, Stream, assigned_to
+from ..core.rebalance.planner_election import AwaitedPlan, PlannerElection
+from ..core.rebalance.release_signals import ReleaseSignals
+from ..core.rebalance.roster import Roster
+from ..core.rebalance.shared_plan import SharedPlan, agreed_strategy, decode_plan, invalid_reason
 from ..core.session_proof import LASTS
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
-from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, TopicPartition, UnreadableNode
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimedByOtherError,
@@ -114,7 +118,7 @@ class Membership:
         self._stats = stats
         self._tell = tell
         self._sight = Sight(self.group.paths, self.group.context, self._hear, partitions)
-        self._heralds = Heralds()
+        self._signals = ReleaseSignals()
         self._together: frozenset[str] = frozenset()  # the members that release everything at once
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
@@ -123,7 +127,7 @@ class Membership:
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """The holders of the partitions that this member waits for."""
-        self._planners = Planners(self.id)
+        self._election = PlannerElection(self.id)
         self._share: tuple[PlanKey, dict[TopicPartition, int] | None] = ((0, "", ""), None)
         self.awaited: AwaitedPlan | None = None
         """The plan that this member waits for."""
@@ -193,16 +197,15 @@ class Membership:
         roster = self._sight.look(anew=not awaited)
         self._ids = [instance.id for instance in roster.instances]
         self._left_behind.deregister(roster.instances)
-        self._together = frozenset(id for id, registration in roster.taking_part.items() if registration.assignors)
+        self._together = frozenset(id for id, registration in roster.participants.items() if registration.assignors)
         if not self._has_its_place(roster):
             return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))
         number, planned = self._plan(roster)
-        self._plan_awaited = (
-            planned is None and not awaited
-        )  # the plan is for another state of the group: this look may be outdated
+        # A plan for another state of the group: this look may be outdated.
+        self._plan_awaited = planned is None and not awaited
         mine, others = self._holding(planned or ())
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # its share is not known yet
-        if outlived := self._lives.outlived_by(mine, roster.made, roster.unreadable):
+        if outlived := self._lives.outlived_by(mine, roster.topic_zxids, roster.unreadable):
             wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
             self._tell(None)  # the recreated topic can be claimed once these are released
         if Dialect.PYKAFKA in roster.dialects:
@@ -210,7 +213,7 @@ class Membership:
         # A claimed partition stays with its stream, whatever the plan says now: its owner node names the stream.
         self._streams = {**wanted, **{at: self._stream_of(claim) for at, claim in mine.items()}}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
-        self.await_free(self._heralds.left_alone(self.holders))
+        self.await_free(self._signals.without_signal(self.holders))
         notes = {**_missing(self._registration, roster), **_oddities(roster)}
         return Outlook(number, wanted, frozenset(mine), self.holders, notes)
 
@@ -251,15 +254,15 @@ class Membership:
 
     def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
         """Return the number of the plan and the share of this member; None if the plan is still to be written."""
-        taking_part = roster.taking_part
-        strategy = agreed_strategy(taking_part, foreign=self._foreign)
+        participants = roster.participants
+        strategy = agreed_strategy(participants, foreign=self._foreign)
         if strategy in COMPUTED_BY_EACH:
             self.awaited = None
             return roster.number, share_of(self.id, strategy, roster.members())
         fingerprint = roster.fingerprint
         zxid, version, share = self._read_share(roster, fingerprint, strategy)
         if share is None:
-            self.awaited = self._planners.awaited(taking_part, version)
+            self.awaited = self._election.awaited(participants, version)
             if self.awaited.planner == self.id:
                 self._plan_for_all(roster, fingerprint, strategy, version)
                 # read it back: only the server knows which plan won
@@ -280,26 +283,27 @@ class Membership:
         key = zxid, fingerprint, strategy
         if self._share[0] != key:
             plan = decode_plan(data)
-            valid = plan and plan.is_of(fingerprint, strategy) and misfit(plan.assignment, roster.members()) is None
+            valid = (
+                plan
+                and plan.matches(fingerprint, strategy)
+                and invalid_reason(plan.assignment, roster.members()) is None
+            )
             self._share = key, assigned_to(self.id, plan.assignment) if plan and valid else None
         return zxid, version, self._share[1]
 
     def _plan_for_all(self, roster: Roster, fingerprint: str, strategy: str, version: int) -> None:
-        known = {
-            **ASSIGNORS,
-            **self._assignors,
-        }  # without a common strategy, the planner may need one it does not prefer
+        known = {**ASSIGNORS, **self._assignors}  # the agreed strategy need not be one that this member announces
         members = roster.members(self._owners(roster))
         assignment: object = known[strategy](members)
-        if (reason := misfit(assignment, members)) is not None:
+        if (reason := invalid_reason(assignment, members)) is not None:
             raise InvalidOptionError("assignors", strategy, f"it returned a plan that cannot be used: {reason}")
-        plan = Plan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
+        plan = SharedPlan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
         if self._sight.write_plan(plan, version, self._instance.session_id or 0):
-            self._planners.wrote(version)
+            self._election.wrote(version)
 
-    def pass_over(self, awaited: AwaitedPlan) -> list[str]:
+    def skip(self, awaited: AwaitedPlan) -> list[str]:
         """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
-        return self._planners.pass_over(awaited)
+        return self._election.skip(awaited)
 
     def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
         """Return the partitions that members hold, each with the id of its holder."""
@@ -345,8 +349,8 @@ class Membership:
 
     def await_free(self, partitions: Partitions) -> None:
         """Watch for the release of these partitions."""
-        heralds = self._heralds.choose({at: self._let_go_with(at) for at in partitions})
-        self._sight.await_free({at: self._owner_path(at) for at in heralds})
+        signals = self._signals.choose({at: self._let_go_with(at) for at in partitions})
+        self._sight.await_free({at: self._owner_path(at) for at in signals})
 
     def _let_go_with(self, at: TopicPartition) -> Hashable:
         """Return a key that is equal for all partitions that their holder releases at once."""
@@ -359,7 +363,7 @@ class Membership:
 
     def _hear(self, at: TopicPartition | None) -> None:
         """Note a change. Called on kazoo's threads."""
-        self._tell(None if at is None else self._heralds.heard(at))
+        self._tell(None if at is None else self._signals.released_with(at))
 
     # Offsets
 
@@ -411,7 +415,7 @@ def in_a_hurry(context: RegistryContext) -> RegistryContext:
 
 def _says(registration: Registration) -> Registration:
     """Return the registration without the time when it was written."""
-    return replace(registration, timestamp_ms=None)
+    return replace(registration, timestamp=None)
 
 
 def few(names: Iterable[str], separator: str = ", ") -> str:

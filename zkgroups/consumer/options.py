@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from ..core.offsets.start_offset import OUT_OF_RANGE
-from ..core.rebalance.assignment import ASSIGNORS, Assignor
-from ..core.znodes.paths import check_topic
+from ..core.rebalance.assignors import ASSIGNORS
+from ..core.rebalance.members import Assignor
+from ..core.znodes.names import check_topic
 from ..core.znodes.subscription import check_expression
-from ..core.znodes.values import Pattern, Registration, StartAt, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import Pattern, Registration, StartAt
 from ..exceptions import InvalidOptionError
 from .events import MemberEvent
 
@@ -121,7 +124,7 @@ def subscription(
     *,
     include_internal: bool,
     assignors: Iterable[str],
-    timestamp_ms: int,
+    timestamp: datetime | None,
 ) -> Registration:
     """Return the registration of a member: topics, or a pattern that chooses them."""
     if pattern is not None:
@@ -137,7 +140,7 @@ def subscription(
             reason = f"it must be a whole number between 1 and {MOST_STREAMS}"
             raise InvalidOptionError(f"streams of {name!r}", count, reason)
     names = tuple(assignors)
-    return Registration(chosen, kind, timestamp_ms, assignors=names, include_internal=bool(include_internal))
+    return Registration(chosen, kind, timestamp, assignors=names, include_internal=bool(include_internal))
 
 
 def _with_streams(topics: Topics, streams: int) -> dict[str, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.znodes.values import TopicPartition
+from ..core.rebalance.planner_election import AwaitedPlan
+from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import uptime
 from .events import EventKind
 from .notifications import Notifications
@@ -24,14 +24,14 @@ class StuckAlarm:
         timers: Timers,
         notifications: Notifications,
         holders: Callable[[Partitions], str],
-        pass_over: Callable[[AwaitedPlan], None],
+        skip: Callable[[AwaitedPlan], None],
     ) -> None:
         self._limit = options.rebalance_timeout
         self._planning_limit = options.planning_timeout
         self._timers = timers
         self._notifications = notifications
         self._holders = holders
-        self._pass_over = pass_over
+        self._skip_planner = skip
         self._since: dict[TopicPartition, float] = {}
         self._told: Partitions = frozenset()
         self._awaited: AwaitedPlan | None = None
@@ -76,4 +76,4 @@ class StuckAlarm:
     def _look_at_planner(self, awaited: AwaitedPlan) -> None:
         if awaited == self._awaited and uptime() - self._awaited_since >= self._planning_limit:
             self._awaited = None  # it gets the full time again if it is awaited again
-            self._pass_over(awaited)
+            self._skip_planner(awaited)
