@@ -37,7 +37,7 @@ from weakref import WeakSet
 
 from kazoo.protocol.states import KazooState
 
-from ...core.znodes.values import session_hex
+from ...core.znodes.session_ids import session_hex
 from ...exceptions import InvalidOptionError, SessionInUseError
 from .credentials import SessionCredentials
 from .session import Session
