@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from .zookeeper.offsets import Offsets
     from .zookeeper.registry import Registry
     from .zookeeper.session.acl import Acl, AclPolicy
-    from .zookeeper.session.connection import Digest, Sasl, ShortSessionWarning, Tls
     from .zookeeper.session.credentials import SessionCredentials
+    from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
     from .zookeeper.watch import Change, ChangeKind, Watch, Watched
 
 __all__ = [
@@ -167,7 +167,7 @@ _MODULES: Final = {
     ".zookeeper.offsets": ("Offsets",),
     ".zookeeper.registry": ("Registry",),
     ".zookeeper.session.acl": ("Acl", "AclPolicy"),
-    ".zookeeper.session.connection": ("Digest", "Sasl", "ShortSessionWarning", "Tls"),
+    ".zookeeper.session.options": ("Digest", "Sasl", "ShortSessionWarning", "Tls"),
     ".zookeeper.session.credentials": ("SessionCredentials",),
     ".zookeeper.watch": ("Change", "ChangeKind", "Watch", "Watched"),
 }

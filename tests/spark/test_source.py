@@ -651,7 +651,7 @@ def test_a_server_is_read_over_tls(read: Read, tmp_path: Path) -> None:
         tls = {"zookeeper": server.secure_address, "tls": True, "tlsCa": tmp_path / "ca.pem"}
         assert read(**tls, tlsCert=ours).where("offset = 7").count() == 30
         # Spark hears nothing of why a worker ends that it is still writing to; so not every time.
-        assert any("no connection to" in refusal(lambda: read(**tls, timeout=1).count()) for _ in range(3))
+        assert any("could not connect to" in refusal(lambda: read(**tls, timeout=1).count()) for _ in range(3))
 
 
 def refusal(act: Callable[[], object]) -> str:
@@ -737,8 +737,12 @@ WRONG: dict[str, tuple[Mapping[str, str], type[ZkgroupsException], str]] = {
     "option": ({"groop": "x"}, InvalidOptionError, "option is 'groop', but there is no such option"),
     "table": ({"table": "groups"}, InvalidOptionError, "table is 'groups', but it must be one of offsets, owners, mem"),
     "hosts": ({"zookeeper": "a:b"}, InvalidOptionError, "zookeeper is 'a:b', but it must be like host:port"),
-    "nobody": ({"zookeeper": NOWHERE, "timeout": "0.3"}, NotConnectedError, f"no connection to {NOWHERE} within 0.3 s"),
-    "chroot": ({"chroot": "/nope"}, NoRegistryError, "there is no /.*/nope in the ZooKeeper at "),
+    "nobody": (
+        {"zookeeper": NOWHERE, "timeout": "0.3"},
+        NotConnectedError,
+        f"could not connect to {NOWHERE} within 0.3 s",
+    ),
+    "chroot": ({"chroot": "/nope"}, NoRegistryError, "/.*/nope does not exist in the ZooKeeper at "),
     "password": ({"digestUser": "ops", "passwordFile": "/no/such"}, InvalidOptionError, "passwordFile is '/no/such', "),
 }
 
@@ -785,7 +789,7 @@ def test_a_server_that_is_gone_when_the_tasks_begin_is_missed_by_name(
     rows = read(zookeeper=through(proxy, zookeeper_hosts), timeout=2)
     planned(rows)
     proxy.refuse()
-    with pytest.raises(NotConnectedError, match=r"^no connection to .* within 2 s") as caught, translated("it"):
+    with pytest.raises(NotConnectedError, match=r"^could not connect to .* within 2 s") as caught, translated("it"):
         rows.collect()
     assert isinstance(caught.value.__cause__, PythonException)
 

@@ -225,7 +225,7 @@ def _is_of(offset: CommittedOffset | UnreadableNode, group: str) -> bool:
 
 @given(st.sets(PARTITIONS, max_size=20).map(list))
 def test_names_of_partitions_come_by_number_and_before_them_what_is_none(names: list[str]) -> None:
-    assert list(tree_walk.in_order(names)) == sorted(names, key=by_number)
+    assert list(tree_walk.sort_partitions(names)) == sorted(names, key=by_number)
 
 
 def test_groups_described_together_are_what_each_is_described_as_alone(

@@ -33,7 +33,7 @@ def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, Sour
     registry.sync()
     found = {group: _Source() for group in names}
     for siblings in tree_walk.instances(registry.context, names):
-        found[siblings.key.group].registered(siblings.names, siblings.key.hidden)
+        found[siblings.key.group].registered(siblings.names, siblings.key.forbidden)
     for group, dead in group_reader.read_dead(
         registry.context, [group for group in names if found[group].instances]
     ).items():
@@ -57,9 +57,9 @@ class _Part(NamedTuple):
     offsets: list[int]
 
 
-def _plain_parts(block: Block[tree_walk.Place]) -> list[_Part] | None:
+def _plain_parts(block: Block[tree_walk.PartDirectory]) -> list[_Part] | None:
     """What a block has; None where anything in it is no plain offset of a partition."""
-    if any(siblings.key.hidden is not None for siblings in block.parts):
+    if any(siblings.key.forbidden is not None for siblings in block.parts):
         return None
     partitions = [_partitions(tuple(siblings.names)) for siblings in block.parts]
     if None in partitions or (columns := plain_offsets(block.answer, block.count)) is None:

@@ -69,7 +69,7 @@ class Consumergroup:
         """Make the directories of the group; nothing happens if they are there."""
         deadline = self._context.deadline()
         for directory in (self.paths.ids, self.paths.owners, self.paths.offsets):
-            self._context.session.ensure(directory, acl=self._context.acls.directories, deadline=deadline)
+            self._context.session.ensure_path(directory, acl=self._context.acls.directories, deadline=deadline)
 
     def delete(self) -> None:
         """Delete the group with its offsets; refused while an instance is registered, also if one comes in between."""
@@ -153,7 +153,7 @@ class Consumergroup:
 
     def instance(self, id: str | None = None) -> Instance:
         """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""
-        if id is None and self._context.session.outlives_us:  # the next process would not know what this one holds
+        if id is None and self._context.session.is_resumable:  # the next process would not know what this one holds
             reason = "in a session that is kept in a file it must be given, and be the same each time"
             raise InvalidOptionError("id", id, reason)
         return Instance(self, self._context, f"{socket.gethostname()}:{uuid.uuid4()}" if id is None else id)

@@ -56,8 +56,8 @@ from .commit import Commit
 from .reading import group_reader
 from .registration import Registrar, Tenure
 from .requests import bulk_read
-from .requests.batching import Batch, first_batch, fits_the_server, in_batches
-from .requests.directories import ensure_all
+from .requests.batching import Batch, first_batch, in_batches, try_batch
+from .requests.directories import ensure_paths
 from .requests.node import Node
 from .requests.transaction import Check, Create, Delete, Operation, TransactionFailed
 from .session.credentials import SessionCredentials
@@ -337,7 +337,7 @@ class Instance:
             self._look_again(tenure, failure)
         elif isinstance(failure.error, NoNodeError):
             topics = (self.group.paths.owned_topic(at.topic) for at in partitions)
-            ensure_all(self._context, topics, session_id=tenure.session_id)
+            ensure_paths(self._context, topics, session_id=tenure.session_id)
         elif isinstance(failure.error, NodeExistsError):
             self._refuse_foreign(partitions[failure.index - 1], failure.operation, tenure)
         else:
@@ -415,7 +415,7 @@ class Instance:
             with _doubted(deleted):
                 self._registrar.transact(operations, tenure, then=partial(self._forget, deleted))
 
-        fits_the_server(transact, batch)
+        try_batch(transact, batch)
 
     def _forget(self, claims: Iterable[Claim]) -> None:
         with self._lock:

@@ -31,7 +31,7 @@ from .admin.guards import EverybodyLooksAgain, Guard, NobodyRegistered
 from .reading import group_reader
 from .requests import bulk_read
 from .requests.batching import Batch, in_batches
-from .requests.directories import ensure_all
+from .requests.directories import ensure_paths
 from .requests.node import Node
 from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from .session.errors import translate
@@ -289,7 +289,7 @@ class Offsets:
                     raise self._conflict(failure) from failure.error
 
     def _make_directories(self, operations: Sequence[Operation]) -> None:
-        ensure_all(self._context, (parent(operation.path) for operation in operations))
+        ensure_paths(self._context, (parent(operation.path) for operation in operations))
 
     def _conflict(self, failure: TransactionFailed) -> Exception:
         path = failure.operation.path

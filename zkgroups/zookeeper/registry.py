@@ -15,10 +15,11 @@ from ..core.znodes.names import check_group
 from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, join
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
-from .kazoo_compat import corrections
+from .kazoo_compat.closing import close_client, disconnect_client
 from .session import chroot_check, connection
 from .session.acl import AclPolicy, KazooAcls
-from .session.connection import Digest, Opened, Sasl, Tls
+from .session.connection import OpenConnection
+from .session.options import Digest, Sasl, Tls
 from .session.registry_context import RegistryContext
 from .session.session import Session
 
@@ -43,7 +44,7 @@ class Registry:
         Deadline.after("timeout", timeout)
         self._client = client
         self._context = RegistryContext(Session.of(client), KazooAcls(acl or AclPolicy()), float(timeout))
-        self._opened: Opened | None = None  # what is to be closed
+        self._opened: OpenConnection | None = None  # what is to be closed
         self._pid = 0
 
     @classmethod
@@ -110,11 +111,11 @@ class Registry:
             return
         file, ended = self._opened.file, False
         if leave:
-            ended = corrections.close(self._client)
+            ended = close_client(self._client)
         else:
             if file is not None:
-                file.keep()  # one that has only just begun may not be written down yet
-            corrections.drop(self._client)
+                file.save()  # a new session may not be saved yet
+            disconnect_client(self._client)
         if file is not None:
             file.close(ended=ended)
 
