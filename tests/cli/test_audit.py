@@ -25,7 +25,7 @@ pytestmark = pytest.mark.zookeeper
     ("arguments", "code", "said"),
     [
         (("--every", "-1"), 2, "-1 is not a number of seconds"),
-        (("--groups", "("), 2, "groups is '(', but it is no regular expression"),
+        (("--groups", "("), 2, "groups is '(', but it is not a regular expression"),
         (("--timeout", "0.5"), 7, "no connection to 127.0.0.1:1 within 0.5 s"),
     ],
     ids=str,

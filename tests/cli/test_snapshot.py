@@ -89,8 +89,8 @@ def test_a_dry_run_says_what_would_be_read_and_needs_no_java(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--groups", "("), "groups is '(', but it is no regular expression"),
-        (("--topics", "*"), "topics is '*', but it is no regular expression"),
+        (("--groups", "("), "groups is '(', but it is not a regular expression"),
+        (("--topics", "*"), "topics is '*', but it is not a regular expression"),
         (("--parallelism", "0"), "--parallelism"),
         (("--conf", "spark.x"), "'spark.x' is not like KEY=VALUE"),
         (("--digest-user", "alice"), "the password of 'alice' is missing"),

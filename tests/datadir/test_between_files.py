@@ -99,7 +99,7 @@ def test_what_a_leader_did_last_is_missed_where_a_snapshot_is_of_it(small: Small
     between = folder / "version-2" / f"snapshot.{1 << 32 | middle:x}"
     between.write_bytes(b"not whole, and it need not be")
     for asked in (None, 1 << 32 | middle, 2 << 32 | 2):
-        with pytest.raises(DamagedDataError, match=f"and {between.name} is of between") as caught:
+        with pytest.raises(DamagedDataError, match=f"but {between.name} is from in between") as caught:
             DataDir(str(folder)).state(asked)
         assert caught.value.last_zxid == 1 << 32 | middle - 1
 

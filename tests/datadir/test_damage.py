@@ -168,7 +168,7 @@ def test_what_is_said_to_be_well_can_be_asked_for_also_where_a_snapshot_reaches_
     reaches, name = named(newest), newest.name.split(".")
     newest.rename(newest.with_name(".".join([name[0], f"{reaches - 3:x}", *name[2:]])))
     missing.unlink()
-    with pytest.raises(DamagedDataError, match=f"after 0x{reaches - 3:x}, so that transactions are missing") as caught:
+    with pytest.raises(DamagedDataError, match=f"follows 0x{reaches - 3:x}: transactions are missing") as caught:
         left(small.folder)
     last = caught.value.last_zxid
     assert last == named(missing) - 1

@@ -227,7 +227,7 @@ def test_only_regular_files_are_read(folder: Path, where: str, kind: str) -> Non
         found = read(data)
     if where == "snapshot.9":
         assert not isinstance(found, Exception)
-        assert any(f"{path} is not whole" in note for note in data.state().notes)
+        assert any(f"{path} is damaged" in note for note in data.state().notes)
     else:
         assert isinstance(found, NotFoundError)
         assert str(path) in str(found)
@@ -242,14 +242,14 @@ def test_a_name_that_is_not_utf_8_is_damage(folder: Path, path: bytes, is_logged
     log = [record(2, CREATE, operation(path, block(b"1"), OPEN, b"\0", pack(">i", 2)))] if is_logged else RECORDS
     found = read(directory(folder, sealed(body(*TREE, *made)), framed(*log)))
     assert isinstance(found, DamagedDataError)
-    assert "a name that is not UTF-8" in str(found)
+    assert "a node name is not UTF-8" in str(found)
 
 
 def test_a_group_whose_nodes_come_in_two_places_is_damage(folder: Path) -> None:
     again = node(b"/consumers/g/offsets/u/0", b"1")
     found = read(directory(folder, sealed(body(*TREE, again))))
     assert isinstance(found, DamagedDataError)
-    assert "the nodes of group 'g' are not together" in str(found)
+    assert "the nodes of group 'g' are not consecutive" in str(found)
 
 
 READ_IN_LITTLE = f"""
@@ -273,8 +273,11 @@ def zipped_zeros(length: int) -> bytes:
 
 
 BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
-    "zeros": (lambda: gzip.compress(HEADER + bytes(8)) + zipped_zeros(2**32), "there is nothing to begin from"),
-    "random data": (lambda: gzip.compress(sealed(body(*TREE))) + zipped_zeros(2**31), "there is nothing to begin from"),
+    "zeros": (lambda: gzip.compress(HEADER + bytes(8)) + zipped_zeros(2**32), "it has no snapshot to start from"),
+    "random data": (
+        lambda: gzip.compress(sealed(body(*TREE))) + zipped_zeros(2**31),
+        "it has no snapshot to start from",
+    ),
 }
 
 

@@ -19,7 +19,7 @@ from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.migration import SnapshotSource, plan, read_plan, summary
 from zkgroups.spark.migration.execution import ExecutablePlan
 from zkgroups.spark.migration.plan_folder import PlanFolder
-from zkgroups.spark.storage.completeness import write_and_list
+from zkgroups.spark.storage.destination import write_and_list
 
 from .commands import Command, command_on
 from .conftest import plant
@@ -73,7 +73,7 @@ def text_of(folder: Path, name: str, text: str) -> None:
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a file is missing": (lambda folder: with_rows(folder).unlink(), r"part-\S+ is missing"),
     "a file was cut": (cut, r"part-\S+ has \d+ bytes, not \d+"),
-    "a file was added": (add, r"part-9\.parquet was not written with it"),
+    "a file was added": (add, r"part-9\.parquet is not in the list of files"),
     "the list is garbled": (garble, "_SUCCESS is damaged"),
 }
 
@@ -85,13 +85,13 @@ def test_a_snapshot_that_has_lost_a_file_is_neither_read_nor_planned_from(
     with_rows(tmp_path / f"kept/table=offsets/snapshot={taken.name}").unlink()
 
     for name in (None, taken.name):
-        with pytest.raises(DamagedFileError, match=rf"snapshot {taken.name} in .* is not whole: .*missing"):
+        with pytest.raises(DamagedFileError, match=rf"snapshot {taken.name} in .* is damaged: .*missing"):
             read_snapshot(spark, str(tmp_path / "kept"), name)
     assert read_snapshot(spark, str(tmp_path / "kept"), table=Table.MEMBERS).count() == 0
     ended = zkgroups("migrate", "plan", tmp_path / "plan", "--without-brokers", "--from-snapshot", tmp_path / "kept")
 
     assert (ended.code, ended.out) == (10, "")
-    assert "is not whole" in ended.err
+    assert "is damaged" in ended.err
     with pytest.raises(DamagedFileError):
         plan(spark, str(tmp_path / "plan"), SnapshotSource(destination=str(tmp_path / "kept")), None)
     assert not PlanFolder(spark, str(tmp_path / "plan")).has_plan()
@@ -155,7 +155,7 @@ def test_a_plan_with_another_number_of_rows_than_were_written_is_an_error(
     plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
     folder = PlanFolder(spark, str(tmp_path))
     folder.check_rows(8)
-    with pytest.raises(DamagedFileError, match="was written with 8 rows, and 7 are there"):
+    with pytest.raises(DamagedFileError, match="was written with 8 rows, but has 7 now"):
         folder.check_rows(7)
 
 
@@ -169,7 +169,7 @@ def test_an_audit_that_has_lost_a_file_is_neither_read_nor_gone_on_with(
     [piece] = tmp_path.glob("commits/0-000000000001-*")
     with_rows(piece).unlink()
 
-    with pytest.raises(DamagedFileError, match=r"part-\S+ is missing: put it back from a backup, or begin a new"):
+    with pytest.raises(DamagedFileError, match=r"part-\S+ is missing: restore it from a backup, or start a new"):
         read_audit(spark, str(tmp_path))
     looked = Journal(spark, str(tmp_path)).last_look_ms()
     assert looked is not None
@@ -204,7 +204,7 @@ def test_damaged_notes_of_an_audit_are_errors_that_name_the_file(
         text_of(tmp_path, note, text)
         ended = zkgroups(*reset) if note == "_looked" else zkgroups("audit", tmp_path, "--once")
         assert (ended.code, ended.out) == (10, ""), text
-        assert f"{tmp_path}/{note} is not as the audit has written it" in ended.err
+        assert f"{tmp_path}/{note} was changed after the audit wrote it" in ended.err
 
 
 def test_an_audit_that_has_lost_its_description_takes_no_other_groups(

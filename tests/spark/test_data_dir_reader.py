@@ -83,9 +83,9 @@ def test_what_cannot_be_read_is_an_error_of_ours_and_no_snapshot(
         rows(spark, "offsets", dataDir=str(data))
     (data / "version-2").mkdir(parents=True)
     (data / "version-2" / "snapshot.7").write_bytes(b"")
-    with pytest.raises(DamagedDataError, match="there is nothing to begin from"), translated("it was not read"):
+    with pytest.raises(DamagedDataError, match="it has no snapshot to start from"), translated("it was not read"):
         rows(spark, "offsets", dataDir=str(data))
-    with pytest.raises(DamagedDataError, match="there is nothing to begin from"):
+    with pytest.raises(DamagedDataError, match="it has no snapshot to start from"):
         take_snapshot(spark, str(destination), SourceOptions(data_dir=str(data)))
     assert not destination.exists()
 
@@ -93,8 +93,8 @@ def test_what_cannot_be_read_is_an_error_of_ours_and_no_snapshot(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "zookeeper is not given, but it must say where ZooKeeper is"),
-        ({"dataDir": "/d", "zookeeper": "zk:1"}, "dataDir is '/d', but there is a zookeeper, too"),
+        ({}, "zookeeper is not given, but it must be the address of ZooKeeper"),
+        ({"dataDir": "/d", "zookeeper": "zk:1"}, "dataDir is '/d', but zookeeper is set, too"),
         ({"zookeeper": "zk:1", "chroot": "/kafka"}, "chroot is '/kafka', but it needs a dataDir"),
         ({"zookeeper": "zk:1", "zxid": "7"}, "zxid is 7, but it needs a dataDir"),
         ({"zookeeper": "zk:1", "dataLogDir": "/l"}, "dataLogDir is '/l', but it needs a dataDir"),
@@ -116,5 +116,5 @@ def test_a_data_directory_is_an_option_like_others() -> None:
         SourceOptions.parse(options.as_text()) == SourceOptions.parse(options.as_text() | {"zxid": "0x1f"}) == options
     )
     assert options.shown_cluster == "/d/kafka"
-    with pytest.raises(InvalidOptionError, match="there is no server"):
+    with pytest.raises(InvalidOptionError, match="this operation needs a server"):
         options.connect()

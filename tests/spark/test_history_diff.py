@@ -24,8 +24,8 @@ from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundEr
 from zkgroups.spark import SourceOptions, Table, diff_snapshots, take_snapshot
 from zkgroups.spark.snapshots import diff as history
 from zkgroups.spark.snapshots.clusters import ChosenSnapshot
-from zkgroups.spark.snapshots.layout import snapshot_time
 from zkgroups.spark.snapshots.side_by_side import DiffSide, aligned_parts
+from zkgroups.spark.storage.timestamps import parse_timestamp
 from zkgroups.testing import Server, fresh_chroot
 
 from ..cli.test_help import examples
@@ -303,7 +303,7 @@ def test_a_snapshot_that_lost_a_file_is_an_error_and_no_diff(
     spark: SparkSession, changed: tuple[str, str], tmp_path: Path
 ) -> None:
     next(iter(files(tmp_path, Table.OFFSETS, changed[0]))).unlink()
-    with pytest.raises(DamagedFileError, match=re.escape(f"snapshot {changed[0]}") + ".* is not whole"):
+    with pytest.raises(DamagedFileError, match=re.escape(f"snapshot {changed[0]}") + ".* is damaged"):
         diff_snapshots(spark, str(tmp_path))
 
 
@@ -356,7 +356,7 @@ def test_the_command_shows_it_says_what_is_compared_and_fails_on_what_it_is_told
 @pytest.mark.soak
 def test_the_examples_of_its_help_work(spark: SparkSession, changed: tuple[str, str], tmp_path: Path) -> None:
     [(_, lines)] = examples(command, everything=True)
-    at = snapshot_time(changed[0]).isoformat()
+    at = parse_timestamp(changed[0]).isoformat()
     codes = []
     with command_on(spark, None) as zkgroups:
         for line in lines:

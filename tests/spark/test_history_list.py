@@ -14,8 +14,8 @@ from zkgroups_cli.snapshots.list import list_ as command
 
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
 from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, read_snapshot, take_snapshot
-from zkgroups.spark.snapshots.layout import snapshot_time
 from zkgroups.spark.snapshots.listing import ListedSnapshot, listing
+from zkgroups.spark.storage.timestamps import parse_timestamp
 
 from ..cli.test_help import examples
 from .commands import command_on
@@ -37,7 +37,7 @@ def taken(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -
 def expected(taken: Snapshot, cluster: str, destination: Path) -> ListedSnapshot:
     size = sum(file.stat().st_size for table in Table for file in files(destination, table, taken.name))
     counts = (taken.groups, taken.offsets, taken.owners, taken.members, taken.problems)
-    return ListedSnapshot(taken.name, snapshot_time(taken.name), cluster, *counts, size)
+    return ListedSnapshot(taken.name, parse_timestamp(taken.name), cluster, *counts, size)
 
 
 def jobs(spark: SparkSession, group: str) -> int:
@@ -100,7 +100,7 @@ def test_the_command_prints_them(
         ]
         header, *lines = (line.split() for line in zkgroups("snapshots", "list", tmp_path).lines)
         assert " ".join(header) == "SNAPSHOT TIME CLUSTER GROUPS OFFSETS OWNERS MEMBERS PROBLEMS BYTES ZXID"
-        time = f"{snapshot_time(taken[2].name):%Y-%m-%dT%H:%M:%SZ}"
+        time = f"{parse_timestamp(taken[2].name):%Y-%m-%dT%H:%M:%SZ}"
         numbers = [str(number) for number in astuple(expected(taken[2], "blue", tmp_path))[3:-1]]
         assert lines[2] == [taken[2].name, time, "blue", *numbers, "-"]
 
@@ -109,7 +109,7 @@ def test_of_nothing_the_list_is_empty_and_where_there_is_no_folder_that_is_an_er
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert list_snapshots(spark, str(tmp_path)).count() == 0
-    with pytest.raises(NotFoundError, match=f"there is no folder file:{tmp_path}/nowhere$"):
+    with pytest.raises(NotFoundError, match=f"the folder file:{tmp_path}/nowhere does not exist$"):
         listing(spark, str(tmp_path / "nowhere"))
     with command_on(spark, None) as zkgroups:
         ended = zkgroups("snapshots", "list", tmp_path)

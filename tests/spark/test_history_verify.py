@@ -19,9 +19,10 @@ from zkgroups_cli.snapshots.verify import verify as command
 
 from zkgroups.exceptions import NotFoundError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, take_snapshot, verify_snapshots
-from zkgroups.spark.snapshots.layout import Layout, snapshot_time
+from zkgroups.spark.snapshots.layout import Layout
 from zkgroups.spark.snapshots.summary import Summary, TableSummary, columns_of, digest
 from zkgroups.spark.snapshots.verify import verify
+from zkgroups.spark.storage.timestamps import parse_timestamp
 from zkgroups.testing import Server
 from zkgroups.testing.server_choice import fresh_chroot
 
@@ -213,7 +214,7 @@ def test_wherever_a_bit_is_flipped_it_is_found_or_the_rows_are_the_same(
 def test_what_was_begun_and_not_finished_is_told_and_nothing_has_errors(
     spark: SparkSession, taken: Path, destination: Path
 ) -> None:
-    unfinished = Layout(spark, str(destination)).begin(snapshot_time(OLDER))
+    unfinished = Layout(spark, str(destination)).begin(parse_timestamp(OLDER))
     (destination / f"table=owners/snapshot={OLDER}").mkdir()  # it is in the midst of moving
     try:
         assert found(spark, destination) == [(None, "unfinished")]
@@ -229,7 +230,7 @@ def test_what_was_begun_and_not_finished_is_told_and_nothing_has_errors(
 
 def of_another_version(spark: SparkSession, destination: Path) -> None:
     """A snapshot of a version that knew no owner of an offset, counted in longs, and had a colour."""
-    unfinished = Layout(spark, str(destination)).begin(snapshot_time(OLDER))
+    unfinished = Layout(spark, str(destination)).begin(parse_timestamp(OLDER))
     tables = {}
     for table in Table:
         rows = read_snapshot(spark, str(destination), name_of(destination), table=table)

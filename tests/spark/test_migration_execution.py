@@ -19,11 +19,12 @@ from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.exceptions import GuardFailedError, InvalidOptionError, NotConnectedError, NotFoundError, SparkJobError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration import execution, plan_folder
+from zkgroups.spark.migration import execution
 from zkgroups.spark.migration.execution import STEPS, MigrationConnections, apply, rollback, verify
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.spark.migration.reports import by_groups, differing, read_report
 from zkgroups.spark.migration.status import status
+from zkgroups.spark.storage import destination
 from zkgroups.testing import KafkaBroker
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1000)]
@@ -124,7 +125,7 @@ def test_a_report_that_cannot_be_written_is_found_before_the_work_or_the_error_s
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_folder, "write_text", full)
+        patch.setattr(destination, "write_text", full)
         with pytest.raises(SparkJobError, match="cannot be written to: No space") as early:
             migration.call(apply, execute=True)
     assert not hasattr(early.value, "__notes__")
@@ -180,7 +181,7 @@ def test_what_cannot_be_carried_out_is_refused_at_once(
 ) -> None:
     registry.group("billing").offsets.set(TopicPartition("orders", 0), 7)
     source, nobody = SourceOptions(zookeeper=zookeeper_hosts), BrokerOptions("127.0.0.1:1", timeout=0.2)
-    with pytest.raises(NotFoundError, match="there is no plan in"):
+    with pytest.raises(NotFoundError, match="no plan in"):
         apply(spark, str(tmp_path), nobody, source, execute=True)
     plan(spark, str(tmp_path), replace(source, topics="ord.*"), None)
     assert [row["topics"] for row in read_plan(spark, str(tmp_path)).collect()] == ["ord.*"]

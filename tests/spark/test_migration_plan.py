@@ -27,8 +27,8 @@ from zkgroups.spark.migration.jobs import by_target, map_batches
 from zkgroups.spark.migration.plan_folder import PlanFolder
 from zkgroups.spark.migration.planning import PlanningWork, groups, plan, read_plan, summary
 from zkgroups.spark.migration.sources import SnapshotSource, TargetNaming, read
-from zkgroups.spark.snapshots.layout import ABANDONED_AFTER, snapshot_name
-from zkgroups.spark.storage.completeness import write_and_list
+from zkgroups.spark.storage.destination import ABANDONED_AFTER, write_and_list
+from zkgroups.spark.storage.timestamps import timestamp_text
 from zkgroups.testing import KafkaBroker
 
 from ..kafka.conftest import Writer
@@ -286,7 +286,7 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
     brokers = BrokerOptions(kafka_broker.address, str(properties))
     long_ago, lately = (_left(destination, age) for age in (ABANDONED_AFTER * 1.1, ABANDONED_AFTER * 0.9))
 
-    with pytest.raises(NotFoundError, match="there is no plan"):
+    with pytest.raises(NotFoundError, match="no plan in"):
         read_plan(spark, str(destination))
     with pytest.raises(InvalidOptionError, match="cannot be read"):  # the driver has had it, the workers have not
         plan(spark, str(destination), source, brokers, on_progress=lambda _step: properties.unlink())
@@ -301,7 +301,7 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
     first = plan(spark, str(destination), source, None, on_progress=told.append)
 
     assert len(told) == planning.STEPS
-    with pytest.raises(RefusedError, match="there is a plan in"):
+    with pytest.raises(RefusedError, match="already has a plan"):
         plan(spark, str(destination), source, None)
     assert summary(spark, str(destination)) == first
 
@@ -328,7 +328,7 @@ def test_reports_lie_beside_the_plan_and_are_told_oldest_first(spark: SparkSessi
 
 
 def _left(destination: Path, age: timedelta) -> Path:
-    folder = destination / "_unfinished" / f"{snapshot_name(datetime.now(UTC) - age)}-0123abcd"
+    folder = destination / "_unfinished" / f"{timestamp_text(datetime.now(UTC) - age)}-0123abcd"
     folder.mkdir(parents=True)
     return folder
 

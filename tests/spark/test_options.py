@@ -121,10 +121,13 @@ def test_what_is_as_by_default_is_no_part_of_the_text() -> None:
 
 
 REFUSED = {
-    "no such option": ({"groop": "x"}, r"option is 'groop', but there is no such option"),
-    "a password": ({"password": "hunter2"}, r"option is 'password', but options are shown in plans and logs: put"),
-    "another": ({"tlsKeyPASSWORD": "hunter2"}, r"option is 'tlsKeyPASSWORD', but options are shown in plans"),
-    "what load() was given": ({"path": "zk1"}, r"option is 'path', but load\(\) takes none: use option\(\"zookeeper\""),
+    "no such option": ({"groop": "x"}, r"option is 'groop', but no such option exists"),
+    "a password": ({"password": "hunter2"}, r"option is 'password', but options are visible in plans and logs: put"),
+    "another": ({"tlsKeyPASSWORD": "hunter2"}, r"option is 'tlsKeyPASSWORD', but options are visible in plans"),
+    "what load() was given": (
+        {"path": "zk1"},
+        r"option is 'path', but load\(\) takes no path: use option\(\"zookeeper\"",
+    ),
     "an unknown table": ({"table": "groups"}, r"table is 'groups', but it must be one of offsets, owners, members"),
     "no hosts": ({"zookeeper": " "}, r"zookeeper is ' ', but it must be like host:port,host:port/chroot"),
     "no port": ({"zookeeper": "zk1:x"}, r"zookeeper is 'zk1:x', but it must be like .*'zk1:x' is no host and port"),
@@ -140,9 +143,12 @@ REFUSED = {
     "an endless one": ({"sessionTimeout": "inf"}, r"sessionTimeout is inf, but it must be over 0 and at most \d+"),
     "maybe": ({"readOnly": "maybe"}, r"readOnly is 'maybe', but it must be true or false"),
     "empty": ({"tls": ""}, r"tls is '', but it must be true or false"),
-    "an expression": ({"groups": "a("}, r"groups is 'a\(', but it is no regular expression: missing \)"),
-    "a deep one": ({"topics": "(" * 9_999 + ")" * 9_999}, r"topics is '\({195}\.\.\., but it is no regular expression"),
-    "two users": ({"digestUser": "a", "saslUser": "b"}, r"saslUser is 'b', but there is a digestUser, too; give one"),
+    "an expression": ({"groups": "a("}, r"groups is 'a\(', but it is not a regular expression: missing \)"),
+    "a deep one": (
+        {"topics": "(" * 9_999 + ")" * 9_999},
+        r"topics is '\({195}\.\.\., but it is not a regular expression",
+    ),
+    "two users": ({"digestUser": "a", "saslUser": "b"}, r"saslUser is 'b', but digestUser is set, too: set only one"),
     "whose?": ({"passwordFile": "/x"}, r"passwordFile is '/x', but it needs a digestUser or a saslUser"),
     "no tls": ({"tlsCa": "/x"}, r"tlsCa is '/x', but it needs tls"),
     "nor here": ({"tlsKeyPasswordFile": "/x", "tls": "false"}, r"tlsKeyPasswordFile is '/x', but it needs tls"),
@@ -160,7 +166,7 @@ def test_what_is_refused_is_refused_in_one_sentence(given: dict[str, str], said:
 
 
 def test_without_an_address_it_is_said_what_is_missing() -> None:
-    with pytest.raises(InvalidOptionError, match="zookeeper is not given, but it must say where ZooKeeper is"):
+    with pytest.raises(InvalidOptionError, match="zookeeper is not given, but it must be the address of ZooKeeper"):
         SourceOptions.parse({"table": "owners"})
 
 
@@ -215,7 +221,8 @@ def test_a_password_that_is_nowhere_is_missed_before_anything_is_connected(monke
     monkeypatch.delenv("ZKGROUPS_PASSWORD", raising=False)
     options = SourceOptions(zookeeper="127.0.0.1:1", digest_user="ops")
     with pytest.raises(
-        InvalidOptionError, match="no password for 'ops': set passwordFile or the environment variable ZKGROUPS_PASS"
+        InvalidOptionError,
+        match="the user 'ops' needs a password: set passwordFile or the environment variable ZKGROUPS_PASS",
     ):
         options.connect()
 

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from zkgroups import Registry, TopicPartition
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
 from zkgroups.spark import SourceOptions, take_snapshot
-from zkgroups.spark.snapshots.layout import snapshot_name, snapshot_time
 from zkgroups.spark.snapshots.plot import COLOURS, INK, draw, select_lines
 from zkgroups.spark.snapshots.timeline import (
     FEW,
@@ -33,6 +32,7 @@ from zkgroups.spark.snapshots.timeline import (
     sample_evenly,
     timeline,
 )
+from zkgroups.spark.storage.timestamps import parse_timestamp, timestamp_text
 
 from .commands import command_on
 
@@ -99,8 +99,8 @@ def test_of_many_lines_those_are_drawn_that_went_back_or_moved_least_like_the_re
 
 
 def test_snapshots_are_spread_over_the_time_with_the_first_and_the_last() -> None:
-    begin = snapshot_time("20260131T120000.000Z")
-    often = [snapshot_name(begin + timedelta(minutes=number)) for number in range(3000)]
+    begin = parse_timestamp("20260131T120000.000Z")
+    often = [timestamp_text(begin + timedelta(minutes=number)) for number in range(3000)]
     chosen = sample_evenly(often, TIMES)
     assert (len(chosen), chosen[0], chosen[-1]) == (TIMES, often[0], often[-1])
     assert max(often.index(b) - often.index(a) for a, b in pairwise(chosen)) <= 3000 // TIMES + 2
@@ -234,16 +234,16 @@ def test_a_group_is_drawn_from_all_snapshots_that_have_seen_it(
         "refunds/0": [7, None],
     }
     [before, after] = whole.times
-    assert snapshot_time(first).timestamp() <= before < snapshot_time(last).timestamp() <= after
+    assert parse_timestamp(first).timestamp() <= before < parse_timestamp(last).timestamp() <= after
     assert [point.messages for point in whole.lines[0].points] == [None, pytest.approx(40 / (after - before))]
     assert [point.commits for point in whole.lines[0].points] == [None, pytest.approx(1 / (after - before))]
-    some = found(topics={"orders": [1]}, by=LineKind.TOPIC, since=snapshot_time(last))
+    some = found(topics={"orders": [1]}, by=LineKind.TOPIC, since=parse_timestamp(last))
     assert [(line.name, [point.offset for point in line.points]) for line in some.lines] == [("orders", [10])]
-    assert found(until=snapshot_time(first)).snapshots == 1
+    assert found(until=parse_timestamp(first)).snapshots == 1
     assert timeline(spark, destination, "billing", cluster="blue").snapshots == 1
     with pytest.raises(InvalidOptionError, match="say which"):
         timeline(spark, destination, "billing", address="zk9:2181")
-    for options in ({"topics": {"none": None}}, {"cluster": "red"}, {"until": snapshot_time("20010101T000000.000Z")}):
+    for options in ({"topics": {"none": None}}, {"cluster": "red"}, {"until": parse_timestamp("20010101T000000.000Z")}):
         with pytest.raises(NotFoundError):
             found(**options)
 

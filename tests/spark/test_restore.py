@@ -16,8 +16,8 @@ from zkgroups.exceptions import InvalidInputError, InvalidOptionError, NotFoundE
 from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.snapshots.clusters import choose
-from zkgroups.spark.snapshots.layout import snapshot_time
 from zkgroups.spark.snapshots.restore import RestorableTopic, restorable_topics
+from zkgroups.spark.storage.timestamps import parse_timestamp
 
 from .commands import Command, command_on
 from .model import files, plant, spoil
@@ -118,16 +118,16 @@ def test_of_several_clusters_the_one_of_the_address_is_meant_or_the_one_named(
     assert meant(address=zookeeper_hosts) == (ours, zookeeper_hosts)
     assert meant(cluster="blue", address=zookeeper_hosts) == (blue_again, "blue")
     assert meant("previous", cluster="blue") == (blue, "blue")
-    assert meant(snapshot_time(ours).isoformat(), cluster="blue") == (blue, "blue")
+    assert meant(parse_timestamp(ours).isoformat(), cluster="blue") == (blue, "blue")
     assert meant(blue, address=zookeeper_hosts) == (blue, "blue"), "it was named"
     for unclear in (None, "latest", "previous"):
         with pytest.raises(InvalidOptionError, match=f"there are {zookeeper_hosts}, blue|there are blue, "):
             meant(unclear, address="zk9:2181")
     for since in ({"address": zookeeper_hosts}, {"cluster": zookeeper_hosts}):
         with pytest.raises(NotFoundError, match=f"of {zookeeper_hosts} in "):
-            meant(snapshot_time(blue).isoformat(), **since)
+            meant(parse_timestamp(blue).isoformat(), **since)
     with pytest.raises(InvalidOptionError, match="say which"):
-        meant(snapshot_time(blue).isoformat(), address="zk9:2181")
+        meant(parse_timestamp(blue).isoformat(), address="zk9:2181")
     for at, cluster in ((None, "red"), (ours, "blue"), ("2001-01-01", None), ("yesterday", None)):
         with pytest.raises(NotFoundError, match="no snapshot"):
             meant(at, cluster=cluster)
@@ -157,7 +157,7 @@ def test_a_snapshot_that_has_lost_offsets_is_not_taken_for_one_that_had_fewer(
         option = "--to-snapshot" if asked[0] == "reset" else "--from-snapshot"
         ended = zkgroups("offsets", *asked, option, tmp_path)
         assert (ended.code, ended.out) == (10, "")
-        assert f"is not whole: {file.name} of table=offsets is missing" in ended.err
+        assert f"is damaged: {file.name} of table=offsets is missing" in ended.err
     assert there(registry) == before
 
 
@@ -199,9 +199,7 @@ def test_a_newer_snapshot_that_is_not_whole_is_named_and_the_last_that_is_whole_
 
     ended = zkgroups(*some, "-q")
     assert (ended.code, len(ended.json["offsets"])) == (0, 3)
-    assert ended.err == (
-        f"zkgroups: snapshot {cut_off} is newer, but is not whole, or not yet: `snapshots verify` tells\n"
-    )
+    assert ended.err == (f"zkgroups: snapshot {cut_off} is newer, but incomplete: see `snapshots verify`\n")
     assert zkgroups(*some, "-q", "--at", whole).err == "", "whoever names one does not ask for the newest"
 
 

@@ -28,14 +28,9 @@ from zkgroups.exceptions import (
     UnavailableError,
 )
 from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot_names, survey, take_snapshot
-from zkgroups.spark.snapshots.layout import (
-    ABANDONED_AFTER,
-    IN_ORDER,
-    Layout,
-    UnfinishedSnapshot,
-    snapshot_name,
-    snapshot_time,
-)
+from zkgroups.spark.snapshots.layout import IN_ORDER, Layout, UnfinishedSnapshot
+from zkgroups.spark.storage.destination import ABANDONED_AFTER
+from zkgroups.spark.storage.timestamps import parse_timestamp, timestamp_text
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .commands import command_on
@@ -46,8 +41,8 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 MODULE = sys.modules["zkgroups.spark.snapshots.snapshot"]
 """`zkgroups.spark.snapshots.snapshot` is the function."""
 
-LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER - timedelta(hours=1))
-NOT_SO_LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER + timedelta(hours=1))
+LONG_AGO = timestamp_text(datetime.now(UTC) - ABANDONED_AFTER - timedelta(hours=1))
+NOT_SO_LONG_AGO = timestamp_text(datetime.now(UTC) - ABANDONED_AFTER + timedelta(hours=1))
 
 
 @pytest.fixture
@@ -384,7 +379,7 @@ def layout(spark: SparkSession, tmp_path: Path) -> Layout:
 
 def written(layout: Layout, destination: Path, name: str) -> UnfinishedSnapshot:
     """A snapshot that has been written, and not yet moved."""
-    unfinished = layout.begin(snapshot_time(name))
+    unfinished = layout.begin(parse_timestamp(name))
     assert unfinished.name == name
     return filled(unfinished, name)
 
@@ -420,10 +415,10 @@ def test_who_dies_while_moving_leaves_nothing_that_counts_and_a_week_later_nothi
 def test_runs_that_begin_in_the_same_millisecond_do_not_get_in_each_other_s_way(layout: Layout, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     one, other = (layout.begin(now) for _ in range(2))
-    assert one.name == snapshot_name(now) != other.name
+    assert one.name == timestamp_text(now) != other.name
     other.discard()
     one.discard()
-    done = written(layout, tmp_path, snapshot_name(now))
+    done = written(layout, tmp_path, timestamp_text(now))
     done.finish()
     assert layout.begin(now).name != done.name, "one that is finished has the name for good"
 

@@ -734,7 +734,7 @@ def test_an_interpreter_that_somebody_chose_is_the_one(
 NOWHERE = "127.0.0.1:1"
 
 WRONG: dict[str, tuple[Mapping[str, str], type[ZkgroupsException], str]] = {
-    "option": ({"groop": "x"}, InvalidOptionError, "option is 'groop', but there is no such option"),
+    "option": ({"groop": "x"}, InvalidOptionError, "option is 'groop', but no such option exists"),
     "table": ({"table": "groups"}, InvalidOptionError, "table is 'groups', but it must be one of offsets, owners, mem"),
     "hosts": ({"zookeeper": "a:b"}, InvalidOptionError, "zookeeper is 'a:b', but it must be like host:port"),
     "nobody": ({"zookeeper": NOWHERE, "timeout": "0.3"}, NotConnectedError, f"no connection to {NOWHERE} within 0.3 s"),
