@@ -1,4 +1,4 @@
-"""The options of the data source: what is taken, what is refused and how it is said, and that secrets stay out."""
+"""The options of the data source: parsing, validation, error messages and secrets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_option_is_known_in_any_case(spelled: type[str]) -> None:
     assert SourceOptions.parse(by_sasl) == replace(PARSED, digest_user=None, sasl_user="ops")
 
 
-def test_every_option_is_told_of_at_the_top_of_its_file() -> None:
+def test_every_option_is_documented_in_the_module() -> None:
     from zkgroups.spark.source import options as module
 
     told = set(re.findall(r"\w+", module.__doc__ or ""))
@@ -71,7 +71,7 @@ def test_every_option_is_told_of_at_the_top_of_its_file() -> None:
 
 
 @pytest.mark.parametrize("text", ["true", "TRUE", "True"])
-def test_what_is_no_name_is_known_in_any_case_too(text: str) -> None:
+def test_enum_values_are_accepted_in_any_case(text: str) -> None:
     assert SourceOptions.parse({"zookeeper": "zk1", "readOnly": text, "table": "OWNERS"}) == SourceOptions(
         zookeeper="zk1", read_only=True, table=Table.OWNERS
     )
@@ -110,13 +110,13 @@ OPTIONS = st.builds(
 
 
 @given(OPTIONS)
-def test_as_text_and_parse_undo_each_other(options: SourceOptions) -> None:
+def test_parse_reverses_as_text(options: SourceOptions) -> None:
     text = options.as_text()
     assert SourceOptions.parse(text) == options
     assert all(type(value) is str for value in text.values())
 
 
-def test_what_is_as_by_default_is_no_part_of_the_text() -> None:
+def test_defaults_are_not_part_of_the_text() -> None:
     assert SourceOptions(zookeeper="zk1").as_text() == {"zookeeper": "zk1"}
 
 
@@ -156,7 +156,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("given", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_refused_is_refused_in_one_sentence(given: dict[str, str], said: str) -> None:
+def test_invalid_options_are_refused_in_one_sentence(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOptionError) as caught:
         SourceOptions.parse({"zookeeper": "zk1"} | given)
     assert re.match(said, str(caught.value)), caught.value
@@ -165,12 +165,12 @@ def test_what_is_refused_is_refused_in_one_sentence(given: dict[str, str], said:
     assert len(str(caught.value)) < 400
 
 
-def test_without_an_address_it_is_said_what_is_missing() -> None:
+def test_a_missing_address_is_reported() -> None:
     with pytest.raises(InvalidOptionError, match="zookeeper is not given, but it must be the address of ZooKeeper"):
         SourceOptions.parse({"table": "owners"})
 
 
-def test_a_cluster_is_called_after_its_address_however_that_is_written() -> None:
+def test_a_cluster_is_named_after_its_normalized_address() -> None:
     named = {SourceOptions(zookeeper=hosts).shown_cluster for hosts in ("zk1,zk2/kafka", " zk1,zk2/kafka/ ")}
     assert named == {"zk1,zk2/kafka"}
     assert SourceOptions(zookeeper="zk1", cluster="main").shown_cluster == "main"
@@ -179,7 +179,7 @@ def test_a_cluster_is_called_after_its_address_however_that_is_written() -> None
 # Secrets
 
 
-def test_a_password_is_read_where_the_connection_is_opened_and_is_no_part_of_the_value(
+def test_a_password_is_read_on_connecting_and_is_not_part_of_the_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "password"
@@ -195,7 +195,7 @@ def test_a_password_is_read_where_the_connection_is_opened_and_is_no_part_of_the
             assert "of the environment" not in shown
 
 
-def test_a_password_file_that_never_ends_is_refused() -> None:
+def test_an_endless_password_file_is_refused() -> None:
     options = SourceOptions(zookeeper="zk1", digest_user="ops", password_file="/dev/zero")
     with pytest.raises(InvalidOptionError, match=r"/dev/zero.* it cannot be read: .*it is longer than"):
         options._auth()
@@ -217,7 +217,7 @@ def test_the_password_of_a_key_comes_from_its_file_or_the_environment(
     assert SourceOptions(zookeeper="zk1")._tls() is None
 
 
-def test_a_password_that_is_nowhere_is_missed_before_anything_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_password_is_reported_before_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZKGROUPS_PASSWORD", raising=False)
     options = SourceOptions(zookeeper="127.0.0.1:1", digest_user="ops")
     with pytest.raises(
@@ -228,7 +228,7 @@ def test_a_password_that_is_nowhere_is_missed_before_anything_is_connected(monke
 
 
 @pytest.mark.parametrize("held", [None, b"hunter\xff2"], ids=["no file", "no text"])
-def test_a_file_that_cannot_be_read_is_named_and_what_it_holds_is_not(tmp_path: Path, held: bytes | None) -> None:
+def test_an_unreadable_file_is_named_without_its_contents(tmp_path: Path, held: bytes | None) -> None:
     file = tmp_path / "password"
     if held is not None:
         file.write_bytes(held)
@@ -241,7 +241,7 @@ def test_a_file_that_cannot_be_read_is_named_and_what_it_holds_is_not(tmp_path: 
 
 
 @pytest.mark.zookeeper
-def test_each_connection_is_a_session_of_its_own(zookeeper_hosts: str) -> None:
+def test_each_connection_has_its_own_session(zookeeper_hosts: str) -> None:
     options = SourceOptions(zookeeper=zookeeper_hosts, timeout=5.0)
     with options.connect() as one, options.connect() as other:
         assert isinstance(one, Registry)

@@ -1,4 +1,4 @@
-"""What the README shows of Spark runs, in the Spark that is there, and prints what it should."""
+"""The Spark examples of the README run, and print the output shown."""
 
 from __future__ import annotations
 
