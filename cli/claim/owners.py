@@ -18,8 +18,10 @@ from zkgroups import (
     UnevaluableRegistration,
     UnreadableNode,
 )
-from zkgroups.core.znodes.paths import GroupPaths, is_topic, parse_partition
-from zkgroups.core.znodes.values import session_hex, utc
+from zkgroups.core.times import to_ms, utc
+from zkgroups.core.znodes.names import is_topic, parse_partition
+from zkgroups.core.znodes.paths import GroupPaths
+from zkgroups.core.znodes.values import session_hex
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import (
@@ -156,7 +158,7 @@ def _row(options: Options, group: GroupDescription, found: Owner | UnreadableNod
         "partition": found.at.partition,
         "owner": found.id,
         "session": session,
-        "claimed_ms": found.claimed_ms,
+        "claimed_ms": to_ms(found.claimed_at),
         "state": "orphan" if found in group.orphans else "live",
         "path": found.path,
         "reason": _reason(group, found),

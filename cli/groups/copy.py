@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from zkgroups import CommittedOffset, Consumergroup, ForbiddenNode, Registry, UnreadableNode
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import GroupExistsError, GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import execute_option, group_argument

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from zkgroups.core.migration.rules import OutOfRange, Rule
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
 from ..shared.arguments import execute_option
 from ..shared.brokers import brokers

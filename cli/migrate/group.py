@@ -10,7 +10,7 @@ import click
 
 from zkgroups.core.migration.comparison import Stage
 from zkgroups.core.migration.rules import Renaming, Rule
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import RefusedError
 
 from ..shared.arguments import execute_option, group_argument

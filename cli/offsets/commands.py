@@ -11,9 +11,9 @@ import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.reset import Found
-from zkgroups.core.znodes.codec import check_offset
-from zkgroups.core.znodes.paths import parse_partition
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import to_ms, utc
+from zkgroups.core.znodes.names import parse_partition
+from zkgroups.core.znodes.offset_codec import check_offset
 from zkgroups.exceptions import (
     GroupNotFoundError,
     NoPermissionError,
@@ -158,7 +158,7 @@ def _row(found: CommittedOffset) -> Row:
         "topic": found.at.topic,
         "partition": found.at.partition,
         "offset": found.offset,
-        "committed_ms": found.modified_ms,
+        "committed_ms": to_ms(found.committed_at),
         "version": found.version,
         "zxid": found.zxid,
         "note": None,

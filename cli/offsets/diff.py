@@ -12,7 +12,7 @@ import click
 from zkgroups import CommittedOffset, ForbiddenNode, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.file_formats import read
 from zkgroups.core.offsets.reset import Found
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import Partitions, is_chosen, topics_option

@@ -13,7 +13,7 @@ import click
 
 from zkgroups import ForbiddenNode, UnreadableNode
 from zkgroups.core.offsets.file_formats import Record
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
 from zkgroups.zookeeper.reading.position import position
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.znodes.paths import check_group, check_instance, check_topic, parse_partition
+from zkgroups.core.znodes.names import check_group, check_instance, check_topic, parse_partition
 
 from .completion import complete_groups, complete_instances, complete_partitions, complete_topics
 

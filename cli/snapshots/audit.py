@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
 from ..shared.command_classes import Command
 from ..shared.connect import for_workers

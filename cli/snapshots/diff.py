@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
 from ..offsets.from_parquet import address_of, complain_of_future
 from ..shared.command_classes import Command

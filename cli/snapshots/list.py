@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
 from ..shared.command_classes import Command
 from ..shared.input_files import Place

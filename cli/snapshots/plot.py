@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from zkgroups.core.offsets.reset import parse_time
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
 from ..offsets.from_parquet import address_of
 from ..shared.arguments import Partitions, group_argument, topics_option

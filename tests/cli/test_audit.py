@@ -26,7 +26,7 @@ pytestmark = pytest.mark.zookeeper
     [
         (("--every", "-1"), 2, "-1 is not a number of seconds"),
         (("--groups", "("), 2, "groups is '(', but it is not a regular expression"),
-        (("--timeout", "0.5"), 7, "no connection to 127.0.0.1:1 within 0.5 s"),
+        (("--timeout", "0.5"), 7, "could not connect to 127.0.0.1:1 within 0.5 s"),
     ],
     ids=str,
 )

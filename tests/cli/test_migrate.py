@@ -14,7 +14,6 @@ import shlex
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +22,6 @@ from uuid import uuid4
 import click
 import pyarrow.parquet as parquet
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from zkgroups_cli.migrate import tables
 from zkgroups_cli.migrate.commands import migrate as migrate_commands
@@ -34,7 +32,6 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
-from ..test_readme import MIGRATION, assert_printed, commands, here, shown
 from .conftest import Zkgroups
 from .migrating import Kept
 from .running import Ended, run
@@ -270,7 +267,7 @@ def test_what_the_brokers_do_not_take_is_exit_code_9(
     report = {row["topic"]: row for row in migrate("show", folder, "--report", "-o", "json").json["offsets"]}
     assert (report[topic]["outcome"], report[topic]["written"], report[topic]["detail"]) == ("written", 2, None)
     assert (report[lost]["outcome"], report[lost]["written"]) == ("failed", None)
-    assert report[lost]["detail"] == f"the brokers know no partition {lost}/0"
+    assert report[lost]["detail"] == f"the brokers have no partition {lost}/0"
 
 
 def test_a_plan_from_a_snapshot_is_applied_where_there_is_no_zookeeper_any_more(
@@ -323,26 +320,6 @@ def test_where_there_is_no_plan_every_command_says_so_with_exit_code_3(migrate: 
         assert ended.err.startswith("zkgroups: no plan in file:")
     assert migrate("export", nothing, tmp_path / "files").code == 3
     assert migrate("plan", nothing, "--groups", "nobody").code == 3
-
-
-def test_what_the_page_shows_is_what_is_printed(
-    kept: Kept, kafka_broker: KafkaBroker, registry: Registry, zookeeper_hosts: str, tmp_path: Path
-) -> None:
-    registry.group("invoices").create()
-    registry.group("invoices").offsets.set(TopicPartition("orders", 0), 1200)
-    with suppress(KafkaException):  # other tests may have made it
-        kafka_broker.create_topic("orders", 3)
-    kafka_broker.write("orders", 0, 1500)
-    env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_BOOTSTRAP_SERVER": kafka_broker.address}
-    [block] = MIGRATION
-    printed = ""
-    for command in commands(block):
-        if not command.startswith("export "):
-            _, *words = shlex.split(here(command, zookeeper_hosts, tmp_path))
-            ended = kept.run(*words, env=env, together=True)
-            assert ended.code == 0, ended.out
-            printed += ended.out
-    assert_printed(here(shown(block), zookeeper_hosts, tmp_path), printed)
 
 
 # Follow

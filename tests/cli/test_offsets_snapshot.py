@@ -59,7 +59,7 @@ def test_what_is_not_said_clearly_is_wrong_usage(arguments: tuple[str, ...], sai
 def test_without_a_zookeeper_nothing_is_put_back_and_spark_not_started(arguments: tuple[str, ...]) -> None:
     ended = run("offsets", *arguments, "-z", "127.0.0.1:1", "--timeout", "0.5", env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (7, "")
-    assert ended.err.startswith("zkgroups: no connection to 127.0.0.1:1 within 0.5 s: ")
+    assert ended.err.startswith("zkgroups: could not connect to 127.0.0.1:1 within 0.5 s: ")
 
 
 @pytest.mark.zookeeper

@@ -110,7 +110,7 @@ def test_an_unreachable_zookeeper_is_exit_code_7_before_spark_starts(tmp_path: P
     ended = run("snapshot", tmp_path / "data", "-z", "127.0.0.1:1", "--timeout", "0.5", env=WITHOUT_JAVA)
     assert time.monotonic() - before < 10
     assert (ended.code, ended.out) == (7, "")
-    assert ended.err.startswith("zkgroups: no connection to 127.0.0.1:1 within 0.5 s: ")
+    assert ended.err.startswith("zkgroups: could not connect to 127.0.0.1:1 within 0.5 s: ")
     assert not (tmp_path / "data").exists()
 
 

@@ -280,9 +280,9 @@ def test_a_coroutine_function_is_refused_as_work_and_one_is_told_where_it_belong
 
 def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders: Partitions) -> None:
     one = run().until_holding(orders)
-    with pytest.raises(InvalidNameError, match="is no TopicPartition"):
+    with pytest.raises(InvalidNameError, match="is not a TopicPartition"):
         one.generations[-1].mark(("orders", 0), 1)  # type: ignore[arg-type]
-    with pytest.raises(InvalidNameError, match="is no TopicPartition"):
+    with pytest.raises(InvalidNameError, match="is not a TopicPartition"):
         one.generations[-1].commit({"orders": 1})  # type: ignore[dict-item]
     with pytest.raises(InvalidOptionError, match="offsets is 5"):
         one.generations[-1].commit(5)  # type: ignore[arg-type]

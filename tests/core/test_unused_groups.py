@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups.core.doctor.unused_groups import duration_seconds, in_use, unreadable
-from zkgroups.core.znodes.group_description import GroupView, RegisteredInstance, describe
+from zkgroups.core.znodes.describe_group import describe
+from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
     MalformedNode,
     Owner,
     Registration,
-    TopicPartition,
     UnreadableNode,
 )
 from zkgroups.exceptions import InvalidOptionError

@@ -10,11 +10,11 @@ from zkgroups.core.znodes.paths import Part
 from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.zookeeper.reading import tree_walk
-from zkgroups.zookeeper.reading.tree_walk import Place
+from zkgroups.zookeeper.reading.tree_walk import PartDirectory
 from zkgroups.zookeeper.requests.bulk_read import Block
 from zkgroups.zookeeper.requests.node import Node
 
-Tree = dict[tuple[Place, str], Node | ForbiddenNode]
+Tree = dict[tuple[PartDirectory, str], Node | ForbiddenNode]
 
 
 def left(folder: Path, zxid: int | None = None, *, chroot: str = "") -> Tree:
@@ -33,7 +33,7 @@ def walked(hosts: str) -> Tree:
         return found
 
 
-def tree_of(blocks: Iterable[Block[Place]]) -> Tree:
+def tree_of(blocks: Iterable[Block[PartDirectory]]) -> Tree:
     """Index by place and name, without duplicates."""
     found: Tree = {}
     for place, name, node in tree_walk.nodes(blocks):

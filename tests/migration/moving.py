@@ -11,10 +11,10 @@ from typing import Any
 
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass
 from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow, ReportRow
 from zkgroups.core.migration.rules import Rule
-from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.follow import follow

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.plan_rows import Outcome, ReportRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
@@ -138,8 +138,8 @@ def test_each_partition_has_its_answer_and_a_group_that_is_written_in_part_stays
 
     assert {(row.group, row.topic): (row.outcome, row.written, row.detail) for row in report} == {
         ("some", at.topic): (Outcome.WRITTEN, 7, ""),
-        ("some", beyond.topic): (Outcome.FAILED, None, f"the brokers know no partition {beyond}"),
-        ("none", beyond.topic): (Outcome.FAILED, None, f"the brokers know no partition {beyond}"),
+        ("some", beyond.topic): (Outcome.FAILED, None, f"the brokers have no partition {beyond}"),
+        ("none", beyond.topic): (Outcome.FAILED, None, f"the brokers have no partition {beyond}"),
     }
     assert states(registry, targets) == {"some": MarkState.MOVING}
 

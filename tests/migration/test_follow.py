@@ -17,11 +17,11 @@ from kazoo.security import make_acl
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Member, Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeGroup, NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass, FollowState
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, OutOfRange, Reason, Rule
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.core.znodes.values import NativeGroup, NativeOffset
 from zkgroups.exceptions import (
     GroupMigratedError,
     GuardFailedError,

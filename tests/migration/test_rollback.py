@@ -10,10 +10,10 @@ import pytest
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.migration.plan_rows import Outcome, Step
 from zkgroups.core.migration.rules import Action
 from zkgroups.core.znodes.migration_mark import MarkState
-from zkgroups.core.znodes.values import NativeGroup, NativeOffset, NativeState
 from zkgroups.exceptions import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes

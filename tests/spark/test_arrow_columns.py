@@ -15,16 +15,26 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import TimestampType
 
-from zkgroups.core.znodes.codec import MAX_OFFSET, decode_offset
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.paths import Part
 from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.spark import Table
 from zkgroups.spark.source import table_reader
 from zkgroups.spark.source.arrow_columns import offset_columns
 from zkgroups.spark.source.tables import LATEST_MS, SCHEMAS, arrow_schema
-from zkgroups.zookeeper.reading.tree_walk import Place
+from zkgroups.zookeeper.reading.tree_walk import PartDirectory
 from zkgroups.zookeeper.requests.bulk_read import Block, Siblings
-from zkgroups.zookeeper.requests.multiread import DATA_AT, DENIED, END, GONE, GOOD_HEAD, Kind, answered, failed, records
+from zkgroups.zookeeper.requests.multiread import (
+    DATA_AT,
+    DENIED,
+    END,
+    GONE,
+    GOOD_HEAD,
+    Kind,
+    encode_error,
+    encode_result,
+    records,
+)
 
 from ..core.strategies import NAMES, NEARLY_REGISTRATIONS, TOPICS
 
@@ -38,7 +48,7 @@ MOMENTS = st.integers(0, LATEST_MS) | st.just(0) | st.just(LATEST_MS)
 def record(data: bytes | None, stat: bytes) -> bytes:
     """Encode a node as ZooKeeper does in a response."""
     length = struct.pack(">i", -1 if data is None else len(data))
-    return answered(Kind.NODE, length + (data or b"") + stat)
+    return encode_result(Kind.NODE, length + (data or b"") + stat)
 
 
 def stat(czxid: int, mzxid: int, ctime: int, mtime: int, version: int, session: int = 0, rest: int = 0) -> bytes:
@@ -83,7 +93,7 @@ RECORDS = (
     SOUND_RECORDS
     | st.builds(record, DATA, SOUND)
     | st.builds(record, DATA, EXTREME)
-    | st.sampled_from([GONE, DENIED, -4]).map(failed)
+    | st.sampled_from([GONE, DENIED, -4]).map(encode_error)
 )
 ANSWERS = st.lists(st.lists(SOUND_RECORDS, max_size=5), max_size=3) | st.lists(
     st.lists(RECORDS, max_size=5), max_size=3
@@ -168,14 +178,14 @@ def test_arrow_schemas_equal_the_spark_schemas(table: Table) -> None:
 # Rows
 
 
-def block(place: Place, names: Sequence[str], some: Sequence[bytes]) -> Block[Place]:
-    made = Block[Place]()
+def block(place: PartDirectory, names: Sequence[str], some: Sequence[bytes]) -> Block[PartDirectory]:
+    made = Block[PartDirectory]()
     made.add(Siblings(place, f"/consumers/{place.group}/{place.part}/{place.topic}", list(names)), b"")
     made.answer = b"".join(some) + END
     return made
 
 
-def offsets(blocks: Iterable[Block[Place]], *, plain: bool) -> Any:
+def offsets(blocks: Iterable[Block[PartDirectory]], *, plain: bool) -> Any:
     """Build a batch of offsets, by columns or by rows."""
     blocks = list(blocks)
     owners = table_reader._Owners(iter(()), {each.parts[0].key.group for each in blocks})
@@ -203,7 +213,9 @@ TREES = st.lists(st.tuples(NAMES, TOPICS | NAMES, PARTITIONS), min_size=1, max_s
 @given(TREES)
 def test_a_batch_by_columns_equals_the_batch_by_rows(tree: list[tuple[str, str, list[tuple[str, bytes]]]]) -> None:
     tree = sorted(tree, key=lambda each: each[0])
-    blocks = [block(Place(g, Part.OFFSETS, t), [n for n, _ in some], [r for _, r in some]) for g, t, some in tree]
+    blocks = [
+        block(PartDirectory(g, Part.OFFSETS, t), [n for n, _ in some], [r for _, r in some]) for g, t, some in tree
+    ]
     by_columns = offsets(blocks, plain=True)
     if by_columns is not None:
         assert without_the_time(by_columns).equals(without_the_time(offsets(blocks, plain=False)))
@@ -215,8 +227,8 @@ def test_every_node_has_a_row_whatever_its_data(
     tree: list[tuple[str, str, list[tuple[str, bytes]]]],
 ) -> None:
     for group, topic, some in tree:
-        some = [(name, each) for name, each in some if each not in (failed(GONE), failed(-4))]
-        there = block(Place(group, Part.OFFSETS, topic), [n for n, _ in some], [r for _, r in some])
+        some = [(name, each) for name, each in some if each not in (encode_error(GONE), encode_error(-4))]
+        there = block(PartDirectory(group, Part.OFFSETS, topic), [n for n, _ in some], [r for _, r in some])
         batch = offsets([there], plain=False)
         batch.validate(full=True)
         rows = batch.to_pylist()
@@ -232,8 +244,8 @@ REGISTERED = NEARLY_REGISTRATIONS.map(lambda fields: json.dumps(fields).encode()
 @given(st.lists(st.tuples(NAMES, st.builds(record, REGISTERED | DATA, SOUND | EXTREME)), max_size=4))
 def test_members_and_owners_of_every_kind_make_rows_that_arrow_takes(some: list[tuple[str, bytes]]) -> None:
     for table, rows, place in (
-        (Table.MEMBERS, table_reader._member_rows, Place("g", Part.IDS)),
-        (Table.OWNERS, table_reader._owner_rows, Place("g", Part.OWNERS, "b'orders'")),
+        (Table.MEMBERS, table_reader._member_rows, PartDirectory("g", Part.IDS)),
+        (Table.OWNERS, table_reader._owner_rows, PartDirectory("g", Part.OWNERS, "b'orders'")),
     ):
         there = block(place, [name for name, _ in some], [each for _, each in some])
         batch = table_reader._batch(table, rows([there]), "zk1")
@@ -245,7 +257,7 @@ def test_members_and_owners_of_every_kind_make_rows_that_arrow_takes(some: list[
 @pytest.mark.parametrize("ms", [-1, -(2**63), LATEST_MS + 1, 10**15, 2**63 - 1])
 def test_an_invalid_time_is_null_and_the_offset_is_kept(ms: int) -> None:
     some = [record(b"1", stat(1, 2, 3000, 4000, 0)), record(b"2", stat(1, 2, ms, ms, 0))]
-    there = block(Place("g", Part.OFFSETS, "t"), ["0", "1"], some)
+    there = block(PartDirectory("g", Part.OFFSETS, "t"), ["0", "1"], some)
     assert offsets([there], plain=True) is None
     sound, odd = offsets([there], plain=False).to_pylist()
     assert (sound["offset"], sound["committed_at"].timestamp(), sound["created_at"].timestamp()) == (1, 4, 3)
@@ -265,15 +277,15 @@ def test_the_latest_time_is_valid_in_every_zone(zone: str, monkeypatch: pytest.M
 # Batches
 
 
-def answers(count: int, each: int, size: int) -> Iterator[Block[Place]]:
+def answers(count: int, each: int, size: int) -> Iterator[Block[PartDirectory]]:
     for _ in range(count):
-        yield block(Place("g", Part.OFFSETS, "t"), [str(n) for n in range(each)], [b"x" * size] * each)
+        yield block(PartDirectory("g", Part.OFFSETS, "t"), [str(n) for n in range(each)], [b"x" * size] * each)
 
 
 def test_a_batch_has_about_the_configured_number_of_rows() -> None:
     blocks = answers(50, 1_000, 85)
     sizes = []
-    while some := table_reader._some(blocks):
+    while some := table_reader._next_blocks(blocks):
         sizes.append(sum(each.count for each in some))
     assert sizes == [table_reader.ROWS] * 5
 
@@ -281,7 +293,7 @@ def test_a_batch_has_about_the_configured_number_of_rows() -> None:
 def test_large_nodes_make_batches_of_fewer_rows() -> None:
     blocks = answers(64, 10, 100_000)
     sizes = []
-    while some := table_reader._some(blocks):
+    while some := table_reader._next_blocks(blocks):
         sizes.append(sum(len(each.answer) for each in some))
     assert sum(sizes) > 64 * 1_000_000
     assert max(sizes) < table_reader.BYTES + 1_100_000
@@ -311,9 +323,9 @@ def test_owners_are_matched_in_the_order_of_the_offsets() -> None:
 
 def test_a_forbidden_node_has_a_row_without_bytes() -> None:
     hidden = ForbiddenNode("/consumers/g/offsets")
-    made = Block[Place]()
-    made.add(Siblings(Place("g", Part.OFFSETS, "", hidden), "/consumers/g/offsets", ()), b"")
-    denied = block(Place("g", Part.OFFSETS, "t"), ["5"], [failed(DENIED)])
+    made = Block[PartDirectory]()
+    made.add(Siblings(PartDirectory("g", Part.OFFSETS, "", hidden), "/consumers/g/offsets", ()), b"")
+    denied = block(PartDirectory("g", Part.OFFSETS, "t"), ["5"], [encode_error(DENIED)])
     rows = offsets([made, denied], plain=False).to_pylist()
     assert [(row["group"], row["topic"], row["partition"], row["raw"], row["problem"]) for row in rows] == [
         ("g", None, None, None, "/consumers/g/offsets: no permission to read it"),

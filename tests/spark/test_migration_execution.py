@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from tests.migration.rows import numbers, tree
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.comparison import Stage
 from zkgroups.core.migration.plan_rows import Match, Step
-from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.exceptions import GuardFailedError, InvalidOptionError, NotConnectedError, NotFoundError, SparkJobError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.spark import SourceOptions

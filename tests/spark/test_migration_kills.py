@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 
 from tests.migration.rows import tree
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.migration.arrow_rows import collect_rows

@@ -130,7 +130,7 @@ REFUSED = {
     ),
     "an unknown table": ({"table": "groups"}, r"table is 'groups', but it must be one of offsets, owners, members"),
     "no hosts": ({"zookeeper": " "}, r"zookeeper is ' ', but it must be like host:port,host:port/chroot"),
-    "no port": ({"zookeeper": "zk1:x"}, r"zookeeper is 'zk1:x', but it must be like .*'zk1:x' is no host and port"),
+    "no port": ({"zookeeper": "zk1:x"}, r"zookeeper is 'zk1:x', but it must be like .*'zk1:x' is not a host and port"),
     "no task": ({"parallelism": "0"}, r"parallelism is 0, but it must be from 1 to 1024"),
     "too many": ({"parallelism": "1025"}, r"parallelism is 1025, but it must be from 1 to 1024"),
     "far too many": ({"parallelism": "9" * 5_000}, r"parallelism is '9{195}\.\.\., but it must be a whole number"),

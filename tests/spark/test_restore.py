@@ -223,7 +223,7 @@ def test_missing_offsets_are_reported_and_the_rest_is_printed(
     ended = zkgroups("offsets", "export", "billing", "nobody", "--from-snapshot", tmp_path, "-q")
     assert (ended.code, [each["offset"] for each in ended.json["offsets"]]) == (9, [50, 60, 7])
     assert ended.err.splitlines() == [
-        "zkgroups: /consumers/billing/offsets/orders/2 cannot be read: not a plain decimal number "
+        "zkgroups: /consumers/billing/offsets/orders/2 is malformed: not a plain decimal number "
         f"(b'many'); so it is in snapshot {name}",
         f"zkgroups: snapshot {name} has no offsets of group 'nobody'",
     ]
@@ -362,8 +362,8 @@ def test_a_reset_to_a_time_uses_the_audit_without_brokers(
         run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
 
     follow()
-    before, since = there(registry), max(each.modified_ms for each in billing.offsets)
-    while billing.offsets.fetch(P0).modified_ms == since or there(registry) == before:
+    before, since = there(registry), max(each.committed_at for each in billing.offsets)
+    while billing.offsets.fetch(P0).committed_at == since or there(registry) == before:
         billing.offsets.set(P0, there(registry)["billing/orders/0"] + 1)
     billing.offsets.set_many({P1: 65, P2: 3})
     later = datetime.now(UTC)

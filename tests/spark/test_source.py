@@ -175,7 +175,7 @@ def test_names_that_are_not_partitions_have_rows_with_a_problem(read: Read, raw:
         raw.set(f"/consumers/billing/offsets/orders/{name}", b"7")
     expected = [offset_row(raw, zookeeper_hosts, "billing/offsets/orders/3")]
     for name in names:
-        problem = f"/consumers/billing/offsets/orders/{name}: its name is no partition"
+        problem = f"/consumers/billing/offsets/orders/{name}: its name is not a partition"
         different = {"partition": None, "offset": None, "raw": b"7", "problem": problem}
         expected.append(offset_row(raw, zookeeper_hosts, f"billing/offsets/orders/{name}", **different))
     assert told(read()) == in_order(expected)
@@ -228,8 +228,8 @@ def test_every_owner_of_any_client_has_a_row(read: Read, raw: Any, registry: Reg
         ("billing/owners/b'orders'/1001-0", 0, "pykafka", None),
         ("billing/owners/b'orders'/1001-3", 3, "host:uuid", None),
         ("billing/owners/b'orders'/1001-4", 4, None, "not UTF-8"),
-        ("billing/owners/orders/9", 9, None, "it belongs to no session and will never go by itself"),
-        ("billing/owners/orders/x", None, None, "its name is no partition"),
+        ("billing/owners/orders/9", 9, None, "it belongs to no session, so no expired session will delete it"),
+        ("billing/owners/orders/x", None, None, "its name is not a partition"),
         ("other/owners/t/0", 0, "ben", None),
     ):
         data, stat = raw.get(f"/consumers/{path}")
@@ -647,7 +647,7 @@ def test_a_server_is_read_over_tls(read: Read, tmp_path: Path) -> None:
         tls = {"zookeeper": server.secure_address, "tls": True, "tlsCa": tmp_path / "ca.pem"}
         assert read(**tls, tlsCert=ours).where("offset = 7").count() == 30
         # Spark may not learn why a worker ended while writing to it, so this fails sometimes.
-        assert any("no connection to" in refusal(lambda: read(**tls, timeout=1).count()) for _ in range(3))
+        assert any("could not connect to" in refusal(lambda: read(**tls, timeout=1).count()) for _ in range(3))
 
 
 def refusal(act: Callable[[], object]) -> str:
@@ -731,8 +731,12 @@ WRONG: dict[str, tuple[Mapping[str, str], type[ZkgroupsException], str]] = {
     "option": ({"groop": "x"}, InvalidOptionError, "option is 'groop', but no such option exists"),
     "table": ({"table": "groups"}, InvalidOptionError, "table is 'groups', but it must be one of offsets, owners, mem"),
     "hosts": ({"zookeeper": "a:b"}, InvalidOptionError, "zookeeper is 'a:b', but it must be like host:port"),
-    "nobody": ({"zookeeper": NOWHERE, "timeout": "0.3"}, NotConnectedError, f"no connection to {NOWHERE} within 0.3 s"),
-    "chroot": ({"chroot": "/nope"}, NoRegistryError, "there is no /.*/nope in the ZooKeeper at "),
+    "nobody": (
+        {"zookeeper": NOWHERE, "timeout": "0.3"},
+        NotConnectedError,
+        f"could not connect to {NOWHERE} within 0.3 s",
+    ),
+    "chroot": ({"chroot": "/nope"}, NoRegistryError, "/.*/nope does not exist in the ZooKeeper at "),
     "password": ({"digestUser": "ops", "passwordFile": "/no/such"}, InvalidOptionError, "passwordFile is '/no/such', "),
 }
 
@@ -779,7 +783,7 @@ def test_a_server_lost_before_the_tasks_start_is_named(
     rows = read(zookeeper=through(proxy, zookeeper_hosts), timeout=2)
     planned(rows)
     proxy.refuse()
-    with pytest.raises(NotConnectedError, match=r"^no connection to .* within 2 s") as caught, translated("it"):
+    with pytest.raises(NotConnectedError, match=r"^could not connect to .* within 2 s") as caught, translated("it"):
         rows.collect()
     assert isinstance(caught.value.__cause__, PythonException)
 

@@ -21,11 +21,11 @@ from zkgroups import CommittedOffset, Digest, ForbiddenNode, Registry, Sasl, Tls
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 from zkgroups.testing import server_configuration as server_side
-from zkgroups.zookeeper.requests import bulk_read
+from zkgroups.zookeeper.requests import bulk_read, sent_reads
 from zkgroups.zookeeper.requests.bulk_read import Siblings
 from zkgroups.zookeeper.requests.multiread import Kind, MultiRead, operations
 from zkgroups.zookeeper.requests.node import Node
-from zkgroups.zookeeper.requests.read_pace import MAX_REQUEST_BYTES, REQUESTS
+from zkgroups.zookeeper.requests.read_pace import MAX_READ_REQUEST_BYTES, REQUESTS
 
 from ..core.strategies import NAMES
 from ..testing.test_secure_server import certificate
@@ -157,7 +157,7 @@ def test_nothing_is_read_of_nothing(proxied: Registry, proxy: TcpProxy) -> None:
     none = [Siblings(n, "/t", ()) for n in range(100)]
     [block] = bulk_read.read(proxied.context, Kind.NODE, none[:1])
     assert (block.parts, list(block.records())) == (none[:1], [])
-    assert [siblings for siblings, _, _ in bulk_read.below(proxied.context, none)] == none
+    assert [siblings for siblings, _, _ in bulk_read.children_of(proxied.context, none)] == none
     assert proxy.requests == before
 
 
@@ -201,14 +201,14 @@ def test_long_names_are_spread_over_requests_that_the_server_takes(
     assert [name for block in blocks for siblings in block.parts for name in siblings.names] == names
     assert all(siblings.key == "key" for block in blocks for siblings in block.parts)
     assert all(not isinstance(record, int) for block in blocks for record in block.records())
-    assert 200_000 < max(block.length for block in blocks) <= MAX_REQUEST_BYTES
+    assert 200_000 < max(block.length for block in blocks) <= MAX_READ_REQUEST_BYTES
     assert states == []
 
 
 def test_a_single_path_near_the_megabyte_is_read_among_others(
     proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
 ) -> None:
-    longest = "/t/" + "x" * (MAX_REQUEST_BYTES * 4 - 200)  # a server makes no longer one
+    longest = "/t/" + "x" * (MAX_READ_REQUEST_BYTES * 4 - 200)  # a server makes no longer one
     paths = plant(raw, [*(f"/t/{n}" for n in range(20)), longest, *(f"/t/{n}" for n in range(20, 40))])
     assert [node.path for node in bulk_read.nodes(proxied.context, paths) if isinstance(node, Node)] == paths
     assert states == []
@@ -361,7 +361,7 @@ def test_what_is_withheld_is_asked_one_by_one_also_where_the_root_may_not_be_see
             plant(client, ["/t"])
             if not visible:
                 client.set_acls("/", [make_digest_acl("alice", "secret", all=True)])
-        asked = bulk_read._Together(registry.context.session, operations(Kind.NODE, b"", ["t"]))
+        asked = sent_reads.SentTogether(registry.context.session, operations(Kind.NODE, b"", ["t"]))
         with pytest.raises(UnimplementedError):
             asked.get(timeout=30)
 

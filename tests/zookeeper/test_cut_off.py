@@ -96,7 +96,7 @@ class Scene:
         """kazoo takes any of the servers first."""
         for _ in range(100):
             registry = Registry.connect(hosts, session_timeout=session, timeout=8.0)
-            peer = registry.context.session.peer
+            peer = registry.context.session.server_address
             if peer is not None and peer[1] == node.port:
                 self._stack.callback(registry.close)
                 return registry

@@ -25,6 +25,7 @@ from zkgroups import (
     Registry,
     TopicPartition,
 )
+from zkgroups.core.times import to_ms
 from zkgroups.exceptions import (
     AlreadyClaimedError,
     ClaimTimeout,
@@ -307,7 +308,7 @@ def test_instances_are_sorted_by_id_and_carry_session_time_and_registration(
     a, z = group.instances()
     assert (a.id, a.session, a.registration) == ("a", registry.session_id, me.registration())
     assert a.registration.streams == registration.streams  # type: ignore[union-attr]
-    assert a.registered_ms == raw.get(f"{IDS}/a")[1].ctime
+    assert to_ms(a.registered_at) == raw.get(f"{IDS}/a")[1].ctime
     assert (z.id, z.session) == ("z", raw.client_id[0])
     assert isinstance(z.registration, MalformedNode)
 
@@ -358,7 +359,7 @@ def test_the_owner_of_a_partition_comes_with_its_session_and_since_when(
         assert isinstance(owner, Owner)
         stat = raw.get(f"{OWNERS}/orders/0")[1]
         assert (owner.at, owner.id, owner.session) == (P0, "me", registry.session_id)
-        assert (owner.claimed_ms, owner.czxid, owner.version) == (stat.ctime, stat.czxid, 0)
+        assert (to_ms(owner.claimed_at), owner.czxid, owner.version) == (stat.ctime, stat.czxid, 0)
     assert group.owner(P0) is None
 
 
@@ -415,7 +416,7 @@ def test_waiting_goes_on_when_another_takes_it_at_once_and_ends_in_time_naming_w
     assert isinstance(error, ClaimTimeout)
     assert isinstance(error.owner, Owner)
     assert (error.at, error.timeout, error.owner.id) == (P0, 1.0, "a third")
-    assert error.owner.claimed_ms == raw.get(f"{OWNERS}/orders/0")[1].ctime
+    assert to_ms(error.owner.claimed_at) == raw.get(f"{OWNERS}/orders/0")[1].ctime
     assert re.search(r"within 1 s: claimed by 'a third' of session 0x\w+ since 20\d\d-", str(error))
 
 
@@ -518,11 +519,11 @@ def test_an_administrative_release_changes_nothing_when_the_holder_changes_betwe
 
 def test_a_group_that_is_not_there_is_dead_and_one_with_offsets_only_is_empty(group: Consumergroup, raw: Any) -> None:
     description = group.describe()
-    assert (description.state, description.partitions, description.last_commit_ms) == (GroupState.DEAD, (), None)
+    assert (description.state, description.partitions, description.last_commit_at) == (GroupState.DEAD, (), None)
     group.offsets.set(P0, 5)
     description = group.describe()
     assert (description.state, description.members, description.offsets) == (GroupState.EMPTY, 0, 1)
-    assert description.last_commit_ms == raw.get(f"{OFFSETS}/orders/0")[1].mtime
+    assert to_ms(description.last_commit_at) == raw.get(f"{OFFSETS}/orders/0")[1].mtime
     assert group.topics() == ["orders"]
 
 

@@ -19,7 +19,7 @@ from zkgroups import (
     Registry,
     TopicPartition,
 )
-from zkgroups.core.znodes.paths import check_name
+from zkgroups.core.znodes.names import check_name
 from zkgroups.exceptions import InvalidNameError, MalformedNodeError
 from zkgroups.testing import TcpProxy
 

@@ -16,6 +16,7 @@ from zkgroups import (
     Offsets,
     TopicPartition,
 )
+from zkgroups.core.times import from_ms, to_ms
 from zkgroups.exceptions import (
     GroupInUseError,
     InvalidNameError,
@@ -77,9 +78,9 @@ def test_an_offset_comes_with_its_version_and_the_times_of_its_first_and_its_las
     second = read(group)
     stat = raw.get(f"{ROOT}/0")[1]
     assert (first.version, second.version) == (0, 1)
-    assert first.created_ms == first.modified_ms == second.created_ms == stat.ctime
-    assert (second.modified_ms, second.zxid) == (stat.mtime, stat.mzxid)
-    assert before <= second.created_ms <= second.modified_ms <= int(time.time() * 1000)
+    assert first.created_at == first.committed_at == second.created_at == from_ms(stat.ctime)
+    assert (to_ms(second.committed_at), second.zxid) == (stat.mtime, stat.mzxid)
+    assert before <= to_ms(second.created_at) <= to_ms(second.committed_at) <= int(time.time() * 1000)
     assert (second.group, second.at, second.offset) == ("billing", P0, 6)
 
 

@@ -11,7 +11,7 @@ from kazoo.security import make_acl, make_digest_acl
 from zkgroups import CommittedOffset, Consumergroup, ForbiddenNode, MalformedNode, Registry, TopicPartition
 from zkgroups.core.offsets.reset import Found
 from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
-from zkgroups.zookeeper.requests import transaction
+from zkgroups.zookeeper.requests import request_size
 
 from .test_offsets import Interrupted
 from .tree import dump, offsets
@@ -56,7 +56,7 @@ def test_what_was_changed_meanwhile_is_left_alone_and_told_and_stops_no_other(
     raw.create(f"{ROOT}/3", b"4")
     conflicts = group.offsets.replace(dict.fromkeys(shown, new), expected=shown)
     assert list(conflicts) == [P0, P2, P3]
-    assert str(conflicts[P0]) == "offset of orders/0 was changed by somebody else and is now 100"
+    assert str(conflicts[P0]) == "offset of orders/0 was changed by another client and is now 100"
     left = {"orders/0": b"100", "orders/2": b"more", "orders/3": b"4"}
     assert offsets(raw, "billing") == left | ({} if new is None else {"orders/1": b"9"})
 
@@ -146,7 +146,7 @@ def test_what_fails_after_something_was_written_is_told_for_each_that_was_left_a
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error alone would say that nothing was done, and who tries again would move some of them twice."""
-    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 1)
+    monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
     raw.set_acls(f"{ROOT}/1", [make_acl("world", "anyone", read=True)])
     left_alone = group.offsets.replace({P0: 9, P1: 9, P2: 9}, expected=shown)
     assert list(left_alone) == [P1, P2]

@@ -9,6 +9,7 @@ import pytest
 from kazoo.security import ACL, Id, Permissions
 
 from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups.core.times import from_ms
 from zkgroups.exceptions import (
     GroupInUseError,
     GroupNotFoundError,
@@ -194,4 +195,4 @@ def test_offsets_that_may_not_be_read_keep_the_group(idle: Consumergroup, raw: A
 
 
 def test_it_is_told_when_groups_were_made(registry: Registry, idle: Consumergroup, raw: Any) -> None:
-    assert registry.created_ms(["billing", "gone"]) == {"billing": raw.get(GROUP)[1].ctime}
+    assert registry.created_at(["billing", "gone"]) == {"billing": from_ms(raw.get(GROUP)[1].ctime)}

@@ -304,7 +304,7 @@ def test_a_wrong_hosts_string_is_an_input_error_and_a_value_error() -> None:
 
 def test_a_chroot_that_is_not_there_is_named(zookeeper: Any) -> None:
     with (
-        pytest.raises(NotFoundError, match=f"no /kafka/one in the ZooKeeper at {zookeeper.address}"),
+        pytest.raises(NotFoundError, match=f"/kafka/one does not exist in the ZooKeeper at {zookeeper.address}"),
         no_thread_stays(),
     ):
         Registry.connect(f"{zookeeper.address}/kafka/one")
@@ -411,7 +411,7 @@ def test_close_may_be_called_twice_and_ends_the_session(connect: Connect, raw: A
 def test_without_a_connection_the_error_names_the_servers() -> None:
     registry = Registry(KazooClient("127.0.0.1:1,[::1]:1/kafka"), timeout=0.05)
     group = registry.group("billing")
-    with pytest.raises(NotConnectedError, match=re.escape("no connection to 127.0.0.1:1,[::1]:1 within 0.05 s")):
+    with pytest.raises(NotConnectedError, match=re.escape("could not connect to 127.0.0.1:1,[::1]:1 within 0.05 s")):
         group.instance("me").register(["orders"])
 
 

@@ -130,7 +130,7 @@ def test_a_server_that_leaves_proofs_without_an_answer_is_left_for_another(
         me.register(["orders"])
         claim = me.claim(P0)
         session = registry.session_id
-        peer = registry.context.session.peer
+        peer = registry.context.session.server_address
         assert peer is not None
         silent, other = (first, second) if first.address.endswith(f":{peer[1]}") else (second, first)
         before = other.connections
@@ -193,10 +193,10 @@ def test_registering_after_a_pause_waits_without_a_flood_of_proofs_even_if_that_
     registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0, timeout=1.5)
     registry.group("billing").create()
     me = registry.group("billing").instance("me")
-    pulse = registry.context.session._pulse
-    pulse.resume(me._session.require_id(Deadline(30)), 10.0)
-    pulse.void()
-    pulse._proof.connected(uptime() - 9.6)  # as if nothing had been sent since then
+    liveness = registry.context.session._liveness
+    liveness.resume(me._session.require_id(Deadline(30)), 10.0)
+    liveness.forget()
+    liveness._proof.connected(uptime() - 9.6)  # as if nothing had been sent since then
     before = proxy.requests_by_type[Op.MULTI]
     me.register(["orders"])
     assert me.registered

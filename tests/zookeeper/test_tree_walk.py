@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from kazoo.security import make_digest_acl
 
 from zkgroups import CommittedOffset, ForbiddenNode, GroupState, Registry, TopicPartition, UnreadableNode
-from zkgroups.core.znodes.codec import decode_offset
-from zkgroups.core.znodes.paths import MAX_PARTITION, Part, is_topic
+from zkgroups.core.znodes.names import MAX_PARTITION, is_topic
+from zkgroups.core.znodes.offset_codec import decode_offset
+from zkgroups.core.znodes.paths import Part
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.reading import tree_walk
 from zkgroups.zookeeper.requests.node import Node
@@ -174,7 +175,7 @@ def modelled(tree: dict[str, dict[str, dict[str, bytes]] | None]) -> list[tuple[
                 path = f"/consumers/{group}/offsets/{topic}/{name}"
                 value = decode_offset(path, partitions[name])
                 if number_of(name) is None or not is_topic(topic):
-                    found.append((path, partitions[name], "its name is no partition"))
+                    found.append((path, partitions[name], "its name is not a partition"))
                 elif isinstance(value, UnreadableNode):
                     found.append((path, partitions[name], value.reason))
                 else:
@@ -224,7 +225,7 @@ def _is_of(offset: CommittedOffset | UnreadableNode, group: str) -> bool:
 
 @given(st.sets(PARTITIONS, max_size=20).map(list))
 def test_names_of_partitions_come_by_number_and_before_them_what_is_none(names: list[str]) -> None:
-    assert list(tree_walk.in_order(names)) == sorted(names, key=by_number)
+    assert list(tree_walk.sort_partitions(names)) == sorted(names, key=by_number)
 
 
 def test_groups_described_together_are_what_each_is_described_as_alone(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from ..core.znodes.group_description import RegisteredInstance
+from ..core.znodes.group_view import RegisteredInstance
 from ..deadline import uptime
 from ..exceptions import AlreadyRegisteredError, ZkgroupsException
 from ..zookeeper.group import Consumergroup

@@ -18,7 +18,7 @@ from typing import Final
 
 from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError, NotFoundError
-from ..zookeeper.reading.tree_walk import Place, Wanted, everything
+from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter, all_topics
 from ..zookeeper.requests.bulk_read import Block
 from .changes import STAT, Changes
 from .files import COUNTER, DataFile, DataFiles, data_files, is_first
@@ -108,7 +108,7 @@ class DataDir:
         state: DataDirState,
         parts: Collection[Part],
         has_group: Callable[[str], bool] = lambda _group: True,
-        wanted: Wanted = everything,
+        wanted: TopicFilter = all_topics,
     ) -> DataDirReading:
         """Return a reader of the groups in that state, for the nodes in these parts."""
         return DataDirReading(self, state, parts, has_group, wanted)
@@ -200,7 +200,7 @@ class DataDirReading:
         state: DataDirState,
         parts: Collection[Part],
         has_group: Callable[[str], bool],
-        wanted: Wanted,
+        wanted: TopicFilter,
     ) -> None:
         self.groups: list[str] = []
         """The names of the selected groups, complete after the last block."""
@@ -210,7 +210,7 @@ class DataDirReading:
         self._has_group = has_group
         self._wanted = wanted
 
-    def blocks(self) -> Iterator[Block[Place]]:
+    def blocks(self) -> Iterator[Block[PartDirectory]]:
         """Yield the nodes group by group, with the owners of each group before its offsets."""
         with _readable(self._data.folder):
             files = data_files(self._data.folder, self._data.log_folder)

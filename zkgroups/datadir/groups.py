@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterator
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
-from ..core.znodes.codec import decode_owned_topic
+from ..core.znodes.owner_codec import decode_owned_topic
 from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError
-from ..zookeeper.reading.tree_walk import Place, Wanted
+from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter
 from ..zookeeper.requests.bulk_read import Block, Siblings
 from ..zookeeper.requests.multiread import END
 from .changes import Changes
@@ -40,7 +40,7 @@ class GroupScanner:
         root: bytes,
         parts: Collection[Part],
         has_group: Callable[[str], bool],
-        wanted: Wanted,
+        wanted: TopicFilter,
     ) -> None:
         self.names: list[str] = []
         self._scan = scan
@@ -55,7 +55,7 @@ class GroupScanner:
         self._owners_are_complete = False
         self._held_back: IO[bytes] | None = None
 
-    def blocks(self) -> Iterator[Block[Place]]:
+    def blocks(self) -> Iterator[Block[PartDirectory]]:
         """Yield the nodes group by group. Afterwards, the whole tree has been scanned."""
         try:
             yield from self._blocks()
@@ -63,7 +63,7 @@ class GroupScanner:
             if self._held_back is not None:
                 self._held_back.close()
 
-    def _blocks(self) -> Iterator[Block[Place]]:
+    def _blocks(self) -> Iterator[Block[PartDirectory]]:
         for run in self._scan.runs():
             _, *names = run.directory[len(self._root) :].split(b"/")
             if not names:
@@ -93,7 +93,7 @@ class GroupScanner:
         self._in_owners = False
         self._owners_are_complete = Part.OWNERS not in self._parts
 
-    def _in_group(self, names: list[bytes], run: SiblingRun) -> Iterator[Block[Place]]:
+    def _in_group(self, names: list[bytes], run: SiblingRun) -> Iterator[Block[PartDirectory]]:
         """Yield nodes of the current group; `names` is the path of their directory relative to the group."""
         if self._in_owners and names[:1] != [_OWNERS]:
             yield from self._finish_owners()
@@ -107,14 +107,14 @@ class GroupScanner:
             else:
                 yield block
 
-    def _finish_owners(self) -> Iterator[Block[Place]]:
+    def _finish_owners(self) -> Iterator[Block[PartDirectory]]:
         """Yield the owners that are not in the snapshot."""
         self._in_owners = False
         if not self._owners_are_complete:
             yield from self._new(_OWNERS)
             self._owners_are_complete = True
 
-    def _finish(self) -> Iterator[Block[Place]]:
+    def _finish(self) -> Iterator[Block[PartDirectory]]:
         """Yield the rest of a group after its last node in the snapshot."""
         if self._group is None:
             return
@@ -125,7 +125,7 @@ class GroupScanner:
         self._changed_directories.pop(self._group, None)
         self._group = None
 
-    def _new(self, part: bytes) -> Iterator[Block[Place]]:
+    def _new(self, part: bytes) -> Iterator[Block[PartDirectory]]:
         """Yield the nodes in one part of the group that are not in the snapshot."""
         for names in self._changed_directories.get(self._group or b"", {}).pop(part, ()):
             directory = b"/".join((self._root, self._group or b"", part, *names))
@@ -133,7 +133,7 @@ class GroupScanner:
                 if (block := self._block([part, *names], run)) is not None:
                     yield block
 
-    def _block(self, names: list[bytes], run: SiblingRun) -> Block[Place] | None:
+    def _block(self, names: list[bytes], run: SiblingRun) -> Block[PartDirectory] | None:
         """Convert the nodes to a block, if they are selected."""
         part = _PARTS.get(names[0]) if names else None
         if part not in self._parts or part is None or len(names) != (1 if part is Part.IDS else 2):
@@ -142,20 +142,20 @@ class GroupScanner:
         known = decode_owned_topic(topic) if part is Part.OWNERS else topic
         if not self._is_wanted or not self._wanted(group, known):
             return None
-        block: Block[Place] = Block()
+        block: Block[PartDirectory] = Block()
         directory = CONSUMERS + _text(run.directory[len(self._root) :])
-        block.add(Siblings(Place(group, part, topic), directory, _text(b"/".join(run.names)).split("/")), b"")
+        block.add(Siblings(PartDirectory(group, part, topic), directory, _text(b"/".join(run.names)).split("/")), b"")
         block.answer = run.answer() + END
         return block
 
     # Offsets held back until the owners are complete
 
-    def _hold_back(self, block: Block[Place]) -> None:
+    def _hold_back(self, block: Block[PartDirectory]) -> None:
         if self._held_back is None:
             self._held_back = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 -- it stays open between nodes
         pickle.dump(block, self._held_back)
 
-    def _release(self) -> Iterator[Block[Place]]:
+    def _release(self) -> Iterator[Block[PartDirectory]]:
         if self._held_back is None:
             return
         with self._held_back as blocks:

@@ -38,7 +38,7 @@ from ..core.migration.plain_groups import (
 )
 from ..core.migration.plan_rows import Outcome, PlanRow, ReportRow, Step
 from ..core.znodes.migration_mark import Mark, MarkState
-from ..core.znodes.values import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import OutcomeUnknownError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks

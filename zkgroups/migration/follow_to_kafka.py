@@ -13,11 +13,12 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Final
 
+from ..core.kafka_values import NativeGroup
 from ..core.migration.apply_rules import SourceSeen, TargetSeen, living
 from ..core.migration.follow_rules import FollowState, Judge, some
 from ..core.migration.rules import Decision, Unknown, decide
 from ..core.znodes.migration_mark import MarkState
-from ..core.znodes.values import NativeGroup, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import UnavailableError, UnknownPartitionError, ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
 from .current_state import look_at_targets, taking_part

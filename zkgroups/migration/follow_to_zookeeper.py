@@ -14,7 +14,8 @@ from typing import Final
 from ..core.migration.apply_rules import SourceSeen, TargetSeen, registered
 from ..core.migration.follow_rules import FollowState, forward, some
 from ..core.migration.rules import Unknown
-from ..core.znodes.values import CommittedOffset, TopicPartition, UnreadableNode
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, UnreadableNode
 from ..exceptions import UnavailableError, ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
 from .current_state import look_at_targets

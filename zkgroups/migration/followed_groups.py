@@ -14,7 +14,7 @@ from ..core.migration.follow_rules import ARRIVED, Ahead, Carried, FollowedGroup
 from ..core.migration.plan_rows import PlanRow
 from ..core.migration.rules import LEGACY, Action, Reason, Rule, bad_target
 from ..core.znodes.migration_mark import Mark, MarkState
-from ..core.znodes.values import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from ..core.kafka_values import OffsetRange
 from ..core.migration.apply_rules import TopicIds
 from ..core.migration.plain_groups import Bounds, Shape
 from ..core.migration.rules import Log
 from ..core.znodes.paths import broker_topic
-from ..core.znodes.values import OffsetRange, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import NotConnectedError
 from ..kafka import Brokers
 from ..zookeeper.registry import Registry

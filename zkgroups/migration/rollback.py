@@ -30,7 +30,8 @@ from ..core.migration.apply_rules import (
 from ..core.migration.plan_rows import Outcome, PlanRow, ReportRow, Step
 from ..core.migration.rules import bad_target
 from ..core.znodes.migration_mark import Mark
-from ..core.znodes.values import TopicPartition, UnreadableNode
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import UnreadableNode
 from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks

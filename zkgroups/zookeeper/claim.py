@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..core.znodes.values import CommittedOffset, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset
 from ..exceptions import NotClaimedError, ZkgroupsException
 from .session.reentrant_locks import not_held
 

@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.codec import encode_offset
+from ..core.znodes.offset_codec import encode_offset
 from ..core.znodes.paths import GroupPaths, join
-from ..core.znodes.values import CommittedOffset, ForbiddenNode, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, ForbiddenNode
 from ..exceptions import (
     NoPermissionError,
     OffsetConflictError,
@@ -34,7 +35,7 @@ from .reading import group_reader
 from .registration import Tenure
 from .requests import bulk_read
 from .requests.batching import first_batch
-from .requests.directories import ensure_all
+from .requests.directories import ensure_paths
 from .requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed, stats
 from .session.errors import translate
 from .session.registry_context import RegistryContext
@@ -160,7 +161,7 @@ class Commit:
         """The offset node is not as it was: a missing directory is made, anything else is somebody else's commit."""
         if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
             topics = (self._paths.offset_topic(each.at.topic) for each in claims)
-            ensure_all(self._context, topics, session_id=self._tenure.session_id)
+            ensure_paths(self._context, topics, session_id=self._tenure.session_id)
             return
         if not isinstance(failure.error, NoNodeError | NodeExistsError | BadVersionError):
             raise translate(failure.error, failure.operation.path) from failure.error

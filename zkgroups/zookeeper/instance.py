@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
@@ -21,18 +21,18 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.codec import decode_registration, encode_owner, encode_registration
-from ..core.znodes.paths import check_instance
+from ..core.znodes.names import check_instance
+from ..core.znodes.owner_codec import encode_owner
+from ..core.znodes.registration_codec import decode_registration, encode_registration
+from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..core.znodes.values import (
     ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
     Registration,
-    TopicPartition,
     UnevaluableRegistration,
     UnreadableNode,
-    check_at,
 )
 from ..deadline import Deadline
 from ..exceptions import (
@@ -56,8 +56,8 @@ from .commit import Commit
 from .reading import group_reader
 from .registration import Registrar, Tenure
 from .requests import bulk_read
-from .requests.batching import Batch, first_batch, fits_the_server, in_batches
-from .requests.directories import ensure_all
+from .requests.batching import Batch, first_batch, in_batches, try_batch
+from .requests.directories import ensure_paths
 from .requests.node import Node
 from .requests.transaction import Check, Create, Delete, Operation, TransactionFailed
 from .session.credentials import SessionCredentials
@@ -337,7 +337,7 @@ class Instance:
             self._look_again(tenure, failure)
         elif isinstance(failure.error, NoNodeError):
             topics = (self.group.paths.owned_topic(at.topic) for at in partitions)
-            ensure_all(self._context, topics, session_id=tenure.session_id)
+            ensure_paths(self._context, topics, session_id=tenure.session_id)
         elif isinstance(failure.error, NodeExistsError):
             self._refuse_foreign(partitions[failure.index - 1], failure.operation, tenure)
         else:
@@ -415,7 +415,7 @@ class Instance:
             with _doubted(deleted):
                 self._registrar.transact(operations, tenure, then=partial(self._forget, deleted))
 
-        fits_the_server(transact, batch)
+        try_batch(transact, batch)
 
     def _forget(self, claims: Iterable[Claim]) -> None:
         with self._lock:
@@ -657,4 +657,4 @@ def _registration(topics: Topics, pattern: Pattern) -> Registration:
     if not isinstance(topics, Iterable):
         raise InvalidOptionError("topics", topics, "it must be names of topics")
     streams = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
-    return Registration(streams, pattern, timestamp_ms=int(time.time()) * 1000)  # what is written are seconds
+    return Registration(streams, pattern, timestamp=datetime.now(UTC).replace(microsecond=0))  # nodes store seconds

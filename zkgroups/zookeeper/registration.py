@@ -31,7 +31,7 @@ from ..exceptions import (
 )
 from .admin.migration_marks import refuse_marked, unmarked
 from .requests import bulk_read
-from .requests.batching import first_batch, fits_the_server
+from .requests.batching import first_batch, try_batch
 from .requests.node import Node
 from .requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed
 from .session import credentials
@@ -129,7 +129,7 @@ class Registrar:
         with self._lock:
             self._tenure = tenure
             self._unsure.pop(self.path, None)
-        self._session.rely(self, tenure.session_id)
+        self._session.start_proofs(self, tenure.session_id)
 
     def _create(self, data: bytes, tenure: Tenure) -> None:
         create = Create(self.path, data, True, self._context.acls.ephemerals)
@@ -208,7 +208,7 @@ class Registrar:
         with self._lock:
             self._tenure = None
             self._unsure.clear()
-        self._session.rely_no_more(self)
+        self._session.stop_proofs(self)
 
     # The fence
 
@@ -246,7 +246,7 @@ class Registrar:
 
     def ensure(self, directory: str, tenure: Tenure) -> None:
         """Make a directory where it is missing, in the session of the registration."""
-        self._session.ensure(
+        self._session.ensure_path(
             directory,
             acl=self._context.acls.directories,
             session_id=tenure.session_id,
@@ -311,7 +311,7 @@ class Registrar:
             batch = first_batch(self._session, ([Delete(node.path, node.version)] for node in left))
             transact = partial(self.transact, [delete for [delete] in batch], Tenure(session_id))
             try:
-                if fits_the_server(transact, batch):
+                if try_batch(transact, batch):
                     del left[: len(batch)]
             except TransactionFailed as failure:
                 del left[failure.index]

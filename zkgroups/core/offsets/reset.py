@@ -19,8 +19,10 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from ...exceptions import InvalidOptionError
-from ..znodes.codec import MAX_OFFSET
-from ..znodes.values import CommittedOffset, OffsetRange, TopicPartition, UnreadableNode
+from ..kafka_values import OffsetRange
+from ..znodes.offset_codec import MAX_OFFSET
+from ..znodes.topic_partition import TopicPartition
+from ..znodes.values import CommittedOffset, UnreadableNode
 
 Found: TypeAlias = CommittedOffset | UnreadableNode | None
 """What is there: an offset, something that is none, or nothing."""

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...core.znodes.values import utc
+from ...core.times import utc
 from ...exceptions import InvalidOptionError, RefusedError
 from ..errors import translated
 from ..source.options import check_expression

@@ -9,9 +9,11 @@ from typing import Any, Final, TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from ...core.znodes.codec import check_offset
-from ...core.znodes.paths import GroupPaths, check_partition, check_topic
-from ...core.znodes.values import ForbiddenNode, MalformedNode, TopicPartition, UnreadableNode
+from ...core.znodes.names import check_partition, check_topic
+from ...core.znodes.offset_codec import check_offset
+from ...core.znodes.paths import GroupPaths
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import ForbiddenNode, MalformedNode, UnreadableNode
 from ...exceptions import InvalidInputError
 from ..errors import translated
 

@@ -226,7 +226,7 @@ def survey(source: SourceOptions | str) -> Survey:
         offsets=sum(len(each.names) for each in offsets),
         owners=sum(len(each.names) for each in owners),
         members=sum(len(each.names) for each in members),
-        forbidden=sum(each.key.hidden is not None for each in found),
+        forbidden=sum(each.key.forbidden is not None for each in found),
     )
 
 

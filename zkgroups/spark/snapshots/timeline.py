@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...core.znodes.values import TopicPartition
+from ...core.znodes.topic_partition import TopicPartition
 from ...exceptions import InvalidOptionError, NotFoundError
 from ..errors import translated
 from ..source.tables import SCHEMAS, Table

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.znodes.codec import MAX_OFFSET
+from ...core.znodes.offset_codec import MAX_OFFSET
 from ...zookeeper.requests.multiread import DATA_AT, END, GOOD_HEAD, STAT_BYTES
 from .tables import LATEST_MS, TIMESTAMP
 

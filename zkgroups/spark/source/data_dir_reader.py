@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...core.znodes.codec import decode_owned_topic
-from ...core.znodes.paths import Part, parse_partition
+from ...core.znodes.names import parse_partition
+from ...core.znodes.owner_codec import decode_owned_topic
+from ...core.znodes.paths import Part
 from ...core.znodes.values import Owner
 from ...datadir.data_dir import DataDir, DataDirState
 from ...zookeeper.reading import group_reader, tree_walk
-from ...zookeeper.reading.tree_walk import Place
+from ...zookeeper.reading.tree_walk import PartDirectory
 from ...zookeeper.requests.bulk_read import Block
 from ...zookeeper.requests.node import Node
 from .options import SourceOptions
@@ -85,7 +86,7 @@ class _Owners:
 
     _groups: dict[str, dict[str, dict[str, tuple[_Rank, str]]]] = field(default_factory=dict)
 
-    def collect(self, blocks: Iterator[Block[Place]]) -> Iterator[Block[Place]]:
+    def collect(self, blocks: Iterator[Block[PartDirectory]]) -> Iterator[Block[PartDirectory]]:
         """Store the blocks of owners, and yield the blocks of offsets."""
         for block in blocks:
             place = block.parts[0].key
@@ -106,7 +107,7 @@ _Rank = tuple[str, int, str]
 """The sort key of an owner. Clients with different node names may own the same partition: the first in order counts."""
 
 
-def _add(topics: dict[str, dict[str, tuple[_Rank, str]]], block: Block[Place]) -> None:
+def _add(topics: dict[str, dict[str, tuple[_Rank, str]]], block: Block[PartDirectory]) -> None:
     for place, name, node in tree_walk.nodes([block]):
         owner = group_reader.owner(place.topic, name, node) if isinstance(node, Node) else node
         if isinstance(owner, Owner):

@@ -40,7 +40,7 @@ from ...deadline import Deadline
 from ...exceptions import InvalidOptionError
 from ...secret_file import read_secret_file
 from ...zookeeper.registry import Registry
-from ...zookeeper.session.connection import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
+from ...zookeeper.session.options import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
 from .tables import Table
 
 DEFAULT_PARALLELISM: Final = 4

@@ -13,8 +13,9 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.znodes.codec import decode_owned_topic, decode_owner_path
-from ...core.znodes.paths import Part, is_topic, parse_partition
+from ...core.znodes.names import is_topic, parse_partition
+from ...core.znodes.owner_codec import decode_owned_topic, decode_owner_path
+from ...core.znodes.paths import Part
 from ...core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
@@ -26,7 +27,7 @@ from ...core.znodes.values import (
     session_hex,
 )
 from ...zookeeper.reading import group_reader, tree_walk
-from ...zookeeper.reading.tree_walk import Place
+from ...zookeeper.reading.tree_walk import PartDirectory
 from ...zookeeper.registry import Registry
 from ...zookeeper.requests.bulk_read import Block, Siblings
 from ...zookeeper.requests.node import Node
@@ -73,7 +74,7 @@ def _offsets(context: RegistryContext, groups: Sequence[str], selection: Selecti
     yield from offset_batches(blocks, owners.of, cluster)
 
 
-def offset_batches(blocks: Iterator[Block[Place]], owners: OwnersOf, cluster: str) -> Iterator[Any]:
+def offset_batches(blocks: Iterator[Block[PartDirectory]], owners: OwnersOf, cluster: str) -> Iterator[Any]:
     """Convert blocks of offsets. `owners` is called in the order of the blocks."""
     while together := _next_blocks(blocks):
         plain = _plain_columns(together)
@@ -83,9 +84,9 @@ def offset_batches(blocks: Iterator[Block[Place]], owners: OwnersOf, cluster: st
             yield _batch(Table.OFFSETS, _offset_rows(together, owners), cluster)
 
 
-def _next_blocks(blocks: Iterator[Block[Place]]) -> list[Block[Place]]:
+def _next_blocks(blocks: Iterator[Block[PartDirectory]]) -> list[Block[PartDirectory]]:
     """Return the blocks of the next batch."""
-    some: list[Block[Place]] = []
+    some: list[Block[PartDirectory]] = []
     rows = size = 0
     for block in blocks:
         some.append(block)
@@ -96,10 +97,10 @@ def _next_blocks(blocks: Iterator[Block[Place]]) -> list[Block[Place]]:
     return some
 
 
-def _plain_columns(blocks: Sequence[Block[Place]]) -> list[Any] | None:
+def _plain_columns(blocks: Sequence[Block[PartDirectory]]) -> list[Any] | None:
     """Return the partition column and the result of `offset_columns`; None unless every row is a plain offset."""
     parts = [siblings for block in blocks for siblings in block.parts]
-    if not all(siblings.key.hidden is None and is_topic(siblings.key.topic) for siblings in parts):
+    if not all(siblings.key.forbidden is None and is_topic(siblings.key.topic) for siblings in parts):
         return None
     partitions = array("i")
     for siblings in parts:
@@ -119,7 +120,7 @@ def _numbers(names: tuple[str, ...]) -> array[int] | None:
     return None if None in numbers else array("i", numbers)  # type: ignore[arg-type]
 
 
-def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: OwnersOf, cluster: str) -> Any:
+def _plain_batch(blocks: Sequence[Block[PartDirectory]], plain: list[Any], owners: OwnersOf, cluster: str) -> Any:
     parts = [siblings for block in blocks for siblings in block.parts]
     ends = pa.array(accumulate(len(siblings.names) for siblings in parts), pa.int32())
     names = [pa.array([of(siblings.key) for siblings in parts], pa.string()) for of in (_GROUP, _TOPIC)]
@@ -137,7 +138,7 @@ def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: Owner
 _GROUP, _TOPIC = attrgetter("group"), attrgetter("topic")
 
 
-def _owner_column(parts: Sequence[Siblings[Place]], owners: OwnersOf, rows: int) -> Any:
+def _owner_column(parts: Sequence[Siblings[PartDirectory]], owners: OwnersOf, rows: int) -> Any:
     held = [owners(siblings.key.group, siblings.key.topic) for siblings in parts]
     if not any(held):
         return pa.nulls(rows, pa.string())
@@ -145,7 +146,7 @@ def _owner_column(parts: Sequence[Siblings[Place]], owners: OwnersOf, rows: int)
     return pa.array([topic.get(name) for siblings, topic in names for name in siblings.names], pa.string())
 
 
-def _offset_rows(blocks: Iterable[Block[Place]], owners: OwnersOf) -> Iterator[RowValues]:
+def _offset_rows(blocks: Iterable[Block[PartDirectory]], owners: OwnersOf) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
         row = _row_at(place, place.topic, parse_partition(name), node)
         if name:
@@ -192,12 +193,12 @@ def _owners(context: RegistryContext, groups: Sequence[str], selection: Selectio
     return owner_batches(tree_walk.leaves(context, groups, Part.OWNERS, selection.has_topic), cluster)
 
 
-def owner_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
+def owner_batches(blocks: Iterator[Block[PartDirectory]], cluster: str) -> Iterator[Any]:
     """Convert blocks of owners."""
     return _batches(Table.OWNERS, _owner_rows, blocks, cluster)
 
 
-def _owner_rows(blocks: Iterable[Block[Place]]) -> Iterator[RowValues]:
+def _owner_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
         at = decode_owner_path(place.topic, name)
         row = _row_at(place, decode_owned_topic(place.topic), None if at is None else at.partition, node)
@@ -213,19 +214,19 @@ def _members(context: RegistryContext, groups: Sequence[str], selection: Selecti
     return member_batches(tree_walk.registrations(context, mine), cluster)
 
 
-def member_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
+def member_batches(blocks: Iterator[Block[PartDirectory]], cluster: str) -> Iterator[Any]:
     """Convert blocks of registrations."""
     return _batches(Table.MEMBERS, _member_rows, blocks, cluster)
 
 
-def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[RowValues]:
+def _member_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
         row: RowValues = {"group": place.group, "instance": name or None}
         if isinstance(node, ForbiddenNode):
             row |= _malformed(node)
         else:
             found = group_reader.registered_instance(name, node)
-            row |= {"session": _session(found.session), "registered_at": _time(found.registered_ms)}
+            row |= {"session": _session(found.session), "registered_at": _time(node.created_ms)}
             row |= _registration(found.registration)
         yield row
 
@@ -240,7 +241,7 @@ def _registration(found: ReadRegistration) -> RowValues:
 # Rows
 
 
-def _row_at(place: Place, topic: str, partition: int | None, node: Node | ForbiddenNode) -> RowValues:
+def _row_at(place: PartDirectory, topic: str, partition: int | None, node: Node | ForbiddenNode) -> RowValues:
     row: RowValues = {"group": place.group, "topic": topic or None, "partition": partition}
     return row | _malformed(node) if isinstance(node, ForbiddenNode) else row
 
@@ -266,8 +267,8 @@ def _now() -> int:
 
 def _batches(
     table: Table,
-    rows: Callable[[Iterable[Block[Place]]], Iterator[RowValues]],
-    blocks: Iterator[Block[Place]],
+    rows: Callable[[Iterable[Block[PartDirectory]]], Iterator[RowValues]],
+    blocks: Iterator[Block[PartDirectory]],
     cluster: str,
 ) -> Iterator[Any]:
     while together := _next_blocks(blocks):

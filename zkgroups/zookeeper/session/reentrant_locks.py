@@ -1,8 +1,8 @@
-"""Locks that are held during calls, and the signal handlers that interrupt these calls.
+"""Detect a signal handler that needs a lock of the call it interrupts.
 
-Python runs a signal handler on the main thread, on top of the call that it interrupts. If the handler waits for a lock
-of that call, both wait forever. So these locks are reentrant ones, which know their owner, and the handler gets an
-error. Locks that are held only for a moment are reentrant, too: a handler may look at the same fields.
+Python runs a signal handler on the main thread, on top of the interrupted call. If the handler waited for a lock of
+that call, both would wait forever. So these locks are reentrant, and a second acquisition raises an error. Locks that
+are held only for a moment are reentrant, too, because a handler may read the fields that they guard.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ from ...exceptions import ReentrantCallError
 
 def not_held(lock: Any, what: str) -> Any:
     """Return this `threading.RLock`. Raise `ReentrantCallError` if the current thread holds it already."""
-    if lock._is_owned():  # `threading.Condition` asks a lock in the same way
+    if lock._is_owned():  # `threading.Condition` uses this method, too
         raise ReentrantCallError(what)
     return lock
