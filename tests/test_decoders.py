@@ -15,7 +15,7 @@ from zkgroups.core.doctor.scala_blockers import poison
 from zkgroups.core.offsets import file_formats
 from zkgroups.core.offsets.reset import parse_duration, parse_time
 from zkgroups.core.rebalance.members import Stream
-from zkgroups.core.rebalance.shared_plan import Plan, decode_plan, encode_plan
+from zkgroups.core.rebalance.shared_plan import SharedPlan, decode_plan, encode_plan
 from zkgroups.core.times import from_ms
 from zkgroups.core.znodes.broker_codec import decode_broker, decode_topic
 from zkgroups.core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
@@ -75,7 +75,7 @@ _SESSION = {
 NONE = type(None)
 
 DECODERS: dict[str, Decoder] = {
-    "plan": Decoder(decode_plan, (Plan, NONE), encode_plan(Plan("f", "sticky", {AT: Stream("h:1", 0)}))),
+    "plan": Decoder(decode_plan, (SharedPlan, NONE), encode_plan(SharedPlan("f", "sticky", {AT: Stream("h:1", 0)}))),
     "registration": Decoder(
         lambda data: decode_registration("/r", data),
         (Registration, UnevaluableRegistration, MalformedNode),

@@ -325,8 +325,8 @@ def test_it_stops_when_it_is_asked_to_and_waits_no_longer_than_it_is_told(regist
     ("options", "told"),
     [
         ({"registry": None}, "registry is not given, but it must be a Registry"),
-        ({"topics": ()}, "topics is {}, but a member needs at least one, or a pattern"),
-        ({"pattern": "o.*"}, "pattern is 'o.*', but it is instead of topics"),
+        ({"topics": ()}, "topics is {}, but a member needs at least one topic, or a pattern"),
+        ({"pattern": "o.*"}, "pattern is 'o.*', but give either topics or a pattern"),
         ({"topics": (), "pattern": "("}, "topic pattern is"),
         ({"release_timeout": 0}, "release_timeout is 0"),
         ({"reconcile_every": -1}, "reconcile_every is -1"),

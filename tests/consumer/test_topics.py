@@ -367,7 +367,7 @@ def test_a_topic_that_was_made_again_is_begun_anew_and_offsets_of_the_old_one_ar
     replace_topic(client, "orders", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
     a.until_holding(P0, P1)
     assert list(group.offsets) == []
-    assert [str(error) for error in refused] == ["orders/0 is of a topic that was deleted"]
+    assert [str(error) for error in refused] == ["orders/0 belongs to a topic that was deleted"]
     [_first, second] = a.generations
     assert dict(second.partitions) == {P0: "earliest", P1: "earliest"}
     second.commit({P0: 5})

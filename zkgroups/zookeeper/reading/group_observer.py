@@ -12,7 +12,8 @@ from itertools import islice
 
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from ...core.rebalance.shared_plan import Plan, Roster, encode_plan, has_patterns, topics_named
+from ...core.rebalance.roster import Roster, has_patterns, topics_named
+from ...core.rebalance.shared_plan import SharedPlan, encode_plan
 from ...core.znodes.group_view import RegisteredInstance
 from ...core.znodes.paths import GroupPaths, join
 from ...core.znodes.topic_partition import TopicPartition
@@ -133,7 +134,7 @@ class Sight(TopicSight):
             return b"", 0, -1
         return node.data, node.mzxid, node.version
 
-    def write_plan(self, plan: Plan, version: int, session_id: int) -> bool:
+    def write_plan(self, plan: SharedPlan, version: int, session_id: int) -> bool:
         """Write a plan over the one that was read; False if another was written meanwhile."""
         data = encode_plan(plan)
         if len(data) > MAX_REQUEST_BYTES // 2:
