@@ -198,9 +198,8 @@ def _problems(source: Source) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"getLogger of another name than {', '.join(LOGGERS)}"
         if isinstance(node, ast.Attribute) and name in CLOCKS and source.place == "core":
             yield getattr(node, "lineno", 0), f"core reads a clock: {name}"
-        if source.place in MAY_HOLD_KAZOO_OBJECTS and not source.name.startswith(KAZOO_COMPAT):
-            if private := _kazoo_private_name(node):
-                yield getattr(node, "lineno", 0), f"private attribute of kazoo outside of {KAZOO_COMPAT}: {private}"
+        if (private := _kazoo_private_name(node)) and _must_not_use_private_kazoo(source):
+            yield getattr(node, "lineno", 0), f"private attribute of kazoo outside of {KAZOO_COMPAT}: {private}"
 
 
 def _name_used(node: ast.AST) -> str | None:
@@ -223,6 +222,10 @@ def _kazoo_private_name(node: ast.AST) -> str | None:
         ):
             return name if name in KAZOO_PRIVATE_NAMES else None
     return None
+
+
+def _must_not_use_private_kazoo(source: Source) -> bool:
+    return source.place in MAY_HOLD_KAZOO_OBJECTS and not source.name.startswith(KAZOO_COMPAT)
 
 
 def _is_public_logger(call: ast.Call) -> bool:
