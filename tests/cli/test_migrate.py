@@ -267,7 +267,7 @@ def test_what_the_brokers_do_not_take_is_exit_code_9(
     report = {row["topic"]: row for row in migrate("show", folder, "--report", "-o", "json").json["offsets"]}
     assert (report[topic]["outcome"], report[topic]["written"], report[topic]["detail"]) == ("written", 2, None)
     assert (report[lost]["outcome"], report[lost]["written"]) == ("failed", None)
-    assert report[lost]["detail"] == f"the brokers know no partition {lost}/0"
+    assert report[lost]["detail"] == f"the brokers have no partition {lost}/0"
 
 
 def test_a_plan_from_a_snapshot_is_applied_where_there_is_no_zookeeper_any_more(

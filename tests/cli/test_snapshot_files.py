@@ -79,7 +79,7 @@ def test_damage_has_exit_code_10_and_a_way_out(small: Small) -> None:
     last = f"0x{int.from_bytes(data[first + 24 : first + 32]):x}"
     ended = dry_run(small.folder)
     assert (ended.code, ended.out) == (10, "")
-    assert ended.err.startswith(f"zkgroups: {log}: a record has a wrong checksum; all is well up to zxid {last}")
+    assert ended.err.startswith(f"zkgroups: {log}: a record has a wrong checksum; the data is intact up to zxid {last}")
     assert dry_run(small.folder, "--zxid", last).code == 0
     for snapshot in small.snapshots:
         snapshot.write_bytes(b"")

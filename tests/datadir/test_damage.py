@@ -143,7 +143,7 @@ def test_damage_says_up_to_where_all_is_well_and_that_may_be_asked_for(small: Sm
         left(small.folder)
     last = zxid_of(data, first)
     assert caught.value.last_zxid == last
-    assert f"all is well up to zxid 0x{last:x}, which can be asked for" in str(caught.value)
+    assert f"the data is intact up to zxid 0x{last:x}, and can be read up to it" in str(caught.value)
     assert left(small.folder, last) == small.states[last]
 
 
@@ -172,7 +172,7 @@ def test_what_is_said_to_be_well_can_be_asked_for_also_where_a_snapshot_reaches_
         left(small.folder)
     last = caught.value.last_zxid
     assert last == named(missing) - 1
-    assert f"all is well up to zxid 0x{last:x}, which can be asked for" in str(caught.value)
+    assert f"the data is intact up to zxid 0x{last:x}, and can be read up to it" in str(caught.value)
     assert left(small.folder, last) == small.states[last]
 
 

@@ -227,7 +227,7 @@ def test_what_the_snapshot_does_not_have_is_said_and_the_rest_is_printed(
     ended = zkgroups("offsets", "export", "billing", "nobody", "--from-snapshot", tmp_path, "-q")
     assert (ended.code, [each["offset"] for each in ended.json["offsets"]]) == (9, [50, 60, 7])
     assert ended.err.splitlines() == [
-        "zkgroups: /consumers/billing/offsets/orders/2 cannot be read: not a plain decimal number "
+        "zkgroups: /consumers/billing/offsets/orders/2 is malformed: not a plain decimal number "
         f"(b'many'); so it is in snapshot {name}",
         f"zkgroups: snapshot {name} has no offsets of group 'nobody'",
     ]
