@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from zkgroups.core.java_regex.parser import topic_expression
+from zkgroups.core.java_regex.topic_filter import TopicFilter
 from zkgroups.core.znodes import subscription
-from zkgroups.core.znodes.java_regex import TopicFilter, topic_expression
 from zkgroups.core.znodes.registration_codec import encode_registration
 from zkgroups.core.znodes.subscription import check_expression, subscribed_topics
 from zkgroups.core.znodes.values import Pattern, Registration
