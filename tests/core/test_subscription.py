@@ -156,7 +156,7 @@ def test_a_name_is_matched_once_however_many_groups_look(monkeypatch: pytest.Mon
     assert matched == [*names, "once-ab"]
 
 
-@pytest.mark.parametrize(("limit", "most"), [("_MOST_KEPT", 50), ("_MOST_NAMES", 2)])
+@pytest.mark.parametrize(("limit", "most"), [("_MOST_BYTES", 50), ("_MOST_NAMES", 2)])
 def test_what_is_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
     monkeypatch.setattr(subscription, limit, most)
     for round in range(3):

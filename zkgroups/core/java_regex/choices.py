@@ -24,7 +24,7 @@ from .match_cost import (
 from .parser import ANYTHING, Alternatives, Item, ItemKind, text_of
 
 
-class Shape(Enum):
+class MatchShape(Enum):
     """How an alternative can be matched."""
 
     LITERAL = auto()
@@ -51,7 +51,7 @@ class Choice:
     """One alternative: the name must match the text, and meet each condition."""
 
     text: str
-    shape: Shape
+    shape: MatchShape
     steps: int
     steps_of_regex: int
     """The steps if the whole alternative is matched as a regular expression."""
@@ -86,11 +86,11 @@ def _guarded(choice: Choice, conditions: tuple[Condition, ...]) -> Choice:
     if not conditions:
         return choice
     conditions = (*conditions, *choice.conditions)
-    if choice.shape is Shape.GUARDED:
+    if choice.shape is MatchShape.GUARDED:
         return replace(choice, conditions=conditions)
-    text = f"{choice.text}{ANYTHING}" if choice.shape is Shape.START else choice.text
+    text = f"{choice.text}{ANYTHING}" if choice.shape is MatchShape.START else choice.text
     steps = STEPS_OF_A_CALL + choice.steps_of_regex
-    return replace(choice, text=text, shape=Shape.GUARDED, steps=steps, conditions=conditions)
+    return replace(choice, text=text, shape=MatchShape.GUARDED, steps=steps, conditions=conditions)
 
 
 def _edges(items: Sequence[Item]) -> tuple[int, int]:
@@ -123,13 +123,13 @@ def _plain(items: Sequence[Item]) -> Choice:
     text, regex = text_of([items]), steps_of_alternative(items)
     if items and all(item.kind is ItemKind.NAME or item.text == ANYTHING for item in items):
         literals = _literals_between(items)
-        return Choice(text, Shape.LITERAL, steps_of_glob(literals), regex, literals)
+        return Choice(text, MatchShape.LITERAL, steps_of_glob(literals), regex, literals)
     if all(item.single for item in items):
-        return Choice(text, Shape.WHOLE, regex, regex)
+        return Choice(text, MatchShape.WHOLE, regex, regex)
     *start, last = items
     if last.text == ANYTHING and all(item.single for item in start):
-        return Choice(text_of([start]), Shape.START, steps_of_alternative(start), regex)
-    return Choice(text, Shape.ANY, regex, regex)
+        return Choice(text_of([start]), MatchShape.START, steps_of_alternative(start), regex)
+    return Choice(text, MatchShape.ANY, regex, regex)
 
 
 def _literals_between(items: Sequence[Item]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """How many steps RE2 may need to match one topic name, computed from the expression.
 
-There is no time limit, because all members of a group must get the same result, also on busy machines.
+A time limit would not work: all members of a group must get the same result, also on busy machines.
 """
 
 from __future__ import annotations

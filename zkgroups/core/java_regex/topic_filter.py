@@ -18,7 +18,7 @@ RE2 supports neither lookaheads nor lookbehinds. But at the start or the end of 
 the whole name, so RE2 can check them one by one. All other syntax is not evaluated, because RE2 may reject it or give
 it another meaning: back references, possessive and atomic groups, `\p`, `\Q`, `\R`, `\h`, octal escapes, other flags,
 sets in sets, characters outside ASCII. Expressions that are too long, or that may take too long, are not evaluated
-either. There is no time limit, because all members of a group must get the same result, also on busy machines.
+either. A time limit would not work: all members of a group must get the same result, also on busy machines.
 Instead, the worst number of steps for one name is computed from the expression; see `match_cost.py`.
 
 Parts that consist of literal characters and `.*` need no regular expression, and long lists of them are cheap.
@@ -36,7 +36,7 @@ from typing import Any, Final, TypeAlias
 
 import re2
 
-from .choices import Choice, Shape, choices_of
+from .choices import Choice, MatchShape, choices_of
 from .errors import ExpressionError, UnevaluableExpressionError
 from .match_cost import LONGEST_NAME
 from .parser import ANYTHING, FLAGS, checked, parse
@@ -61,12 +61,12 @@ class TopicFilter:
         choices = list(choices_of(parse(regex[flags.end() :] if flags else regex)))
         _check_steps(choices)
         self._names, self._starts, self._globs = _literals(
-            [self._folded(part) for part in choice.literals] for choice in choices if choice.shape is Shape.LITERAL
+            [self._folded(part) for part in choice.literals] for choice in choices if choice.shape is MatchShape.LITERAL
         )
         programs = _Programs(fold=self._fold)
         whole, start, any_ = (
             programs.compile_all([choice.text for choice in choices if choice.shape is shape], fast=fast)
-            for shape, fast in ((Shape.WHOLE, True), (Shape.START, True), (Shape.ANY, False))
+            for shape, fast in ((MatchShape.WHOLE, True), (MatchShape.START, True), (MatchShape.ANY, False))
         )
         self._tests = [program.fullmatch for program in (*whole, *any_)] + [program.match for program in start]
         self._guarded = [
@@ -75,7 +75,7 @@ class TopicFilter:
                 [(programs.condition(each.text), each.holds) for each in choice.conditions],
             )
             for choice in choices
-            if choice.shape is Shape.GUARDED
+            if choice.shape is MatchShape.GUARDED
         ]
 
     def matches(self, topic: str) -> bool:
