@@ -1,4 +1,4 @@
-"""The actions that a `Rebalance` asks for. Each `RebalanceRequest` is answered with an event that carries the same turn."""
+"""The actions that a `Rebalance` asks for. A `RebalanceRequest` is answered with an event that carries its turn."""
 
 from __future__ import annotations
 
