@@ -10,10 +10,10 @@ class ZkgroupsException(Exception):
     """The root of every error of this library."""
 
     retriable: bool = False
-    """Whether the same call may succeed later without anything being changed by the caller."""
+    """True if the same call may succeed later, without any change by the caller."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Restored as it was, not recreated from its message: errors come back from Spark's workers and pools."""
+        """Restore an unpickled error from its fields: Spark workers and process pools send errors back."""
         return (_restored, (type(self), self.args), self.__dict__)
 
 
@@ -22,16 +22,16 @@ def _restored(kind: type[ZkgroupsException], args: tuple[object, ...]) -> Zkgrou
 
 
 def _shown(value: object) -> str:
-    """What the caller passed, short enough for a message."""
+    """Format a value for a message, shortened if necessary."""
     try:
         text = repr(value)
-    except ValueError:  # Python does not write out numbers of thousands of digits
+    except ValueError:  # Python refuses to format numbers with thousands of digits
         return f"a {type(value).__name__} too long to show"
     return text if len(text) <= 200 else f"{text[:196]}..."
 
 
 class InvalidInputError(ZkgroupsException, ValueError):
-    """Something the caller passed is not acceptable; nothing was sent."""
+    """An argument is invalid. No request was sent."""
 
 
 class InvalidNameError(InvalidInputError):
@@ -44,10 +44,10 @@ class InvalidNameError(InvalidInputError):
 
 
 class InvalidOptionError(InvalidInputError):
-    """An option whose value is outside its bounds. A value that must not be shown is given as ``...``."""
+    """An option is out of bounds. The value ``...`` stands for a secret."""
 
     def __init__(self, option: str, value: object, reason: str) -> None:
-        what = "not given" if value is None else _shown(value)
-        super().__init__(f"{option}: {reason}" if value is ... else f"{option} is {what}, but {reason}")
+        given = "not given" if value is None else _shown(value)
+        super().__init__(f"{option}: {reason}" if value is ... else f"{option} is {given}, but {reason}")
         self.option = option
         self.value = value

@@ -28,7 +28,7 @@ def create(options: Options, names: tuple[str, ...]) -> None:
             with tally.attempt():
                 existed = registry.group(name).exists()
                 registry.group(name).create()
-                say(options, f"{name} exists already" if existed else f"created {name}")
+                say(options, f"{name} already exists" if existed else f"created {name}")
     tally.finish()
 
 

@@ -130,7 +130,7 @@ def _check(export: Path | None) -> None:
     if export is None:
         raise click.UsageError("--execute needs --export FILE, to keep what is deleted", click.get_current_context())
     if export.exists():
-        raise RefusedError(f"{export} exists already, and is not overwritten")
+        raise RefusedError(f"{export} already exists, and is not overwritten")
 
 
 def _old(registry: Registry, groups: Iterable[GroupDescription], age: int) -> list[_Idle]:

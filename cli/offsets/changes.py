@@ -68,7 +68,7 @@ def _must_be_new(_ctx: click.Context, _param: click.Parameter, file: Path | None
 
 
 def _exists(file: Path) -> RefusedError:
-    return RefusedError(f"{file} exists already, and what it keeps may be needed: choose another name")
+    return RefusedError(f"{file} already exists, and what it keeps may be needed: choose another name")
 
 
 def leave_options(command: Decorated) -> Decorated:

@@ -389,7 +389,7 @@ def test_an_id_that_is_registered_is_a_conflict(zkgroups: Zkgroups, billing: Any
 @pytest.mark.usefixtures("cluster")
 def test_a_group_that_is_missing_is_exit_code_3_and_is_not_made(zkgroups: Zkgroups, registry: Registry) -> None:
     done = zkgroups("claim", "nobody", "orders", "0", "--", "echo", "ran")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     assert registry.groups() == []
 
 

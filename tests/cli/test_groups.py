@@ -234,7 +234,7 @@ def test_a_pattern_is_shown_as_one(zkgroups: Zkgroups, kazoo: KazooClient) -> No
 @pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     ended = zkgroups("groups", "describe", "nobody")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     missing = zkgroups("groups", "describe", "nobody", "-o", "json")
     assert (missing.code, missing.json) == (3, {"schema": 1, "groups": []})
 
@@ -242,7 +242,7 @@ def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
 def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups) -> None:
     zkgroups("groups", "create", "a", "c")
     ended = zkgroups("groups", "describe", "a", "b", "c", "-o", "name")
-    assert (ended.code, ended.lines, ended.err) == (9, ["a", "c"], "zkgroups: there is no group 'b'\n")
+    assert (ended.code, ended.lines, ended.err) == (9, ["a", "c"], "zkgroups: group 'b' does not exist\n")
 
 
 # create
@@ -257,7 +257,7 @@ def test_create_makes_groups_and_says_so_on_stderr(zkgroups: Zkgroups, registry:
 def test_create_leaves_an_existing_group_as_it_is(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("billing").offsets.set(AT, 5)
     ended = zkgroups("groups", "create", "billing")
-    assert (ended.code, ended.err) == (0, "billing exists already\n")
+    assert (ended.code, ended.err) == (0, "billing already exists\n")
     assert registry.group("billing").offsets.fetch(AT).offset == 5  # type: ignore[union-attr]
 
 

@@ -81,9 +81,9 @@ def test_what_is_no_offset_is_left_out_and_said(
 @pytest.mark.parametrize(
     ("group", "to", "code", "sentence"),
     [
-        ("invoices", "taken", 4, "group 'taken' exists already"),
-        ("invoices", "invoices", 4, "group 'invoices' exists already"),
-        ("nobody", "blue", 3, "there is no group 'nobody'"),
+        ("invoices", "taken", 4, "group 'taken' already exists"),
+        ("invoices", "invoices", 4, "group 'invoices' already exists"),
+        ("nobody", "blue", 3, "group 'nobody' does not exist"),
         ("secret", "blue", 6, "no permission on /consumers/secret/offsets"),
         ("invoices", "a/b", 2, "group 'a/b' contains a slash"),
         ("a/ids", "blue", 2, "group 'a/ids' contains a slash"),

@@ -193,7 +193,7 @@ def test_a_group_that_may_not_be_read_is_left_alone(
 
 def test_a_group_that_was_named_and_is_missing_is_exit_code_3(zkgroups: Zkgroups, old: Registry) -> None:
     ended = zkgroups("groups", "prune", "nobody", "--older-than", "0s")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     some = zkgroups("groups", "prune", "nobody", "litter", "--older-than", "0s", "-o", "name")
     assert (some.code, some.lines) == (9, ["litter"])
 
@@ -204,7 +204,7 @@ def test_a_file_that_exists_is_never_overwritten(
     export.write_text("what was pruned last year\n")
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute")
-    assert (ended.code, ended.err) == (4, f"zkgroups: {export} exists already, and is not overwritten\n")
+    assert (ended.code, ended.err) == (4, f"zkgroups: {export} already exists, and is not overwritten\n")
     assert export.read_text() == "what was pruned last year\n"
     assert tree(kazoo, "/consumers") == before
 

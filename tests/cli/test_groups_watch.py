@@ -103,7 +103,7 @@ def test_it_ends_when_the_group_is_gone(registry: Registry, offsets: Any, addres
         next(found)
         registry.group("billing").delete()
         assert watch.wait(30) == 3
-        assert watch.stderr.read() == "zkgroups: there is no group 'billing'\n"
+        assert watch.stderr.read() == "zkgroups: group 'billing' does not exist\n"
 
 
 def test_who_has_read_enough_ends_it_at_once_also_where_nothing_changes(offsets: Any, address: dict[str, str]) -> None:

@@ -228,7 +228,7 @@ def test_where_there_are_no_groups_the_data_is_empty_and_a_word_is_said(lag: Any
 
 def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(lag: Any, late: Any) -> None:
     ended = lag("nobody")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     some = lag("nobody", "billing", "-o", "name")
     assert (some.code, some.lines) == (9, ["billing"])
 

@@ -117,8 +117,8 @@ def test_what_is_no_offset_is_not_exported_and_said(
     ended = zkgroups("offsets", "export", "invoices", "nobody")
     assert ended.code == 9
     assert [each["partition"] for each in ended.json["offsets"]] == [0, 1]
-    assert "zkgroups: /consumers/invoices/offsets/orders/2 cannot be read: not a plain" in ended.err
-    assert "zkgroups: there is no group 'nobody'" in ended.err
+    assert "zkgroups: /consumers/invoices/offsets/orders/2 is malformed: not a plain" in ended.err
+    assert "zkgroups: group 'nobody' does not exist" in ended.err
     alone = zkgroups("offsets", "export", "invoices", "--topic", "orders:2")
     assert (alone.code, alone.json["offsets"]) == (10, [])
 

@@ -236,7 +236,7 @@ def test_a_group_that_is_deleted_meanwhile_is_followed_when_it_is_there_again(
 @pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     done = zkgroups("watch", "nobody")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
 
 
 @pytest.mark.parametrize("arguments", [["a/b"], ["billing", "--for", "-1"], ["billing", "--for", "nan"], []])

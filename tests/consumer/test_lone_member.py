@@ -145,7 +145,7 @@ def test_it_cannot_commit_as_there_is_no_group(alone: Alone, client: Any) -> Non
     assert generation.group == ""
     generation.mark(P0, 5)
     for offsets in ({P0: 5}, None):
-        with pytest.raises(NoGroupError, match="there is no group to commit in"):
+        with pytest.raises(NoGroupError, match="no group to commit offsets to"):
             generation.commit(offsets)
     with pytest.raises(NotClaimedError):
         generation.commit({P1: 5})

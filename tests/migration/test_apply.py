@@ -138,8 +138,8 @@ def test_each_partition_has_its_answer_and_a_group_that_is_written_in_part_stays
 
     assert {(row.group, row.topic): (row.outcome, row.written, row.detail) for row in report} == {
         ("some", at.topic): (Outcome.WRITTEN, 7, ""),
-        ("some", beyond.topic): (Outcome.FAILED, None, f"the brokers know no partition {beyond}"),
-        ("none", beyond.topic): (Outcome.FAILED, None, f"the brokers know no partition {beyond}"),
+        ("some", beyond.topic): (Outcome.FAILED, None, f"the brokers have no partition {beyond}"),
+        ("none", beyond.topic): (Outcome.FAILED, None, f"the brokers have no partition {beyond}"),
     }
     assert states(registry, targets) == {"some": MarkState.MOVING}
 

@@ -144,7 +144,7 @@ def obeys(registry: Registry, raw: Any) -> None:
     with pytest.raises(GroupMigratedError) as caught:
         late.register(["orders"])
     assert (caught.value.group, caught.value.plan, caught.value.target) == ("billing", "p1", "new-billing")
-    assert "`zkgroups migrate unmark billing` lets members join again" in str(caught.value)
+    assert "`zkgroups migrate unmark billing` to let members join again" in str(caught.value)
     assert not late.registered
     assert raw.get_children("/consumers/billing/ids") == ["already"]
     with already.claim(P0) as claim:  # who is there already goes on

@@ -56,7 +56,7 @@ def test_what_was_changed_meanwhile_is_left_alone_and_told_and_stops_no_other(
     raw.create(f"{ROOT}/3", b"4")
     conflicts = group.offsets.replace(dict.fromkeys(shown, new), expected=shown)
     assert list(conflicts) == [P0, P2, P3]
-    assert str(conflicts[P0]) == "offset of orders/0 was changed by somebody else and is now 100"
+    assert str(conflicts[P0]) == "offset of orders/0 was changed by another client and is now 100"
     left = {"orders/0": b"100", "orders/2": b"more", "orders/3": b"4"}
     assert offsets(raw, "billing") == left | ({} if new is None else {"orders/1": b"9"})
 

@@ -28,7 +28,6 @@ from ..source.options import MAX_PARALLELISM, SourceOptions
 from ..source.selection import Selection
 from ..source.tables import Table
 from ..spark_thread import interruptible, run_in_parallel
-from ..storage.completeness import read_intact
 from ..storage.writing import check_shared, write
 from .layout import IN_ORDER, Layout, UnfinishedSnapshot
 from .summary import Summary, TableSummary, columns_of, digest
@@ -203,7 +202,7 @@ def read_snapshot(
     found = layout.latest() if name is None else name if layout.has(name) else None
     if found is None:
         raise NotFoundError(f"no snapshot{f' {name}' if name else ''} in {layout}")
-    return read_intact(spark, layout, Table(table), found)
+    return layout.read_intact(Table(table), found)
 
 
 def survey(source: SourceOptions | str) -> Survey:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ...core.znodes.names import is_topic, parse_partition
 from ...core.znodes.owner_codec import decode_owned_topic, decode_owner_path
 from ...core.znodes.paths import Part
+from ...core.znodes.session_ids import session_hex
 from ...core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
@@ -24,7 +25,6 @@ from ...core.znodes.values import (
     Registration,
     UnevaluableRegistration,
     UnreadableNode,
-    session_hex,
 )
 from ...zookeeper.reading import group_reader, tree_walk
 from ...zookeeper.reading.tree_walk import PartDirectory
