@@ -23,7 +23,7 @@ from zkgroups.exceptions import (
 )
 
 from ..shared.arguments import (
-    Partitions,
+    ChosenPartitions,
     chosen_groups,
     group_argument,
     matching_option,
@@ -86,7 +86,9 @@ for command in (reset, delete, export, import_offsets, diff):
 @matching_option
 @topics_option
 @click.pass_obj
-def get(options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: Partitions | None) -> None:
+def get(
+    options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: ChosenPartitions | None
+) -> None:
     """Show what is committed: of the groups named, or of all.
 
     What is no offset is shown without one, and NOTE says why; where nothing else was found, the exit code is 10.
@@ -133,7 +135,7 @@ def _rows(
     options: Options,
     registry: Registry,
     groups: Collection[str],
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     tally: Tally,
     counts: _Counts,
 ) -> Iterator[Row]:
@@ -238,7 +240,7 @@ def set_offset(
       zkgroups -z zk1:2181/kafka offsets set invoices orders 0 500 --backward
     """
     at = TopicPartition(topic, partition)
-    with connected(options, writes=True, begins=True) as registry:
+    with connected(options, writes=True, creates=True) as registry:
         found = _found(registry, group, at)
         if not _is_expected(found, expect):
             raise OffsetConflictError(at, found)

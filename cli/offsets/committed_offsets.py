@@ -10,7 +10,7 @@ from zkgroups.core.offsets.reset import Found
 from zkgroups.core.znodes.offset_codec import decode_offset_path
 from zkgroups.exceptions import GroupNotFoundError
 
-from ..shared.arguments import Partitions, is_chosen
+from ..shared.arguments import ChosenPartitions, is_chosen
 from ..shared.errors import Tally
 from ..shared.options import Options
 from ..shared.progress import counted
@@ -51,14 +51,14 @@ class Committed:
 
 
 def read_chosen(
-    options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None = None
+    options: Options, registry: Registry, groups: Collection[str], topics: ChosenPartitions | None = None
 ) -> Iterator[CommittedOffset | UnreadableNode]:
     """Every offset of these groups that is chosen, as it comes, with what is none in its place."""
     found = registry.offsets(groups)
     return (each for each in counted(options, found, "offsets") if _is_chosen(each, topics))
 
 
-def _is_chosen(found: CommittedOffset | UnreadableNode, topics: Partitions | None) -> bool:
+def _is_chosen(found: CommittedOffset | UnreadableNode, topics: ChosenPartitions | None) -> bool:
     if topics is None:
         return True
     if isinstance(found, CommittedOffset):
@@ -71,7 +71,7 @@ def _is_chosen(found: CommittedOffset | UnreadableNode, topics: Partitions | Non
 
 
 def read_committed(
-    options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None = None
+    options: Options, registry: Registry, groups: Collection[str], topics: ChosenPartitions | None = None
 ) -> dict[str, Committed]:
     """The same group by group, in their order, also for a group that has nothing."""
     committed = {name: Committed(name) for name in groups}

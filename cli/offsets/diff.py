@@ -15,7 +15,7 @@ from zkgroups.core.offsets.reset import Found
 from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
-from ..shared.arguments import Partitions, is_chosen, topics_option
+from ..shared.arguments import ChosenPartitions, is_chosen, topics_option
 from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
@@ -75,7 +75,7 @@ _Side = Mapping[TopicPartition, int | UnreadableNode | None]
     help="The group to take from a file that has several, or that a file without groups is of.",
 )
 @click.pass_obj
-def diff(options: Options, /, a: _Source, b: _Source, topics: Partitions | None, group: str | None) -> None:
+def diff(options: Options, /, a: _Source, b: _Source, topics: ChosenPartitions | None, group: str | None) -> None:
     """Show where the offsets of A and B differ. Each is a group, or @FILE, as `offsets export` has written it.
 
     The exit code is 10 where they differ. DELTA is how much further B is.
@@ -105,7 +105,7 @@ def _file_side(file: Path, group: str | None) -> _Side:
     return {each.at: each.offset for each in records if group is None or each.group in (group, None)}
 
 
-def _group_sides(options: Options, groups: Collection[str], topics: Partitions | None) -> dict[str, _Side]:
+def _group_sides(options: Options, groups: Collection[str], topics: ChosenPartitions | None) -> dict[str, _Side]:
     """What may not be read cannot be compared."""
     with connected(options) as registry:
         committed = read_committed(options, registry, groups, topics)
@@ -121,7 +121,7 @@ def _value(found: Found) -> int | UnreadableNode | None:
     return found.offset if isinstance(found, CommittedOffset) else found
 
 
-def _differences(left: _Side, right: _Side, topics: Partitions | None) -> Iterator[Row]:
+def _differences(left: _Side, right: _Side, topics: ChosenPartitions | None) -> Iterator[Row]:
     for at in sorted(at for at in left.keys() | right.keys() if is_chosen(at, topics)):
         a, b = left.get(at), right.get(at)
         if a == b and not isinstance(a, UnreadableNode):

@@ -15,7 +15,7 @@ from zkgroups.core.offsets.reset import Found, ToEach, only_forward, plan
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
 
 from ..shared.arguments import (
-    Partitions,
+    ChosenPartitions,
     checked_groups,
     chosen_groups,
     matching_option,
@@ -59,7 +59,7 @@ def export(
     /,
     names: tuple[str, ...],
     matching: re.Pattern[str] | None,
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     form: Form,
     **given: Any,
 ) -> None:
@@ -119,7 +119,7 @@ def _check_one_group(form: Form, groups: Collection[str]) -> None:
 
 
 def _records(
-    options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None, tally: Tally
+    options: Options, registry: Registry, groups: Collection[str], topics: ChosenPartitions | None, tally: Tally
 ) -> Iterator[Record]:
     """What is an offset, as it comes; what is none is an error and stops nothing."""
     empty = dict.fromkeys(groups)
@@ -171,7 +171,7 @@ def import_offsets(
     form: Form | None,
     names: tuple[str, ...],
     matching: re.Pattern[str] | None,
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     backward: bool,
     execute: bool,
     force: bool,
@@ -201,7 +201,7 @@ def import_offsets(
     else:
         source = "the snapshot"
         wanted = offsets_kept(options, kept, selection, tally, writes=execute)
-    with connected(options, writes=execute, begins=True) as registry:
+    with connected(options, writes=execute, creates=True) as registry:
         committed = read_committed(options, registry, wanted)
         for each in committed.values():
             for node in each.others:
@@ -228,7 +228,7 @@ def offsets_kept(
     options: Options, kept: FromSnapshot | FromAudit, selection: Selection, tally: Tally, *, writes: bool
 ) -> Offsets:
     """The offsets of a snapshot or an audit, for each group, to be put back."""
-    with connected(options, writes=writes, begins=True):
+    with connected(options, writes=writes, creates=True):
         pass  # what is wrong there is known before Spark is started, which takes seconds
     with kept.records(options, selection, tally) as records:
         return by_group(records, None)

@@ -17,10 +17,10 @@ from zkgroups.core.times import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
 from zkgroups.zookeeper.reading.position import position
 
-from ..shared.arguments import Partitions
+from ..shared.arguments import ChosenPartitions
 from ..shared.connect import connected
 from ..shared.errors import Tally
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, cluster_option, moment_option, spark_installed, spark_options
@@ -38,7 +38,7 @@ class Selection:
 
     names: tuple[str, ...] = ()
     matching: re.Pattern[str] | None = None
-    topics: Partitions | None = None
+    topics: ChosenPartitions | None = None
 
     @property
     def says_groups(self) -> bool:
@@ -196,7 +196,7 @@ def snapshot_options(help: str) -> Callable[[Decorated], Decorated]:
     """`--from-snapshot`, and what belongs to it: see `from_snapshot`."""
 
     def decorate(command: Decorated) -> Decorated:
-        return click.option("--from-snapshot", "snapshot", metavar="DEST", type=Place(), help=help)(
+        return click.option("--from-snapshot", "snapshot", metavar="DEST", type=FolderUri(), help=help)(
             which_options(command)
         )
 

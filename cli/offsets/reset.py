@@ -16,7 +16,7 @@ from zkgroups.core.offsets.reset import Found, ShiftBy, Target, ToEach, ToOffset
 from zkgroups.exceptions import NoPermissionError, NotFoundError
 
 from ..shared.arguments import (
-    Partitions,
+    ChosenPartitions,
     chosen_groups,
     is_chosen,
     matching_option,
@@ -54,7 +54,7 @@ def reset(
     /,
     names: tuple[str, ...],
     matching: re.Pattern[str] | None,
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     all_topics: bool,
     forward: bool,
     execute: bool,
@@ -103,7 +103,7 @@ def reset(
         carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)
 
 
-def say_if_there_are_none(options: Options, there: list[Committed], topics: Partitions | None, verb: str) -> None:
+def say_if_there_are_none(options: Options, there: list[Committed], topics: ChosenPartitions | None, verb: str) -> None:
     """Say that these groups have no offsets, unless some are hidden. It is an error for a topic that was named."""
     if not there or any(each.hides for each in there):
         return
@@ -184,7 +184,7 @@ def _current(
     return current if request.is_from_file else current | committed.offsets
 
 
-def _known_partitions(found: Brokers, topics: Partitions | None) -> list[TopicPartition]:
+def _known_partitions(found: Brokers, topics: ChosenPartitions | None) -> list[TopicPartition]:
     """The partitions of the chosen topics, whether anything is committed or not."""
     if topics is None:
         return []

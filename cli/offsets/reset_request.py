@@ -12,8 +12,8 @@ import click
 
 from zkgroups.core.offsets.reset import Target, ToCurrent, ToEarliest, ToLatest, parse_duration, parse_time
 
-from ..shared.arguments import Partitions
-from ..shared.input_files import FilePath, Place
+from ..shared.arguments import ChosenPartitions
+from ..shared.input_files import FilePath, FolderUri
 from .from_parquet import FromAudit, FromSnapshot, Selection, which_of, which_options
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -74,7 +74,7 @@ all_topics_option = click.option("--all-topics", is_flag=True, help="All topics 
 """As `all_topics`; see `check_choice`."""
 
 
-def check_choice(topics: Partitions | None, all_topics: bool) -> None:
+def check_choice(topics: ChosenPartitions | None, all_topics: bool) -> None:
     """Nobody forgets an option and so changes everything."""
     if (topics is None) is not all_topics:
         raise usage("say which topics: either --topic, as often as needed, or --all-topics")
@@ -124,13 +124,13 @@ _OPTIONS: Final = (
         "--from-file", metavar="FILE", type=FilePath(path_type=Path), help="To the offsets in a file; see above."
     ),
     click.option(
-        "--to-snapshot", "snapshot", metavar="DEST", type=Place(), help="To the offsets in a snapshot; see above."
+        "--to-snapshot", "snapshot", metavar="DEST", type=FolderUri(), help="To the offsets in a snapshot; see above."
     ),
     click.option(
         "--from-audit",
         "audit",
         metavar="DEST",
-        type=Place(),
+        type=FolderUri(),
         help="With a time: to what was committed then, as an audit has it; of another ZooKeeper only with --cluster.",
     ),
     which_options,
