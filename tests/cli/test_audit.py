@@ -1,4 +1,4 @@
-"""`zkgroups audit`: what it says, how it ends, and that it goes on where it was."""
+"""`zkgroups audit`: output, exit codes and resumption."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.zookeeper
     ("arguments", "code", "said"),
     [
         (("--every", "-1"), 2, "-1 is not a number of seconds"),
-        (("--groups", "("), 2, "groups is '(', but it is no regular expression"),
+        (("--groups", "("), 2, "groups is '(', but it is not a regular expression"),
         (("--timeout", "0.5"), 7, "could not connect to 127.0.0.1:1 within 0.5 s"),
     ],
     ids=str,
 )
-def test_what_cannot_work_is_a_sentence_before_spark_is_started(
+def test_invalid_requests_are_refused_before_spark_starts(
     tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     ended = run("audit", tmp_path / "data", "-z", "127.0.0.1:1", *arguments, env={"JAVA_HOME": "", "PATH": "/nowhere"})
@@ -39,12 +39,10 @@ def test_what_cannot_work_is_a_sentence_before_spark_is_started(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.soak  # a Spark of its own; the audit itself is in tests/spark/test_audit.py
+@pytest.mark.soak  # starts Spark; the audit itself is tested in tests/spark/test_audit.py
 @pytest.mark.spark
 @pytest.mark.timeout(2 * TIMEOUT)
-def test_ctrl_c_ends_it_after_what_it_has_done_and_nothing_stays_behind(
-    registry: Registry, zookeeper_hosts: str, tmp_path: Path
-) -> None:
+def test_ctrl_c_stops_an_audit_and_leaves_no_process(registry: Registry, zookeeper_hosts: str, tmp_path: Path) -> None:
     offsets = registry.group("billing").offsets
     offsets.set(TopicPartition("orders", 0), 5)
     with Terminal("audit", tmp_path, "-z", zookeeper_hosts, *SPARK, "--every", "0.1", "-o", "csv") as terminal:
@@ -71,7 +69,7 @@ def commits(destination: Path) -> list[tuple[Any, Any]]:
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(4 * TIMEOUT)
-def test_once_it_looks_and_what_it_has_is_shown(kazoo: KazooClient, zookeeper_hosts: str, tmp_path: Path) -> None:
+def test_once_records_one_batch_and_show_prints_it(kazoo: KazooClient, zookeeper_hosts: str, tmp_path: Path) -> None:
     kazoo.create("/consumers/billing/offsets/orders/0", b"5", makepath=True)
     kazoo.create("/consumers/shipping/offsets/orders/0", b"x", makepath=True)
     once = ("audit", tmp_path, *SPARK, "-z", zookeeper_hosts, "--once", "-o", "json")
@@ -80,7 +78,7 @@ def test_once_it_looks_and_what_it_has_is_shown(kazoo: KazooClient, zookeeper_ho
     destination = f"file:{tmp_path}"
     audited = {"destination": destination, "batches": 1, "commits": 2, "problems": 1, "forbidden": 0}
     assert first.json["audits"] == [audited]
-    assert "1 of 2 commits are no offsets" in first.err
+    assert "1 of 2 commits are malformed" in first.err
     kazoo.set("/consumers/billing/offsets/orders/0", b"7")
     kazoo.set_acls("/consumers/shipping/offsets/orders/0", [make_digest_acl("ops", "secret", all=True)])
     second = run(*once)

@@ -317,7 +317,7 @@ def test_where_there_is_no_plan_every_command_says_so_with_exit_code_3(migrate: 
     for command in ("show", "apply", "verify", "rollback", "status", "follow"):
         ended = migrate(command, nothing)
         assert (ended.code, ended.out) == (3, ""), command
-        assert ended.err.startswith("zkgroups: there is no plan in file:")
+        assert ended.err.startswith("zkgroups: no plan in file:")
     assert migrate("export", nothing, tmp_path / "files").code == 3
     assert migrate("plan", nothing, "--groups", "nobody").code == 3
 
@@ -418,11 +418,11 @@ def test_every_option_in_an_example_is_there(name: str) -> None:
         (("plan", "x"), "a plan (or --without-brokers) needs Kafka's brokers"),
         (("plan", "x", "-b", NOWHERE, "--rename", "a"), "'a' is not like OLD=NEW"),
         (("plan", "x", "-b", NOWHERE, "--rename", "a=b", "--rename", "a=c"), "'a' is to have two names"),
-        (("plan", "x", "-b", NOWHERE, "--rename-regex", "(", "b"), "it is no regular expression"),
+        (("plan", "x", "-b", NOWHERE, "--rename-regex", "(", "b"), "it is not a regular expression"),
         (("plan", "x", "-b", NOWHERE, "--skip-stale"), "--skip-stale needs --stale-after"),
         (("plan", "x", "--without-brokers", "--at", "y"), "--at needs --from-snapshot"),
-        (("plan", "x", "-b", NOWHERE, "--groups", "("), "groups is '(', but it is no regular expression"),
-        (("plan", "x", "--without-brokers", "--groups", "("), "groups is '(', but it is no regular expression"),
+        (("plan", "x", "-b", NOWHERE, "--groups", "("), "groups is '(', but it is not a regular expression"),
+        (("plan", "x", "--without-brokers", "--groups", "("), "groups is '(', but it is not a regular expression"),
         (("apply", "x"), "migrate apply needs Kafka's brokers"),
         (("group", "a/b", "x", "-b", NOWHERE), "contains a slash"),
         (("apply", "x", "--conf", "y"), "'y' is not like KEY=VALUE"),

@@ -94,7 +94,7 @@ def test_where_matplotlib_is_not_installed_it_says_what_to_type(tmp_path: Path) 
     ("arguments", "said"),
     [
         (("g", "out.pdf"), "out.pdf must end in .svg or .png"),
-        (("g", "nowhere/out.svg"), "there is no folder nowhere"),
+        (("g", "nowhere/out.svg"), "the folder nowhere does not exist"),
         (("a/b", "out.svg"), "contains a slash"),
         (("g", "out.svg", "--since", "yesterday"), "the time is 'yesterday'"),
         (("g", "out.svg", "--by", "group"), "--by"),

@@ -1,4 +1,4 @@
-"""`zkgroups snapshot --from-data-dir`: what is said of files that are whole, torn, damaged or not there."""
+"""`zkgroups snapshot --from-data-dir` with intact, torn, damaged and missing files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Small:
 
 @pytest.fixture
 def small(whole: Small, tmp_path: Path) -> Small:
-    """One that this test may damage."""
+    """A copy of the directory for this test."""
     return whole.copy(tmp_path / "data")
 
 
 def dry_run(folder: Path, *arguments: Any) -> Ended:
-    """What is wrong is said before Spark is started, which is not there."""
+    """Run without Java: errors must be reported before Spark starts."""
     return run("snapshot", folder / "DEST", "--dry-run", "--from-data-dir", folder, *arguments, env=WITHOUT_JAVA)
 
 
@@ -43,7 +43,7 @@ def test_a_dry_run_counts_what_is_in_the_files(small: Small) -> None:
     assert counts(dry_run(small.folder / "version-2", "--cluster", "blue")) == ["blue", "1", "1", "3", "0", "0", "0"]
     ended = dry_run(small.folder, "--chroot", "/kafka")
     assert (ended.code, ended.out) == (3, "")
-    assert f"there is no /kafka in {small.folder}" in ended.err
+    assert f"{small.folder} has no nodes below the chroot /kafka" in ended.err
     assert counts(dry_run(small.folder, "--zxid", "0x1"))[1:] == ["0"] * 6
 
 
@@ -58,7 +58,7 @@ def test_logs_may_be_in_another_folder(small: Small, tmp_path: Path) -> None:
 
 
 @pytest.mark.zookeeper
-def test_what_is_torn_or_passed_over_is_said_and_is_no_error(small: Small) -> None:
+def test_torn_and_skipped_files_are_reported(small: Small) -> None:
     newest, log = small.snapshots[-1], small.logs[-1]
     newest.write_bytes(newest.read_bytes()[:-1])
     data = log.read_bytes()
@@ -72,7 +72,7 @@ def test_what_is_torn_or_passed_over_is_said_and_is_no_error(small: Small) -> No
 
 
 @pytest.mark.zookeeper
-def test_damage_has_exit_code_10_and_a_way_out(small: Small) -> None:
+def test_damage_has_exit_code_10_and_names_a_readable_state(small: Small) -> None:
     log = small.logs[-1]
     (data, first), (_, at), *_ = records(log)
     log.write_bytes(data[: at + 40] + b"?" + data[at + 41 :])
@@ -90,7 +90,7 @@ def test_damage_has_exit_code_10_and_a_way_out(small: Small) -> None:
 
 
 @pytest.mark.zookeeper
-def test_what_is_not_there_has_exit_code_3_and_wrong_usage_2(small: Small, tmp_path: Path) -> None:
+def test_missing_files_are_exit_code_3_and_wrong_usage_2(small: Small, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for folder, said in (("nowhere", "nowhere does not exist"), ("empty", "is not a ZooKeeper data directory")):
         ended = dry_run(tmp_path / folder)

@@ -1,4 +1,4 @@
-"""The command, run in this process with the one Spark of these tests: a start of another takes longer than they do."""
+"""Run `zkgroups` in this process with the Spark session of the tests, because starting another one is slow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command_on(spark: SparkSession, hosts: str | None, *, together: bool = False
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SparkOptions, "session", kept)
-        # What a command sets for its own process.
+        # A command changes these for its process.
         patch.setattr(warnings, "showwarning", warnings.showwarning)
         patch.setattr(threading, "excepthook", threading.excepthook)
         yield run

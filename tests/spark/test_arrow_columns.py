@@ -1,4 +1,4 @@
-"""Columns cut out of answers, and rows made of nodes: the same values, whatever is in them, or no columns at all."""
+"""Columns sliced from responses equal the rows of the decoders, for any data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MOMENTS = st.integers(0, LATEST_MS) | st.just(0) | st.just(LATEST_MS)
 
 
 def record(data: bytes | None, stat: bytes) -> bytes:
-    """A node in an answer, as ZooKeeper puts it together."""
+    """Encode a node as ZooKeeper does in a response."""
     length = struct.pack(">i", -1 if data is None else len(data))
     return encode_result(Kind.NODE, length + (data or b"") + stat)
 
@@ -59,7 +59,7 @@ SOUND = st.builds(stat, LONGS, LONGS, MOMENTS, MOMENTS, INTS, LONGS, INTS)
 EXTREME = st.builds(stat, LONGS, LONGS, LONGS, LONGS, INTS, LONGS, INTS)
 PLAIN = st.integers(0, 10**18 - 1).map(lambda n: str(n).encode()) | st.from_regex(rb"[0-9]{1,18}", fullmatch=True)
 LONG_AS_SEVERAL = b"123" + bytes(68) + b"".join(GOOD_HEAD + bytes([n]) + b"7" * n + bytes(68) for n in (5, 4, 4))[:-68]
-"""Of 259 bytes: to whoever looks at the last byte of that only, a record of three, and three more behind it."""
+"""A record of 259 bytes. The last byte of its length suggests a record of three bytes, followed by three more."""
 
 EDGE_CASES = [
     b"",
@@ -98,11 +98,11 @@ RECORDS = (
 ANSWERS = st.lists(st.lists(SOUND_RECORDS, max_size=5), max_size=3) | st.lists(
     st.lists(RECORDS, max_size=5), max_size=3
 )
-"""Requests' answers, as their records: of plain offsets only, or of anything."""
+"""Responses with plain offsets only, or with anything."""
 
 
 def by_row(some: Sequence[Sequence[bytes]]) -> list[tuple[int, int, int, int, int]] | None:
-    """What the decoders that everybody uses make of it, None where something is no offset, or no time."""
+    """Decode row by row; return None if any node is not an offset or has an invalid time."""
     found = []
     for answer in some:
         for each in records(b"".join(answer) + END, len(answer)):
@@ -131,13 +131,13 @@ def is_time(column: Any) -> bool:
 @given(ANSWERS)
 @example([[]])
 @example([])
-def test_columns_are_what_the_decoders_read_row_by_row_or_none_at_all(some: list[list[bytes]]) -> None:
+def test_columns_equal_the_rows_of_the_decoders_or_are_refused(some: list[list[bytes]]) -> None:
     found = columns(some)
     assert found is None or found == by_row(some)
 
 
 @pytest.mark.parametrize("data", EDGE_CASES, ids=lambda data: repr(data)[:24])
-def test_so_they_are_where_the_data_is_nearly_an_offset_or_nearly_a_record(data: bytes | None) -> None:
+def test_columns_equal_the_rows_for_data_that_almost_is_an_offset_or_a_record(data: bytes | None) -> None:
     plain, edge = (record(each, stat(1, 2, 3, 4, 5)) for each in (b"42", data))
     for some in ([edge], [plain, edge], [edge, plain], [plain, edge, plain, edge]):
         found = columns([some])
@@ -151,12 +151,12 @@ def test_plain_offsets_are_always_read_as_columns(some: list[list[bytes]]) -> No
 
 
 @given(st.lists(st.binary(max_size=400), max_size=3))
-def test_bytes_that_are_no_answer_are_no_columns(some: list[bytes]) -> None:
+def test_bytes_that_are_not_a_response_are_refused(some: list[bytes]) -> None:
     assert not offset_columns(some)
 
 
 @given(st.lists(SOUND_RECORDS, min_size=1, max_size=4).map(b"".join), st.data())
-def test_an_answer_that_is_cut_short_is_no_columns(answer: bytes, data: st.DataObject) -> None:
+def test_a_truncated_response_is_refused(answer: bytes, data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, DATA_AT + 68))
     assert offset_columns([answer[:-cut] + END]) is None
 
@@ -170,8 +170,8 @@ def test_columns_have_the_types_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("table", Table)
-def test_tables_are_for_arrow_what_spark_says_that_they_are(table: Table) -> None:
-    """Spark compares them, and refuses what is not equal."""
+def test_arrow_schemas_equal_the_spark_schemas(table: Table) -> None:
+    """Spark compares the schemas, and refuses different ones."""
     assert arrow_schema(table).equals(to_arrow_schema(SCHEMAS[table], timezone="UTC"))
 
 
@@ -186,7 +186,7 @@ def block(place: PartDirectory, names: Sequence[str], some: Sequence[bytes]) -> 
 
 
 def offsets(blocks: Iterable[Block[PartDirectory]], *, plain: bool) -> Any:
-    """A batch of offsets, by columns or by rows."""
+    """Build a batch of offsets, by columns or by rows."""
     blocks = list(blocks)
     owners = table_reader._Owners(iter(()), {each.parts[0].key.group for each in blocks})
     if plain:
@@ -211,7 +211,7 @@ TREES = st.lists(st.tuples(NAMES, TOPICS | NAMES, PARTITIONS), min_size=1, max_s
 
 @settings(max_examples=200)
 @given(TREES)
-def test_a_batch_is_the_same_whichever_way_it_is_made(tree: list[tuple[str, str, list[tuple[str, bytes]]]]) -> None:
+def test_a_batch_by_columns_equals_the_batch_by_rows(tree: list[tuple[str, str, list[tuple[str, bytes]]]]) -> None:
     tree = sorted(tree, key=lambda each: each[0])
     blocks = [
         block(PartDirectory(g, Part.OFFSETS, t), [n for n, _ in some], [r for _, r in some]) for g, t, some in tree
@@ -223,7 +223,7 @@ def test_a_batch_is_the_same_whichever_way_it_is_made(tree: list[tuple[str, str,
 
 @settings(max_examples=150)
 @given(TREES)
-def test_every_node_that_is_there_has_a_row_whatever_it_holds(
+def test_every_node_has_a_row_whatever_its_data(
     tree: list[tuple[str, str, list[tuple[str, bytes]]]],
 ) -> None:
     for group, topic, some in tree:
@@ -255,7 +255,7 @@ def test_members_and_owners_of_every_kind_make_rows_that_arrow_takes(some: list[
 
 
 @pytest.mark.parametrize("ms", [-1, -(2**63), LATEST_MS + 1, 10**15, 2**63 - 1])
-def test_what_is_no_time_is_null_and_the_offset_is_there_all_the_same(ms: int) -> None:
+def test_an_invalid_time_is_null_and_the_offset_is_kept(ms: int) -> None:
     some = [record(b"1", stat(1, 2, 3000, 4000, 0)), record(b"2", stat(1, 2, ms, ms, 0))]
     there = block(PartDirectory("g", Part.OFFSETS, "t"), ["0", "1"], some)
     assert offsets([there], plain=True) is None
@@ -265,8 +265,8 @@ def test_what_is_no_time_is_null_and_the_offset_is_there_all_the_same(ms: int) -
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "UTC", "Pacific/Niue"])
-def test_the_latest_time_is_one_in_every_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python, to whom Spark hands times in that of the machine, knows no year 10000."""
+def test_the_latest_time_is_valid_in_every_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark passes times to Python in the local zone, and Python supports no year 10000."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", zone)
         time.tzset()
@@ -282,10 +282,10 @@ def answers(count: int, each: int, size: int) -> Iterator[Block[PartDirectory]]:
         yield block(PartDirectory("g", Part.OFFSETS, "t"), [str(n) for n in range(each)], [b"x" * size] * each)
 
 
-def test_a_batch_is_made_of_about_so_many_rows() -> None:
+def test_a_batch_has_about_the_configured_number_of_rows() -> None:
     blocks = answers(50, 1_000, 85)
     sizes = []
-    while some := table_reader._some(blocks):
+    while some := table_reader._next_blocks(blocks):
         sizes.append(sum(each.count for each in some))
     assert sizes == [table_reader.ROWS] * 5
 
@@ -293,7 +293,7 @@ def test_a_batch_is_made_of_about_so_many_rows() -> None:
 def test_large_nodes_make_batches_of_fewer_rows() -> None:
     blocks = answers(64, 10, 100_000)
     sizes = []
-    while some := table_reader._some(blocks):
+    while some := table_reader._next_blocks(blocks):
         sizes.append(sum(len(each.answer) for each in some))
     assert sum(sizes) > 64 * 1_000_000
     assert max(sizes) < table_reader.BYTES + 1_100_000
@@ -306,13 +306,13 @@ def owned(group: str, topic: str, partition: int, owner: str | None) -> dict[str
     return {"group": group, "topic": topic, "partition": partition} | ({"owner": owner} if owner else {})
 
 
-def test_owners_are_found_in_the_order_of_the_offsets_and_skipped_where_there_are_none() -> None:
+def test_owners_are_matched_in_the_order_of_the_offsets() -> None:
     rows = [
         owned("a", "t1", 0, "anna"),
         owned("a", "t3", 0, "ben"),
-        owned("a", "t3", 0, "carl"),  # in another dialect
-        owned("a", "t3", 1, None),  # cannot be read
-        {"group": "b", "topic": None, "partition": None},  # may not be listed
+        owned("a", "t3", 0, "carl"),  # of another client
+        owned("a", "t3", 1, None),  # malformed
+        {"group": "b", "topic": None, "partition": None},  # forbidden
         owned("c", "t1", 10, "dora"),
     ]
     owners = table_reader._Owners(iter(rows), ["a", "b", "c", "d"])
@@ -321,7 +321,7 @@ def test_owners_are_found_in_the_order_of_the_offsets_and_skipped_where_there_ar
     assert found == [{"0": "anna"}, {}, {"0": "ben"}, {"0": "ben"}, {}, {}, {"10": "dora"}, {}]
 
 
-def test_what_may_not_be_read_has_a_row_without_bytes() -> None:
+def test_a_forbidden_node_has_a_row_without_bytes() -> None:
     hidden = ForbiddenNode("/consumers/g/offsets")
     made = Block[PartDirectory]()
     made.add(Siblings(PartDirectory("g", Part.OFFSETS, "", hidden), "/consumers/g/offsets", ()), b"")

@@ -1,4 +1,4 @@
-"""An audit of commits: nothing that stands is missed and nothing is there twice, whatever breaks meanwhile."""
+"""The audit records every current offset exactly once, whatever fails meanwhile."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from .processes import PATIENCE, family, sigkill, wait_until_gone
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 SECONDS = float(os.environ.get("ZKGROUPS_SOAK_SECONDS", "120"))
-"""How long `make soak` commits."""
+"""The duration of `make soak` in seconds."""
 RATE = 1_000
-"""Commits a second."""
+"""Commits per second."""
 
 Found = list[dict[str, Any]]
 
@@ -59,7 +59,7 @@ def commit(client: Any, path: str, offset: int) -> Any:
     return client.set(f"/consumers/{path}", str(offset).encode())
 
 
-# What is in it
+# Contents
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
         yield proxy
 
 
-def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again(
+def test_each_commit_has_the_previous_offset_and_offsets_at_a_time_are_found(
     spark: SparkSession, proxy: TcpProxy, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """And each offset is read once for each batch."""
+    """Each offset is read once per batch, too."""
     plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"6", "h/offsets/t/0": b"7", "h/offsets/t/odd": b"7"})
     told: list[AuditStep] = []
 
@@ -118,13 +118,13 @@ def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again
     assert standing(first.mtime - 1) == []
     with pytest.raises(InvalidOptionError, match="a datetime that has a zone"):
         offsets_at(spark, str(tmp_path), datetime(2026, 1, 1))
-    with pytest.raises(RefusedError, match="what was committed after that is not in it"):
+    with pytest.raises(RefusedError, match="does not know later commits"):
         standing(looked + 1)
-    with pytest.raises(NotFoundError, match="there is no audit in"):
+    with pytest.raises(NotFoundError, match="no audit in"):
         read_audit(spark, str(tmp_path / "nowhere"))
 
 
-def test_a_place_is_of_one_audit(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -> None:
+def test_a_destination_holds_one_audit(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -> None:
     plant(raw, {"g/offsets/t/0": b"5", "h/offsets/t/0": b"7"})
     some = SourceOptions(zookeeper=zookeeper_hosts, groups="g")
     assert run_audit(spark, str(tmp_path), some, once=True).commits == 1
@@ -139,10 +139,10 @@ def test_a_place_is_of_one_audit(spark: SparkSession, zookeeper_hosts: str, raw:
         run_audit(spark, str(tmp_path / "b"), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5), once=True)
 
 
-def test_an_audit_goes_on_with_no_other_zookeeper_also_where_its_groups_are_younger(
+def test_an_audit_refuses_another_zookeeper_even_with_younger_groups(
     spark: SparkSession, zookeeper: Any, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """By what a stream knows, such a one may be the one that it has followed, with its groups made anew."""
+    """The stream alone cannot detect this ZooKeeper: it looks like the followed one with recreated groups."""
     plant(raw, {"g/offsets/t/0": b"5"})
     assert run_audit(spark, str(tmp_path), zookeeper_hosts, once=True).commits == 1
     raw.delete("/consumers", recursive=True)
@@ -157,10 +157,10 @@ def test_an_audit_goes_on_with_no_other_zookeeper_also_where_its_groups_are_youn
     assert [row["offset"] for row in rows(spark, tmp_path)] == [5, 6]
 
 
-def test_what_was_in_another_zookeeper_before_it_was_begun_anew_stands_no_more(
+def test_offsets_from_before_the_audit_started_over_are_not_current(
     spark: SparkSession, zookeeper: Any, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """Nor is it what the other one's offsets were before."""
+    """Its offsets are not the previous ones of the new ZooKeeper either."""
     plant(raw, {"g/offsets/t/0": b"900", "g/offsets/t/1": b"901"})
     run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
     with fresh_chroot(zookeeper) as other, client_of(other) as client:
@@ -175,10 +175,10 @@ def test_what_was_in_another_zookeeper_before_it_was_begun_anew_stands_no_more(
     assert rows(spark, tmp_path)[-1]["before"] == 5
 
 
-def test_a_batch_that_could_not_be_written_comes_again_and_nothing_is_twice(
+def test_a_batch_that_could_not_be_written_is_repeated_without_duplicates(
     spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """What was committed since it was planned comes with it, and then with the next one again."""
+    """A repeated batch includes later commits, which come again with the next batch."""
     plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"5"})
     (tmp_path / "commits").touch()
     with pytest.raises(SparkJobError, match="could not be written"):
@@ -192,14 +192,14 @@ def test_a_batch_that_could_not_be_written_comes_again_and_nothing_is_twice(
     ]
 
 
-# While it is committed all the time
+# Under load
 
 
 class Committer:
-    """Commits as fast as it is told to, on many partitions, and remembers what the server has taken."""
+    """Commits at a given rate on many partitions, and records what the server has accepted."""
 
     def __init__(self, hosts: str, *, partitions: int = 400) -> None:
-        # A client that comes while a server starts is not left waiting: see ZooKeeperServer.
+        # A client that connects while the server starts is not left waiting: see ZooKeeperServer.
         patient = KazooRetry(max_tries=-1, delay=0.05, backoff=1, max_delay=0.2)
         self._client = KazooClient(through_restarts(hosts), timeout=40.0, connection_retry=patient)
         self._client.start()
@@ -215,7 +215,7 @@ class Committer:
             due = int((time.monotonic() - began) * RATE) - self.commits
             asked = []
             for number in range(self.commits, self.commits + min(due, RATE)):
-                # One of them is hot: it is committed again before it can be read.
+                # One partition is committed so often that it changes before it can be read.
                 path = self._paths[0 if number % 10 == 0 else number % len(self._paths)]
                 asked.append(self._client.set_async(f"/consumers/{path}", str(number + 1).encode()))
             self.commits += len(asked)
@@ -232,7 +232,7 @@ class Committer:
         self._thread.join()
 
     def standing(self) -> dict[tuple[str, str, int], tuple[int, int]]:
-        """Offset and zxid of all that stands."""
+        """Return the offset and zxid of all current offsets."""
         found = {}
         for path in self._paths:
             data, stat = self._client.get(f"/consumers/{path}")
@@ -249,11 +249,11 @@ def with_suppressed(answer: Any) -> None:
     try:
         answer.get(timeout=60)
     except KazooException:
-        return  # the server was away, and may have taken it
+        return  # the server may have accepted it
 
 
 def assert_whole(spark: SparkSession, destination: Path, committer: Committer) -> Found:
-    """All that stands is there, nothing is twice, and each commit knows the one that was found before it."""
+    """Assert that all current offsets are recorded once, each with the previous recorded offset."""
     found = rows(spark, destination)
     chains: dict[tuple[str, str, int], Found] = defaultdict(list)
     for row in found:
@@ -267,7 +267,7 @@ def assert_whole(spark: SparkSession, destination: Path, committer: Committer) -
 
 
 class Steps:
-    """Hears of the batches of an audit that goes on."""
+    """Collects the batches of a running audit."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -279,7 +279,7 @@ class Steps:
             self._changed.notify_all()
 
     def wait_for(self, batches: int) -> None:
-        """So many more than there are now."""
+        """Wait for this many more batches."""
         with self._changed:
             wanted = self._batches + batches
             assert self._changed.wait_for(lambda: self._batches >= wanted, PATIENCE)
@@ -287,7 +287,7 @@ class Steps:
 
 @contextmanager
 def auditing(spark: SparkSession, destination: Path, hosts: str) -> Iterator[Steps]:
-    """An audit that goes on meanwhile, with little time between two batches."""
+    """Run an audit during the block, with little time between two batches."""
     steps, stop = Steps(), threading.Event()
     source = SourceOptions(zookeeper=hosts, timeout=5.0, parallelism=2)
     failed: list[BaseException] = []
@@ -353,7 +353,7 @@ with own_session(master="local[2,4]") as spark:
 
 
 def audited_until_killed(calls: int, destination: Path, hosts: str) -> None:
-    """An audit in a process that is killed, with its Java and all, before so many calls to the file system."""
+    """Run an audit in a process that is killed after this many calls to the file system."""
     command = [sys.executable, "-c", DRIVER, str(calls), str(destination), hosts, "4"]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE) as process:
         others: dict[int, str] = {}
@@ -367,7 +367,7 @@ def audited_until_killed(calls: int, destination: Path, hosts: str) -> None:
         assert process.returncode == -9, process.stderr.read() if process.stderr else ""
 
 
-def test_under_a_thousand_commits_a_second_nothing_is_missed_across_a_restart_of_the_server_and_a_kill(
+def test_a_server_restart_and_a_kill_under_load_lose_no_commit(
     spark: SparkSession, server: ZooKeeperServer, committer: Committer, tmp_path: Path
 ) -> None:
     with committer:
@@ -376,15 +376,15 @@ def test_under_a_thousand_commits_a_second_nothing_is_missed_across_a_restart_of
             steps.wait_for(1)
             server.restart()
             steps.wait_for(2)
-    # What was planned, and not done when it was stopped, comes first.
+    # The batch that was planned but not finished comes first.
     assert run_audit(spark, str(tmp_path), server.address, once=True).batches in {1, 2}
     found = assert_whole(spark, tmp_path, committer)
     hot = [row for row in found if (row["group"], row["topic"], row["partition"]) == ("g0", "t0", 0)]
-    assert len(hot) > 2, "what is committed all the time is found all the time"
+    assert len(hot) > 2, "a partition that is committed all the time appears in many batches"
 
 
 @pytest.mark.soak
-def test_many_batches_are_put_together_and_read_as_before(
+def test_many_batches_are_merged_and_read_as_before(
     spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zkgroups.spark.audit.ledger.MERGE_FACTOR", 2)
@@ -408,7 +408,7 @@ def test_many_batches_are_put_together_and_read_as_before(
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_soak(spark: SparkSession, server: ZooKeeperServer, committer: Committer, tmp_path: Path) -> None:
-    """The same for long, with kills at every step of writing, and the server killed in between."""
+    """Run for a long time, with kills at every step of writing, and kills of the server in between."""
     end = time.monotonic() + SECONDS
     with committer:
         for kill in range(1000):

@@ -1,4 +1,4 @@
-"""What an audit makes of what may not be read, and of a clock that says nothing."""
+"""Forbidden nodes and invalid clocks in an audit."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SCHEMA = SCHEMAS[Table.OFFSETS]
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 
-def test_what_was_committed_where_it_may_not_be_read_is_found_once_it_may_be(
+def test_commits_to_forbidden_nodes_are_recorded_once_readable(
     spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """A node that may not be read, and a topic that may not be listed; what is beside them is not found twice."""
+    """A forbidden node, and a topic that may not be listed. Other offsets are not recorded twice."""
     plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"6", "h/offsets/t/0": b"7", "i/offsets/t/0": b"8"})
     closed = ("/consumers/g/offsets/t/0", "/consumers/h/offsets/t")
     raw.add_auth("digest", "ops:secret")
@@ -54,9 +54,7 @@ def test_what_was_committed_where_it_may_not_be_read_is_found_once_it_may_be(
     ]
 
 
-def test_of_what_was_denied_it_is_known_what_was_before_a_batch_that_comes_again(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_forbidden_groups_are_known_for_a_repeated_batch(spark: SparkSession, tmp_path: Path) -> None:
     journal = Journal(spark, str(tmp_path))
     journal.write_forbidden_groups([], 2)
     assert list(tmp_path.iterdir()) == []
@@ -66,7 +64,7 @@ def test_of_what_was_denied_it_is_known_what_was_before_a_batch_that_comes_again
     assert [journal.forbidden_groups(batch) for batch in range(3, 7)] == [[], ["g"], ["g"], []]
 
 
-def test_a_commit_whose_time_is_none_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_commit_with_an_invalid_time_is_recorded_once(spark: SparkSession, tmp_path: Path) -> None:
     values = {"group": "'g'", "topic": "'t'", "partition": "0", "offset": "5L", "zxid": "7L", "read_at": "now()"}
     columns = (f"cast({values.get(each.name, 'null')} as {each.dataType.simpleString()})" for each in SCHEMA)
     found = spark.range(1).selectExpr(

@@ -1,4 +1,4 @@
-"""Plans carried out by Spark on a real broker: applied, verified, looked at and taken back, with reports."""
+"""Apply, verify, status and rollback with Spark on a real broker, with reports."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from zkgroups.core.migration.plan_rows import Match, Step
 from zkgroups.exceptions import GuardFailedError, InvalidOptionError, NotConnectedError, NotFoundError, SparkJobError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration import execution, plan_folder
+from zkgroups.spark.migration import execution
 from zkgroups.spark.migration.execution import STEPS, MigrationConnections, apply, rollback, verify
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.spark.migration.reports import by_groups, differing, read_report
 from zkgroups.spark.migration.status import status
+from zkgroups.spark.storage import destination
 from zkgroups.testing import KafkaBroker
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1000)]
@@ -31,12 +32,12 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark, pytes
 _numbers = itertools.count()
 GROUPS = 6
 ROWS = 3 * GROUPS - 1
-"""That are to be written."""
+"""The number of offsets to write."""
 SECRET = "the-s3cret"
 
 
 class Migration:
-    """Some groups of three partitions, two of which had offsets on the target before; planned, with a secret."""
+    """Groups with three partitions, two of which had offsets on the target before; a plan made with a secret."""
 
     def __init__(self, spark: SparkSession, hosts: str, registry: Registry, broker: KafkaBroker, folder: Path) -> None:
         self.spark, self.registry, self.folder = spark, registry, str(folder / "move")
@@ -62,7 +63,7 @@ class Migration:
         return self.options.connect()
 
     def sides(self) -> tuple[Any, Any]:
-        """Both stores as they are."""
+        """Return the offsets of both sides."""
         with self.brokers() as brokers:
             return tree(self.registry.client, "/consumers"), brokers.committed(self.names)
 
@@ -80,7 +81,7 @@ def migration(
     return Migration(spark, zookeeper_hosts, registry, kafka_broker, tmp_path)
 
 
-def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report(migration: Migration) -> None:
+def test_a_plan_is_applied_verified_and_rolled_back_with_a_report_of_each_run(migration: Migration) -> None:
     before = migration.sides()
     heard: list[str] = []
 
@@ -115,7 +116,7 @@ def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report
     assert not any(SECRET.encode() in path.read_bytes() for path in Path(migration.folder).rglob("*") if path.is_file())
 
 
-def test_a_report_that_cannot_be_written_is_found_before_the_work_or_the_error_says_what_to_do(
+def test_a_report_that_cannot_be_written_is_detected_before_the_work_or_has_advice(
     migration: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = migration.sides()
@@ -124,7 +125,7 @@ def test_a_report_that_cannot_be_written_is_found_before_the_work_or_the_error_s
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_folder, "write_text", full)
+        patch.setattr(destination, "write_text", full)
         with pytest.raises(SparkJobError, match="cannot be written to: No space") as early:
             migration.call(apply, execute=True)
     assert not hasattr(early.value, "__notes__")
@@ -140,10 +141,10 @@ def test_a_report_that_cannot_be_written_is_found_before_the_work_or_the_error_s
     assert migration.call(apply, execute=True).failed == 0
 
 
-def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_to_zookeeper(
+def test_groups_with_obstacles_are_left_and_progress_is_copied_back(
     migration: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By several tasks."""
+    """In several tasks."""
     monkeypatch.setattr(execution, "ROWS_OF_A_TASK", 9)
     live, written, moved, *free = migration.names
     migration.registry.client.create(f"/consumers/{live}/ids/scala-1", b"{}", ephemeral=True, makepath=True)
@@ -175,12 +176,12 @@ def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_
     assert found_again.offset == 8
 
 
-def test_what_cannot_be_carried_out_is_refused_at_once(
+def test_impossible_requests_are_refused_at_once(
     spark: SparkSession, zookeeper_hosts: str, registry: Registry, tmp_path: Path
 ) -> None:
     registry.group("billing").offsets.set(TopicPartition("orders", 0), 7)
     source, nobody = SourceOptions(zookeeper=zookeeper_hosts), BrokerOptions("127.0.0.1:1", timeout=0.2)
-    with pytest.raises(NotFoundError, match="there is no plan in"):
+    with pytest.raises(NotFoundError, match="no plan in"):
         apply(spark, str(tmp_path), nobody, source, execute=True)
     plan(spark, str(tmp_path), replace(source, topics="ord.*"), None)
     assert [row["topics"] for row in read_plan(spark, str(tmp_path)).collect()] == ["ord.*"]

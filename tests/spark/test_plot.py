@@ -1,4 +1,4 @@
-"""Plots: what the lines are of, that a picture shows them, and that it can be read on light and on dark."""
+"""Plots: their lines, their contents, and their readability on light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from zkgroups import Registry, TopicPartition
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
 from zkgroups.spark import SourceOptions, take_snapshot
-from zkgroups.spark.snapshots.layout import snapshot_name, snapshot_time
 from zkgroups.spark.snapshots.plot import COLOURS, INK, draw, select_lines
 from zkgroups.spark.snapshots.timeline import (
     FEW,
@@ -33,6 +32,7 @@ from zkgroups.spark.snapshots.timeline import (
     sample_evenly,
     timeline,
 )
+from zkgroups.spark.storage.timestamps import parse_timestamp, timestamp_text
 
 from .commands import command_on
 
@@ -41,7 +41,7 @@ START = 1_769_817_600.0
 
 
 def seen(offsets: Sequence[int | None], *, step: float = 10.0, created: str = "a") -> dict[float, RecordedOffset]:
-    """A partition at one time after the other, committed twice each time; None where it was not seen."""
+    """Build the offsets of a partition at consecutive times, with two commits each; None if it is missing."""
     return {
         START + step * number: RecordedOffset(offset, 2 * number, created)
         for number, offset in enumerate(offsets)
@@ -59,36 +59,36 @@ def points(found: Mapping[TopicPartition, Mapping[float, RecordedOffset]], by: L
 # Lines
 
 
-def test_a_rate_is_what_was_done_since_the_snapshot_before() -> None:
+def test_a_rate_is_measured_since_the_previous_snapshot() -> None:
     [line] = points({P0: seen([100, 150, 150])}, LineKind.PARTITION)
     assert line == [(100, None, None), (150, 5.0, 0.2), (150, 0.0, 0.2)]
 
 
-def test_what_is_not_known_is_not_guessed() -> None:
-    """Neither over a gap, nor of who went back."""
+def test_unknown_rates_are_none() -> None:
+    """No rate over a gap, or if the offset went back."""
     [line, _] = points({P0: seen([100, None, 150, 120, 130]), P1: seen([0, 0, 0, 0, 0])}, LineKind.PARTITION)
     assert line == [(100, None, None), (None, None, None), (150, None, None), (120, None, 0.2), (130, 1.0, 0.2)]
 
 
-def test_a_node_that_was_made_anew_counts_its_commits_from_its_beginning() -> None:
+def test_a_recreated_node_counts_its_commits_from_its_creation() -> None:
     made_anew = {START: RecordedOffset(100, 900, "a"), START + 10: RecordedOffset(110, 4, "b")}
     [line] = points({P0: made_anew}, LineKind.PARTITION)
     assert line[1] == (110, 1.0, 0.5)
 
 
-def test_a_topic_is_all_of_its_partitions_and_one_that_was_not_seen_for_once_makes_no_dip() -> None:
+def test_a_topic_sums_its_partitions_and_a_missing_one_causes_no_dip() -> None:
     [line] = points({P0: seen([100, 110, 120]), P1: seen([5, None, 25])}, LineKind.TOPIC)
     assert line == [(105, None, None), (115, 1.0, 0.2), (145, 1.0, 0.2)]
 
 
-def test_a_line_is_of_a_partition_where_these_are_few_or_of_one_topic() -> None:
+def test_a_line_stands_for_a_partition_if_they_are_few_or_of_one_topic() -> None:
     few = {TopicPartition(f"t{number}", 0): {} for number in range(FEW)}
     assert default_line_kind(few) is LineKind.PARTITION
     assert default_line_kind(few | {P0: {}}) is LineKind.TOPIC
     assert default_line_kind({TopicPartition("t", number): {} for number in range(500)}) is LineKind.PARTITION
 
 
-def test_of_many_lines_those_are_drawn_that_went_back_or_moved_least_like_the_rest() -> None:
+def test_of_many_lines_the_unusual_ones_are_drawn() -> None:
     moved = {TopicPartition("t", number): seen([0, 1000 + number % 3]) for number in range(200)}
     special = {17: [0, 0], 40: [0, 9000], 99: [500, 400, 1501]}
     moved |= {TopicPartition("t", number): seen(offsets) for number, offsets in special.items()}
@@ -98,9 +98,9 @@ def test_of_many_lines_those_are_drawn_that_went_back_or_moved_least_like_the_re
     assert select_lines(drawn) == (drawn, [])
 
 
-def test_snapshots_are_spread_over_the_time_with_the_first_and_the_last() -> None:
-    begin = snapshot_time("20260131T120000.000Z")
-    often = [snapshot_name(begin + timedelta(minutes=number)) for number in range(3000)]
+def test_sampled_snapshots_cover_the_time_evenly() -> None:
+    begin = parse_timestamp("20260131T120000.000Z")
+    often = [timestamp_text(begin + timedelta(minutes=number)) for number in range(3000)]
     chosen = sample_evenly(often, TIMES)
     assert (len(chosen), chosen[0], chosen[-1]) == (TIMES, often[0], often[-1])
     assert max(often.index(b) - often.index(a) for a, b in pairwise(chosen)) <= 3000 // TIMES + 2
@@ -112,7 +112,7 @@ def test_snapshots_are_spread_over_the_time_with_the_first_and_the_last() -> Non
 
 
 def contrast(one: Sequence[float], other: Sequence[float]) -> float:
-    """As WCAG has it: from 1 to 21."""
+    """Return the contrast ratio of WCAG, from 1 to 21."""
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -131,8 +131,8 @@ WHITE, BLACK = (255, 255, 255), (0, 0, 0)
 
 
 @pytest.mark.parametrize("ground", [WHITE, BLACK], ids=["light", "dark"])
-def test_words_and_lines_stand_out_from_the_ground(ground: tuple[int, ...]) -> None:
-    """LineKind the numbers of WCAG 2.1: 4.5 for words, 3 for lines."""
+def test_text_and_lines_have_enough_contrast(ground: tuple[int, ...]) -> None:
+    """The limits of WCAG 2.1: 4.5 for text, 3 for lines."""
     assert contrast(_rgb(INK), ground) >= 4.5
     assert [colour for colour in COLOURS if contrast(_rgb(colour), ground) < 3.2] == []
     assert len(set(COLOURS)) == FEW
@@ -149,7 +149,7 @@ def words(svg: bytes) -> list[str]:
     return ["".join(each.itertext()) for each in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_a_picture_has_no_ground_and_shows_each_line_in_its_colour() -> None:
+def test_a_plot_is_transparent_and_shows_each_line_in_its_colour() -> None:
     found = {TopicPartition("t", number): seen([0, 50 * number, 170 * number]) for number in range(1, 4)}
     with Image.open(io.BytesIO(draw(of(found), "png"))) as picture:
         pixels = picture.convert("RGBA")
@@ -161,8 +161,8 @@ def test_a_picture_has_no_ground_and_shows_each_line_in_its_colour() -> None:
     assert not {_rgb(colour) for colour in COLOURS[3:]} & solid
 
 
-def test_names_are_shown_as_they_are() -> None:
-    """Also where they mean something to whoever draws: `$` begins a formula, `_` hides a line."""
+def test_special_characters_in_names_are_shown_literally() -> None:
+    """Also if matplotlib treats them specially: `$` starts a formula, `_` hides a line."""
     names = ["_hidden", "$x^2$", "注文", "<b>&amp;", "long-" * 40]
     found = {TopicPartition(name, 0): seen([0, 50]) for name in names}
     said = words(draw(of(found, LineKind.TOPIC, group="$зака_зы$"), "svg"))
@@ -170,7 +170,7 @@ def test_names_are_shown_as_they_are() -> None:
     assert any("$зака_зы$ in zk1:2181/kafka, by 2 snapshots" in text for text in said)
 
 
-def test_many_partitions_make_no_large_picture_and_all_are_named_or_counted() -> None:
+def test_a_plot_of_many_partitions_stays_small_and_names_or_counts_all() -> None:
     found = {TopicPartition("t", number): seen([number * time for time in range(60)]) for number in range(500)}
     svg = draw(of(found), "svg")
     assert len(svg) < 300_000
@@ -179,13 +179,13 @@ def test_many_partitions_make_no_large_picture_and_all_are_named_or_counted() ->
 
 
 @pytest.mark.parametrize("offsets", [[5], [5, 5], [0, None, 7], [2**63 - 2, 2**63 - 1]], ids=str)
-def test_little_is_drawn_too(offsets: list[int | None]) -> None:
+def test_a_plot_of_few_points_is_drawn(offsets: list[int | None]) -> None:
     for form in ("svg", "png"):
         assert draw(of({P0: seen(offsets)}), form)
     assert draw(Timeline("g", "c", LineKind.TOPIC, 1, [START], [Line("t", [Point(5)])]), "svg")
 
 
-def test_the_same_is_drawn_the_same() -> None:
+def test_equal_data_gives_an_equal_plot() -> None:
     found = of({P0: seen([1, 2, 3])})
     assert draw(found, "svg") == draw(found, "svg")
 
@@ -210,7 +210,7 @@ def billing(registry: Registry) -> Iterator[Any]:
 
 
 @pytest.mark.zookeeper
-def test_a_group_is_drawn_from_all_snapshots_that_have_seen_it(
+def test_a_timeline_uses_all_snapshots_with_the_group(
     spark: SparkSession, take: Any, billing: Any, registry: Registry, raw: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     registry.group("other").offsets.set(P0, 1)
@@ -234,22 +234,22 @@ def test_a_group_is_drawn_from_all_snapshots_that_have_seen_it(
         "refunds/0": [7, None],
     }
     [before, after] = whole.times
-    assert snapshot_time(first).timestamp() <= before < snapshot_time(last).timestamp() <= after
+    assert parse_timestamp(first).timestamp() <= before < parse_timestamp(last).timestamp() <= after
     assert [point.messages for point in whole.lines[0].points] == [None, pytest.approx(40 / (after - before))]
     assert [point.commits for point in whole.lines[0].points] == [None, pytest.approx(1 / (after - before))]
-    some = found(topics={"orders": [1]}, by=LineKind.TOPIC, since=snapshot_time(last))
+    some = found(topics={"orders": [1]}, by=LineKind.TOPIC, since=parse_timestamp(last))
     assert [(line.name, [point.offset for point in line.points]) for line in some.lines] == [("orders", [10])]
-    assert found(until=snapshot_time(first)).snapshots == 1
+    assert found(until=parse_timestamp(first)).snapshots == 1
     assert timeline(spark, destination, "billing", cluster="blue").snapshots == 1
     with pytest.raises(InvalidOptionError, match="say which"):
         timeline(spark, destination, "billing", address="zk9:2181")
-    for options in ({"topics": {"none": None}}, {"cluster": "red"}, {"until": snapshot_time("20010101T000000.000Z")}):
+    for options in ({"topics": {"none": None}}, {"cluster": "red"}, {"until": parse_timestamp("20010101T000000.000Z")}):
         with pytest.raises(NotFoundError):
             found(**options)
 
 
 @pytest.mark.zookeeper
-def test_the_command_writes_the_picture_and_says_what_it_shows(
+def test_the_command_writes_the_plot_and_describes_it(
     spark: SparkSession, take: Any, billing: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     take()

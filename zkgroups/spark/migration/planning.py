@@ -29,11 +29,11 @@ from ...kafka import BrokerOptions
 from ...migration.log_ranges import topics_made
 from ...migration.plan import Found, Planner, Planning
 from ..errors import translated
-from ..snapshots.layout import snapshot_name
 from ..snapshots.snapshot import session_beside
 from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
+from ..storage.timestamps import timestamp_text
 from ..storage.writing import check_shared
 from .arrow_rows import split, table
 from .chunks import group_chunks
@@ -100,7 +100,7 @@ def _planning(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_a
             topics = topics_made(registry)
     now = time.time_ns() // 1_000_000
     return Planning(
-        plan=f"{snapshot_name(_utc(now))}-{uuid.uuid4().hex[:8]}",
+        plan=f"{timestamp_text(_utc(now))}-{uuid.uuid4().hex[:8]}",
         planned_ms=now,
         brokers=None if brokers is None else brokers.bootstrap,
         cluster=cluster,

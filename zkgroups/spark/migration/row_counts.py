@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ...core.migration.plan_rows import Match, MatchRow, Outcome, PlanRow, ReportRow
 from ...core.migration.rules import Action, Reason
-from ..storage.completeness import write_and_list
+from ..storage.destination import write_and_list
 from .arrow_rows import schema
 
 _NAME: Final = "tally"

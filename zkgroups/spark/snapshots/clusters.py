@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from ...exceptions import InvalidOptionError, NotFoundError
 from ..errors import translated
 from ..source.tables import Table
-from ..storage.completeness import read_intact
 from .layout import Layout
 from .moments import LATEST, find_moment, is_name
 from .snapshot import read_snapshot
@@ -31,7 +30,7 @@ class ChosenSnapshot:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return its offsets. Raise DamagedFileError if a file is missing or truncated."""
-        rows = read_intact(spark, Layout(spark, self.destination), Table.OFFSETS, self.name)
+        rows = Layout(spark, self.destination).read_intact(Table.OFFSETS, self.name)
         return rows if self.cluster is None else rows.where(rows["cluster"] == self.cluster)
 
 

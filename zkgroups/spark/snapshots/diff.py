@@ -93,7 +93,7 @@ def diff(
             ],
         )
         hidden = {
-            prefix: _hidden(_selected(side.rows(spark), groups, topics), prefix)
+            prefix: _hidden(_selected(side.rows(), groups, topics), prefix)
             for prefix, side in (("a_", before), ("b_", after))
             if side.may_hide
         }

@@ -22,7 +22,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from ...exceptions import SparkJobError
 from ..errors import translated
 from ..source.tables import Table
-from .layout import Layout, snapshot_time
+from ..storage.timestamps import parse_timestamp
+from .layout import Layout
 from .summary import Summary
 
 
@@ -94,7 +95,7 @@ def _with_summary(name: str, summary: Summary) -> ListedSnapshot:
     tables = summary.tables
     return ListedSnapshot(
         name,
-        snapshot_time(name),
+        parse_timestamp(name),
         summary.cluster,
         summary.groups,
         offsets=tables[Table.OFFSETS].rows,
@@ -111,7 +112,7 @@ def _without_summary(name: str, files: Mapping[Table, Mapping[str, int]], counts
     found = [counts[name, table] for table in Table if (name, table) in counts]
     return ListedSnapshot(
         name,
-        snapshot_time(name),
+        parse_timestamp(name),
         cluster=next((each["cluster"] for each in found if each["cluster"] is not None), None),
         groups=None,
         offsets=rows[Table.OFFSETS],

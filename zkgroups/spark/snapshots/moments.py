@@ -15,7 +15,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from ...exceptions import NotFoundError
-from .layout import NAME, Layout, snapshot_name
+from ..storage.timestamps import TIMESTAMP, timestamp_text
+from .layout import Layout
 
 LATEST: Final = "latest"
 PREVIOUS: Final = "previous"
@@ -44,7 +45,7 @@ def is_moment(text: str) -> bool:
 
 def is_name(text: str) -> bool:
     """Return whether the text has the form of a snapshot's name."""
-    return re.fullmatch(NAME, text) is not None
+    return re.fullmatch(TIMESTAMP, text) is not None
 
 
 def find_moment(
@@ -68,13 +69,13 @@ def is_in_future(name: str, now: datetime | None = None) -> bool:
     >>> is_in_future("20260131T120007.005Z", now), is_in_future("20270131T120007.005Z", now)
     (False, True)
     """
-    return name > snapshot_name((now or datetime.now(UTC)) + _CLOCKS_DIFFER)
+    return name > timestamp_text((now or datetime.now(UTC)) + _CLOCKS_DIFFER)
 
 
 def _last_name(text: str) -> str | None:
     """Return the name of a snapshot of that time; None if the text is not a time."""
     try:
         at = datetime.fromisoformat(text)
-        return snapshot_name(at if at.tzinfo else at.replace(tzinfo=UTC))
+        return timestamp_text(at if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None

@@ -18,9 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from ..source.table_versions import read_as_written, strict_reader, to_current_columns
+from ..source.table_versions import strict_reader, to_current_columns
 from ..source.tables import Table
-from ..storage.completeness import check_intact
 from .clusters import ChosenSnapshot
 from .layout import Layout
 from .summary import Summary
@@ -45,12 +44,12 @@ class DiffSide:
         """Check that all files of the snapshot are present."""
         layout = Layout(spark, choice.destination)
         summary = layout.summary(choice.name)
-        check_intact(layout, Table.OFFSETS, choice.name, summary)
+        layout.check_intact(Table.OFFSETS, choice.name, summary)
         return cls(layout, choice.name, summary, choice.cluster)
 
-    def rows(self, spark: SparkSession) -> DataFrame:
+    def rows(self) -> DataFrame:
         """Return the offsets of the chosen cluster, in the columns of this version."""
-        everything = read_as_written(spark, self.layout, Table.OFFSETS, self.name)
+        everything = self.layout.read_as_written(Table.OFFSETS, self.name)
         return self.only_cluster(to_current_columns(everything, Table.OFFSETS))
 
     @property
@@ -88,7 +87,7 @@ def aligned_parts(spark: SparkSession, before: DiffSide, after: DiffSide) -> lis
     """Split both into parts, so that each offset is in the same part of both."""
     its, others = before.shares(), after.shares()
     if not its or its.keys() != others.keys() or _count(before) != _count(after):
-        return [(before.rows(spark), after.rows(spark))]
+        return [(before.rows(), after.rows())]
     return [(before.read_files(spark, its[k]), after.read_files(spark, others[k])) for k in sorted(its)]
 
 

@@ -21,6 +21,7 @@ from pyspark.sql import functions as f
 from ...core.znodes.paths import Part
 from ...exceptions import InvalidOptionError, NotFoundError, SparkStoppedError
 from ...zookeeper.reading import tree_walk
+from ...zookeeper.session.registry_context import context_of
 from ..errors import translated
 from ..source import data_dir_reader
 from ..source.data_source import NAME, active_session, register
@@ -28,7 +29,6 @@ from ..source.options import MAX_PARALLELISM, SourceOptions
 from ..source.selection import Selection
 from ..source.tables import Table
 from ..spark_thread import interruptible, run_in_parallel
-from ..storage.completeness import read_intact
 from ..storage.writing import check_shared, write
 from .layout import IN_ORDER, Layout, UnfinishedSnapshot
 from .summary import Summary, TableSummary, columns_of, digest
@@ -203,7 +203,7 @@ def read_snapshot(
     found = layout.latest() if name is None else name if layout.has(name) else None
     if found is None:
         raise NotFoundError(f"no snapshot{f' {name}' if name else ''} in {layout}")
-    return read_intact(spark, layout, Table(table), found)
+    return layout.read_intact(Table(table), found)
 
 
 def survey(source: SourceOptions | str) -> Survey:
@@ -214,7 +214,7 @@ def survey(source: SourceOptions | str) -> Survey:
         return Survey(**asdict(counts), forbidden=0)
     selection = Selection(source.groups, source.topics)
     with source.connect() as registry:
-        groups, context = _chosen(registry.groups(), source), registry.context
+        groups, context = _chosen(registry.groups(), source), context_of(registry)
         offsets, owners = (
             list(tree_walk.partitions(context, groups, part, selection.has_topic))
             for part in (Part.OFFSETS, Part.OWNERS)

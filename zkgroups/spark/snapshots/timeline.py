@@ -21,7 +21,8 @@ from ...core.znodes.topic_partition import TopicPartition
 from ...exceptions import InvalidOptionError, NotFoundError
 from ..errors import translated
 from ..source.tables import SCHEMAS, Table
-from .layout import Layout, snapshot_name, snapshot_time
+from ..storage.timestamps import parse_timestamp, timestamp_text
+from .layout import Layout
 from .restore import Topics
 
 FEW: Final = 10
@@ -113,7 +114,7 @@ def timeline(
     The cluster may be omitted if the group exists only in one cluster, or in the one at the address.
     """
     layout = Layout(spark, destination)
-    first, last = ("" if since is None else snapshot_name(since), "~" if until is None else snapshot_name(until))
+    first, last = ("" if since is None else timestamp_text(since), "~" if until is None else timestamp_text(until))
     names = [name for name in layout.snapshots() if first <= name <= last]
     if not names:
         raise NotFoundError(f"no snapshot{' of that time' if since or until else ''} in {layout}")
@@ -174,7 +175,7 @@ def _recorded_offsets(rows: DataFrame) -> RecordedOffsets:
     columns = [table.column(number).to_pylist() for number in range(table.num_columns)]
     times: dict[str, float] = {}
     for name, microseconds in zip(columns[0], columns[-1], strict=True):
-        time = snapshot_time(name).timestamp() if microseconds is None else microseconds / 1e6
+        time = parse_timestamp(name).timestamp() if microseconds is None else microseconds / 1e6
         times[name] = min(time, times.get(name, time))
     found: defaultdict[TopicPartition, dict[float, RecordedOffset]] = defaultdict(dict)
     for name, topic, partition, offset, count, created, _ in zip(*columns, strict=True):
@@ -190,7 +191,7 @@ def sample_evenly(names: Sequence[str], most: int) -> list[str]:
     """
     if len(names) <= max(most, 2):
         return list(names)
-    times = [snapshot_time(name).timestamp() for name in names]
+    times = [parse_timestamp(name).timestamp() for name in names]
     width = (times[-1] - times[0]) / max(most - 1, 1)
     others = list(zip(names, times, strict=True))[1:]
     return [names[0], *{int((time - times[0]) / width - 1e-9): name for name, time in others}.values()]

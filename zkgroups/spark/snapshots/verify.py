@@ -20,9 +20,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ...core.doctor.findings import Severity
 from ...exceptions import NotFoundError, SparkJobError
 from ..errors import translated
-from ..source.table_versions import read_as_written, to_current_columns
+from ..source.table_versions import to_current_columns
 from ..source.tables import SCHEMAS, Table
-from .layout import MARK, Layout
+from ..storage.destination import MARK
+from .layout import Layout
 from .moments import resolve_moment
 from .summary import Summary, TableSummary, digest
 
@@ -114,7 +115,7 @@ def verify(spark: SparkSession, destination: str, at: str | None = None) -> Iter
     if not names and not any(each.has_errors for each in incomplete):  # an empty result would look like success
         raise NotFoundError(f"no snapshot in {layout}")
     for name in names:
-        yield VerifiedSnapshot(name, True, tuple(_snapshot(spark, layout, name)))
+        yield VerifiedSnapshot(name, True, tuple(_snapshot(layout, name)))
     yield from incomplete
 
 
@@ -138,7 +139,7 @@ def _incomplete(layout: Layout) -> list[VerifiedSnapshot]:
     ]
 
 
-def _snapshot(spark: SparkSession, layout: Layout, name: str) -> Iterator[SnapshotFinding]:
+def _snapshot(layout: Layout, name: str) -> Iterator[SnapshotFinding]:
     summary: Summary | None = None
     try:
         summary = layout.summary(name)
@@ -152,11 +153,11 @@ def _snapshot(spark: SparkSession, layout: Layout, name: str) -> Iterator[Snapsh
     except SparkJobError as error:
         yield SnapshotFinding(name, None, FindingKind.BAD_SUMMARY, str(error))
     for table in Table:
-        for fault, detail in _table(spark, layout, name, table, summary):
+        for fault, detail in _table(layout, name, table, summary):
             yield SnapshotFinding(name, table, fault, detail)
 
 
-def _table(spark: SparkSession, layout: Layout, name: str, table: Table, summary: Summary | None) -> Findings:
+def _table(layout: Layout, name: str, table: Table, summary: Summary | None) -> Findings:
     contents = None if summary is None else summary.tables[table]
     there = layout.files(table, name)
     if not there:
@@ -165,7 +166,7 @@ def _table(spark: SparkSession, layout: Layout, name: str, table: Table, summary
     if contents is not None:
         yield from _files(there, contents.files)
     try:
-        rows = read_as_written(spark, layout, table, name)
+        rows = layout.read_as_written(table, name)
         columns = rows.schema if contents is None else _written(contents)
         found = [*_columns(rows.schema, columns, table), *_rows(rows, columns, table, summary)]
     except SparkJobError as error:

@@ -113,7 +113,7 @@ class SourceOptions:
         if self.data_dir is None:
             if not self.zookeeper:
                 raise InvalidOptionError(
-                    "zookeeper", None, "set it to the address of ZooKeeper: host:port,host:port/chroot"
+                    "zookeeper", None, "it must be the address of ZooKeeper: host:port,host:port/chroot"
                 )
             check_hosts(self.zookeeper)
             for name in ("data_log_dir", "chroot", "zxid"):
@@ -182,7 +182,9 @@ class SourceOptions:
             return []
         password = _secret("passwordFile", self.password_file, "ZKGROUPS_PASSWORD")
         if password is None:
-            reason = f"no password for {user!r}: set passwordFile or the environment variable ZKGROUPS_PASSWORD"
+            reason = (
+                f"the user {user!r} needs a password: set passwordFile or the environment variable ZKGROUPS_PASSWORD"
+            )
             raise InvalidOptionError("passwordFile", None, reason)
         return [Sasl(user, password) if self.digest_user is None else Digest(user, password)]
 
@@ -223,7 +225,7 @@ def _unknown(option: str) -> str:
         return "options are visible in plans and logs: put the password into a file or an environment variable"
     if option.lower() == "path":
         return 'load() takes no path: use option("zookeeper", "host:port/chroot")'
-    return "unknown option: zkgroups.spark.source.options lists all options"
+    return "no such option exists: see zkgroups.spark.source.options"
 
 
 def check_expression(option: str, expression: str | None) -> None:

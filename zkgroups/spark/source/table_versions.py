@@ -9,18 +9,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, IntegerType, LongType
 
 from ...exceptions import SparkJobError
-from ..errors import translated
-from ..snapshots.layout import Layout
 from .tables import SCHEMAS, Table
 
 _WIDER: Final = {(IntegerType(), LongType())}
 """Types of this version, with the wider types that a later version may use instead. Wider columns are kept."""
-
-
-def read_as_written(spark: SparkSession, layout: Layout, table: Table, name: str) -> DataFrame:
-    """Read a table of a snapshot with the columns that it was written with."""
-    with translated(f"snapshot {name} cannot be read"):
-        return strict_reader(spark).parquet(layout.table(table, name))
 
 
 def strict_reader(spark: SparkSession) -> DataFrameReader:
