@@ -72,7 +72,7 @@ def export(
     Spark's Kafka source, and has one group only.
 
     Nodes that hold no valid offset are left out and reported; the exit code is then 9. --from-snapshot writes the
-    offsets of a snapshot, without a connection to ZooKeeper: of the newest one, or of the one that --at chooses.
+    offsets of a snapshot, without a connection to ZooKeeper: of the latest one, or of the one that --at chooses.
 
     \b
     Example:

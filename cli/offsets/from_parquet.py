@@ -23,7 +23,7 @@ from ..shared.errors import Tally
 from ..shared.input_files import Place
 from ..shared.messages import complain, say
 from ..shared.options import Options
-from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
+from ..shared.spark_options import SparkOptions, cluster_option, moment_option, spark_installed, spark_options
 
 if TYPE_CHECKING:
     from zkgroups.spark.snapshots.clusters import ChosenSnapshot
@@ -100,7 +100,7 @@ class FromSnapshot:
 
 
 def complain_of_future(name: str) -> None:
-    """Say that the snapshot that counts as the newest has a time in the future."""
+    """Say that the snapshot that counts as the latest has a time in the future."""
     from zkgroups.spark.snapshots.moments import is_in_future
 
     if is_in_future(name):
@@ -214,16 +214,7 @@ def from_snapshot(given: dict[str, Any]) -> FromSnapshot | None:
 
 def which_options(command: Decorated) -> Decorated:
     """The options that become a `Which`."""
-    at = click.option(
-        "--at",
-        metavar="MOMENT",
-        callback=checked_moment,
-        help="Which snapshot: its name, latest (the default), previous, or a time, for the newest not after it.",
-    )
-    cluster = click.option(
-        "--cluster", metavar="NAME", help="FollowedEnsemble, where DEST has those of several; that of -z by default."
-    )
-    return at(cluster(spark_options(command)))
+    return moment_option()(cluster_option(spark_options(command)))
 
 
 def which_of(given: dict[str, Any]) -> Which:
