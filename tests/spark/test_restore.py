@@ -180,7 +180,7 @@ def test_a_snapshot_is_printed_in_every_form_without_a_connection(
             assert (ended.code, ended.lines[: len(lines)]) == (0, lines)
         assert ended.err.splitlines() == [
             f"Starting Spark to read a snapshot in {tmp_path}.",
-            f"This is snapshot {name} of {zookeeper_hosts}.",
+            f"Using snapshot {name} of cluster {zookeeper_hosts}.",
         ]
         some = ("--groups", "b.*", "--topic", "orders:1", "--from-snapshot", tmp_path, "--format", "kafka-csv", "-q")
         assert zkgroups("offsets", "export", *some).out == "billing,orders,1,60\n"
@@ -196,7 +196,7 @@ def test_a_newer_snapshot_that_is_not_whole_is_named_and_the_last_that_is_whole_
     ended = zkgroups(*some, "-q")
     assert (ended.code, len(ended.json["offsets"])) == (0, 3)
     assert ended.err == (
-        f"zkgroups: snapshot {cut_off} is newer, but is not whole, or not yet: `snapshots verify` tells\n"
+        f"zkgroups: snapshot {cut_off} is newer, but not complete: check it with `zkgroups snapshots verify`\n"
     )
     assert zkgroups(*some, "-q", "--at", whole).err == "", "whoever names one does not ask for the newest"
 
@@ -224,7 +224,7 @@ def test_what_the_snapshot_does_not_have_is_said_and_the_rest_is_printed(
     assert (ended.code, [each["offset"] for each in ended.json["offsets"]]) == (9, [50, 60, 7])
     assert ended.err.splitlines() == [
         "zkgroups: /consumers/billing/offsets/orders/2 cannot be read: not a plain decimal number "
-        f"(b'many'); so it is in snapshot {name}",
+        f"(b'many'); recorded in snapshot {name}",
         f"zkgroups: snapshot {name} has no offsets of group 'nobody'",
     ]
     for names, code in ((("nobody",), 3), (("billing", "--topic", "orders:2"), 10)):
@@ -259,7 +259,7 @@ def test_what_was_lost_comes_back_and_what_is_further_stays_unless_told(
         "shipping,orders,0,,5,,",
     ]
     assert shown.err.endswith(
-        "--backward lets it\nNothing was changed: --execute does it, but for what is said above.\n"
+        "--backward allows it\nNothing was changed: --execute does it, except for the changes refused above.\n"
     )
 
     done = zkgroups(*asked, "--group", "billing", "--topic", "orders", "--execute", "-q")
@@ -295,7 +295,7 @@ def test_what_was_no_offset_is_left_as_it_is_and_said(
     raw.set("/consumers/billing/offsets/orders/2", b"8")
     billing.offsets.reset({P0: 1})
     ended = zkgroups("offsets", "import", "--from-snapshot", tmp_path, "--group", "billing", "--execute")
-    assert (ended.code, f"so it is in snapshot {name}" in ended.err) == (9, True)
+    assert (ended.code, f"recorded in snapshot {name}" in ended.err) == (9, True)
     assert there(registry) == {
         "billing/orders/0": 50,
         "billing/orders/1": 60,
@@ -311,7 +311,7 @@ def test_of_another_cluster_nothing_is_put_back_in_silence(
 ) -> None:
     take("blue")
     alone = zkgroups("offsets", "import", "--from-snapshot", tmp_path)
-    assert (alone.code, f"of blue, and not of {zookeeper_hosts}." in alone.err) == (0, True)
+    assert (alone.code, f"of cluster blue (not {zookeeper_hosts})." in alone.err) == (0, True)
     take("red")
     ended = zkgroups("offsets", "import", "--from-snapshot", tmp_path, "--execute")
     assert (ended.code, ended.out) == (2, "")
@@ -337,12 +337,12 @@ def test_a_group_goes_to_where_a_snapshot_found_it_also_back(
         [
             "billing,orders,0,55,50,-5,",
             "billing,orders,1,70,60,-10,",
-            "billing,orders,2,3,,,there is no offset to go to",
+            "billing,orders,2,3,,,no offset is given for it",
             "billing,refunds,0,7,7,0,",
         ],
     )
     several = zkgroups(*to, "--groups", "billing|new", "--topic", "orders:0,1", "--at", "previous", "--execute")
-    assert (several.code, "of group 'new' no offsets are kept" in several.err) == (9, True)
+    assert (several.code, "no offsets of group 'new' are recorded" in several.err) == (9, True)
     assert there(registry) == {
         "billing/orders/0": 50,
         "billing/orders/1": 60,
@@ -374,7 +374,7 @@ def test_a_group_goes_to_what_was_committed_at_a_time_without_brokers(
     assert done.code == 9
     assert done.lines[1:] == [
         "billing,orders,1,65,60,-5,",
-        "billing,orders,2,3,,,there is no offset to go to",
+        "billing,orders,2,3,,,no offset is given for it",
         "billing,refunds,0,7,7,0,",
     ]
     assert there(registry) == before | {"billing/orders/2": 3}
@@ -400,8 +400,8 @@ def test_the_audit_of_another_zookeeper_is_taken_only_where_it_is_named(
     refused = zkgroups(*to, "--execute", "-z", other)
     assert (refused.code, refused.out) == (4, "")
     assert refused.err.splitlines()[-1] == (
-        f"zkgroups: the audit in file:{tmp_path} is of {zookeeper_hosts}, and not of the ZooKeeper that is at {other} "
-        f"now: --cluster {zookeeper_hosts} takes it all the same"
+        f"zkgroups: the audit in file:{tmp_path} is of cluster {zookeeper_hosts}, not of the ZooKeeper now at {other}: "
+        f"to use it anyway, add --cluster {zookeeper_hosts}"
     )
     assert registry.client.get("/other/consumers/billing/offsets/orders/0")[0] == b"999"
     assert zkgroups(*to, "--cluster", "red").code == 4
