@@ -10,7 +10,8 @@ import click
 from click.shell_completion import get_completion_class
 
 from .main import COMPLETE_VARIABLE as VARIABLE
-from .shared.options import Command, Options
+from .shared.command_classes import Command
+from .shared.options import Options
 from .shared.output import Output
 from .shared.shell_quoting import use_safe_bash
 

@@ -21,8 +21,9 @@ from zkgroups import (
     Registry,
 )
 from zkgroups.core.doctor.scala_blockers import poison
-from zkgroups.core.znodes.paths import check_instance
-from zkgroups.core.znodes.values import ReadRegistration, unreadable_part, utc
+from zkgroups.core.times import to_ms, utc
+from zkgroups.core.znodes.names import check_instance
+from zkgroups.core.znodes.values import ReadRegistration, unreadable_part
 from zkgroups.exceptions import (
     GroupNotFoundError,
     MalformedNodeError,
@@ -32,11 +33,12 @@ from zkgroups.exceptions import (
 
 from .groups.description import INSTANCES, denied, described, instance_row
 from .shared.arguments import chosen_groups, group_argument, matching_option, maybe_groups_argument
+from .shared.command_classes import Group
 from .shared.completion import complete_instances
 from .shared.connect import connected
 from .shared.errors import Tally
 from .shared.messages import say
-from .shared.options import Group, Options
+from .shared.options import Options
 from .shared.output import Column, Output, Row, Table
 
 _COLUMNS: Final = (Column("GROUP", "group"), *INSTANCES.columns)
@@ -182,7 +184,7 @@ def _row(group: Consumergroup, description: GroupDescription, found: InstanceDes
     registration = found.registration
     row: dict[str, Any] = {"group": group.name}
     row |= instance_row(found)
-    row["timestamp_ms"] = registration.timestamp_ms if isinstance(registration, Registration) else None
+    row["timestamp_ms"] = to_ms(registration.timestamp) or None if isinstance(registration, Registration) else None
     row["partitions"] = list(_owned(description, found))
     row["nodes"] = [_node_row(group.paths.instance(found.id), data, registration)]
     return row
@@ -193,7 +195,7 @@ def _owned(description: GroupDescription, found: InstanceDescription) -> Iterato
     for owner in owners:
         if owner.session == found.session and owner.instance({found.id}) is not None:
             at = {"topic": owner.at.topic, "partition": owner.at.partition}
-            yield at | {"claimed_ms": owner.claimed_ms, "path": owner.path}
+            yield at | {"claimed_ms": to_ms(owner.claimed_at), "path": owner.path}
 
 
 def _node_row(path: str, data: bytes, registration: ReadRegistration | None) -> Row:

@@ -15,29 +15,18 @@ from zkgroups.core.doctor.scala_blockers import poison
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.file_writer import format_offsets
-from zkgroups.core.rebalance.assignment import Stream
-from zkgroups.core.rebalance.shared_plan import Plan, decode_plan, encode_plan
+from zkgroups.core.rebalance.members import Stream
+from zkgroups.core.rebalance.shared_plan import SharedPlan, decode_plan, encode_plan
 from zkgroups.core.time_formats import parse_iso_duration, parse_short_duration, parse_time
-from zkgroups.core.znodes.codec import (
-    decode_broker,
-    decode_offset,
-    decode_owner,
-    decode_owner_path,
-    decode_registration,
-    decode_topic,
-    encode_registration,
-)
+from zkgroups.core.times import from_ms
+from zkgroups.core.znodes.broker_codec import decode_broker, decode_topic
 from zkgroups.core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
-from zkgroups.core.znodes.paths import parse_partition
-from zkgroups.core.znodes.values import (
-    Broker,
-    MalformedNode,
-    Owner,
-    Registration,
-    Topic,
-    TopicPartition,
-    UnevaluableRegistration,
-)
+from zkgroups.core.znodes.names import parse_partition
+from zkgroups.core.znodes.offset_codec import decode_offset
+from zkgroups.core.znodes.owner_codec import decode_owner, decode_owner_path
+from zkgroups.core.znodes.registration_codec import decode_registration, encode_registration
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registration, Topic, UnevaluableRegistration
 from zkgroups.exceptions import InvalidInputError
 from zkgroups.kafka.properties import parse as parse_properties
 from zkgroups.spark.snapshots.summary import Summary
@@ -88,11 +77,11 @@ _SESSION = {
 NONE = type(None)
 
 DECODERS: dict[str, Decoder] = {
-    "plan": Decoder(decode_plan, (Plan, NONE), encode_plan(Plan("f", "sticky", {AT: Stream("h:1", 0)}))),
+    "plan": Decoder(decode_plan, (SharedPlan, NONE), encode_plan(SharedPlan("f", "sticky", {AT: Stream("h:1", 0)}))),
     "registration": Decoder(
         lambda data: decode_registration("/r", data),
         (Registration, UnevaluableRegistration, MalformedNode),
-        encode_registration(Registration({"orders": 1}, timestamp_ms=1_795_255_543_000, assignors=("sticky",))),
+        encode_registration(Registration({"orders": 1}, timestamp=from_ms(1_795_255_543_000), assignors=("sticky",))),
     ),
     "poison": Decoder(poison, (str, NONE), encode_registration(Registration({"orders": 1}))),
     "owner": Decoder(lambda data: decode_owner("/o", AT, data, session=1), (Owner, MalformedNode), b"h:1-0"),

@@ -43,7 +43,7 @@ import sys, zkgroups
 assert "Registry" in dir(zkgroups)
 assert not [name for name in sys.modules if name.startswith(("kazoo", "zkgroups.")) and name != "zkgroups._version"]
 zkgroups.TopicPartition
-assert "zkgroups.core.znodes.values" in sys.modules and "kazoo" not in sys.modules
+assert "zkgroups.core.znodes.topic_partition" in sys.modules and "kazoo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 

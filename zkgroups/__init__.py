@@ -24,38 +24,32 @@ if TYPE_CHECKING:
     from .consumer.lone_member import LoneMember
     from .consumer.member import Member
     from .core.doctor.findings import Checkup, Finding, Remove, Repair, Rewrite, Severity
-    from .core.rebalance.assignment import (
-        Assignment,
-        Assignor,
-        Members,
-        Stream,
-        range_assignor,
-        round_robin_assignor,
-        sticky_assignor,
-    )
+    from .core.kafka_values import OffsetRange
+    from .core.rebalance.members import Assignment, Assignor, Members, Stream
+    from .core.rebalance.range import range_assignor
+    from .core.rebalance.round_robin import round_robin_assignor
+    from .core.rebalance.sticky import sticky_assignor
     from .core.znodes.group_description import (
         BlockedPartition,
         GroupDescription,
-        GroupState,
         InstanceDescription,
-        InstanceState,
         Obstacle,
         PartitionDescription,
-        RegisteredInstance,
     )
+    from .core.znodes.group_view import RegisteredInstance
+    from .core.znodes.states import GroupState, InstanceState
+    from .core.znodes.topic_partition import TopicPartition
     from .core.znodes.values import (
         Broker,
         CommittedOffset,
         Dialect,
         ForbiddenNode,
         MalformedNode,
-        OffsetRange,
         Owner,
         Pattern,
         Registration,
         StartAt,
         Topic,
-        TopicPartition,
         UnevaluableRegistration,
         UnreadableNode,
     )
@@ -65,8 +59,8 @@ if TYPE_CHECKING:
     from .zookeeper.offsets import Offsets
     from .zookeeper.registry import Registry
     from .zookeeper.session.acl import Acl, AclPolicy
-    from .zookeeper.session.connection import Digest, Sasl, ShortSessionWarning, Tls
     from .zookeeper.session.credentials import SessionCredentials
+    from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
     from .zookeeper.watch import Change, ChangeKind, Watch, Watched
 
 __all__ = [
@@ -138,38 +132,32 @@ _MODULES: Final = {
     ".consumer.lone_member": ("LoneMember",),
     ".consumer.member": ("Member",),
     ".core.doctor.findings": ("Checkup", "Finding", "Remove", "Repair", "Rewrite", "Severity"),
-    ".core.rebalance.assignment": (
-        "Assignment",
-        "Assignor",
-        "Members",
-        "Stream",
-        "range_assignor",
-        "round_robin_assignor",
-        "sticky_assignor",
-    ),
+    ".core.kafka_values": ("OffsetRange",),
+    ".core.rebalance.members": ("Assignment", "Assignor", "Members", "Stream"),
+    ".core.rebalance.range": ("range_assignor",),
+    ".core.rebalance.round_robin": ("round_robin_assignor",),
+    ".core.rebalance.sticky": ("sticky_assignor",),
     ".core.znodes.group_description": (
         "BlockedPartition",
         "GroupDescription",
-        "GroupState",
         "InstanceDescription",
-        "InstanceState",
         "Obstacle",
         "PartitionDescription",
-        "RegisteredInstance",
     ),
+    ".core.znodes.group_view": ("RegisteredInstance",),
+    ".core.znodes.states": ("GroupState", "InstanceState"),
+    ".core.znodes.topic_partition": ("TopicPartition",),
     ".core.znodes.values": (
         "Broker",
         "CommittedOffset",
         "Dialect",
         "ForbiddenNode",
         "MalformedNode",
-        "OffsetRange",
         "Owner",
         "Pattern",
         "Registration",
         "StartAt",
         "Topic",
-        "TopicPartition",
         "UnevaluableRegistration",
         "UnreadableNode",
     ),
@@ -179,7 +167,7 @@ _MODULES: Final = {
     ".zookeeper.offsets": ("Offsets",),
     ".zookeeper.registry": ("Registry",),
     ".zookeeper.session.acl": ("Acl", "AclPolicy"),
-    ".zookeeper.session.connection": ("Digest", "Sasl", "ShortSessionWarning", "Tls"),
+    ".zookeeper.session.options": ("Digest", "Sasl", "ShortSessionWarning", "Tls"),
     ".zookeeper.session.credentials": ("SessionCredentials",),
     ".zookeeper.watch": ("Change", "ChangeKind", "Watch", "Watched"),
 }

@@ -27,8 +27,8 @@ from zkgroups import (
     UnreadableNode,
 )
 from zkgroups.core.session_proof import LASTS
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.core.znodes.subscription import subscribed_topics
-from zkgroups.core.znodes.values import session_hex
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import (
     ClaimedByOtherError,
@@ -42,10 +42,11 @@ from zkgroups.exceptions import (
 )
 
 from ..shared.arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import seconds_option
 from ..shared.messages import say
-from ..shared.options import SECRETS, Command, Options, secret_variable
+from ..shared.options import SECRETS, Options, secret_variable
 from ..shared.output import Column, Output, Row, Table
 from ..shared.signals import noted_signals, raise_noted
 from .child_process import Child, Ended

@@ -18,8 +18,10 @@ from zkgroups import (
     UnevaluableRegistration,
     UnreadableNode,
 )
-from zkgroups.core.znodes.paths import GroupPaths, is_topic, parse_partition
-from zkgroups.core.znodes.values import session_hex, utc
+from zkgroups.core.times import to_ms, utc
+from zkgroups.core.znodes.names import is_topic, parse_partition
+from zkgroups.core.znodes.paths import GroupPaths
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import (
@@ -30,10 +32,12 @@ from ..shared.arguments import (
     maybe_groups_argument,
     topics_option,
 )
+from ..shared.command_classes import Group
 from ..shared.connect import connected
 from ..shared.errors import Tally
+from ..shared.global_options import as_typed
 from ..shared.messages import say
-from ..shared.options import Group, Options, as_typed
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 
 OWNERS: Final = Table(
@@ -154,7 +158,7 @@ def _row(options: Options, group: GroupDescription, found: Owner | UnreadableNod
         "partition": found.at.partition,
         "owner": found.id,
         "session": session,
-        "claimed_ms": found.claimed_ms,
+        "claimed_ms": to_ms(found.claimed_at),
         "state": "orphan" if found in group.orphans else "live",
         "path": found.path,
         "reason": _reason(group, found),

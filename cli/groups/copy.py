@@ -8,15 +8,16 @@ from typing import Final
 import click
 
 from zkgroups import CommittedOffset, Consumergroup, ForbiddenNode, Registry, UnreadableNode
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import GroupExistsError, GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import execute_option, group_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import partly
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import complain, say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 
 COPIES: Final = Table(

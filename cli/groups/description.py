@@ -22,8 +22,9 @@ from zkgroups import (
     UnreadableNode,
 )
 from zkgroups.core.offsets.lag import GroupLag, LagNote, LogRanges, PartitionLag, group_lag
+from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.migration_mark import Mark
-from zkgroups.core.znodes.values import session_hex, utc
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.errors import Tally
@@ -136,7 +137,6 @@ _MIGRATION: Final = Table(
     ),
 )
 
-NAMES: Final = Table("groups", key="group", columns=(Column("GROUP", "group"),))
 """Groups by their names only."""
 
 SUMMARIES: Final = Table("groups", key="group", columns=_SUMMARY)
@@ -208,7 +208,7 @@ def summary_row(group: GroupDescription) -> dict[str, Any]:
         "group": group.group,
         "state": group.state.value if known else None,
         "totals": totals if known else dict.fromkeys(totals),
-        "last_commit_ms": group.last_commit_ms if known else None,
+        "last_commit_ms": to_ms(group.last_commit_at) or None if known else None,
         "unevaluable": list(group.unevaluable),
     }
 
@@ -263,7 +263,7 @@ def instance_row(instance: InstanceDescription) -> Row:
         "subscription": streams and streams | note,
         "dialect": registration and registration.dialect.value,
         "session": _session(instance.session),
-        "registered_ms": instance.registered_ms or None,
+        "registered_ms": to_ms(instance.registered_at) or None,
     }
 
 
@@ -274,7 +274,7 @@ def _lag_row(lag: PartitionLag) -> dict[str, Any]:
         "log_start": lag.log and lag.log.start,
         "log_end": lag.log and lag.log.end,
         "lag": lag.lag,
-        "committed_ms": offset and offset.modified_ms,
+        "committed_ms": offset and to_ms(offset.committed_at),
         "owners": [_owner_row(owner) for owner in lag.partition.owners],
     }
 
@@ -297,7 +297,7 @@ def _notes(group: GroupDescription) -> dict[TopicPartition, str]:
 
 
 def _owner_row(owner: Owner) -> dict[str, Any]:
-    return {"id": owner.id, "session": _session(owner.session), "claimed_ms": owner.claimed_ms}
+    return {"id": owner.id, "session": _session(owner.session), "claimed_ms": to_ms(owner.claimed_at)}
 
 
 def _blocked_row(blocked: BlockedPartition) -> dict[str, Any]:
@@ -305,13 +305,13 @@ def _blocked_row(blocked: BlockedPartition) -> dict[str, Any]:
     return _at(blocked.at) | {
         "holder": holder.id if isinstance(holder, Owner) else holder.shown,
         "session": _session(holder.session),
-        "claimed_ms": blocked.since_ms or None,
+        "claimed_ms": to_ms(blocked.since) or None,
         "obstacle": blocked.obstacle.value,
     }
 
 
 def _migration_row(mark: Mark) -> Row:
-    return {"target": mark.target, "state": mark.state.value, "plan": mark.plan, "since_ms": mark.since_ms}
+    return {"target": mark.target, "state": mark.state.value, "plan": mark.plan, "since_ms": to_ms(mark.since)}
 
 
 def _malformed(group: GroupDescription) -> list[UnreadableNode]:

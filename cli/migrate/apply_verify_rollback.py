@@ -12,10 +12,11 @@ import click
 from zkgroups.core.migration.plan_rows import Match
 
 from ..shared.arguments import execute_option
+from ..shared.command_classes import Command
 from ..shared.connect import refuse_read_only
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Output
 from ..shared.progress import unseen
 from ..shared.spark_options import spark_options, steps_shown, writing_options
@@ -25,7 +26,7 @@ from .tables import DONE, MATCHES, STATES, counted, done_row, plain
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
     from zkgroups.spark import SourceOptions
-    from zkgroups.spark.migration.execution import Carried
+    from zkgroups.spark.migration.execution import ExecutionResult
 
     from ..shared.progress import Told
 
@@ -104,11 +105,11 @@ def carry_out(work: Work, *, execute: bool) -> None:
     from zkgroups.spark.migration.execution import apply
 
     with work.shown() as told:
-        done = apply(work.session, work.destination, work.brokers, work.zookeeper, execute=execute, told=told)
+        done = apply(work.session, work.destination, work.brokers, work.zookeeper, execute=execute, on_progress=told)
     _finish(work, done)
 
 
-def _finish(work: Work, done: Carried) -> None:
+def _finish(work: Work, done: ExecutionResult) -> None:
     from zkgroups.spark.migration.reports import by_groups
 
     Output(work.options).write(DONE, map(done_row, by_groups(work.session, work.destination, done.report)))
@@ -123,7 +124,7 @@ def _finish(work: Work, done: Carried) -> None:
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
-def _told(done: Carried) -> str:
+def _told(done: ExecutionResult) -> str:
     """What was done, for people, and where all of it is written down."""
     return (
         f"{done.groups} {'group' if done.groups == 1 else 'groups'} in {done.seconds:.1f} s; "
@@ -152,7 +153,7 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
         from zkgroups.spark.migration.reports import differing
 
         with work.shown() as told:
-            done = verify(work.session, destination, work.brokers, work.zookeeper, told=told)
+            done = verify(work.session, destination, work.brokers, work.zookeeper, on_progress=told)
         Output(options).write(MATCHES, map(plain, differing(work.session, destination, done.report)))
     say(options, _told(done))
     if set(done.counts) - {Match.EQUAL}:
@@ -206,7 +207,7 @@ def rollback(
                 execute=execute,
                 force=force,
                 to_zookeeper=to_zookeeper,
-                told=told,
+                on_progress=told,
             )
         if done.left and not force:
             say(options, "Some were left; where nobody takes part, --force puts them back, whatever was committed.")
@@ -231,5 +232,5 @@ def status(options: Options, /, destination: str, **given: Any) -> None:
         from zkgroups.spark.migration.status import status
 
         with work.shown() as told:
-            found = status(work.session, destination, work.brokers, work.zookeeper, told=told)
+            found = status(work.session, destination, work.brokers, work.zookeeper, on_progress=told)
     Output(options).write(STATES, map(plain, found))

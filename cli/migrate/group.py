@@ -10,14 +10,15 @@ import click
 
 from zkgroups.core.migration.comparison import Stage
 from zkgroups.core.migration.rules import Renaming, Rule
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import RefusedError
 
 from ..shared.arguments import execute_option, group_argument
+from ..shared.command_classes import Command
 from ..shared.connect import refuse_read_only
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.spark_options import steps_shown, writing_options
 from .apply_verify_rollback import Work, at_work, carry_out
 from .options import rule_is_said, rule_of, rule_options
@@ -66,11 +67,11 @@ class _Asked:
 
 def _plan(work: Work, asked: _Asked) -> None:
     """Make the plan, unless there is one to go on with."""
-    from zkgroups.spark.migration.plan_folder import Folder
+    from zkgroups.spark.migration.plan_folder import PlanFolder
     from zkgroups.spark.migration.planning import STEPS, plan
 
     useless = None
-    if Folder(work.session, work.destination).has_plan():
+    if PlanFolder(work.session, work.destination).has_plan():
         useless = _useless_plan(work, asked)
         if useless is None:
             say(work.options, f"Going on with the plan in {work.destination}, as it was decided when it was made.")
@@ -87,7 +88,7 @@ def _plan(work: Work, asked: _Asked) -> None:
             rule=asked.rule,
             renaming=asked.renaming,
             instead_of=useless,
-            told=told,
+            on_progress=told,
         )
 
 

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from zkgroups.core.migration.rules import OutOfRange, Renaming, Rule
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 
 from ..shared.durations import duration_option
 

@@ -12,10 +12,11 @@ from zkgroups.core.migration.plan_rows import MatchRow, ReportRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.exceptions import DamagedFileError
 
+from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.spark_options import selection_options, spark_options, steps_shown, writing_options
 from .both_sides import broker_options, installed, own_spark, plan_argument, source_options
@@ -103,7 +104,7 @@ def plan(
             rule=rule,
             renaming=renaming,
             stale_after=stale_after,
-            told=told,
+            on_progress=told,
         )
     Output(options).write(_PLANS, [_plan_row(made)])
     if made.blocked:

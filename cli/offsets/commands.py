@@ -11,9 +11,9 @@ import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.reset import CurrentOffset
-from zkgroups.core.znodes.codec import check_offset
-from zkgroups.core.znodes.paths import parse_partition
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import to_ms, utc
+from zkgroups.core.znodes.names import parse_partition
+from zkgroups.core.znodes.offset_codec import check_offset
 from zkgroups.exceptions import (
     GroupNotFoundError,
     NoPermissionError,
@@ -31,12 +31,13 @@ from ..shared.arguments import (
     topic_argument,
     topics_option,
 )
+from ..shared.command_classes import Group
 from ..shared.completion import complete_partitions
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
-from ..shared.options import Group, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from .committed_offsets import OffsetNodePath, read_offsets
 from .delete import delete
@@ -158,7 +159,7 @@ def _row(found: CommittedOffset) -> Row:
         "topic": found.at.topic,
         "partition": found.at.partition,
         "offset": found.offset,
-        "committed_ms": found.modified_ms,
+        "committed_ms": to_ms(found.committed_at),
         "version": found.version,
         "zxid": found.zxid,
         "note": None,

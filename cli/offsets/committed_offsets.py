@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.reset import CurrentOffset
-from zkgroups.core.znodes.codec import decode_offset_path
+from zkgroups.core.znodes.offset_codec import decode_offset_path
 from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import Partitions, is_chosen

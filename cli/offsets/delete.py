@@ -9,9 +9,10 @@ import click
 from zkgroups.core.offsets.reset import plan_delete
 
 from ..shared.arguments import Partitions, group_argument, topics_option
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from .changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import existing_groups, read_offsets_by_group
 from .reset import report_no_offsets, report_other_nodes

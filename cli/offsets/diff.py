@@ -12,16 +12,17 @@ import click
 from zkgroups import CommittedOffset, ForbiddenNode, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.reset import CurrentOffset
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import Partitions, is_chosen, topics_option
+from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, read_text, source_name
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from .committed_offsets import read_offsets_by_group
 

@@ -14,10 +14,11 @@ from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
 
 from ..shared.arguments import Partitions, chosen_groups, matching_option, maybe_groups_argument, topics_option
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.input_files import write_lines
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from .committed_offsets import OffsetNodePath, read_offsets
 from .from_parquet import OffsetSelection, SnapshotSource, snapshot_options, snapshot_source
 from .reset_request import usage_error

@@ -16,7 +16,7 @@ import click
 
 from zkgroups import ForbiddenNode, UnreadableNode
 from zkgroups.core.offsets.file_formats import OffsetRecord
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
 from zkgroups.zookeeper.reading.position import position
 
@@ -29,8 +29,8 @@ from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
 
 if TYPE_CHECKING:
-    from zkgroups.spark.snapshots.clusters import Choice
-    from zkgroups.spark.snapshots.restore import KeptTopic
+    from zkgroups.spark.snapshots.clusters import ChosenSnapshot
+    from zkgroups.spark.snapshots.restore import RestorableTopic
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -87,7 +87,7 @@ class SnapshotSource:
         """Open a Spark session, and yield an iterator over the chosen offsets that reads while it is consumed."""
         with spark_installed():
             from zkgroups.spark.snapshots.clusters import choose, unfinished_after
-            from zkgroups.spark.snapshots.restore import kept
+            from zkgroups.spark.snapshots.restore import restorable_topics
         address = cluster_address(options)
         say(options, f"Starting Spark to read a snapshot in {self.destination}.")
         with self.choice.spark.session(options) as session:
@@ -98,7 +98,7 @@ class SnapshotSource:
                 warn_if_in_future(snapshot.name)
                 for name in unfinished_after(session, snapshot):
                     complain(f"snapshot {name} is newer, but not complete: check it with `zkgroups snapshots verify`")
-            found = kept(snapshot.rows(session), groups=selection.only_names, topics=selection.topics)
+            found = restorable_topics(snapshot.rows(session), groups=selection.only_names, topics=selection.topics)
             yield _chosen_records(found, f"snapshot {snapshot.name}", selection, tally)
 
 
@@ -117,7 +117,7 @@ def cluster_address(options: Options) -> str | None:
     return None if options.zookeeper is None else SourceOptions(zookeeper=options.zookeeper).shown_cluster
 
 
-def _snapshot_text(snapshot: Choice, address: str | None) -> str:
+def _snapshot_text(snapshot: ChosenSnapshot, address: str | None) -> str:
     cluster = "an unknown cluster" if snapshot.cluster is None else f"cluster {snapshot.cluster}"
     state = "" if snapshot.zxid is None else f", read from files after transaction 0x{snapshot.zxid:x}"
     other = "" if address in (None, snapshot.cluster) else f" (not {address})"
@@ -137,14 +137,14 @@ class AuditSource:
     def records(self, options: Options, selection: OffsetSelection, tally: Tally) -> Iterator[Iterator[OffsetRecord]]:
         """Open a Spark session, and yield an iterator over the chosen offsets as of the time."""
         with spark_installed():
-            from zkgroups.spark import standing_at
-            from zkgroups.spark.snapshots.restore import kept
+            from zkgroups.spark import offsets_at
+            from zkgroups.spark.snapshots.restore import restorable_topics
         time = datetime.fromtimestamp(self.time_ms / 1000, UTC)
         say(options, f"Starting Spark to read the audit in {self.destination}.")
         with self.spark.session(options) as session:
             self._check_cluster(options, session)
-            rows = standing_at(session, self.destination, time)
-            found = kept(rows, groups=selection.only_names, topics=selection.topics)
+            rows = offsets_at(session, self.destination, time)
+            found = restorable_topics(rows, groups=selection.only_names, topics=selection.topics)
             yield _chosen_records(found, f"the audit until {utc(self.time_ms)}", selection, tally)
 
     def _check_cluster(self, options: Options, session: Any) -> None:
@@ -152,12 +152,12 @@ class AuditSource:
         from zkgroups.spark.audit.journal import Journal
 
         journal = Journal(session, self.destination)
-        journal.check_there()
-        if (whose := journal.whose()) is None:
+        journal.check_exists()
+        if (ensemble := journal.followed_ensemble()) is None:
             raise RefusedError(
                 f"the audit in {journal} does not name its cluster: run `zkgroups audit` once to record it"
             )
-        name = whose.cluster
+        name = ensemble.cluster
         if self.cluster is not None:
             if self.cluster != name:
                 raise RefusedError(f"the audit in {journal} is of cluster {name}, not of {self.cluster}")
@@ -165,7 +165,7 @@ class AuditSource:
         address = cluster_address(options)
         with connected(options) as registry:
             now = position(registry)
-        if not whose.is_that(address, now):
+        if not ensemble.is_same(address, now):
             raise RefusedError(
                 f"the audit in {journal} is of cluster {name}, not of the ZooKeeper now at {address}: "
                 f"to use it anyway, add --cluster {name}"
@@ -173,7 +173,7 @@ class AuditSource:
 
 
 def _chosen_records(
-    found: Iterable[KeptTopic], source: str, selection: OffsetSelection, tally: Tally
+    found: Iterable[RestorableTopic], source: str, selection: OffsetSelection, tally: Tally
 ) -> Iterator[OffsetRecord]:
     missing = dict.fromkeys(selection.names)
     for each in found:

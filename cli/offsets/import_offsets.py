@@ -16,12 +16,13 @@ from zkgroups.core.offsets.reset import CurrentOffset, ToEach, plan_reset, refus
 from zkgroups.exceptions import NoPermissionError
 
 from ..shared.arguments import Partitions, checked_groups, matching_option, topics_option
+from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.input_files import FilePath, read_text, source_name
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from .changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import read_offsets_by_group
 from .export import FILE_FORMATS, parse_file_format

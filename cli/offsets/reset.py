@@ -32,11 +32,12 @@ from ..shared.arguments import (
     topics_option,
 )
 from ..shared.brokers import brokers
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.input_files import read_text, source_name
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from .changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import GroupOffsets, existing_groups, read_offsets_by_group
 from .from_parquet import OffsetSelection

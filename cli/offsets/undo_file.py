@@ -19,9 +19,10 @@ from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.core.offsets.reset import OffsetChange
 from zkgroups.exceptions import RefusedError
 
+from ..shared.global_options import as_typed
 from ..shared.input_files import FilePath
 from ..shared.messages import say
-from ..shared.options import Options, as_typed
+from ..shared.options import Options
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 

@@ -13,8 +13,8 @@ import pytest
 from kazoo.security import make_acl
 
 from zkgroups import CommittedOffset, Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
-from zkgroups.core.rebalance.assignment import Assignment, Members, Stream
-from zkgroups.core.znodes.group_description import InstanceState
+from zkgroups.core.rebalance.members import Assignment, Members, Stream
+from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import AlreadyRegisteredError, InvalidOptionError, NotConnectedError
 from zkgroups.testing import TcpProxy
 

@@ -17,7 +17,9 @@ from kazoo.client import KazooClient
 from tests.testing.waiting import eventually
 from zkgroups import Change, CommittedOffset, Consumergroup, Registry, TopicPartition, Watched
 from zkgroups.consumer.events import EventKind
-from zkgroups.core.rebalance.assignment import Assignor, range_assignor, round_robin_assignor
+from zkgroups.core.rebalance.members import Assignor
+from zkgroups.core.rebalance.range import range_assignor
+from zkgroups.core.rebalance.round_robin import round_robin_assignor
 from zkgroups.testing import KafkaBroker, expire_session
 
 from .reader import Reader, ReaderProcess

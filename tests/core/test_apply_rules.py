@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.migration.rows import row
 from zkgroups import TopicPartition
+from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.migration.apply_rules import (
     Place,
     Restoring,
@@ -30,7 +31,6 @@ from zkgroups.core.migration.apply_rules import (
 )
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, Decision, Reason, Rule, decide
-from zkgroups.core.znodes.values import NativeOffset, OffsetRange
 
 Store = dict[TopicPartition, NativeOffset]
 

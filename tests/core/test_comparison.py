@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tests.migration.rows import row
 from zkgroups import TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.apply_rules import Place, SourceSeen, TargetSeen, Znode
 from zkgroups.core.migration.comparison import Stage, dual_commit, matches, status
 from zkgroups.core.migration.plan_rows import Match, PlanRow
 from zkgroups.core.migration.rules import Action, Decision, Reason
-from zkgroups.core.znodes.values import NativeOffset
 
 AT, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PLACE: Place = ("orders", 0)

@@ -16,9 +16,11 @@ from zkgroups import Finding, Owner, RegisteredInstance, Registration, Remove, R
 from zkgroups.core.doctor.check_table import CHECKS, examine
 from zkgroups.core.doctor.group_nodes import Directory, GroupNodes
 from zkgroups.core.doctor.scala_blockers import poison
-from zkgroups.core.znodes.codec import MAX_OFFSET, decode_offset, decode_owner, decode_registration, encode_registration
-from zkgroups.core.znodes.group_description import GroupView
+from zkgroups.core.znodes.group_view import GroupView
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
+from zkgroups.core.znodes.owner_codec import decode_owner
 from zkgroups.core.znodes.paths import GroupPaths
+from zkgroups.core.znodes.registration_codec import decode_registration, encode_registration
 from zkgroups.core.znodes.values import (
     CommittedOffset,
     Dialect,
@@ -442,7 +444,7 @@ def test_a_negative_offset_is_a_warning_and_left_to_a_person() -> None:
 
 
 def test_an_offset_of_no_partition_is_read_by_nobody() -> None:
-    node = MalformedNode(f"{PATHS.offsets}/orders/01", b"7 ", "its name is no partition")
+    node = MalformedNode(f"{PATHS.offsets}/orders/01", b"7 ", "its name is not a partition")
     assert codes(group(malformed=(node,))) == ["offset-of-no-partition"]
 
 
@@ -454,7 +456,7 @@ def test_a_padded_offset_is_not_rewritten_where_somebody_is_or_may_be(fields: di
 
 
 def test_a_topic_is_stale_when_its_youngest_offset_is() -> None:
-    old = [CommittedOffset("billing", TopicPartition("orders", n), 5, modified_ms=1000 * n) for n in range(3)]
+    old = [CommittedOffset("billing", TopicPartition("orders", n), 5, _committed_ms=1000 * n) for n in range(3)]
     assert codes(group(offsets=tuple(old), now_ms=5000, stale_ms=3000)) == []
     assert codes(group(offsets=tuple(old), now_ms=5001, stale_ms=3000)) == ["stale-offset"]
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from zkgroups import TopicPartition
+from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.migration.follow_rules import Ahead, Carried, forward, some
 from zkgroups.core.migration.rules import Decision, Log, OutOfRange, Reason, Rule, Unknown, decide
-from zkgroups.core.znodes.values import OffsetRange
 
 ATS = [TopicPartition("orders", number) for number in range(3)]
 P0, P1, P2 = ATS

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.znodes.codec import decode_registration
+from zkgroups.core.times import from_ms, to_ms
+from zkgroups.core.znodes.describe_group import describe
 from zkgroups.core.znodes.group_description import (
     BlockedPartition,
     GroupDescription,
-    GroupState,
-    GroupView,
     InstanceDescription,
-    InstanceState,
     Obstacle,
     PartitionDescription,
-    RegisteredInstance,
-    describe,
 )
+from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
+from zkgroups.core.znodes.registration_codec import decode_registration
+from zkgroups.core.znodes.states import GroupState, InstanceState
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
@@ -35,7 +35,6 @@ from zkgroups.core.znodes.values import (
     Pattern,
     ReadRegistration,
     Registration,
-    TopicPartition,
     UnevaluableRegistration,
     UnreadableNode,
 )
@@ -52,15 +51,15 @@ def at(text: str) -> TopicPartition:
 def instance(id: str, session: int, topics: Iterable[str] | ReadRegistration = ("orders",)) -> RegisteredInstance:
     if not isinstance(topics, ReadRegistration):
         topics = Registration(dict.fromkeys(topics, 1))
-    return RegisteredInstance(id, session, topics, registered_ms=1000 + session)
+    return RegisteredInstance(id, session, topics, _registered_ms=1000 + session)
 
 
 def owner(partition: str, id: str, session: int, path: str = "") -> Owner:
     return Owner(at(partition), id, session, path=path)
 
 
-def offset(partition: str, offset: int = 5, modified_ms: int = 0) -> CommittedOffset:
-    return CommittedOffset("billing", at(partition), offset, modified_ms=modified_ms)
+def offset(partition: str, offset: int = 5, committed_ms: int = 0) -> CommittedOffset:
+    return CommittedOffset("billing", at(partition), offset, _committed_ms=committed_ms)
 
 
 def described(
@@ -157,7 +156,7 @@ def test_a_group_that_has_only_offsets_is_empty_and_seen() -> None:
     assert description.topics == ("gone", "orders")
     assert [p.at for p in description.partitions] == [at("gone/0"), at("orders/1")]
     assert (description.members, description.owned, description.offsets) == (0, 0, 2)
-    assert description.last_commit_ms == 60
+    assert description.last_commit_at == from_ms(60)
     assert description.unowned == ()
 
 
@@ -349,18 +348,18 @@ def test_an_instance_whose_subscription_cannot_be_evaluated_may_hold_any_partiti
     ],
 )
 def test_an_owner_node_that_cannot_be_read_blocks_its_partition(path: str, found: bool) -> None:
-    node = MalformedNode(f"/consumers/billing/{path}", b"", "empty", session=9, created_ms=17)
+    node = MalformedNode(f"/consumers/billing/{path}", b"", "empty", session=9, _created_ms=17)
     description = described(instance("me", 1), node)
-    assert [(each.holder, each.obstacle, each.since_ms) for each in description.blocked] == (
+    assert [(each.holder, each.obstacle, to_ms(each.since)) for each in description.blocked] == (
         [(node, Obstacle.OWNER_UNREADABLE, 17)] if found else []
     )
 
 
 def test_since_when_a_partition_is_blocked_is_when_its_owner_node_was_made() -> None:
-    holder = Owner(at("orders/0"), "gone", 9, claimed_ms=1234)
+    holder = Owner(at("orders/0"), "gone", 9, _claimed_ms=1234)
     [found] = described(instance("me", 1), holder).blocked
     assert found == BlockedPartition(at("orders/0"), holder, Obstacle.NOT_REGISTERED)
-    assert found.since_ms == 1234
+    assert found.since == from_ms(1234)
 
 
 def test_a_node_of_pykafka_blocks_nobody() -> None:
@@ -486,12 +485,12 @@ def test_the_totals_count_each_thing_once() -> None:
     assert len(description.partitions) == 6
     assert description.owned == 2
     assert description.offsets == 3
-    assert description.last_commit_ms == 300
+    assert description.last_commit_at == from_ms(300)
     assert description.unowned == (at("orders/2"), at("refunds/0"), at("refunds/1"))
 
 
 def test_a_group_without_offsets_has_no_last_commit() -> None:
-    assert described(instance("me", 1)).last_commit_ms is None
+    assert described(instance("me", 1)).last_commit_at is None
 
 
 def test_partitions_come_sorted_as_numbers() -> None:
@@ -517,7 +516,7 @@ VIEWS = st.builds(
     instances=st.lists(st.builds(instance, IDS, SESSIONS, SUBSCRIPTIONS), unique_by=lambda node: node.id).map(tuple),
     owners=st.lists(st.builds(Owner, PARTITIONS, IDS, SESSIONS), max_size=8).map(tuple),
     offsets=st.lists(
-        st.builds(CommittedOffset, st.just("billing"), PARTITIONS, st.integers(0, 9), modified_ms=st.integers(0, 9)),
+        st.builds(CommittedOffset, st.just("billing"), PARTITIONS, st.integers(0, 9), _committed_ms=st.integers(0, 9)),
         unique_by=lambda node: node.at,
     ).map(tuple),
     partitions=st.fixed_dictionaries({"orders": st.just((0, 1)), "refunds": st.just((0,))}),

@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.offsets.lag import GroupLag, LagNote, group_lag, lag, partitions_of_group, subscribes_by_pattern
-from zkgroups.core.znodes.group_description import GroupDescription, GroupView, RegisteredInstance, describe
+from zkgroups.core.znodes.describe_group import describe
+from zkgroups.core.znodes.group_description import GroupDescription
+from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
     MalformedNode,
-    OffsetRange,
     Pattern,
     Registration,
-    TopicPartition,
     UnreadableNode,
 )
 

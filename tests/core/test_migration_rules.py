@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.migration import rules
 from zkgroups.core.migration.rules import (
     MAX_GROUP_BYTES,
@@ -28,8 +29,8 @@ from zkgroups.core.migration.rules import (
     obstacles,
     standing,
 )
-from zkgroups.core.znodes.codec import MAX_OFFSET, decode_offset
-from zkgroups.core.znodes.values import MalformedNode, OffsetRange
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
+from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.exceptions import InvalidOptionError
 
 OFFSETS = st.integers(0, MAX_OFFSET) | st.sampled_from([0, 1, MAX_OFFSET])

@@ -10,6 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.migration.rows import row
+from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.migration.apply_rules import (
     Place,
     SourceSeen,
@@ -39,7 +40,7 @@ from zkgroups.core.migration.plain_groups import (
 )
 from zkgroups.core.migration.plan_rows import MatchRow, PlanRow
 from zkgroups.core.migration.rules import Action, Decision, Log, Reason
-from zkgroups.core.znodes.values import NativeOffset, OffsetRange, TopicPartition
+from zkgroups.core.znodes.topic_partition import TopicPartition
 
 FEW = st.integers(0, 3)
 IDS = st.sampled_from(["a", "a", "a", "b", None])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.offsets.reset import (
     Adjustment,
     CurrentOffset,
@@ -23,8 +24,9 @@ from zkgroups.core.offsets.reset import (
     refuse_backward,
     refuse_forward,
 )
-from zkgroups.core.znodes.codec import MAX_OFFSET
-from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, OffsetRange, TopicPartition
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import CommittedOffset, MalformedNode
 
 from .strategies import TOPICS
 

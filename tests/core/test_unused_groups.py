@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from zkgroups.core.doctor.unused_groups import in_use, unreadable_nodes
-from zkgroups.core.znodes.group_description import GroupView, RegisteredInstance, describe
+from zkgroups.core.znodes.describe_group import describe
+from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
     MalformedNode,
     Owner,
     Registration,
-    TopicPartition,
     UnreadableNode,
 )
 

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.testing.waiting import eventually
-from zkgroups.core.znodes.values import NativeOffset, OffsetRange, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset, OffsetRange
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import InvalidInputError, InvalidNameError, InvalidOptionError, UnavailableError
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker

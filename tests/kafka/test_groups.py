@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.testing.waiting import eventually
-from zkgroups.core.znodes.values import NativeGroup, NativeOffset, NativeState, TopicPartition
+from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import (
     GroupInUseError,
     GroupNotFoundError,

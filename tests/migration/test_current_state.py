@@ -6,9 +6,10 @@ import pytest
 from kazoo.security import make_acl
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.apply_rules import SourceSeen, TargetSeen, Znode
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.core.znodes.values import MalformedNode, NativeOffset
+from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers
 from zkgroups.migration.current_state import look_at_sources, look_at_targets, marked_by_another
 

@@ -9,10 +9,11 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 
 from tests.testing.waiting import eventually
 from zkgroups import Registry
+from zkgroups.core.kafka_values import NativeGroup, NativeOffset
 from zkgroups.core.migration.lazy_rows import Rows, Slice
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, OutOfRange, Reason, Rule
-from zkgroups.core.znodes.values import NativeGroup, NativeOffset, TopicPartition
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.kafka import Brokers
 from zkgroups.migration.log_ranges import topics_made
 from zkgroups.migration.plan import Found, Planner, Planning

@@ -42,7 +42,7 @@ def topic(broker: KafkaBroker, make_topic: MakeTopic) -> str:
 @pytest.fixture
 def move(registry: Registry, broker: KafkaBroker, topic: str) -> Move:
     """A plan for a group that has read some."""
-    registry.group(topic).offsets.commit_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 10})
+    registry.group(topic).offsets.set_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 10})
     move = Move(registry, broker.address, topic)
     move.plan()
     assert all(row.topic_id for row in move.rows)
@@ -227,4 +227,4 @@ def test_a_topic_that_is_made_anew_between_the_look_and_the_commit_is_told(
         assert {(row.outcome, row.detail) for row in found} == {
             (Outcome.OVERTAKEN, f"while this was written: {ANEW}{topic}/0, {topic}/1")
         }
-        marks.remove(registry.context, [topic], plan=None)
+        marks.remove(registry._context, [topic], plan=None)

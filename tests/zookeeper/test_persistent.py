@@ -27,7 +27,7 @@ SCALA = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp
 def billing(group: Consumergroup, raw: Any) -> Consumergroup:
     """A group with an offset and one registration that belongs to no session."""
     group.create()
-    group.offsets.commit(AT, 100)
+    group.offsets.set(AT, 100)
     raw.create(GONE, SCALA)
     return group
 
@@ -61,7 +61,7 @@ def test_the_group_is_deleted_with_the_registration_on_old_servers(old_hosts: st
     with Registry.connect(old_hosts) as registry:
         group = registry.group("billing")
         group.create()
-        group.offsets.commit(AT, 100)
+        group.offsets.set(AT, 100)
         registry.client.create(GONE, SCALA)
         group.offsets.reset({AT: 5})
         group.delete()
@@ -72,7 +72,7 @@ def test_a_large_group_is_deleted_in_pieces_with_the_registration(
     billing: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw.set(GONE, SCALA)
-    billing.offsets.commit(TopicPartition("refunds", 0), 1)
+    billing.offsets.set(TopicPartition("refunds", 0), 1)
     monkeypatch.setattr("zkgroups.zookeeper.admin.delete_group.fits", lambda operations, **_: len(operations) < 8)
     billing.delete()
     assert raw.get_children("/consumers") == []
@@ -129,12 +129,12 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: Any
 ) -> None:
     raw.create(f"{GONE}/really", SCALA)
-    guard = NobodyRegistered(billing.paths, registry.context)
+    guard = NobodyRegistered(billing.paths, registry._context)
     raw.delete(f"{GONE}/really")
     raw.create(f"{GONE}/really", SCALA, ephemeral=True)
     before = dump(raw)
     with pytest.raises(TransactionFailed) as failed:
-        registry.context.session.transact(guard.operations(), deadline=registry.context.deadline())
+        registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError, match="gone/really"):
         guard.failed(failed.value)
     assert dump(raw) == before
@@ -143,12 +143,12 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
 def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: KazooClient
 ) -> None:
-    guard = NobodyRegistered(billing.paths, registry.context)
+    guard = NobodyRegistered(billing.paths, registry._context)
     raw.delete(GONE)
     raw.create(GONE, SCALA, ephemeral=True)
     before = dump(raw)
     with pytest.raises(TransactionFailed) as failed:
-        registry.context.session.transact(guard.operations(), deadline=registry.context.deadline())
+        registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError):
         guard.failed(failed.value)
     assert dump(raw) == before
@@ -194,7 +194,7 @@ def test_one_that_is_forbidden_is_dead_where_the_server_reports_that_it_has_no_s
     with Registry.connect(old_hosts) as registry:
         group = registry.group("billing")
         group.create()
-        group.offsets.commit(AT, 100)
+        group.offsets.set(AT, 100)
         registry.client.create(GONE, SCALA, acl=ALICE)
         description = group.describe()
         assert description.state is GroupState.EMPTY
@@ -207,7 +207,7 @@ def test_a_forbidden_one_is_named_by_whatever_must_move_it_and_by_the_doctor(old
     with Registry.connect(old_hosts) as registry:
         group = registry.group("billing")
         group.create()
-        group.offsets.commit(AT, 100)
+        group.offsets.set(AT, 100)
         registry.client.create(GONE, SCALA, acl=ALICE)
         for act in (lambda: group.offsets.reset({AT: 5}), group.delete):
             with pytest.raises(NoPermissionError) as refused:

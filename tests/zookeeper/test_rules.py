@@ -175,7 +175,7 @@ def test_rule_4_a_commit_that_waits_while_its_session_ends_is_not_sent_in_the_ne
     claim = member(proxied).claim(P0)
     if committed:
         claim.commit(5)
-    proxied.group("billing").offsets.commit(P1, 1)
+    proxied.group("billing").offsets.set(P1, 1)
     proxy.refuse()
     proxy.cut()
     outcome: list[object] = []
@@ -360,10 +360,10 @@ def test_rule_5_a_foreign_commit_in_between_is_a_conflict_and_is_not_overwritten
 
 
 def test_rule_5_an_offset_set_without_a_claim_does_not_go_back_unless_told(group: Consumergroup, raw: Any) -> None:
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     with pytest.raises(OffsetWouldGoBackError):
-        group.offsets.commit(P0, 4)
-    group.offsets.commit(P0, 4, backward=True)
+        group.offsets.set(P0, 4)
+    group.offsets.set(P0, 4, backward=True)
     assert raw.get(OFFSET)[0] == b"4"
 
 
@@ -565,7 +565,7 @@ def test_rule_5_an_offset_deleted_and_made_anew_is_not_taken_for_the_one_that_wa
     claim.commit(10)
     operator = connect().group("billing").offsets
     operator.delete([P0], force=True)
-    operator.commit(P0, 1000)
+    operator.set(P0, 1000)
     with pytest.raises(OffsetWouldGoBackError):
         claim.commit(20)
     assert raw.get(OFFSET)[0] == b"1000"

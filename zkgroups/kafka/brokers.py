@@ -9,8 +9,9 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as _Partition
 from confluent_kafka.admin import OffsetSpec
 
+from ..core.kafka_values import NativeGroup, NativeOffset, OffsetRange
 from ..core.migration.plain_groups import Shape
-from ..core.znodes.values import NativeGroup, NativeOffset, OffsetRange, TopicPartition, check_at
+from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
 from ..exceptions import (
     BrokersTooOldError,

@@ -16,8 +16,9 @@ from typing import Any, Final, TypeGuard
 
 from confluent_kafka import KafkaError
 
+from ..core.kafka_values import NativeOffset
 from ..core.migration.plain_groups import Numbers, Shape
-from ..core.znodes.values import NativeOffset, TopicPartition, check_at
+from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
 from ..exceptions import (
     GroupInUseError,

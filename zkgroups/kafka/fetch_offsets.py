@@ -7,8 +7,9 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
+from ..core.kafka_values import NativeOffset
 from ..core.migration.plain_groups import Natives, shape_of
-from ..core.znodes.values import NativeOffset, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import InvalidNameError, ZkgroupsException
 from .isolated_client import ask_each
 from .worker import Asker

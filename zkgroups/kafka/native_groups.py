@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from ..core.znodes.values import NativeGroup, NativeMember, NativeState
+from ..core.kafka_values import NativeGroup, NativeMember, NativeState
 from ..deadline import Deadline
 from ..exceptions import GroupInUseError, GroupNotFoundError, NotConnectedError, OutcomeUnknownError, ZkgroupsException
 from .errors import is_retriable, translate, words

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ..core.migration.apply_rules import Place, Rows, SourceSeen, TargetSeen, Znode, forward, progress, registered
 from ..core.migration.plan_rows import Outcome, Step
-from ..core.znodes.values import CommittedOffset, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset
 from ..exceptions import UnavailableError, ZkgroupsException
 from ..zookeeper.registry import Registry
 from .current_state import look_at_sources

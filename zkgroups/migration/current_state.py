@@ -7,13 +7,16 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from typing import NamedTuple
 
+from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.apply_rules import Place, SourceSeen, TargetSeen, TopicIds, Znode
 from ..core.migration.plain_groups import Shape, Znodes, plain_of, shape_of
 from ..core.migration.plan_rows import PlanRow
-from ..core.znodes.codec import decode_offset, is_plain_offset
 from ..core.znodes.migration_mark import Mark
-from ..core.znodes.paths import Part, parse_partition
-from ..core.znodes.values import ForbiddenNode, NativeGroup, NativeOffset, TopicPartition, UnreadableNode
+from ..core.znodes.names import parse_partition
+from ..core.znodes.offset_codec import decode_offset, is_plain_offset
+from ..core.znodes.paths import Part
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import ForbiddenNode, UnreadableNode
 from ..exceptions import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
 from ..kafka.fetch_offsets import check_native_group
@@ -22,6 +25,7 @@ from ..zookeeper.registry import Registry
 from ..zookeeper.requests.bulk_read import Block
 from ..zookeeper.requests.multiread import plain_offsets
 from ..zookeeper.requests.node import Node
+from ..zookeeper.session.registry_context import context_of
 
 
 def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, SourceSeen]:
@@ -29,13 +33,13 @@ def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, Sour
     names = list(dict.fromkeys(groups))
     registry.sync()
     found = {group: _Source() for group in names}
-    for siblings in tree_walk.instances(registry.context, names):
-        found[siblings.key.group].registered(siblings.names, siblings.key.hidden)
+    for siblings in tree_walk.instances(context_of(registry), names):
+        found[siblings.key.group].registered(siblings.names, siblings.key.forbidden)
     for group, dead in group_reader.read_dead(
-        registry.context, [group for group in names if found[group].instances]
+        context_of(registry), [group for group in names if found[group].instances]
     ).items():
         found[group].instances = tuple(id for id in found[group].instances if id not in {each.id for each in dead})
-    for block in tree_walk.leaves(registry.context, names, Part.OFFSETS):
+    for block in tree_walk.leaves(context_of(registry), names, Part.OFFSETS):
         parts = _plain_parts(block)
         for part in parts or ():
             found[part.group].parts.append(part)
@@ -54,9 +58,9 @@ class _Part(NamedTuple):
     offsets: list[int]
 
 
-def _plain_parts(block: Block[tree_walk.Place]) -> list[_Part] | None:
+def _plain_parts(block: Block[tree_walk.PartDirectory]) -> list[_Part] | None:
     """What a block has; None where anything in it is no plain offset of a partition."""
-    if any(siblings.key.hidden is not None for siblings in block.parts):
+    if any(siblings.key.forbidden is not None for siblings in block.parts):
         return None
     partitions = [_partitions(tuple(siblings.names)) for siblings in block.parts]
     if None in partitions or (columns := plain_offsets(block.answer, block.count)) is None:

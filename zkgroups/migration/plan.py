@@ -12,6 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.lazy_rows import Rows, Slice
 from ..core.migration.plain_groups import Plain, Shape, shape_of
 from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow
@@ -27,7 +28,8 @@ from ..core.migration.rules import (
     decide,
     obstacles,
 )
-from ..core.znodes.values import MalformedNode, NativeGroup, NativeOffset, TopicPartition, UnreadableNode
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import MalformedNode, UnreadableNode
 from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
 from .log_ranges import Logs

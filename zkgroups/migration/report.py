@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from ..core.kafka_values import NativeOffset
 from ..core.migration.lazy_rows import Rows
 from ..core.migration.plain_groups import Group
 from ..core.migration.plan_rows import Outcome, PlanRow, ReportRow, Step
-from ..core.znodes.values import NativeOffset, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import GuardFailedError, ZkgroupsException
 from ..kafka import Brokers
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes import group_description as core
-from ..core.znodes.codec import encode_offset
-from ..core.znodes.group_description import GroupDescription, RegisteredInstance, dead_instances
+from ..core.znodes.describe_group import describe
+from ..core.znodes.group_description import GroupDescription
+from ..core.znodes.group_view import RegisteredInstance, dead_instances
+from ..core.znodes.offset_codec import encode_offset
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, TopicPartition, UnreadableNode, check_at
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimTimeout,
@@ -54,11 +56,6 @@ class Consumergroup:
         self._context = context
         self.offsets = Offsets(self.paths, context)
 
-    @property
-    def context(self) -> RegistryContext:
-        """What the rest of this library works with; not for others."""
-        return self._context
-
     def exists(self) -> bool:
         """Whether there is any znode of the group, be it registrations, owners or offsets only."""
         return self._context.session.exists(self.paths.root, deadline=self._context.deadline())
@@ -67,7 +64,7 @@ class Consumergroup:
         """Make the directories of the group; nothing happens if they are there."""
         deadline = self._context.deadline()
         for directory in (self.paths.ids, self.paths.owners, self.paths.offsets):
-            self._context.session.ensure(directory, acl=self._context.acls.directories, deadline=deadline)
+            self._context.session.ensure_path(directory, acl=self._context.acls.directories, deadline=deadline)
 
     def delete(self) -> None:
         """Delete the group with its offsets; refused while an instance is registered, also if one comes in between."""
@@ -151,7 +148,7 @@ class Consumergroup:
 
     def instance(self, id: str | None = None) -> Instance:
         """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""
-        if id is None and self._context.session.outlives_us:  # the next process would not know what this one holds
+        if id is None and self._context.session.is_resumable:  # the next process would not know what this one holds
             reason = "in a session that is kept in a file it must be given, and be the same each time"
             raise InvalidOptionError("id", id, reason)
         return Instance(self, self._context, f"{socket.gethostname()}:{uuid.uuid4()}" if id is None else id)
@@ -242,7 +239,7 @@ class Consumergroup:
     def describe(self) -> GroupDescription:
         """States, totals, orphans, what nobody owns and what cannot be read, from one sweep of the group."""
         [found] = group_reader.read_groups(self._context, [self.name])
-        return core.describe(found)
+        return describe(found)
 
     def watch(self, what: Watched) -> Watch:
         """Follow members, owners or offsets as they change; see `Watch`."""

@@ -13,17 +13,11 @@ from typing import Final
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.codec import check_offset, encode_offset
+from ..core.kafka_values import OffsetRange
+from ..core.znodes.offset_codec import check_offset, encode_offset
 from ..core.znodes.paths import GroupPaths, parent
-from ..core.znodes.values import (
-    CommittedOffset,
-    ForbiddenNode,
-    MalformedNode,
-    OffsetRange,
-    TopicPartition,
-    UnreadableNode,
-    check_at,
-)
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, MalformedNode, UnreadableNode
 from ..exceptions import (
     MalformedNodeError,
     NoPermissionError,
@@ -37,7 +31,7 @@ from .admin.guards import EverybodyLooksAgain, Guard, NobodyRegistered
 from .reading import group_reader
 from .requests import bulk_read
 from .requests.batching import Batch, in_batches
-from .requests.directories import ensure_all
+from .requests.directories import ensure_paths
 from .requests.node import Node
 from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from .session.errors import translate
@@ -117,7 +111,7 @@ class Offsets:
 
     # Writing
 
-    def commit(
+    def set(
         self,
         at: TopicPartition,
         offset: int,
@@ -130,9 +124,9 @@ class Offsets:
         `expected` is the offset that the caller has read, or None: if it is another by now, `OffsetConflictError`.
         """
         expectations = {} if isinstance(expected, _Anything) else {at: expected}
-        self.commit_many({at: offset}, expected=expectations, backward=backward)
+        self.set_many({at: offset}, expected=expectations, backward=backward)
 
-    def commit_many(
+    def set_many(
         self,
         offsets: Mapping[TopicPartition, int],
         *,
@@ -295,7 +289,7 @@ class Offsets:
                     raise self._conflict(failure) from failure.error
 
     def _make_directories(self, operations: Sequence[Operation]) -> None:
-        ensure_all(self._context, (parent(operation.path) for operation in operations))
+        ensure_paths(self._context, (parent(operation.path) for operation in operations))
 
     def _conflict(self, failure: TransactionFailed) -> Exception:
         path = failure.operation.path

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
+from ..core.znodes.names import check_group
+from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, join
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
-from .kazoo_compat import corrections
+from .kazoo_compat.closing import close_client, disconnect_client
 from .session import chroot_check, connection
 from .session.acl import AclPolicy, KazooAcls
-from .session.connection import Digest, Opened, Sasl, Tls
+from .session.connection import OpenConnection
+from .session.options import Digest, Sasl, Tls
 from .session.registry_context import RegistryContext
 from .session.session import Session
 
@@ -41,7 +44,7 @@ class Registry:
         Deadline.after("timeout", timeout)
         self._client = client
         self._context = RegistryContext(Session.of(client), KazooAcls(acl or AclPolicy()), float(timeout))
-        self._opened: Opened | None = None  # what is to be closed
+        self._opened: OpenConnection | None = None  # what is to be closed
         self._pid = 0
 
     @classmethod
@@ -108,11 +111,11 @@ class Registry:
             return
         file, ended = self._opened.file, False
         if leave:
-            ended = corrections.close(self._client)
+            ended = close_client(self._client)
         else:
             if file is not None:
-                file.keep()  # one that has only just begun may not be written down yet
-            corrections.drop(self._client)
+                file.save()  # a new session may not be saved yet
+            disconnect_client(self._client)
         if file is not None:
             file.close(ended=ended)
 
@@ -128,11 +131,6 @@ class Registry:
     def client(self) -> Any:
         """The kazoo client underneath, for what is not offered here."""
         return self._client
-
-    @property
-    def context(self) -> RegistryContext:
-        """What the rest of this library works with; not for others."""
-        return self._context
 
     def sync(self) -> None:
         """Wait until the server we are with knows of everything that was written before this call.
@@ -177,21 +175,22 @@ class Registry:
 
         One that is gone is described as dead.
         """
-        from ..core.znodes.group_description import describe
+        from ..core.znodes.describe_group import describe
         from .reading import group_reader
 
         names = self.groups() if groups is None else [check_group(name) for name in groups]
         return map(describe, group_reader.read_groups(self._context, names))
 
-    def created_ms(self, groups: Iterable[str]) -> dict[str, int]:
-        """When each of the groups was made; one that is gone, or may not be looked at, is left out."""
+    def created_at(self, groups: Iterable[str]) -> dict[str, datetime]:
+        """Return when each group was created. Missing and unreadable groups are left out."""
+        from ..core.times import from_ms
         from .requests import bulk_read
         from .requests.node import Node
 
         names = [check_group(name) for name in groups]
         nodes = bulk_read.nodes(self._context, (join(CONSUMERS, name) for name in names))
-        found = zip(names, nodes, strict=True)
-        return {name: node.created_ms for name, node in found if isinstance(node, Node)}
+        times = ((n, from_ms(node.created_ms)) for n, node in zip(names, nodes, strict=True) if isinstance(node, Node))
+        return {name: time for name, time in times if time is not None}
 
     def check(self, groups: Iterable[str] | None = None, *, stale_after: float = STALE_AFTER) -> Iterator[Checkup]:
         """Look for what is wrong in these groups, or all, in their order; offsets older than `stale_after` are stale.
@@ -213,9 +212,6 @@ class Registry:
 
     def __iter__(self) -> Iterator[Consumergroup]:
         return map(self.group, self.groups())
-
-    def __len__(self) -> int:
-        return len(self.groups())
 
     def __contains__(self, name: object) -> bool:
         return self._context.session.exists(join(CONSUMERS, check_group(name)), deadline=self._context.deadline())
@@ -240,7 +236,7 @@ class Registry:
 
     def brokers(self) -> list[Broker | UnreadableNode]:
         """The living brokers, sorted by number."""
-        from ..core.znodes.codec import decode_broker
+        from ..core.znodes.broker_codec import decode_broker
         from ..core.znodes.values import UnreadableNode
         from .requests import bulk_read
 

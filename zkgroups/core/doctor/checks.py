@@ -12,9 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...exceptions import InvalidNameError
-from ..znodes.codec import MAX_OFFSET, decode_owned_topic, decode_owner_path
-from ..znodes.group_description import Obstacle, RegisteredInstance
-from ..znodes.paths import Part, check_instance, join, parent, parse_partition
+from ..times import to_ms, utc
+from ..znodes.group_description import Obstacle
+from ..znodes.group_view import RegisteredInstance
+from ..znodes.names import check_instance, parse_partition
+from ..znodes.offset_codec import MAX_OFFSET
+from ..znodes.owner_codec import decode_owned_topic, decode_owner_path
+from ..znodes.paths import Part, join, parent
+from ..znodes.session_ids import session_hex
+from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import (
     Dialect,
     ForbiddenNode,
@@ -22,11 +28,8 @@ from ..znodes.values import (
     Owner,
     Pattern,
     Registration,
-    TopicPartition,
     UnevaluableRegistration,
-    session_hex,
     unreadable_part,
-    utc,
 )
 from .advice import cannot_be_read, command, delete_node, end_session, exactly, repair_group, some_partitions
 from .findings import Remove, Repair, Rewrite, Severity
@@ -238,7 +241,7 @@ def dialects_kazoo_go_cannot_read(nodes: GroupNodes) -> Iterator[Hit]:
     if Dialect.KAZOO_GO not in nodes.dialects():
         return
     for path, registration in nodes.registrations():
-        if registration.dialect is Dialect.SCALA and registration.timestamp_ms is not None:
+        if registration.dialect is Dialect.SCALA and registration.timestamp is not None:
             yield Hit(
                 path,
                 "its timestamp is text, which the kazoo-go members of the group cannot read",
@@ -377,7 +380,7 @@ def stale_offsets(nodes: GroupNodes) -> Iterator[Hit]:
     """Nobody has committed for long: nobody reads the topic, or nothing is written to it."""
     topics: dict[str, list[int]] = {}
     for offset in nodes.view.offsets:
-        topics.setdefault(offset.at.topic, []).append(offset.modified_ms)
+        topics.setdefault(offset.at.topic, []).append(to_ms(offset.committed_at))
     stale = {topic: max(times) for topic, times in topics.items() if max(times) < nodes.now_ms - nodes.stale_ms}
     for topic, last_ms in stale.items():
         yield Hit(

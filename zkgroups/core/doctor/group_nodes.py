@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..znodes.group_description import GroupDescription, GroupView, describe
+from ..znodes.describe_group import describe
+from ..znodes.group_description import GroupDescription
+from ..znodes.group_view import GroupView
 from ..znodes.paths import MIGRATION, GroupPaths, Part, join
 from ..znodes.values import Dialect, MalformedNode, Registration
 

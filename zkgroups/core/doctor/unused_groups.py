@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..znodes.group_description import GroupDescription, InstanceState
+from ..znodes.group_description import GroupDescription
 from ..znodes.paths import GroupPaths
+from ..znodes.states import InstanceState
 from ..znodes.values import UnreadableNode
 
 

@@ -19,7 +19,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ..znodes.values import NativeOffset, OffsetRange, TopicPartition
+from ..kafka_values import NativeOffset, OffsetRange
+from ..znodes.topic_partition import TopicPartition
 from .plan_rows import PlanRow
 from .rules import LEGACY, Action, GroupFacts, Log, Reason, Standing, obstacles, standing
 

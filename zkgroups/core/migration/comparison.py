@@ -25,7 +25,8 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..znodes.values import NativeOffset, TopicPartition
+from ..kafka_values import NativeOffset
+from ..znodes.topic_partition import TopicPartition
 from .apply_rules import (
     Place,
     Rows,

@@ -13,7 +13,8 @@ from functools import cached_property, lru_cache
 from operator import le
 from typing import Any, Final, Generic, TypeVar
 
-from ..znodes.values import NativeOffset, TopicPartition
+from ..kafka_values import NativeOffset
+from ..znodes.topic_partition import TopicPartition
 from .apply_rules import Place, SourceSeen, TargetSeen, Znode
 from .lazy_rows import Slice
 from .plan_rows import PlanRow

@@ -38,8 +38,9 @@ from enum import StrEnum
 from typing import Final
 
 from ...exceptions import InvalidNameError, InvalidOptionError
-from ..znodes.paths import check_group
-from ..znodes.values import OffsetRange, UnreadableNode
+from ..kafka_values import OffsetRange
+from ..znodes.names import check_group
+from ..znodes.values import UnreadableNode
 
 
 class Action(StrEnum):

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ..znodes.values import CommittedOffset, TopicPartition
+from ..znodes.topic_partition import TopicPartition
+from ..znodes.values import CommittedOffset
 
 SCHEMA: Final = 1
 """The version of the JSON formats."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...exceptions import InvalidInputError
-from ..znodes.codec import MAX_OFFSET, check_offset
-from ..znodes.paths import CONSUMERS, Part, check_group, check_partition, check_topic, parse_partition
-from ..znodes.values import TopicPartition
+from ..znodes.names import check_group, check_partition, check_topic, parse_partition
+from ..znodes.offset_codec import MAX_OFFSET, check_offset
+from ..znodes.paths import CONSUMERS, Part
+from ..znodes.topic_partition import TopicPartition
 from .csv_cells import unescape_formula
 from .file_formats import FIELDS, SCHEMA, FileFormat, OffsetRecord
 

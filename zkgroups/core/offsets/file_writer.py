@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ...exceptions import InvalidInputError
-from ..znodes.codec import check_offset
-from ..znodes.paths import GroupPaths, check_group
+from ..znodes.names import check_group
+from ..znodes.offset_codec import check_offset
+from ..znodes.paths import GroupPaths
 from .csv_cells import escape_formula
 from .file_formats import FIELDS, SCHEMA, FileFormat, OffsetRecord
 

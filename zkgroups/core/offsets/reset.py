@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from ..znodes.codec import MAX_OFFSET
-from ..znodes.values import CommittedOffset, OffsetRange, TopicPartition, UnreadableNode
+from ..kafka_values import OffsetRange
+from ..znodes.offset_codec import MAX_OFFSET
+from ..znodes.topic_partition import TopicPartition
+from ..znodes.values import CommittedOffset, UnreadableNode
 from .lag import LogRanges
 
 CurrentOffset: TypeAlias = CommittedOffset | UnreadableNode | None

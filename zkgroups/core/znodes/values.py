@@ -1,55 +1,21 @@
-"""The values everything else speaks in: partitions, registrations, owners, offsets, and nodes that cannot be read.
+"""Values decoded from znodes, and the values that stand for znodes which cannot be read or decoded.
 
-All are frozen. Times are milliseconds since the epoch, as ZooKeeper keeps them; sessions are ZooKeeper's session ids.
+All are frozen. Public times are aware datetimes in UTC, None if unknown. They are stored as milliseconds, because a
+read can return millions of values. Sessions are ZooKeeper's session ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
-from ...exceptions import InvalidNameError
-from .paths import check_partition, check_topic
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """One partition of one topic, e.g. `TopicPartition("orders", 0)`; names are checked when it is made.
-
-    >>> sorted([TopicPartition("b", 2), TopicPartition("a", 10), TopicPartition("a", 9)])[-1]
-    TopicPartition(topic='b', partition=2)
-    >>> print(TopicPartition("orders", 0))
-    orders/0
-    """
-
-    topic: str
-    partition: int
-
-    def __post_init__(self) -> None:
-        check_topic(self.topic)
-        check_partition(self.partition)
-
-    @classmethod
-    def checked(cls, topic: str, partition: int) -> Self:
-        """Make one of names that have been checked already, for where there are millions."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "topic", topic)
-        object.__setattr__(made, "partition", partition)
-        return made
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}"
-
-
-def check_at(at: object) -> TopicPartition:
-    """Return what is a partition of a topic, or refuse it."""
-    if not isinstance(at, TopicPartition):
-        raise InvalidNameError("partition", at, "is no TopicPartition")
-    return at
+from ..times import from_ms, utc
+from .session_ids import session_hex
+from .topic_partition import TopicPartition
 
 
 class Pattern(StrEnum):
@@ -61,14 +27,14 @@ class Pattern(StrEnum):
 
 
 class StartAt(StrEnum):
-    """Where to begin with a partition of which nothing is committed: where its log begins, or where it ends."""
+    """Where to start reading a partition without a committed offset: at the log start or at the log end."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class Dialect(StrEnum):
-    """Which client wrote a registration, as far as its form tells."""
+    """The client that wrote a registration, judged by its form."""
 
     ZKGROUPS = "zkgroups"
     SCALA = "scala"
@@ -82,13 +48,14 @@ class Registration:
 
     streams: Mapping[str, int]
     pattern: Pattern = Pattern.STATIC
-    timestamp_ms: int | None = None
+    timestamp: datetime | None = None
+    """The time that the client wrote into the registration."""
     version: int = 1
     dialect: Dialect = Dialect.ZKGROUPS
     assignors: tuple[str, ...] = ()
-    """How a member of ours can share partitions, what it likes best first; nothing where it does not take part."""
+    """The assignors that a zkgroups member supports, in order of preference. Empty for an instance without a member."""
     include_internal: bool = False
-    """Whether a pattern may choose Kafka's own topics, too."""
+    """True if a pattern may choose Kafka's internal topics."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
@@ -97,13 +64,13 @@ class Registration:
         return hash((frozenset(self.streams.items()), *self._rest()))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A read-only mapping does not pickle by itself, and values travel between processes."""
+        """A read-only mapping cannot be pickled."""
         return (Registration, (dict(self.streams), *self._rest()))
 
     def _rest(self) -> tuple[object, ...]:
         return (
             self.pattern,
-            self.timestamp_ms,
+            self.timestamp,
             self.version,
             self.dialect,
             self.assignors,
@@ -120,8 +87,12 @@ class MalformedNode:
     reason: str
     session: int = 0
     version: int = 0
-    created_ms: int = 0
-    """Set for owner nodes only: when the partition was claimed."""
+    _created_ms: int = 0
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When the partition was claimed, for an owner node; None for other nodes."""
+        return from_ms(self._created_ms)
 
     @property
     def shown(self) -> str:
@@ -132,7 +103,7 @@ class MalformedNode:
     @property
     def holder(self) -> str:
         """Describe the owner of a partition whose owner node is malformed."""
-        since = f" since {utc(self.created_ms)}" if self.created_ms else ""
+        since = f" since {utc(self._created_ms)}" if self._created_ms else ""
         return f"a malformed node, {self.path} of session {session_hex(self.session)}{since} ({self.reason})"
 
 
@@ -144,12 +115,17 @@ class ForbiddenNode:
     reason: str = "no permission to read it"
     session: int = 0
     version: int = 0
-    created_ms: int = 0
+    _created_ms: int = 0
     persistent: bool = False
     """True if the server reported that the node belongs to no session, and has no nodes below it.
 
     Only registrations are asked for this. ZooKeeper 3.9 and later do not answer without permission to read.
     """
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When the node was created, if the server reported it."""
+        return from_ms(self._created_ms)
 
     @property
     def shown(self) -> str:
@@ -209,18 +185,26 @@ def unreadable_part(registration: ReadRegistration | None) -> UnreadableNode | N
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a partition: the text of the owner node, and the session without which the text means nothing."""
+    """The owner of a partition: the id in the owner node, and the session of that node.
+
+    The id alone proves nothing: only an instance with this id and this session owns the partition.
+    """
 
     at: TopicPartition
     id: str
     session: int
-    claimed_ms: int = 0
+    _claimed_ms: int = 0
     version: int = 0
     czxid: int = 0
     path: str = field(default="", repr=False)
 
+    @property
+    def claimed_at(self) -> datetime | None:
+        """When the partition was claimed."""
+        return from_ms(self._claimed_ms)
+
     def instance(self, ids: Iterable[str]) -> str | None:
-        """The one of `ids` that this owner is: exactly, or with the number of a stream cut off; None for an orphan.
+        """Return the id in `ids` that this owner has, with or without a stream number; None for an orphan.
 
         >>> Owner(TopicPartition("t", 0), "billing_h-17-ab12cd34-0", session=1).instance({"billing_h-17-ab12cd34"})
         'billing_h-17-ab12cd34'
@@ -233,93 +217,41 @@ class Owner:
 
     @property
     def holder(self) -> str:
-        """How a message names the owner."""
-        return f"{self.id!r} of session {session_hex(self.session)} since {utc(self.claimed_ms)}"
+        """Describe the owner for a message."""
+        return f"{self.id!r} of session {session_hex(self.session)} since {utc(self._claimed_ms)}"
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next message to read of one partition, with the version and the times its znode carries."""
+    """The next message to read of one partition, with the version and the times of its znode."""
 
     group: str
     at: TopicPartition
     offset: int
     version: int = 0
-    modified_ms: int = 0
-    created_ms: int = 0
+    _committed_ms: int = 0
+    _created_ms: int = 0
     zxid: int = 0
 
     @property
+    def committed_at(self) -> datetime | None:
+        """When the offset was last written."""
+        return from_ms(self._committed_ms)
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When an offset of this partition was first written."""
+        return from_ms(self._created_ms)
+
+    @property
     def shown(self) -> str:
-        """The offset, for a message."""
+        """The offset as text, for a message."""
         return str(self.offset)
 
 
 @dataclass(frozen=True, slots=True)
-class NativeOffset:
-    """The next message to read of one partition, as Kafka's own groups keep it, with the note of who committed it."""
-
-    group: str
-    at: TopicPartition
-    offset: int
-    metadata: str | None = None
-    leader_epoch: int | None = None
-
-
-class NativeState(StrEnum):
-    """The state of a group of Kafka's own, in Kafka's words."""
-
-    DEAD = "Dead"
-    """There is no such group."""
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    UNKNOWN = "Unknown"
-    """One that came with a release of Kafka later than what we ask with."""
-
-
-@dataclass(frozen=True, slots=True)
-class NativeMember:
-    """One who takes part in a group of Kafka's own, as the group's coordinator knows it."""
-
-    id: str
-    client_id: str
-    host: str
-    instance_id: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.id} at {self.host.removeprefix('/')}"
-
-
-@dataclass(frozen=True, slots=True)
-class NativeGroup:
-    """A group of Kafka's own; one that nobody has heard of is Dead."""
-
-    name: str
-    state: NativeState
-    members: tuple[NativeMember, ...] = ()
-
-    @property
-    def in_use(self) -> bool:
-        """Whether somebody takes part in it, or may."""
-        return bool(self.members) or self.state not in (NativeState.DEAD, NativeState.EMPTY)
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """The offsets a partition has: from the first that is there, up to the one that comes next."""
-
-    start: int
-    end: int
-
-    def __contains__(self, offset: int) -> bool:
-        return self.start <= offset <= self.end
-
-
-@dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as Kafka has registered it: its partition numbers, which need not be without gaps."""
+    """A topic as registered by Kafka, with its partition numbers. The numbers may have gaps."""
 
     name: str
     partitions: tuple[int, ...]
@@ -327,30 +259,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A living broker as it has registered itself; `host` is None where only `endpoints` says where it listens."""
+    """A live broker as it registered itself. `host` is None if only `endpoints` has its addresses."""
 
     id: int
     host: str | None
     port: int | None
     endpoints: tuple[str, ...] = ()
-
-
-def session_hex(session: int) -> str:
-    """A session id as ZooKeeper's own tools print it; as a Java long it may be negative.
-
-    >>> session_hex(-1)
-    '0xffffffffffffffff'
-    """
-    return f"{session & 0xFFFF_FFFF_FFFF_FFFF:#x}"
-
-
-def utc(ms: int) -> str:
-    """A time for people, e.g. `2026-01-31T12:00:00Z`; a clock that is far off is shown as the number it gave.
-
-    >>> utc(0), utc(-(2**62))
-    ('1970-01-01T00:00:00Z', '-4611686018427387904 ms')
-    """
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{ms} ms"

@@ -1,4 +1,4 @@
-"""Thousands of groups moved to Kafka's own offsets: a plan in a folder, and everything that is done with one.
+"""Migrate thousands of groups to Kafka's own offsets: plan, apply, verify and roll back with Spark jobs.
 
     zookeeper, brokers = SourceOptions(zookeeper="zk1:2181/kafka"), BrokerOptions("kafka1:9092")
     plan(spark, "/data/move", zookeeper, brokers)
@@ -12,14 +12,14 @@ Needs the extras `zkgroups[spark,kafka]`.
 
 from __future__ import annotations
 
-from .execution import Carried, apply, rollback, verify
+from .execution import ExecutionResult, apply, rollback, verify
 from .planning import PlanSummary, groups, plan, read_plan, summary
 from .reports import by_groups, differing, read_report
 from .sources import SnapshotSource
 from .status import status
 
 __all__ = [
-    "Carried",
+    "ExecutionResult",
     "PlanSummary",
     "SnapshotSource",
     "apply",

@@ -1,4 +1,4 @@
-"""The rows of a migration as columns: what a dataclass says of its fields is all that Spark and Arrow need to know."""
+"""Convert the dataclass rows of a migration to Arrow columns and back. The schema is derived from the fields."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 W = TypeVar("W", bound=str)
 
 ROWS: Final = 10_000
-"""Of a batch: more gain nothing."""
+"""The number of rows per batch. More rows are not faster."""
 
 _STRINGS: Final = pa.list_(pa.field("element", pa.string(), nullable=False))
 _KINDS: Final[dict[Any, tuple[DataType, Any]]] = {
@@ -42,7 +42,7 @@ _KINDS: Final[dict[Any, tuple[DataType, Any]]] = {
 
 
 def _columns(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
-    """The name of each field, its type, and whether it may be None."""
+    """Return the name of each field, its type, and whether it may be None."""
     hints = get_type_hints(kind)
     return tuple((each.name, *_without_none(hints[each.name])) for each in fields(kind))
 
@@ -58,49 +58,49 @@ def _of(plain: Any) -> tuple[DataType, Any]:
 
 
 def schema(kind: type[Any]) -> StructType:
-    """The columns of such rows, for Spark."""
+    """Return the Spark schema of a row class."""
     return StructType([StructField(name, _of(plain)[0], optional) for name, plain, optional in _columns(kind)])
 
 
 def arrow_schema(kind: type[Any]) -> Any:
-    """The same for Arrow, exactly as Spark expects it of what it is given."""
+    """Return the Arrow schema that Spark expects for a row class."""
     return pa.schema([pa.field(name, _of(plain)[1], optional) for name, plain, optional in _columns(kind)])
 
 
 def batches(kind: type[T], rows: Iterable[T]) -> Iterator[Any]:
-    """These rows as Arrow batches; none of no rows."""
+    """Convert rows to Arrow batches."""
     return split(table(kind, rows if isinstance(rows, Rows) else Rows.of(kind, rows)))
 
 
 def table(kind: type[T], rows: Rows[T]) -> Any:
-    """These rows as an Arrow table."""
+    """Convert rows to an Arrow table."""
     columns = arrow_schema(kind)
     return pa.Table.from_arrays([pa.array(rows.columns[each.name], each.type) for each in columns], schema=columns)
 
 
 def split(rows: Any) -> Iterator[Any]:
-    """A table as batches."""
+    """Split a table into batches."""
     return iter(rows.to_batches(max_chunksize=ROWS))
 
 
 def rows(kind: type[T], batch: Any) -> Iterator[T]:
-    """The rows of an Arrow batch, or of a table; columns that such rows do not have are passed over."""
-    return Lists(kind, batch, {}).rows(kind)
+    """Iterate over the rows of an Arrow batch or table; unknown columns are ignored."""
+    return LazyColumns(kind, batch, {}).rows(kind)
 
 
-class Lists(dict[str, list[Any]]):
-    """The columns of an Arrow batch, or of a table; each becomes a list when somebody looks at it.
+class LazyColumns(dict[str, list[Any]]):
+    """The columns of an Arrow batch or table, each converted to a list on first access.
 
-    Those that are the `same` in all rows are not in the batch.
+    `constants` are columns with one value for all rows, which are not in the batch.
     """
 
-    def __init__(self, kind: type[Any], batch: Any, same: Mapping[str, Any]) -> None:
-        super().__init__((name, [value] * len(batch)) for name, value in same.items())
+    def __init__(self, kind: type[Any], batch: Any, constants: Mapping[str, Any]) -> None:
+        super().__init__((name, [value] * len(batch)) for name, value in constants.items())
         self._kinds = {name: plain for name, plain, _ in _columns(kind)}
         self._batch = batch
 
     def rows(self, kind: type[T]) -> Iterator[T]:
-        """The rows one after the other."""
+        """Iterate over the rows."""
         lists = [self[name] for name in self._kinds]
         return (kind(**dict(zip(self._kinds, values, strict=True))) for values in zip(*lists, strict=True))
 
@@ -122,20 +122,20 @@ def _values(plain: Any, column: Any) -> list[Any]:
     if not issubclass(plain, str):
         return list(column.to_pylist())
     encoded = column.dictionary_encode()
-    words = [word(plain, each) for each in encoded.dictionary.to_pylist()]
+    words = [parse_enum(plain, each) for each in encoded.dictionary.to_pylist()]
     return [None if n is None else words[n] for n in encoded.indices.to_pylist()]
 
 
-def word(kind: type[W], text: str) -> W:
-    """A text of a column, as the type of the column; DamagedFileError for a word that the type does not have."""
+def parse_enum(kind: type[W], text: str) -> W:
+    """Convert a text of a column to its enum. Raise DamagedFileError for an unknown value."""
     try:
         return kind(text)
     except ValueError as error:
         raise DamagedFileError(
-            f"{text!r} is not a known {kind.__name__.lower()}: the file was changed, or a later version has written it"
+            f"{text!r} is not a known {kind.__name__.lower()}: the file was changed, or a later version wrote it"
         ) from error
 
 
-def collected(kind: type[T], table: DataFrame) -> list[T]:
-    """All rows of a table, here: for what is small."""
+def collect_rows(kind: type[T], table: DataFrame) -> list[T]:
+    """Collect all rows of a small table on the driver."""
     return list(rows(kind, table.select(*[name for name, _, _ in _columns(kind)]).toArrow()))

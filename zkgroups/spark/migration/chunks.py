@@ -1,4 +1,4 @@
-"""Whole groups out of a stream of rows that are sorted by target: so many that asking in bulk pays, and no more."""
+"""Split a stream of rows, sorted by target, into chunks of whole groups for bulk requests."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrow_rows import Lists
+from .arrow_rows import LazyColumns
 
 GROUPS: Final = 200
 OFFSETS: Final = 20_000
-"""A chunk has no more of either; but a group is never split, however many offsets it has."""
+"""The limits of a chunk. A group is never split, so a large group may exceed them."""
 
 T = TypeVar("T")
 
 
-Slots = tuple[Lists, int, int]
+Slots = tuple[LazyColumns, int, int]
 
 
 class Chunk(Generic[T]):
-    """Some whole groups: their rows, each made when somebody looks at it."""
+    """The rows of some whole groups, created on access."""
 
-    def __init__(self, kind: type[T], table: Any, sizes: Mapping[str, int], same: Mapping[str, Any]) -> None:
-        self._columns = Lists(kind, table, same)
+    def __init__(self, kind: type[T], table: Any, sizes: Mapping[str, int], constants: Mapping[str, Any]) -> None:
+        self._columns = LazyColumns(kind, table, constants)
         self._kind = kind
         self._count = len(table)
         self._sizes = sizes
 
     def slices(self) -> Iterator[tuple[str, Slots]]:
-        """By targets the columns of all, and which rows are theirs."""
+        """Yield each target with the columns and the range of its rows."""
         start = 0
         for target, size in self._sizes.items():
             yield target, (self._columns, start, start + size)
@@ -43,8 +43,8 @@ class Chunk(Generic[T]):
         return self._count
 
 
-class _Run(NamedTuple):
-    """Rows of one target that stand together in a batch."""
+class _TargetRun(NamedTuple):
+    """Consecutive rows of one target in a batch."""
 
     target: str
     batch: Any
@@ -52,26 +52,28 @@ class _Run(NamedTuple):
     stop: int
 
 
-def in_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] | None = None) -> Iterator[Chunk[T]]:
-    """The rows of Arrow batches, some whole groups at a time; those that have one target are together.
+def group_chunks(
+    kind: type[T], batches: Iterable[Any], constants: Mapping[str, Any] | None = None
+) -> Iterator[Chunk[T]]:
+    """Split Arrow batches into chunks. The rows of one target must be consecutive.
 
-    What is the `same` in all rows need not be in the batches.
+    `constants` are columns with one value for all rows, which are not in the batches.
     """
-    chunk: list[_Run] = []
+    chunk: list[_TargetRun] = []
     sizes: dict[str, int] = {}
     for group in _groups(batches):
         size = sum(run.stop - run.start for run in group)
         if chunk and (len(sizes) == GROUPS or sum(sizes.values()) + size > OFFSETS):
-            yield Chunk(kind, _table(chunk), sizes, same or {})
+            yield Chunk(kind, _table(chunk), sizes, constants or {})
             chunk, sizes = [], {}
         chunk += group
         sizes[group[0].target] = size
     if chunk:
-        yield Chunk(kind, _table(chunk), sizes, same or {})
+        yield Chunk(kind, _table(chunk), sizes, constants or {})
 
 
-def _groups(batches: Iterable[Any]) -> Iterator[list[_Run]]:
-    group: list[_Run] = []
+def _groups(batches: Iterable[Any]) -> Iterator[list[_TargetRun]]:
+    group: list[_TargetRun] = []
     for run in _runs(batches):
         if group and run.target != group[0].target:
             yield group
@@ -81,17 +83,17 @@ def _groups(batches: Iterable[Any]) -> Iterator[list[_Run]]:
         yield group
 
 
-def _runs(batches: Iterable[Any]) -> Iterator[_Run]:
+def _runs(batches: Iterable[Any]) -> Iterator[_TargetRun]:
     for batch in batches:
         runs, start = pc.run_end_encode(batch.column("target")), 0
         for target, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            yield _Run(target, batch, start, stop)
+            yield _TargetRun(target, batch, start, stop)
             start = stop
 
 
-def _table(runs: Iterable[_Run]) -> Any:
-    """Of runs that follow each other in a batch one slice is made."""
-    slices: list[_Run] = []
+def _table(runs: Iterable[_TargetRun]) -> Any:
+    """Combine runs to a table. Consecutive runs of a batch become one slice."""
+    slices: list[_TargetRun] = []
     for run in runs:
         if slices and slices[-1].batch is run.batch:
             slices[-1] = slices[-1]._replace(stop=run.stop)

@@ -1,10 +1,10 @@
-"""A plan carried out over thousands of groups, compared with what is there, and taken back: each is one Spark job.
+"""Apply, verify or roll back a migration plan for thousands of groups, each as one Spark job.
 
     apply(spark, "/data/move", BrokerOptions("kafka1:9092"), SourceOptions(zookeeper="zk1:2181/kafka"), execute=True)
     read_report(spark, "/data/move").where("outcome = 'left'").select("group", "detail").distinct().show()
 
-Each task has whole groups, and does with a chunk of them at a time what `zkgroups.migration` does. A task that is
-killed begins again, and so does whoever calls again: it ends the same. Every run leaves a report beside the plan.
+Each task processes chunks of whole groups with `zkgroups.migration`. Every operation is idempotent, so a killed task or
+run can be repeated. Every run writes a report beside the plan.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from ...migration.verify import verify_plans
 from ...zookeeper.registry import Registry
 from ..errors import translated
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import active
+from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
 from ..storage.writing import check_shared
 from .arrow_rows import split, table
-from .chunks import in_chunks
-from .jobs import by_target, mapped, tasks
-from .plan_folder import Folder
-from .row_counts import tallied, write_and_count
+from .chunks import group_chunks
+from .jobs import by_target, map_batches, tasks
+from .plan_folder import PlanFolder
+from .row_counts import with_tally_column, write_and_count
 
 STEPS: Final = 2
-"""The work, and the report's being moved into place."""
+"""The number of calls of `on_progress`: the work, and moving the report into place."""
 
 ROWS_OF_A_TASK: Final = 5_000
-"""A task of fewer takes longer to connect than to do its work."""
+"""With fewer rows, a task takes longer to connect than to work."""
 
 ROWS_WORTH_A_TASK: Final = 50_000
-"""With so many for each there may be more tasks than cores, by which it is seen how far a job is."""
+"""With this many rows per task, more tasks than cores are worthwhile, which makes progress visible."""
 
-Told = Callable[[str], None]
-Groups = Mapping[str, Group]
+OnProgress = Callable[[str], None]
+PlannedGroups = Mapping[str, Group]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """What became of a plan: the name of the report that tells it of each row, and how much there is of what."""
+class ExecutionResult:
+    """The result of a run: its totals, and the name of the report with the details of each row."""
 
     destination: str
     report: str
@@ -64,39 +64,39 @@ class Carried:
     executed: bool
     groups: int
     left: int
-    """Groups that were refused: the plan, or what was found, has something against them."""
+    """The number of groups skipped because of an obstacle."""
     failed: int
-    """Groups of which rows failed, or were overtaken."""
+    """The number of groups with failed or overtaken rows."""
     counts: Mapping[str, int]
-    """How many rows there are of each outcome; of a comparison, of each match."""
+    """The number of rows by outcome; after `verify`, by match."""
     seconds: float
 
 
-class Chunk(Protocol):
-    """What is done with some whole groups."""
+class ChunkOperation(Protocol):
+    """An operation on a chunk of whole groups."""
 
     kind: type[Any]
-    """What rows come of it."""
+    """The class of the resulting rows."""
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[Any]:
-        """Do it."""
+    def __call__(self, groups: PlannedGroups, brokers: Brokers, registry: Registry | None, /) -> Rows[Any]:
+        """Process the groups."""
 
 
 @dataclass(frozen=True, slots=True)
-class Applying:
-    """`apply_groups`, with its options."""
+class ApplyOperation:
+    """Calls `apply_plans`."""
 
     execute: bool
 
     kind = ReportRow
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
+    def __call__(self, groups: PlannedGroups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
         return apply_plans(groups, brokers, registry, execute=self.execute)
 
 
 @dataclass(frozen=True, slots=True)
-class RollingBack:
-    """`rollback_groups`, with its options."""
+class RollbackOperation:
+    """Calls `rollback_groups`."""
 
     execute: bool
     force: bool
@@ -104,19 +104,19 @@ class RollingBack:
 
     kind = ReportRow
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
+    def __call__(self, groups: PlannedGroups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
         rows = [row for group in groups.values() for row in group]
         options = {"execute": self.execute, "force": self.force, "to_zookeeper": self.to_zookeeper}
         return Rows.of(ReportRow, rollback_groups(rows, brokers, registry, **options))
 
 
 @dataclass(frozen=True, slots=True)
-class Verifying:
-    """`verify_groups`."""
+class VerifyOperation:
+    """Calls `verify_plans`."""
 
     kind = MatchRow
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[MatchRow]:
+    def __call__(self, groups: PlannedGroups, brokers: Brokers, registry: Registry | None, /) -> Rows[MatchRow]:
         return verify_plans(groups, brokers, registry)
 
 
@@ -127,13 +127,21 @@ def apply(
     zookeeper: SourceOptions | None,
     *,
     execute: bool,
-    told: Told = lambda _step: None,
-) -> Carried:
-    """Write what the plan in this folder says, where nothing has come in the way; a dry run, but with `execute`.
+    on_progress: OnProgress = lambda _step: None,
+) -> ExecutionResult:
+    """Write the planned offsets of groups without obstacles; without `execute`, only report what would be written.
 
-    Without a ZooKeeper its guards are left out. `told` hears of each of the `STEPS` as it begins.
+    Without `zookeeper`, all checks in ZooKeeper are skipped.
     """
-    return _carry(spark, destination, Sides(brokers, zookeeper), Step.APPLY, Applying(execute), told, executed=execute)
+    return _execute(
+        spark,
+        destination,
+        MigrationConnections(brokers, zookeeper),
+        Step.APPLY,
+        ApplyOperation(execute),
+        on_progress,
+        executed=execute,
+    )
 
 
 def rollback(
@@ -145,17 +153,19 @@ def rollback(
     execute: bool,
     force: bool = False,
     to_zookeeper: bool = False,
-    told: Told = lambda _step: None,
-) -> Carried:
-    """Put the targets of the plan in this folder back as they were; a dry run, but with `execute`.
+    on_progress: OnProgress = lambda _step: None,
+) -> ExecutionResult:
+    """Restore the targets to their state before the plan; without `execute`, only report what would be restored.
 
-    Groups whose offsets somebody has moved are left, but with `force`, or where their progress is carried
-    `to_zookeeper` first.
+    Groups whose offsets have moved since are skipped, unless `force` is set or their progress is copied back with
+    `to_zookeeper`.
     """
     if to_zookeeper and zookeeper is None:
-        raise InvalidOptionError("to_zookeeper", True, "there is no ZooKeeper to carry anything to")
-    work = RollingBack(execute, force, to_zookeeper)
-    return _carry(spark, destination, Sides(brokers, zookeeper), Step.ROLLBACK, work, told, executed=execute)
+        raise InvalidOptionError("to_zookeeper", True, "zookeeper is required to copy offsets back")
+    work = RollbackOperation(execute, force, to_zookeeper)
+    return _execute(
+        spark, destination, MigrationConnections(brokers, zookeeper), Step.ROLLBACK, work, on_progress, executed=execute
+    )
 
 
 def verify(
@@ -164,74 +174,80 @@ def verify(
     brokers: BrokerOptions,
     zookeeper: SourceOptions | None,
     *,
-    told: Told = lambda _step: None,
-) -> Carried:
-    """Compare both sides with the plan in this folder, row by row; the report has `MatchRow`s."""
-    return _carry(spark, destination, Sides(brokers, zookeeper), Step.VERIFY, Verifying(), told, executed=False)
+    on_progress: OnProgress = lambda _step: None,
+) -> ExecutionResult:
+    """Compare both sides with the plan; the report consists of `MatchRow`s."""
+    return _execute(
+        spark,
+        destination,
+        MigrationConnections(brokers, zookeeper),
+        Step.VERIFY,
+        VerifyOperation(),
+        on_progress,
+        executed=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
-    """How to reach both; without secrets, so that it may travel."""
+class MigrationConnections:
+    """The options to connect to both sides. They contain no secrets, so they can be sent to workers."""
 
     brokers: BrokerOptions
     zookeeper: SourceOptions | None
 
     def check(self, cluster: str | None) -> None:
-        """Reach both here first, and the cluster of the plan: what is wrong is told at once, and not out of a job."""
+        """Fail fast on the driver if a side is unreachable or the cluster differs from the plan's."""
         with ExitStack() as stack:
             brokers, _registry = self.open(stack)
             check_cluster(cluster, brokers)
 
     def open(self, stack: ExitStack) -> tuple[Brokers, Registry | None]:
-        """Both, until the stack is closed."""
+        """Connect to both sides until the stack is closed."""
         registry = None if self.zookeeper is None else stack.enter_context(self.zookeeper.connect())
         return stack.enter_context(self.brokers.connect()), registry
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a task does: chunk by chunk, with connections of its own."""
+class ChunkTask:
+    """The function of a task: process chunk by chunk over its own connections."""
 
-    sides: Sides
-    chunk: Chunk
-    same: Mapping[str, Any]
-    """What all rows of the plan have."""
+    connections: MigrationConnections
+    operation: ChunkOperation
+    constants: Mapping[str, Any]
+    """The columns with one value for all rows of the plan."""
 
     def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
         with ExitStack() as stack:
             opened: tuple[Brokers, Registry | None] | None = None
-            for chunk in in_chunks(PlanRow, found, self.same):
-                opened = opened or self.sides.open(stack)  # a task may have nothing to do
+            for chunk in group_chunks(PlanRow, found, self.constants):
+                opened = opened or self.connections.open(stack)  # a task may have no rows
                 groups = {target: Group(PlanRow, *slots) for target, slots in chunk.slices()}
-                made = table(self.chunk.kind, self.chunk(groups, *opened))
-                yield from split(tallied(self.chunk.kind, made))
+                made = table(self.operation.kind, self.operation(groups, *opened))
+                yield from split(with_tally_column(self.operation.kind, made))
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """The rows of a plan that can be carried out, for as many tasks as they are worth."""
+class ExecutablePlan:
+    """The rows of a plan made with brokers, partitioned for the tasks."""
 
     rows: DataFrame
-    same: Mapping[str, Any]
-    """What all of them have: it need not travel with each."""
+    constants: Mapping[str, Any]
+    """The columns with one value for all rows, which are not sent with each row."""
 
     @classmethod
-    def of(cls, spark: SparkSession, folder: Folder) -> Planned:
-        """Those of the plan in this folder."""
+    def of(cls, spark: SparkSession, folder: PlanFolder) -> ExecutablePlan:
+        """Read the plan in a folder."""
         rows = folder.plan()
         counts = [f.count(f.lit(1)).alias("total"), f.count("brokers").alias("asked")]
-        # By one task, for there is less to read than to bring together.
+        # In one task, because a shuffle would take longer than the read.
         found = rows.coalesce(1).agg(*counts, *(f.first(name).alias(name) for name in OF_THE_PLAN)).first()
         assert found is not None
-        total, asked, *same = found
+        total, asked, *constants = found
         folder.check_rows(total)
         if asked < total:
-            raise GuardFailedError(
-                f"the plan in {folder} was made without brokers: it can be shown and exported, and nothing else"
-            )
+            raise GuardFailedError(f"the plan in {folder} was made without brokers: it can only be shown and exported")
         some = by_target(rows.drop(*OF_THE_PLAN), _tasks(spark, total))
-        return cls(some, dict(zip(OF_THE_PLAN, same, strict=True)))
+        return cls(some, dict(zip(OF_THE_PLAN, constants, strict=True)))
 
 
 def _tasks(spark: SparkSession, rows: int) -> int:
@@ -239,28 +255,37 @@ def _tasks(spark: SparkSession, rows: int) -> int:
     return min(tasks(spark), 1 + rows // ROWS_OF_A_TASK, max(cores, rows // ROWS_WORTH_A_TASK))
 
 
-def _carry(
-    spark: SparkSession, destination: str, sides: Sides, step: Step, chunk: Chunk, told: Told, *, executed: bool
-) -> Carried:
-    began = time.monotonic()
+def _execute(
+    spark: SparkSession,
+    destination: str,
+    connections: MigrationConnections,
+    step: Step,
+    operation: ChunkOperation,
+    on_progress: OnProgress,
+    *,
+    executed: bool,
+) -> ExecutionResult:
+    started = time.monotonic()
     if executed:
         _refuse_speculation(spark)
 
-    def run(told: Told) -> Carried:
+    def run(on_progress: OnProgress) -> ExecutionResult:
         check_shared(spark, destination)
         own = session_beside(spark)
-        folder, at = Folder(own, destination), datetime.now(UTC)
-        with active(own), translated(f"the plan in {folder} cannot be read"):
-            planned = Planned.of(own, folder)
-        sides.check(planned.same["cluster"])
-        with _noted(executed=executed) as work, folder.new_report(step, at) as report:
-            told(_DOING[step])
-            with active(own), translated(f"the plan in {folder} could not be gone through"):
-                made = mapped(planned.rows, Work(sides, chunk, planned.same), chunk.kind, tally=True)
-                work.began = True
-                found = write_and_count(made, chunk.kind, report.path)
-            told("moving the report into place")
-        return Carried(
+        folder, at = PlanFolder(own, destination), datetime.now(UTC)
+        with active_session(own), translated(f"the plan in {folder} cannot be read"):
+            planned = ExecutablePlan.of(own, folder)
+        connections.check(planned.constants["cluster"])
+        with _with_notes(executed=executed) as work, folder.new_report(step, at) as report:
+            on_progress(_DOING[step])
+            with active_session(own), translated(f"the plan in {folder} could not be processed"):
+                made = map_batches(
+                    planned.rows, ChunkTask(connections, operation, planned.constants), operation.kind, tally=True
+                )
+                work.started = True
+                found = write_and_count(made, operation.kind, report.path)
+            on_progress("moving the report into place")
+        return ExecutionResult(
             destination=str(folder),
             report=report.name,
             step=step,
@@ -269,42 +294,44 @@ def _carry(
             left=found.left,
             failed=found.failed,
             counts=found.counts,
-            seconds=time.monotonic() - began,
+            seconds=time.monotonic() - started,
         )
 
-    return interruptible(spark, run, told)
+    return interruptible(spark, run, on_progress)
 
 
 @dataclass(slots=True)
 class _Progress:
-    """Whether tasks may have written something."""
+    """Whether tasks have started, and so may have written offsets."""
 
-    began: bool = False
+    started: bool = False
 
 
 @contextmanager
-def _noted(*, executed: bool) -> Iterator[_Progress]:
-    """Add a note to every error after which some of the offsets, or all of them, may be written."""
+def _with_notes(*, executed: bool) -> Iterator[_Progress]:
+    """Add a note to errors after which some or all offsets may be written."""
     work = _Progress()
     try:
         yield work
     except Exception as error:
-        if executed and work.began:
+        if executed and work.started:
             error.add_note(_ONLY_THE_REPORT if isinstance(error, NotSharedError) else _PARTLY_DONE)
         raise
 
 
-_ONLY_THE_REPORT: Final = "only the report failed; the plan itself was carried out: see `migrate status`"
+_ONLY_THE_REPORT: Final = "only the report failed; the plan itself was processed: see `migrate status`"
 _PARTLY_DONE: Final = (
-    "offsets may have been written, of some groups or of all, although there is no report: see `migrate status`, and "
+    "offsets of some or all groups may have been written, although the report is missing: see `migrate status`, and "
     "run the same command again to finish"
 )
 
 
 def _refuse_speculation(spark: SparkSession) -> None:
-    """It lets a second task do what the first one still does: one would delete what the other has put back."""
+    """Raise InvalidOptionError if speculation is enabled: two tasks for one group would undo each other's work."""
     if (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
-        raise InvalidOptionError("spark.speculation", True, "two tasks must not write for one group at a time")
+        raise InvalidOptionError(
+            "spark.speculation", True, "disable it: two tasks must not write the offsets of one group at the same time"
+        )
 
 
 _DOING: Final = {Step.APPLY: "applying", Step.ROLLBACK: "rolling back", Step.VERIFY: "verifying"}

@@ -1,4 +1,4 @@
-"""Functions over Arrow batches as a step of a Spark job, for groups that stay whole."""
+"""Run a function over Arrow batches as a step of a Spark job, with each group in one task."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from ..source.data_source import active, our_interpreter
+from ..source.data_source import active_session, driver_interpreter
 from .arrow_rows import schema
-from .row_counts import with_tally
+from .row_counts import schema_with_tally
 
-Work: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
-"""From Arrow batches to Arrow batches: called once for each task, on a worker, where it opens what it needs."""
+BatchFunction: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
+"""Converts Arrow batches to Arrow batches. It is called once per task on a worker, and opens its own connections."""
 
 TASKS_PER_CORE: Final = 2
-"""More of them show more often how far a job is, and each connects anew."""
+"""More tasks make progress more visible, but each opens its own connections."""
 
 
 def tasks(spark: SparkSession) -> int:
-    """How many to have for a job."""
+    """Return the number of tasks for a job."""
     return TASKS_PER_CORE * spark.sparkContext.defaultParallelism
 
 
 def by_target(rows: DataFrame, count: int) -> DataFrame:
-    """The same rows for so many tasks: those of one target in one task, together and in order."""
+    """Partition the rows for `count` tasks. The rows of a target are in one task, consecutive and sorted."""
     return rows.repartition(count, "target").sortWithinPartitions("target", "group", "topic", "partition")
 
 
-def mapped(rows: DataFrame, work: Work, kind: type[Any], *, tally: bool = False) -> DataFrame:
-    """What `work` makes of them: rows of that dataclass, and what is to be counted where there is a tally.
+def map_batches(rows: DataFrame, work: BatchFunction, kind: type[Any], *, tally: bool = False) -> DataFrame:
+    """Apply `work` to the batches; the result has the columns of `kind`, with a tally column if requested.
 
-    As `DataFrame.mapInArrow`, which up to 4.3 asks for pandas and does not use it; and by the interpreter that has
-    zkgroups.
+    Equals `DataFrame.mapInArrow`, which up to Spark 4.3 requires pandas without using it. The workers run the
+    interpreter of the driver.
     """
     spark = rows.sparkSession
-    with our_interpreter(spark.sparkContext), active(spark):
+    with driver_interpreter(spark.sparkContext), active_session(spark):
         made = UserDefinedFunction(
-            work, with_tally(kind) if tally else schema(kind), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+            work, schema_with_tally(kind) if tally else schema(kind), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
         )
         column: Any = made(*[rows[name] for name in rows.columns])
         return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), spark)

@@ -1,10 +1,10 @@
-"""A plan for thousands of groups, made by one Spark job: what ZooKeeper has, or a snapshot, against the brokers.
+"""Plan the migration of thousands of groups in one Spark job, from ZooKeeper or a snapshot.
 
     plan(spark, "/data/move", SourceOptions(zookeeper="zk1:2181/kafka"), BrokerOptions("kafka1:9092"))
     read_plan(spark, "/data/move").where("action = 'refuse'").show()
 
-Offsets and members are read at once, and brought together by what the groups are to be called: so each task has whole
-groups, and with each all that are to have its name. It asks the brokers for a chunk of them at a time.
+Offsets and members are partitioned by target group. So each task has whole groups, including all groups with the same
+target. It queries the brokers for one chunk of groups at a time.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from ...kafka import BrokerOptions
 from ...migration.log_ranges import topics_made
 from ...migration.plan import Found, Planner, Planning
 from ..errors import translated
-from ..snapshots.layout import snapshot_name
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import active
+from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
+from ..storage.timestamps import timestamp_text
 from ..storage.writing import check_shared
 from .arrow_rows import split, table
-from .chunks import in_chunks
-from .jobs import by_target, mapped, tasks
-from .plan_folder import Folder
-from .row_counts import Tally, tallied, write_and_count
-from .sources import Naming, Source, read
+from .chunks import group_chunks
+from .jobs import by_target, map_batches, tasks
+from .plan_folder import PlanFolder
+from .row_counts import Tally, with_tally_column, write_and_count
+from .sources import Source, TargetNaming, read
 
 STEPS: Final = 2
-"""Planning, and moving the plan into place."""
+"""The number of calls of `on_progress`: planning, and moving the plan into place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
-    """A plan: what it was made from, and what is in it."""
+    """The origin and the totals of a plan."""
 
     plan: str
     destination: str
@@ -60,9 +60,9 @@ class PlanSummary:
     rule: str | None
     groups: int
     blocked: int
-    """Groups that something stands in the way of."""
+    """The number of groups with obstacles."""
     counts: Mapping[str, int]
-    """How many rows there are of each action, and of each reason."""
+    """The number of rows by action and by reason."""
 
 
 def plan(
@@ -75,22 +75,22 @@ def plan(
     renaming: Renaming | None = None,
     stale_after: float | None = None,
     instead_of: str | None = None,
-    told: Callable[[str], None] = lambda _step: None,
+    on_progress: Callable[[str], None] = lambda _step: None,
 ) -> PlanSummary:
-    """Plan the move of the groups that the source names, and write that down in a folder that has no plan yet.
+    """Plan the migration of the groups that the source selects, and write the plan to a folder without a plan.
 
-    Without brokers nothing is known of logs and targets: such a plan is to be looked at, and to make files of.
-    `stale_after` is in seconds. `instead_of` names the plan that may be there: one by which nothing was written, since
-    nobody could take that back any more. `told` hears of each of the `STEPS` as it begins.
+    A plan made without brokers knows no log ranges and targets; it can only be shown and exported. `stale_after` is in
+    seconds. `instead_of` is the name of an existing plan to replace. Replace only a plan that was never applied, or it
+    cannot be rolled back any more. `on_progress` is called with the name of each of the `STEPS` when it starts.
     """
     if stale_after is not None and not 0 <= stale_after < float("inf"):
         raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
     job = _Job(source, brokers, _planning(source, brokers, rule or Rule(), stale_after), renaming or Renaming())
-    return interruptible(spark, lambda step: job.run(spark, destination, instead_of, step), told)
+    return interruptible(spark, lambda step: job.run(spark, destination, instead_of, step), on_progress)
 
 
 def _planning(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None) -> Planning:
-    """Both sides are reached here first: what is wrong there is an error of ours, and at once, not one out of a job."""
+    """Connect to both sides on the driver, to fail fast, and collect the constants of the plan."""
     retention, cluster, topics = None, None, {}
     if brokers is not None:
         with brokers.connect() as connected:
@@ -100,7 +100,7 @@ def _planning(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_a
             topics = topics_made(registry)
     now = time.time_ns() // 1_000_000
     return Planning(
-        plan=f"{snapshot_name(_utc(now))}-{uuid.uuid4().hex[:8]}",
+        plan=f"{timestamp_text(_utc(now))}-{uuid.uuid4().hex[:8]}",
         planned_ms=now,
         brokers=None if brokers is None else brokers.bootstrap,
         cluster=cluster,
@@ -126,18 +126,18 @@ class _Job:
     renaming: Renaming
 
     def run(
-        self, spark: SparkSession, destination: str, instead_of: str | None, told: Callable[[str], None]
+        self, spark: SparkSession, destination: str, instead_of: str | None, on_progress: Callable[[str], None]
     ) -> PlanSummary:
         check_shared(spark, destination)
         own = session_beside(spark)
-        folder = Folder(own, destination)
+        folder = PlanFolder(own, destination)
         with folder.new_plan(_utc(self.planning.planned_ms), instead_of) as path:
-            told("planning")
-            with active(own), translated("the plan could not be made"):
+            on_progress("planning")
+            with active_session(own), translated("the plan could not be made"):
                 shown, tally = self._write(own, path)
             if not tally.groups:
-                raise NotFoundError("none of the groups that are asked for has an offset")
-            told("moving into place")
+                raise NotFoundError("none of the selected groups has an offset")
+            on_progress("moving into place")
         return PlanSummary(
             plan=self.planning.plan,
             destination=str(folder),
@@ -153,18 +153,18 @@ class _Job:
         )
 
     def _write(self, spark: SparkSession, path: str) -> tuple[str, Tally]:
-        """What was read, in words, and what was made of it."""
+        """Write the plan's rows; return a description of the source, and the tally."""
         shown, found = read(spark, self.source)
-        naming = Naming(self.renaming, self.source.groups, self.source.topics)
-        named = mapped(found, naming, Found)
+        naming = TargetNaming(self.renaming, self.source.groups, self.source.topics)
+        named = map_batches(found, naming, Found)
         work = PlanningWork(self.brokers, replace(self.planning, source=shown))
-        rows = mapped(by_target(named, tasks(spark)), work, PlanRow, tally=True)
+        rows = map_batches(by_target(named, tasks(spark)), work, PlanRow, tally=True)
         return shown, write_and_count(rows, PlanRow, path)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningWork:
-    """What a task does: the plan's rows, from those that were found."""
+    """The function of a task: create the plan's rows from the rows of the source."""
 
     brokers: BrokerOptions | None
     planning: Planning
@@ -172,27 +172,27 @@ class PlanningWork:
     def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
         planner = None
         with ExitStack() as stack:
-            for chunk in in_chunks(Found, found):
-                if planner is None:  # a task may have nothing to do
+            for chunk in group_chunks(Found, found):
+                if planner is None:  # a task may have no rows
                     brokers = None if self.brokers is None else stack.enter_context(self.brokers.connect())
                     planner = Planner(self.planning, brokers)
                 targets = {target: Slice(Found, *slots) for target, slots in chunk.slices()}
                 made = table(PlanRow, planner.plan_targets(targets))
-                yield from split(tallied(PlanRow, made))
+                yield from split(with_tally_column(PlanRow, made))
 
 
 # Reading
 
 
 def read_plan(spark: SparkSession, destination: str) -> DataFrame:
-    """The rows of a plan, as `core.plan.PlanRow` has them."""
-    return Folder(spark, destination).plan()
+    """Return the rows of a plan; the columns are the fields of `PlanRow`."""
+    return PlanFolder(spark, destination).plan()
 
 
 def summary(spark: SparkSession, destination: str) -> PlanSummary:
-    """What a plan was made from, and what is in it."""
+    """Return the origin and the totals of a plan."""
     found = groups(spark, destination)
-    folder = Folder(spark, destination)
+    folder = PlanFolder(spark, destination)
     return PlanSummary(
         **folder.head(*_HEAD).asDict(),
         destination=str(folder),
@@ -206,7 +206,7 @@ _HEAD: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention
 
 
 def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
-    """A plan by groups, in their order."""
+    """Summarize a plan by group, sorted by name."""
     rows = read_plan(spark, destination)
     counts = [f.count_if(f.col("action") == action.value).alias(action.value) for action in Action]
     counts += [f.count_if(f.col("reason") == reason.value).alias(reason.value) for reason in Reason]
@@ -228,6 +228,6 @@ def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
 
 
 def _lag(offset: Column) -> Column:
-    """As `core.lag.lag` has it, over all partitions of which it is known."""
+    """Sum the lag over all partitions for which it is known; see `core.offsets.lag`."""
     end = f.col("log_end")
     return f.sum(f.when(offset <= end, end - offset))

@@ -1,4 +1,4 @@
-"""The reports beside a plan: read, and told by groups."""
+"""Read the reports of a plan, by row or by group."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from pyspark.sql import functions as f
 from ...core.migration.plan_rows import GroupPlan, Match, MatchRow, Outcome, Step
 from ...exceptions import NotFoundError
 from ..snapshots.snapshot import session_beside
-from .arrow_rows import word
-from .plan_folder import Folder
+from .arrow_rows import parse_enum
+from .plan_folder import PlanFolder
 
 
 def read_report(spark: SparkSession, destination: str, name: str | None = None) -> DataFrame:
-    """The rows of a report of what was done with the plan in this folder: the one named, or the newest."""
-    folder = Folder(session_beside(spark), destination)
+    """Return the rows of a report on the plan in this folder; of the latest report by default."""
+    folder = PlanFolder(session_beside(spark), destination)
     if name is None:
         names = folder.reports()
         if not names:
-            raise NotFoundError(f"there is no report in {folder}")
+            raise NotFoundError(f"no report in {folder}")
         name = names[-1]
     return folder.report(name)
 
 
 def differing(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[MatchRow]:
-    """The rows of a comparison that are not equal, in order; memory does not grow with their number."""
+    """Iterate over the rows of a verify report that differ, sorted by target, with bounded memory."""
     rows = read_report(spark, destination, name).where(f.col("match") != Match.EQUAL.value)
     for row in rows.sort("target", "group", "topic", "partition").toLocalIterator():
         values = row.asDict()
-        yield MatchRow(**values | {"match": word(Match, values["match"])})
+        yield MatchRow(**values | {"match": parse_enum(Match, values["match"])})
 
 
 def by_groups(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[GroupPlan]:
-    """A report by groups, in order: how many rows of each outcome or match, and why a group was left, or overtaken."""
+    """Summarize a report by group, sorted by target: counts, and why a group was left or overtaken."""
     rows = read_report(spark, destination, name)
-    column, kind = _what(rows)
-    told = f.col(column).isin(Outcome.LEFT.value, Outcome.OVERTAKEN.value)
-    left = f.collect_set(f.when(told, f.col("detail")))
+    column, kind = _counted_column(rows)
+    has_reason = f.col(column).isin(Outcome.LEFT.value, Outcome.OVERTAKEN.value)
+    left = f.collect_set(f.when(has_reason, f.col("detail")))
     found = rows.groupBy("group", "target").agg(left.alias("obstacles"), *_counts(column, kind))
     for row in found.sort("target", "group").toLocalIterator():
         yield GroupPlan(
@@ -53,8 +53,8 @@ def by_groups(spark: SparkSession, destination: str, name: str | None = None) ->
         )
 
 
-def _what(rows: DataFrame) -> tuple[str, type[Outcome] | type[Match]]:
-    """The column by which the rows of a report differ."""
+def _counted_column(rows: DataFrame) -> tuple[str, type[Outcome] | type[Match]]:
+    """Return the column to count by, and its enum."""
     return ("outcome", Outcome) if "outcome" in rows.columns else ("match", Match)
 
 
@@ -62,8 +62,8 @@ def _counts(column: str, kind: type[Outcome] | type[Match]) -> list[Column]:
     return [f.count_if(f.col(column) == each.value).alias(each.value) for each in kind]
 
 
-def last_steps(folder: Folder) -> dict[str, str]:
-    """For each target that was ever written to, by which step that was done last."""
+def last_steps(folder: PlanFolder) -> dict[str, str]:
+    """Return the last step that wrote to each target."""
     reports = [folder.report(name) for name in folder.reports() if name.endswith(_CHANGES)]
     if not reports:
         return {}

@@ -1,7 +1,7 @@
-"""What is in rows, counted while they are written: nobody reads them again for that.
+"""Count rows and groups while the rows are written, so that they need not be read again.
 
-With the rows goes a column that is not written. Of each group the first row has in it what is to be known of it, and
-all others have nothing there.
+The rows carry a tally column that is not written. The first row of each group holds flags for the group there, all
+others hold 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ...core.migration.plan_rows import Match, MatchRow, Outcome, PlanRow, ReportRow
 from ...core.migration.rules import Action, Reason
-from ..storage.completeness import write_and_list
+from ..storage.destination import write_and_list
 from .arrow_rows import schema
 
 _NAME: Final = "tally"
@@ -30,28 +30,28 @@ _WORDS: Final[dict[type[Any], dict[str, type[StrEnum]]]] = {
     ReportRow: {"outcome": Outcome},
     MatchRow: {"match": Match},
 }
-"""The columns by whose words rows are counted."""
+"""The columns whose values are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How much there is of what."""
+    """The numbers of groups and rows."""
 
     groups: int
     left: int
-    """Groups that something is in the way of."""
+    """The number of groups with obstacles."""
     failed: int
-    """Groups of which not all is done as it was to be."""
+    """The number of groups with failed or overtaken rows."""
     counts: Mapping[str, int]
 
 
-def with_tally(kind: type[Any]) -> StructType:
-    """The columns of such rows, and of what is counted."""
+def schema_with_tally(kind: type[Any]) -> StructType:
+    """Return the Spark schema of a row class with the tally column."""
     return StructType([*schema(kind).fields, StructField(_NAME, IntegerType(), False)])
 
 
-def tallied(kind: type[Any], rows: Any) -> Any:
-    """An Arrow table of whole groups, with what is to be counted."""
+def with_tally_column(kind: type[Any], rows: Any) -> Any:
+    """Add the tally column to an Arrow table of whole groups."""
     noted: dict[str, int] = {}
     firsts: dict[str, int] = {}
     left, failed = _flags(kind, rows)
@@ -70,7 +70,7 @@ def tallied(kind: type[Any], rows: Any) -> Any:
 
 
 def _flags(kind: type[Any], rows: Any) -> tuple[Any, Any]:
-    """Of each row whether its group is left, or failed, because of it."""
+    """Return for each row whether it makes its group count as left, or as failed."""
     nowhere: list[bool] = []
     if kind is PlanRow:
         return pc.greater(pc.list_value_length(rows.column("obstacles")), 0).to_pylist(), nowhere
@@ -82,7 +82,7 @@ def _flags(kind: type[Any], rows: Any) -> tuple[Any, Any]:
 
 
 def write_and_count(rows: DataFrame, kind: type[Any], path: str) -> Tally:
-    """Write tallied rows where a folder says, and tell what was written."""
+    """Write rows with a tally column, and return the counts."""
     found = {name: int(count or 0) for name, count in write_and_list(rows, path, *_sums(kind), without=_NAME).items()}
     words = [each.value for kind in _WORDS[kind].values() for each in kind]
     return Tally(

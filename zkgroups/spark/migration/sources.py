@@ -1,4 +1,4 @@
-"""What a plan is made from: the offsets and members of a ZooKeeper, or of a snapshot of one, as rows of one kind."""
+"""Read the source of a plan: offsets and members from ZooKeeper or from a snapshot, as rows of one kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .arrow_rows import arrow_schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource:
-    """A snapshot, the newest if none is named; of that the groups and topics whose whole names match."""
+    """A snapshot (the latest by default), and expressions for the whole names of groups and topics."""
 
     destination: str
     name: str | None = None
@@ -40,7 +40,7 @@ _Read: TypeAlias = Callable[[Table], DataFrame]
 
 
 def read(spark: SparkSession, source: Source) -> tuple[str, DataFrame]:
-    """What is read, in words, and its rows: those of `Found`, but for the targets."""
+    """Return a description of the source, and its rows with the columns of `Found` except the target."""
     shown, table = _live(spark, source) if isinstance(source, SourceOptions) else _of_snapshot(spark, source)
     offsets, members = table(Table.OFFSETS), table(Table.MEMBERS)
     living = members.where(_MAY_BE_ALIVE)
@@ -55,10 +55,10 @@ def _live(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
 
 
 def _of_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
-    """Both tables of one snapshot, also where a newer one comes meanwhile."""
+    """Read both tables of one snapshot, even if a newer one appears meanwhile."""
     name = source.name or next(reversed(snapshot_names(spark, source.destination)), None)
     if name is None:
-        raise NotFoundError(f"there is no snapshot in {source.destination}")
+        raise NotFoundError(f"no snapshot in {source.destination}")
     shown = f"snapshot {name} in {source.destination}"
     return shown, lambda table: read_snapshot(spark, source.destination, name, table=table)
 
@@ -76,8 +76,8 @@ _OF_OFFSETS: Final = (
     "problem is not null and raw is null as denied",
 )
 _MAY_BE_ALIVE: Final = "session is not null or (problem is not null and raw is null)"
-"""No client is behind a registration without a session. A forbidden node has no session here either, but may belong to
-a client; it has a problem and no data."""
+"""A registration without a session belongs to no live client. A forbidden node may belong to a live client: its session
+is unknown, and it has a problem and no data."""
 _OF_MEMBERS: Final = (
     "`group`",
     "true as member",
@@ -88,14 +88,14 @@ _OF_MEMBERS: Final = (
     "cast(null as long) as zxid",
     "cast(null as long) as committed_ms",
     "problem",
-    # Of an instance it is enough to know that it is there.
+    # A known instance counts as a member, even if its data cannot be read.
     "problem is not null and instance is null as denied",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
-    """Gives rows their targets, and leaves out what was not asked for, of which a snapshot has some."""
+class TargetNaming:
+    """Adds the target to each row, and drops groups and topics of a snapshot that are not selected."""
 
     renaming: Renaming
     groups: str | None
@@ -119,6 +119,6 @@ def _chosen(names: Any, has: Callable[[str], bool]) -> Any:
 
 
 def _found(batch: Any) -> Any:
-    """With the columns in their order."""
+    """Put the columns in the order of the schema."""
     columns = arrow_schema(Found)
     return pa.RecordBatch.from_arrays([batch.column(each.name) for each in columns], schema=columns)

@@ -1,4 +1,4 @@
-"""How far each group of a plan is: what its target and its mark tell, and who has written last, from the reports."""
+"""Report the stage of each group of a plan, from its target, its mark and the reports."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ...migration.verify import status_of_groups
 from ...zookeeper.registry import Registry
 from ..errors import translated
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import active
+from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
-from .arrow_rows import collected
-from .execution import Groups, Planned, Sides, Told, Work
-from .jobs import mapped
-from .plan_folder import Folder
+from .arrow_rows import collect_rows
+from .execution import ChunkTask, ExecutablePlan, MigrationConnections, OnProgress, PlannedGroups
+from .jobs import map_batches
+from .plan_folder import PlanFolder
 from .reports import last_steps
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
-    """`status_of_groups`."""
+class StatusOperation:
+    """Calls `status_of_groups`."""
 
     kind = GroupStatus
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[GroupStatus]:
+    def __call__(self, groups: PlannedGroups, brokers: Brokers, registry: Registry | None, /) -> Rows[GroupStatus]:
         rows = [row for group in groups.values() for row in group]
         return Rows.of(GroupStatus, status_of_groups(rows, brokers, registry))
 
@@ -41,26 +41,29 @@ def status(
     brokers: BrokerOptions,
     zookeeper: SourceOptions | None,
     *,
-    told: Told = lambda _step: None,
+    on_progress: OnProgress = lambda _step: None,
 ) -> list[GroupStatus]:
-    """How far each group of the plan in this folder is, sorted by target; nothing is written."""
-    sides = Sides(brokers, zookeeper)
+    """Return the stage of each group of the plan in this folder, sorted by target. Writes nothing."""
+    connections = MigrationConnections(brokers, zookeeper)
 
-    def run(told: Told) -> list[GroupStatus]:
+    def run(on_progress: OnProgress) -> list[GroupStatus]:
         own = session_beside(spark)
-        folder = Folder(own, destination)
-        with active(own), translated(f"the plan in {folder} could not be gone through"):
-            planned = Planned.of(own, folder)
-            sides.check(planned.same["cluster"])
-            told("looking")
-            found = collected(
-                GroupStatus, mapped(planned.rows, Work(sides, Looking(), planned.same), GroupStatus, tally=True)
+        folder = PlanFolder(own, destination)
+        with active_session(own), translated(f"the plan in {folder} could not be processed"):
+            planned = ExecutablePlan.of(own, folder)
+            connections.check(planned.constants["cluster"])
+            on_progress("looking")
+            found = collect_rows(
+                GroupStatus,
+                map_batches(
+                    planned.rows, ChunkTask(connections, StatusOperation(), planned.constants), GroupStatus, tally=True
+                ),
             )
-            told("reading the reports")
+            on_progress("reading the reports")
             last = last_steps(folder)
         return [_with_reports(each, last.get(each.target)) for each in sorted(found, key=lambda each: each.target)]
 
-    return interruptible(spark, run, told)
+    return interruptible(spark, run, on_progress)
 
 
 def _with_reports(status: GroupStatus, last: str | None) -> GroupStatus:

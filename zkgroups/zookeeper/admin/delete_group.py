@@ -26,7 +26,8 @@ from ...exceptions import (
 )
 from ..reading import group_reader
 from ..requests import bulk_read
-from ..requests.transaction import Delete, Operation, TransactionFailed, batches, fits
+from ..requests.request_size import batches, fits
+from ..requests.transaction import Delete, Operation, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from .guards import NobodyRegistered

@@ -67,7 +67,7 @@ class NobodyRegistered:
             raise translate(failure.error, path) from failure.error
         if isinstance(failure.error, NoNodeError) and path == self._paths.root:
             directories = self._context.acls.directories
-            self._context.session.ensure(CONSUMERS, acl=directories, deadline=self._context.deadline())
+            self._context.session.ensure_path(CONSUMERS, acl=directories, deadline=self._context.deadline())
         self.look()
 
     def _registered(self) -> list[str]:

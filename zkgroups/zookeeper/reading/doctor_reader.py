@@ -18,7 +18,7 @@ from kazoo.security import Permissions
 from ...core.doctor.check_table import CHECKS, examine
 from ...core.doctor.findings import Checkup, Finding
 from ...core.doctor.group_nodes import Directory, GroupNodes
-from ...core.znodes.group_description import GroupView
+from ...core.znodes.group_view import GroupView
 from ...core.znodes.paths import BROKER_TOPICS, GroupPaths, Part, join
 from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NoPermissionError

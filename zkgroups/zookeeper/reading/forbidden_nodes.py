@@ -1,9 +1,8 @@
-"""The stats of nodes that we may not read: ZooKeeper before 3.9 reports them to everybody."""
+"""Read the stats of forbidden nodes. ZooKeeper before 3.9 reports them to all clients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ...core.znodes.values import ForbiddenNode
@@ -12,33 +11,34 @@ from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
 
 
-def reported(context: RegistryContext, denied: Sequence[ForbiddenNode]) -> dict[str, ForbiddenNode]:
-    """The nodes by path, with their session if the server reports it. Many requests are under way together."""
-    found: dict[str, ForbiddenNode] = {}
+def with_stats(context: RegistryContext, forbidden: Sequence[ForbiddenNode]) -> dict[str, ForbiddenNode]:
+    """Return the nodes by path, with the fields of their stats if the server reports them."""
+    nodes: dict[str, ForbiddenNode] = {}
     client = context.session.client
-    for start in range(0, len(denied), PIPELINE):
-        some = denied[start : start + PIPELINE]
-        asked = [client.exists_async(node.path) for node in some]
-        found.update((node.path, _with_stat(context, node, each)) for node, each in zip(some, asked, strict=True))
-    return found
+    for start in range(0, len(forbidden), PIPELINE):
+        window = forbidden[start : start + PIPELINE]
+        answers = [client.exists_async(node.path) for node in window]
+        nodes.update((node.path, _with_stat(context, node, each)) for node, each in zip(window, answers, strict=True))
+    return nodes
 
 
-def _with_stat(context: RegistryContext, node: ForbiddenNode, asked: Any) -> ForbiddenNode:
-    """After a loss of the connection, the request is repeated."""
-    answers = iter([asked])
-    client = context.session.client
+def _with_stat(context: RegistryContext, node: ForbiddenNode, answer: Any) -> ForbiddenNode:
+    session = context.session
+
+    def send() -> Any:
+        return session.client.exists_async(node.path)
+
     try:
-        stat = context.session.call(
-            lambda: next(answers, None) or client.exists_async(node.path), node.path, context.deadline()
-        )
+        stat = session.call_pending(answer, send, node.path, context.deadline())
     except NoPermissionError:
         return node
     if stat is None:
         return node
-    return replace(
-        node,
-        session=stat.ephemeralOwner,
-        version=stat.version,
-        created_ms=stat.ctime,
+    return ForbiddenNode(
+        node.path,
+        node.reason,
+        stat.ephemeralOwner,
+        stat.version,
+        stat.ctime,
         persistent=stat.ephemeralOwner == 0 and stat.numChildren == 0,
     )

@@ -8,26 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final, Self, TypeVar
 
-from ...core.znodes.codec import (
-    decode_offset,
-    decode_offset_path,
-    decode_owner,
-    decode_owner_path,
-    decode_registration,
-    decode_topic,
-    is_plain_offset,
-)
-from ...core.znodes.group_description import GroupView, RegisteredInstance, dead_instances
-from ...core.znodes.paths import (
-    BROKER_TOPICS,
-    MIGRATION,
-    GroupPaths,
-    Part,
-    broker_topic,
-    is_topic,
-    join,
-    parse_partition,
-)
+from ...core.times import to_ms
+from ...core.znodes.broker_codec import decode_topic
+from ...core.znodes.group_view import GroupView, RegisteredInstance, dead_instances
+from ...core.znodes.names import is_topic, parse_partition
+from ...core.znodes.offset_codec import decode_offset, decode_offset_path, is_plain_offset
+from ...core.znodes.owner_codec import decode_owner, decode_owner_path
+from ...core.znodes.paths import BROKER_TOPICS, MIGRATION, GroupPaths, Part, broker_topic, join
+from ...core.znodes.registration_codec import decode_registration
+from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
@@ -36,19 +25,18 @@ from ...core.znodes.values import (
     Pattern,
     Registration,
     Topic,
-    TopicPartition,
     UnreadableNode,
     unreadable_part,
 )
 from ..admin import migration_marks
 from ..requests import bulk_read
-from ..requests.bulk_read import Siblings, failure
+from ..requests.bulk_read import Siblings, failed_read
 from ..requests.multiread import Record
 from ..requests.node import Node
 from ..session.registry_context import RegistryContext
 from . import tree_walk
-from .forbidden_nodes import reported
-from .tree_walk import Place, Wanted, everything
+from .forbidden_nodes import with_stats
+from .tree_walk import PartDirectory, TopicFilter, all_topics
 
 T = TypeVar("T")
 
@@ -188,7 +176,7 @@ def read_instances(
     """The registered instances, sorted by id; one whose registration cannot be read is still an instance."""
     for block in tree_walk.registrations(context, groups):
         found = list(tree_walk.nodes([block]))
-        denied = reported(context, [node for _, name, node in found if name and isinstance(node, ForbiddenNode)])
+        denied = with_stats(context, [node for _, name, node in found if name and isinstance(node, ForbiddenNode)])
         for place, name, node in found:
             if isinstance(node, Node):
                 yield place.group, registered_instance(name, node)
@@ -197,7 +185,7 @@ def read_instances(
 
 
 def _denied_instance(name: str, node: ForbiddenNode) -> RegisteredInstance:
-    return RegisteredInstance(name, node.session, node, node.created_ms, node.version)
+    return RegisteredInstance(name, node.session, node, to_ms(node.created_at), node.version)
 
 
 def read_dead(context: RegistryContext, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
@@ -220,7 +208,7 @@ def registered_instance(name: str, node: Node) -> RegisteredInstance:
 
 
 def read_owners(
-    context: RegistryContext, groups: Iterable[str], wanted: Wanted = everything
+    context: RegistryContext, groups: Iterable[str], wanted: TopicFilter = all_topics
 ) -> Iterator[tuple[str, Owner | UnreadableNode]]:
     """The owners of all partitions, in whichever form they are written."""
     for place, name, node in tree_walk.nodes(tree_walk.leaves(context, groups, Part.OWNERS, wanted)):
@@ -259,7 +247,7 @@ def read_offsets(
     for block in tree_walk.leaves(context, groups, Part.OFFSETS):
         found = block.records()
         for siblings in block.parts:
-            hidden = siblings.key.hidden
+            hidden = siblings.key.forbidden
             yield siblings.key.group, _offsets(siblings, found) if hidden is None else iter([hidden])
 
 
@@ -268,14 +256,16 @@ def every_offset(context: RegistryContext, groups: Iterable[str]) -> Iterator[Co
     return chain.from_iterable(offsets for _group, offsets in read_offsets(context, groups))
 
 
-def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterator[CommittedOffset | UnreadableNode]:
+def _offsets(
+    siblings: Siblings[PartDirectory], found: Iterator[Record | int]
+) -> Iterator[CommittedOffset | UnreadableNode]:
     """Those of one topic. There may be millions, so that what is plainly an offset is made one without a detour."""
     group, topic = siblings.key.group, siblings.key.topic
     plain = is_topic(topic)
     for name in siblings.names:
         record = next(found)
         if isinstance(record, int):
-            if (denied := failure(siblings.path(name), record)) is not None:
+            if (denied := failed_read(siblings.path(name), record)) is not None:
                 yield denied
             continue
         data, _, mzxid, created, modified, version, _ = record
@@ -291,7 +281,7 @@ def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffs
     """What a node under `offsets/<topic>` says."""
     at = decode_offset_path(topic, name)
     if at is None:
-        return MalformedNode(node.path, node.data, "its name is no partition", version=node.version)
+        return MalformedNode(node.path, node.data, "its name is not a partition", version=node.version)
     return offset(group, at, node)
 
 
