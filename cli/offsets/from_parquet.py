@@ -26,7 +26,7 @@ from ..shared.errors import Tally
 from ..shared.input_files import Place
 from ..shared.messages import complain, say
 from ..shared.options import Options
-from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
+from ..shared.spark_options import SparkOptions, cluster_option, moment_option, spark_installed, spark_options
 
 if TYPE_CHECKING:
     from zkgroups.spark.snapshots.clusters import ChosenSnapshot
@@ -219,18 +219,7 @@ def snapshot_source(given: dict[str, Any]) -> SnapshotSource | None:
 
 def snapshot_choice_options(command: Decorated) -> Decorated:
     """Add the options of `SnapshotChoice` to a command."""
-    at = click.option(
-        "--at",
-        metavar="MOMENT",
-        callback=checked_moment,
-        help="The snapshot to use: its name, latest (the default), previous, or a time: the latest one begun by then.",
-    )
-    cluster = click.option(
-        "--cluster",
-        metavar="NAME",
-        help="The cluster, when the destination holds data of several; by default, the one of -z.",
-    )
-    return at(cluster(spark_options(command)))
+    return moment_option()(cluster_option(spark_options(command)))
 
 
 def snapshot_choice_of(given: dict[str, Any]) -> SnapshotChoice:

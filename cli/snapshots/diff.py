@@ -25,7 +25,14 @@ from ..shared.input_files import Place
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
-from ..shared.spark_options import SparkOptions, checked_moment, selection_options, spark_installed, spark_options
+from ..shared.spark_options import (
+    SparkOptions,
+    checked_moment,
+    cluster_option,
+    selection_options,
+    spark_installed,
+    spark_options,
+)
 
 _CLUSTER: Final = Column("CLUSTER", "cluster", wide=True)
 _NAMES: Final = (
@@ -92,9 +99,7 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
     help="Exit with code 10 if any partition is in one of these states.",
 )
 @selection_options
-@click.option(
-    "--cluster", metavar="NAME", help="Choose the cluster if DEST holds snapshots of several; that of -z by default."
-)
+@cluster_option
 @spark_options
 @click.pass_obj
 def diff(

@@ -17,7 +17,7 @@ from ..shared.command_classes import Command
 from ..shared.input_files import FilePath, Place
 from ..shared.messages import say
 from ..shared.options import Options
-from ..shared.spark_options import SparkOptions, spark_installed, spark_options
+from ..shared.spark_options import SparkOptions, cluster_option, spark_installed, spark_options
 
 
 def _picture(_ctx: click.Context, _param: click.Parameter, file: Path) -> Path:
@@ -47,7 +47,7 @@ def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dat
     "--since", metavar="TIME", callback=_time, help="Only snapshots at or after this time, e.g. 2026-01-31T12:00:00."
 )
 @click.option("--until", metavar="TIME", callback=_time, help="Only snapshots until this time.")
-@click.option("--cluster", metavar="NAME", help="Choose the cluster if several have the group; that of -z by default.")
+@cluster_option
 @spark_options
 @click.pass_obj
 def plot(

@@ -62,7 +62,7 @@ def _starts_the_servers(block: Block) -> bool:
     return block.text == PLAYGROUND
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1000)
 def test_the_tutorial_does_what_it_shows(
     spark: SparkSession, playground: Playground, brokers: Brokers, tmp_path: Path
 ) -> None:
