@@ -309,12 +309,12 @@ def test_failure_16_what_may_not_be_read_is_marked_and_the_rest_is_there(registr
     assert [instance.id for instance in group.instances()] == ["me", "other"]
 
     description = group.describe()
-    assert {node.path for node in description.malformed} == denied | {
+    assert {node.path for node in description.unreadable} == denied | {
         "/brokers/topics/refunds",
         f"{IDS}/other",
         f"{OWNERS}/orders/2",
     }
-    assert all("permission" in node.reason for node in description.malformed)
+    assert all("permission" in node.reason for node in description.unreadable)
     assert (description.state, description.members, description.offsets) == (GroupState.UNKNOWN, 2, 3)
     assert description.unowned == (P2,)
 
@@ -331,7 +331,7 @@ def test_failure_16_a_directory_that_may_not_be_listed_is_marked_and_the_rest_of
     for denied in ("/brokers/topics", IDS, OWNERS, OFFSETS):
         alice.set_acls(denied, only_alice())
         description = registry.group("billing").describe()
-        assert [node.path for node in description.malformed] == [denied]
+        assert [node.path for node in description.unreadable] == [denied]
         assert [partition.at for partition in description.partitions] == [P0]
         alice.set_acls(denied, OPEN_ACL_UNSAFE)
 
