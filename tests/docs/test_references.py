@@ -98,6 +98,7 @@ OBJECTS: dict[str, type] = {
     "event": zkgroups.MemberEvent,
     "generation": zkgroups.Generation,
     "group": zkgroups.Consumergroup,
+    "instance": zkgroups.Instance,
     "member": zkgroups.Member,
     "registry": zkgroups.Registry,
 }

@@ -16,7 +16,7 @@ from zkgroups import Registry
 from zkgroups.kafka import Brokers
 from zkgroups.testing import missing
 
-from ..docs.guides import Block, Runner, environment, groups_shown, programs
+from ..docs.guides import ON_SPARK, Block, Runner, environment, groups_shown, programs
 from .commands import command_on
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
@@ -71,7 +71,7 @@ def test_the_tutorial_does_what_it_shows(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("guide", ["README.md", "docs/migration.md", "docs/spark.md"])
+@pytest.mark.parametrize("guide", sorted({*ON_SPARK} - {"docs/tutorial.md"}))
 def test_a_guide_does_what_it_shows(
     guide: str,
     spark: SparkSession,
