@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from zkgroups.core.offsets.reset import parse_time
+from zkgroups.core.time_formats import parse_time
 from zkgroups.core.times import utc
 
-from ..offsets.from_parquet import address_of
+from ..offsets.from_parquet import cluster_address
 from ..shared.arguments import ChosenPartitions, group_argument, topics_option
 from ..shared.command_classes import Command
 from ..shared.input_files import FilePath, FolderUri
@@ -81,7 +81,9 @@ def plot(
     say(options, f"Starting Spark to read the snapshots in {destination}.")
     with SparkOptions(master, settings).session(options) as session:
         line = None if by is None else LineKind(by)
-        found = timeline(session, destination, group, by=line, topics=topics, address=address_of(options), **chosen)
+        found = timeline(
+            session, destination, group, by=line, topics=topics, address=cluster_address(options), **chosen
+        )
     try:
         file.write_bytes(draw(found, file.suffix.lower().removeprefix(".")))
     except OSError as error:
