@@ -18,7 +18,7 @@ from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Output
-from ..shared.progress import unseen
+from ..shared.progress import is_hidden
 from ..shared.spark_options import spark_options, steps_shown, writing_options
 from .both_sides import broker_options, installed, own_spark, plan_argument, source_options, without_zookeeper_option
 from .tables import DONE, MATCHES, STATES, counted, done_row, plain
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zkgroups.spark import SourceOptions
     from zkgroups.spark.migration.execution import ExecutionResult
 
-    from ..shared.progress import Told
+    from ..shared.progress import ShowText
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Work:
     zookeeper: SourceOptions | None
 
     @contextmanager
-    def shown(self) -> Iterator[Told]:
+    def shown(self) -> Iterator[ShowText]:
         """How far it is."""
         from zkgroups.spark.migration.execution import STEPS
         from zkgroups.spark.migration.planning import read_plan
 
-        offsets = None if unseen(self.options) else read_plan(self.session, self.destination).count()
+        offsets = None if is_hidden(self.options) else read_plan(self.session, self.destination).count()
         with steps_shown(self.options, self.session, STEPS, offsets) as told:
             yield told
 
