@@ -155,7 +155,7 @@ def test_a_command_that_cannot_be_started_is_exit_code_2_and_lets_go(
     broken.chmod(0o755)
     done = zkgroups("claim", "invoices", "orders", "0", "--", broken)
     assert done.code == 2
-    assert done.err.startswith("zkgroups: the command cannot be started: Exec format error")
+    assert done.err.startswith("zkgroups: the command could not be started: Exec format error")
     assert left(invoices) == EMPTY
 
 
