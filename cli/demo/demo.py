@@ -100,7 +100,8 @@ class Stage:
     def draw(self) -> None:
         """Show the group as `zkgroups groups describe` does."""
         self.output.line()
-        self.output.write(DESCRIPTIONS, [description_row(self.instances["anna"].group.describe())])
+        group = self.registries["anna"].group(self.instances["anna"].group)
+        self.output.write(DESCRIPTIONS, [description_row(group.describe())])
         self.output.line()
 
 

@@ -33,6 +33,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.testing import server as server_side
+from zkgroups.zookeeper.member_instance import MemberInstance
 
 from .conftest import Connect
 from .events import expire
@@ -93,10 +94,10 @@ def test_a_session_that_was_left_goes_on_in_the_next_registry(connect: Connect, 
     first.close(leave=False)
     second = connect(session_file=file)
     assert (second.resumed, second.session_id, holder(raw)) == (True, session, session)
-    instance = second.group("billing").instance("me")
-    assert instance.attach()
-    mine, _others = instance.holding([P0], ["me"])
-    mine[P0].commit(5)
+    instance = MemberInstance(second.group("billing").paths, second._context, "me")
+    assert instance.resume()
+    mine, _others = instance.find_owners([P0], ["me"])
+    instance.claims_on(mine)[P0].commit(5)
     assert holder(raw) == session
 
 
@@ -472,9 +473,9 @@ def go_on(hosts: str, file: Path, **options: Any) -> None:
         first.close(leave=False)
     with Registry.connect(hosts, session_file=file, **options) as second:
         assert (second.resumed, second.session_id) == (True, session)
-        me = second.group("billing").instance("me")
-        assert me.attach()
-        assert P0 in me.holding([P0], ["me"])[0]
+        me = MemberInstance(second.group("billing").paths, second._context, "me")
+        assert me.resume()
+        assert P0 in me.find_owners([P0], ["me"])[0]
         me.deregister()
 
 

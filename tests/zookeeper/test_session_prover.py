@@ -115,8 +115,8 @@ def test_in_a_fork_nothing_is_held_and_in_its_parent_everything(connect: Connect
         os._exit(int(claim.held or me.registered or thread()))
     assert os.waitpid(child, 0)[1] == 0
     assert claim.held
-    began = claim._instance.certain_until(claim)
-    assert eventually(lambda: claim._instance.certain_until(claim) > began)
+    began = claim._ownership.session.certain_until(claim.session_id)
+    assert eventually(lambda: claim._ownership.session.certain_until(claim.session_id) > began)
 
 
 def test_a_server_that_leaves_proofs_without_an_answer_is_left_for_another(
@@ -194,7 +194,7 @@ def test_registering_after_a_pause_waits_without_a_flood_of_proofs_even_if_that_
     registry.group("billing").create()
     me = registry.group("billing").instance("me")
     liveness = registry._context.session._liveness
-    liveness.resume(me._session.require_id(Deadline(30)), 10.0)
+    liveness.resume(me._ownership.session.require_id(Deadline(30)), 10.0)
     liveness.forget()
     liveness._proof.connected(uptime() - 9.6)  # as if nothing had been sent since then
     before = proxy.requests_by_type[Op.MULTI]
@@ -214,8 +214,8 @@ def test_who_may_not_read_the_root_is_proved_by_the_refusal() -> None:
             me = registry.group("billing").instance("me")
             me.register(["orders"])
             claim = me.claim(P0)
-            until = claim._instance.certain_until(claim)
-            assert eventually(lambda: claim._instance.certain_until(claim) > until)
+            until = claim._ownership.session.certain_until(claim.session_id)
+            assert eventually(lambda: claim._ownership.session.certain_until(claim.session_id) > until)
         client.stop()
         client.close()
 
