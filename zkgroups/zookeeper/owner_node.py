@@ -46,7 +46,7 @@ class OwnerNode:
         self._pid = os.getpid()
 
     def lock(self) -> Any:
-        """Return the lock that is held during commits and releases. Raise `ReentrantCallError` if this thread has it."""
+        """Return the lock to hold during commits and releases. Raise `ReentrantCallError` if this thread holds it."""
         if self._pid != os.getpid():  # in a fork, the thread that holds the lock may not exist
             self._lock, self._pid = threading.RLock(), os.getpid()
         return not_held(self._lock, f"the claim on {self.at}")
