@@ -123,10 +123,10 @@ def test_register_takes_over_the_claims_of_its_session_and_claim_returns_them(
 
 def test_register_takes_nothing_over_from_another_instance_of_its_process(registry: Registry, raw: Any) -> None:
     group = registry.group("billing")
-    first, second = group.instance("me"), group.instance("me")
+    first, second = group.instance("me"), MemberInstance(group.paths, registry._context, "me")
     first.register(["orders"])
     claim = first.claim(P0)
-    for take in (lambda: second.register(["orders"]), second.attach):
+    for take in (lambda: second.register(["orders"]), second.resume):
         with pytest.raises(AlreadyRegisteredError):
             take()
     assert second.claims == {}

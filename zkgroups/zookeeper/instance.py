@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -50,7 +51,7 @@ class Instance:
     def __init__(self, paths: GroupPaths, context: RegistryContext, id: str | None = None) -> None:
         if id is None:
             if context.session.is_resumable:  # a process that resumes the session could not know the id
-                raise InvalidOptionError("id", id, "with a session_file it must be given, and always be the same")
+                raise InvalidOptionError("id", id, "with a session_file it must be given, and be the same each time")
             id = f"{socket.gethostname()}:{uuid.uuid4()}"
         self.id = check_instance(id)
         self._paths = paths
@@ -248,4 +249,6 @@ def _registration(topics: Topics, pattern: Pattern) -> Registration:
     if not isinstance(topics, Iterable):
         raise InvalidOptionError("topics", topics, "it must be names of topics")
     streams = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
-    return Registration(streams, pattern, timestamp=datetime.now(UTC).replace(microsecond=0))  # nodes store seconds
+    return Registration(
+        streams, pattern, timestamp=datetime.fromtimestamp(int(time.time()), UTC)
+    )  # nodes store seconds
