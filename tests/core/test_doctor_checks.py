@@ -68,7 +68,7 @@ def group(*instances: RegisteredInstance, **fields: Any) -> GroupNodes:
     unreadable = [node for each in instances if (node := unreadable_part(each.registration)) is not None]
     of_nodes = {name: fields.pop(name) for name in list(fields) if name not in GroupView.__dataclass_fields__}
     view = GroupView("billing", instances=instances, **fields)
-    return GroupNodes(replace(view, unreadable=(*view.malformed, *unreadable)), **of_nodes)
+    return GroupNodes(replace(view, unreadable=(*view.unreadable, *unreadable)), **of_nodes)
 
 
 def codes(nodes: GroupNodes) -> list[str]:
