@@ -1,4 +1,4 @@
-"""Failures 14 and 17, rule 6: nothing read is trusted, and no name leaves its place."""
+"""Failures 14 and 17, rule 6: nothing read is trusted, and no name leads outside its directory."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_failure_17_a_bad_name_is_refused_before_any_request(
         lambda: TopicPartition(name, 0),
         lambda: group.offsets.set(TopicPartition(name, 0), 1),
     ]
-    if name is not None:  # None asks for a new id
+    if name is not None:  # None requests a new id
         attempts.append(lambda: group.instance(name))
     for attempt in attempts:
         with pytest.raises(InvalidNameError):
@@ -229,9 +229,9 @@ def allowed(name: str) -> bool:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(name=st.text(min_size=1, max_size=8))
 def test_failure_17_the_server_accepts_the_same_names_as_zkgroups(raw: Any, name: str) -> None:
-    """What we accept the server makes under exactly that name; what we refuse it refuses, too.
+    """The server creates all accepted names unchanged, and rejects all refused ones.
 
-    Left out is what kazoo itself rewrites (slashes and dots), or what ends its connection (surrogates and above).
+    Names that kazoo rewrites (slashes and dots) or that end its connection (surrogates and above) are left out.
     """
     raw.ensure_path("/names")
     if allowed(name):
