@@ -455,7 +455,7 @@ def test_a_malformed_registration_does_not_stop_the_others() -> None:
     nodes = [instance("bad", 99, MALFORMED), instance("me", 1), owner("orders/0", "me", 1), MALFORMED]
     description = described(*nodes, owner("orders/1", "bad", 99))
     assert description.state is GroupState.STABLE
-    assert description.malformed == (MALFORMED,)
+    assert description.unreadable == (MALFORMED,)
     assert description.members == 2
     assert one(description, "bad").registration == MALFORMED
     assert one(description, "bad").state is InstanceState.UNKNOWN
@@ -465,7 +465,7 @@ def test_a_malformed_registration_does_not_stop_the_others() -> None:
 
 def test_malformed_nodes_are_described_in_order() -> None:
     nodes = [MalformedNode(f"/{n}", b"", "empty") for n in range(3)]
-    assert described(*nodes).malformed == tuple(nodes)
+    assert described(*nodes).unreadable == tuple(nodes)
 
 
 # Totals

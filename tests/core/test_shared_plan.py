@@ -47,7 +47,7 @@ def test_participants_have_a_readable_subscription() -> None:
     broken = MalformedNode("/consumers/g/ids/b", b"x", "no JSON")
     seen = roster(c=ours(), a=scala(), b=broken, d=Registration({}))
     assert list(seen.participants) == ["a", "c"]
-    assert seen.malformed == [broken]
+    assert seen.unreadable_registrations == [broken]
     assert seen.dialects == {Dialect.SCALA: ["a"], Dialect.ZKGROUPS: ["c"]}
 
 

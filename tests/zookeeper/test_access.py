@@ -307,12 +307,12 @@ def test_failure_16_forbidden_nodes_are_marked_and_all_others_are_read(registry:
     assert [instance.id for instance in group.instances()] == ["me", "other"]
 
     description = group.describe()
-    assert {node.path for node in description.malformed} == denied | {
+    assert {node.path for node in description.unreadable} == denied | {
         "/brokers/topics/refunds",
         f"{IDS}/other",
         f"{OWNERS}/orders/2",
     }
-    assert all("permission" in node.reason for node in description.malformed)
+    assert all("permission" in node.reason for node in description.unreadable)
     assert (description.state, description.members, description.offsets) == (GroupState.UNKNOWN, 2, 3)
     assert description.unowned == (P2,)
 
@@ -329,7 +329,7 @@ def test_failure_16_a_forbidden_directory_is_marked_and_the_rest_of_the_group_is
     for denied in ("/brokers/topics", IDS, OWNERS, OFFSETS):
         alice.set_acls(denied, only_alice())
         description = registry.group("billing").describe()
-        assert [node.path for node in description.malformed] == [denied]
+        assert [node.path for node in description.unreadable] == [denied]
         assert [partition.at for partition in description.partitions] == [P0]
         alice.set_acls(denied, OPEN_ACL_UNSAFE)
 

@@ -65,7 +65,7 @@ def test_failure_14_unreadable_members_are_marked_and_the_rest_of_the_group_beco
         me.claim(P0).commit(5)
         found = group.describe()
     assert found.state is GroupState.STABLE
-    malformed = {node.path.removeprefix(GROUP + "/") for node in found.malformed}
+    malformed = {node.path.removeprefix(GROUP + "/") for node in found.unreadable}
     assert malformed == {f"ids/{name}" for name in POISON} | {
         "owners/orders/nonsense",
         "owners/orders/7",
