@@ -1,9 +1,9 @@
 """Failure 25: a server that is cut off from the others keeps answering, while its clients' sessions expire elsewhere.
 
 Three servers reach each other through proxies, which stop forwarding but close no connection. Each run has four holders
-of one partition each, all connected to the server that is cut off. Two of them know only that server, two all three. Two
-have a session timeout that is shorter than the time for which a cut-off server keeps answering, and two a longer one (6
-and 30 s, compared with 10 s in ZooKeeper's sample configuration). An instance on the other side waits for each
+of one partition each, all connected to the server that is cut off. Two of them know only that server, two all three.
+Two have a session timeout that is shorter than the time for which a cut-off server keeps answering, and two a longer
+one (6 and 30 s, compared with 10 s in ZooKeeper's sample configuration). An instance on the other side waits for each
 partition. When it gets the partition, `held` of the old holder must be False.
 """
 
