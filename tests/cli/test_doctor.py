@@ -12,7 +12,7 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
-from zkgroups_cli.main import COMMANDS
+from zkgroups_cli.main import root
 from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry, TopicPartition
@@ -78,7 +78,7 @@ def test_a_finding_in_json_has_its_fields_as_values(zkgroups: Zkgroups, tree: Tr
         "group": "billing",
         "code": "padded-offset",
         "path": path,
-        "what": "b'7 ' has blanks around the number, which stop Scala members as they start",
+        "what": "b'7 ' has whitespace around the number, which stops Scala members at their start",
         "fix": "zkgroups offsets set --backward billing orders 0 7",
         "repairable": True,
         "repaired": None,
@@ -182,10 +182,11 @@ def test_every_line_to_type_is_one_that_its_command_takes(zkgroups: Zkgroups, tr
 
 
 def taken_by(words: list[str]) -> None:
-    """Read the words as the command does, without doing it."""
-    command = COMMANDS[words.pop(0)].load()
-    if isinstance(command, click.Group):
-        command = command.commands[words.pop(0)]
+    """Parse the words as the command does, without running it."""
+    command: click.Command | None = root
+    while isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), words.pop(0))
+    assert command is not None
     command.make_context(command.name, words, obj=Options())
 
 

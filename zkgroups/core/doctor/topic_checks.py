@@ -88,6 +88,6 @@ def unknown_partitions(nodes: GroupNodes) -> Iterator[Problem]:
 
 def unreadable_topics(nodes: GroupNodes) -> Iterator[Problem]:
     """Find topic nodes of Kafka that cannot be read. Scala members read them, too."""
-    for node in nodes.view.malformed:
+    for node in nodes.view.unreadable:
         if isinstance(node, MalformedNode) and not is_in(node.path, nodes.paths.root):
             yield Problem(node.path, cannot_be_read("Kafka's topic node", node), "ask the operators of Kafka")
