@@ -12,14 +12,14 @@ from zkgroups import TopicPartition
 from zkgroups.core.migration.plan_rows import GroupPlan, Outcome
 from zkgroups.core.migration.rules import Action, Decision, Reason
 
-HEAD = row("g", "g", TopicPartition("t", 0), Decision(Action.COMMIT, Reason.AS_IT_IS, 1), offset=1, zxid=1)
+HEAD = row("g", "g", TopicPartition("t", 0), Decision(Action.COMMIT, Reason.UNCHANGED, 1), offset=1, zxid=1)
 
 
 def group(counts: Mapping[str, int], *obstacles: str) -> GroupPlan:
     return GroupPlan(group="g", target="g", obstacles=obstacles, counts=counts, lag_before=None, lag_after=None)
 
 
-READY = group({Action.COMMIT: 2, Reason.AS_IT_IS: 2})
+READY = group({Action.COMMIT: 2, Reason.UNCHANGED: 2})
 IDLE = group({Action.SKIP: 1, Reason.NEGATIVE: 1})
 BLOCKED = group({Action.REFUSE: 3, Reason.PAST_END: 3}, "3 refused: past the end")
 

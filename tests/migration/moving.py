@@ -18,8 +18,8 @@ from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.follow import follow
-from zkgroups.migration.log_ranges import topics_made
-from zkgroups.migration.plan import Found, Planner, Planning
+from zkgroups.migration.log_ranges import topic_creation_zxids
+from zkgroups.migration.plan import Planner, PlanSettings, SourceNode
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.migration.verify import verify_groups
 from zkgroups.zookeeper.admin import migration_marks as marks
@@ -41,18 +41,18 @@ class Move:
     def plan(self) -> list[PlanRow]:
         """Plan it anew."""
         now = time.time_ns()
-        planning = Planning(
+        planning = PlanSettings(
             plan=f"plan-{now}",
             planned_ms=now // 1_000_000,
             brokers=self._address,
             rule=self._rule,
-            topics_made=topics_made(self._registry),
+            topic_creation_zxids=topic_creation_zxids(self._registry),
         )
         with Brokers.connect(self._address) as brokers:
             self.rows = Planner(planning, brokers).plan(list(self._found()))
         return self.rows
 
-    def _found(self) -> Iterator[Found]:
+    def _found(self) -> Iterator[SourceNode]:
         group = self._registry.group(self.group)
         for each in group.offsets.fetch_all():
             assert isinstance(each, CommittedOffset), each
@@ -60,8 +60,8 @@ class Move:
         for instance in group.instances():
             yield self._node(member=True, instance=instance.id)
 
-    def _node(self, *, member: bool = False, **known: Any) -> Found:
-        return Found(group=self.group, target=self.group, member=member, **known)
+    def _node(self, *, member: bool = False, **known: Any) -> SourceNode:
+        return SourceNode(group=self.group, target=self.group, member=member, **known)
 
     def commit_to_source(self, offsets: Mapping[TopicPartition, int]) -> None:
         """As a legacy consumer does."""

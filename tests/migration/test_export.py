@@ -49,7 +49,7 @@ ROW = PlanRow(
     before_metadata=None,
     before_epoch=None,
     action=Action.COMMIT,
-    reason=Reason.AS_IT_IS,
+    reason=Reason.UNCHANGED,
     planned=5,
     obstacles=(),
 )

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from kazoo.security import make_acl
+from zkgroups.migration.followed_groups import JUST_LEFT
 
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
@@ -32,7 +33,6 @@ from zkgroups.exceptions import (
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.follow import follow
-from zkgroups.migration.followed_groups import JUST_LEFT
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 from zkgroups.zookeeper.admin.migration_locks import Locks

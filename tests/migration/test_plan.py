@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from zkgroups.core.migration.lazy_rows import Rows, Slice
 
 from tests.testing.waiting import eventually
 from zkgroups import Registry
-from zkgroups.core.migration.lazy_rows import Rows, Slice
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, OutOfRange, Reason, Rule
 from zkgroups.core.znodes.values import NativeGroup, NativeOffset, TopicPartition
 from zkgroups.kafka import Brokers
-from zkgroups.migration.log_ranges import topics_made
-from zkgroups.migration.plan import Found, Planner, Planning
+from zkgroups.migration.log_ranges import topic_creation_zxids
+from zkgroups.migration.plan import Planner, PlanSettings, SourceNode
 from zkgroups.testing import KafkaBroker
 
 from ..kafka.conftest import Writer
@@ -24,7 +24,7 @@ from .conftest import Join, MakeTopic
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
 PLANNED_MS = 1_795_255_543_000
-PLANNING = Planning(plan="p", planned_ms=PLANNED_MS)
+PLANNING = PlanSettings(plan="p", planned_ms=PLANNED_MS)
 ACCESS = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"} | {
     "super.users": "User:ANONYMOUS"
 }
@@ -33,17 +33,17 @@ ODD = "größe: 日本 b"
 COMMIT, SKIP, REFUSE = Action.COMMIT, Action.SKIP, Action.REFUSE
 
 
-def found(group: str, topic: str | None, partition: int | None, offset: int | str | None, **more: object) -> Found:
+def found(group: str, topic: str | None, partition: int | None, offset: int | str | None, **more: object) -> SourceNode:
     """A node with an offset, or with a problem."""
     problem = f"/consumers/{group}/offsets/{topic}/{partition}: {offset}" if isinstance(offset, str) else None
     number = offset if isinstance(offset, int) else None
     given = {"target": group, "zxid": 100, "committed_ms": PLANNED_MS - 5_000, "problem": problem, "offset": number}
-    return Found(group=group, member=False, topic=topic, partition=partition, **(given | more))  # type: ignore[arg-type]
+    return SourceNode(group=group, member=False, topic=topic, partition=partition, **(given | more))  # type: ignore[arg-type]
 
 
-def member(group: str, instance: str | None, **more: object) -> Found:
+def member(group: str, instance: str | None, **more: object) -> SourceNode:
     given = {"target": group, "instance": instance} | more
-    return Found(group=group, member=True, **given)  # type: ignore[arg-type]
+    return SourceNode(group=group, member=True, **given)  # type: ignore[arg-type]
 
 
 def decisions(rows: list[PlanRow]) -> dict[int, tuple[Action, Reason, int | None]]:
@@ -109,10 +109,10 @@ def test_every_row_of_the_table_is_decided_by_what_the_brokers_say(
         found(group, "no-such-topic", 0, 1),
     ]
     others = {
-        0: (COMMIT, Reason.AS_IT_IS, 0),
+        0: (COMMIT, Reason.UNCHANGED, 0),
         4: (SKIP, Reason.NEGATIVE, None),
         5: (SKIP, Reason.NO_OFFSET, None),
-        6: (COMMIT, Reason.AS_IT_IS, 10),
+        6: (COMMIT, Reason.UNCHANGED, 10),
         7: (SKIP, Reason.ALREADY_THERE, None),
         8: (SKIP, Reason.TARGET_AHEAD, None),
         9: (SKIP, Reason.ONLY_ON_TARGET, None),
@@ -133,7 +133,9 @@ def test_every_row_of_the_table_is_decided_by_what_the_brokers_say(
     assert plan(rule=Rule(OutOfRange.SKIP, skip_stale=True), stale_after=60.0) == lenient | {
         8: (SKIP, Reason.STALE, None)
     }
-    assert plan(rule=Rule(OutOfRange.SKIP), topics_made={topic: 99}) == lenient | {6: (SKIP, Reason.OLDER, None)}
+    assert plan(rule=Rule(OutOfRange.SKIP), topic_creation_zxids={topic: 99}) == lenient | {
+        6: (SKIP, Reason.OLDER, None)
+    }
 
 
 def test_a_row_has_both_sides_as_they_are(brokers: Brokers, writer: Writer, topic: str) -> None:
@@ -166,7 +168,7 @@ def test_a_row_has_both_sides_as_they_are(brokers: Brokers, writer: Writer, topi
         before_metadata="before\0",
         before_epoch=None,
         action=COMMIT,
-        reason=Reason.AS_IT_IS,
+        reason=Reason.UNCHANGED,
         planned=6,
         obstacles=(),
         rule="on-out-of-range=refuse",
@@ -228,13 +230,13 @@ def test_logs_are_asked_once_for_each_partition(brokers: Brokers, writer: Writer
 
 
 def test_without_brokers_every_offset_is_copied_but_those_that_are_older_than_their_topic() -> None:
-    planning = replace(PLANNING, topics_made={"made-anew": 101})
+    planning = replace(PLANNING, topic_creation_zxids={"made-anew": 101})
     nodes = [found("g", "orders", 0, 5), found("g", "made-anew", 1, 6), found("g", "orders", 2, "negative")]
 
     rows = Planner(planning, None).plan(nodes)
 
     assert decisions(rows) == {
-        0: (COMMIT, Reason.NOT_ASKED, 5),
+        0: (COMMIT, Reason.LOG_NOT_CHECKED, 5),
         1: (SKIP, Reason.OLDER, None),
         2: (SKIP, Reason.NEGATIVE, None),
     }
@@ -248,7 +250,7 @@ def test_a_log_without_a_leader_is_unknown_and_a_topic_made_anew_keeps_no_old_of
     admin, name = Writer(legacy_kafka.address), "made-anew"
     with Registry.connect(legacy_kafka.zookeeper) as registry, Brokers.connect(legacy_kafka.address) as brokers:
         legacy_kafka.create_topic(name, 3)
-        before = topics_made(registry)[name]
+        before = topic_creation_zxids(registry)[name]
         admin.admin.delete_topics([name])[name].result()
         assert eventually(lambda: name not in registry.topics() and not brokers.partitions([name]), timeout=60)
         with KafkaBroker(release="1.1.1", zookeeper=legacy_kafka.zookeeper, config={"broker.id": "3"}) as other:
@@ -259,10 +261,10 @@ def test_a_log_without_a_leader_is_unknown_and_a_topic_made_anew_keeps_no_old_of
             [row] = Planner(PLANNING, hasty).plan([found("new", name, 1, 0)])
         assert row.obstacles == ("1 refused: log unknown",)
         assert eventually(lambda: brokers.ranges([TopicPartition(name, 1)]) == {TopicPartition(name, 1): None})
-        made = topics_made(registry)
+        made = topic_creation_zxids(registry)
         assert made[name] > before
 
-        rows = Planner(replace(PLANNING, topics_made=made), brokers).plan(
+        rows = Planner(replace(PLANNING, topic_creation_zxids=made), brokers).plan(
             [
                 found("old", name, 0, 0, zxid=before + 1),
                 found("old", name, 1, 0, zxid=before + 1),
@@ -278,7 +280,7 @@ def test_a_log_without_a_leader_is_unknown_and_a_topic_made_anew_keeps_no_old_of
         2: (SKIP, Reason.NO_PARTITION, None),
     }
     assert decisions([row for row in rows if row.group == "new"]) == {
-        0: (COMMIT, Reason.AS_IT_IS, 0),
+        0: (COMMIT, Reason.UNCHANGED, 0),
         1: (REFUSE, Reason.LOG_UNKNOWN, None),
     }
     assert {row.obstacles for row in rows} == {(), ("1 refused: log unknown",)}
@@ -337,12 +339,14 @@ def test_what_is_planned_of_whole_columns_is_what_is_planned_row_by_row(
         found("", topic, 0, 4),
     ]
     rows.sort(key=lambda each: each.target)
-    columns, targets = Rows.of(Found, rows).columns, [each.target for each in rows]
+    columns, targets = Rows.of(SourceNode, rows).columns, [each.target for each in rows]
     slices = {
-        target: Slice(Found, columns, targets.index(target), targets.index(target) + targets.count(target))
+        target: Slice(SourceNode, columns, targets.index(target), targets.index(target) + targets.count(target))
         for target in targets
     }
-    planner = Planner(replace(PLANNING, rule=rule, stale_after=60, brokers="b", topics_made={topic: 50}), brokers)
+    planner = Planner(
+        replace(PLANNING, rule=rule, stale_after=60, brokers="b", topic_creation_zxids={topic: 50}), brokers
+    )
 
     planned = list(planner.plan_targets(slices))
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
+from zkgroups.core.migration.lazy_rows import Rows
+from zkgroups.core.migration.plain_groups import Group
 
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
-from zkgroups.core.migration.apply_rules import by_target
 from zkgroups.core.migration.follow_rules import FollowState
-from zkgroups.core.migration.lazy_rows import Rows
-from zkgroups.core.migration.plain_groups import Group
+from zkgroups.core.migration.guards import by_target
 from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
@@ -100,9 +100,9 @@ def test_a_comparison_finds_that_a_topic_was_made_anew_after_it_was_moved(
     make_anew(broker, topic)
     Writer(broker.address).commit(topic, {(topic, 0): 5, (topic, 1): 10})
 
-    assert move.verify() == {Match.MADE_ANEW: 2}
+    assert move.verify() == {Match.RECREATED: 2}
     with Brokers.connect(broker.address) as brokers:
-        assert {row.match for row in verify_plans(columns(move.rows), brokers, registry)} == {Match.MADE_ANEW}
+        assert {row.match for row in verify_plans(columns(move.rows), brokers, registry)} == {Match.RECREATED}
 
 
 def test_a_rollback_does_not_put_offsets_of_an_earlier_topic_back(

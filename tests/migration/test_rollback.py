@@ -10,7 +10,7 @@ import pytest
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.migration.plan_rows import Outcome, Step
+from zkgroups.core.migration.plan_rows import MigrationStep, Outcome
 from zkgroups.core.migration.rules import Action
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.core.znodes.values import NativeGroup, NativeOffset, NativeState
@@ -365,7 +365,7 @@ def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_bac
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
 
-    carried = [row for row in report if row.step is Step.TO_ZOOKEEPER]
+    carried = [row for row in report if row.step is MigrationStep.TO_ZOOKEEPER]
     assert {(row.topic, row.found, row.written) for row in carried} == {
         (moved.first.topic, 7, 20),
         (moved.other.topic, None, 6),
@@ -434,5 +434,5 @@ def test_what_is_committed_after_the_first_look_is_not_deleted(
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, to_zookeeper=to_zookeeper)
 
     assert numbers(moved.brokers, moved.target)[moved.first] == 21
-    assert {row.outcome for row in report if row.step is Step.ROLLBACK} == {Outcome.LEFT}
+    assert {row.outcome for row in report if row.step is MigrationStep.ROLLBACK} == {Outcome.LEFT}
     assert moved.marked

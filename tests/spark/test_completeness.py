@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from zkgroups.core.migration.plan_rows import Step
+from zkgroups.core.migration.plan_rows import MigrationStep
 from zkgroups.exceptions import DamagedFileError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_audit, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.migration import SnapshotSource, plan, read_plan, summary
-from zkgroups.spark.migration.execution import Planned
-from zkgroups.spark.migration.plan_folder import Folder
+from zkgroups.spark.migration.execution import PlanTable
+from zkgroups.spark.migration.plan_folder import PlanFolder
 from zkgroups.spark.storage.completeness import write_and_list
 
 from .commands import Command, command_on
@@ -94,7 +94,7 @@ def test_a_snapshot_that_has_lost_a_file_is_neither_read_nor_planned_from(
     assert "is not whole" in ended.err
     with pytest.raises(DamagedFileError):
         plan(spark, str(tmp_path / "plan"), SnapshotSource(destination=str(tmp_path / "kept")), None)
-    assert not Folder(spark, str(tmp_path / "plan")).has_plan()
+    assert not PlanFolder(spark, str(tmp_path / "plan")).has_plan()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -102,8 +102,8 @@ def test_a_plan_or_report_whose_files_are_not_as_they_were_written_is_an_error(
     spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path, damage: str
 ) -> None:
     plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
-    folder, (do, said) = Folder(spark, str(tmp_path)), DAMAGES[damage]
-    with folder.new_report(Step.APPLY, datetime.now(UTC)) as report:
+    folder, (do, said) = PlanFolder(spark, str(tmp_path)), DAMAGES[damage]
+    with folder.new_report(MigrationStep.APPLY, datetime.now(UTC)) as report:
         write_and_list(spark.range(4), report.path)
     assert read_plan(spark, str(tmp_path)).count() == 8
     assert folder.report(report.name).count() == 4
@@ -111,7 +111,7 @@ def test_a_plan_or_report_whose_files_are_not_as_they_were_written_is_an_error(
     do(tmp_path / "reports" / report.name)
 
     for look in (
-        lambda: Planned.of(spark, folder),
+        lambda: PlanTable.of(spark, folder),
         lambda: summary(spark, str(tmp_path)),
         lambda: folder.report(report.name),
     ):
@@ -128,7 +128,7 @@ def test_a_plan_of_an_earlier_version_has_an_empty_mark_and_is_read(
     made = plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
     text_of(tmp_path, "plan/_SUCCESS", "")
     assert summary(spark, str(tmp_path)) == made
-    Folder(spark, str(tmp_path)).check_rows(7)
+    PlanFolder(spark, str(tmp_path)).check_rows(7)
 
 
 def test_a_word_that_a_plan_may_not_have_is_an_error(
@@ -153,7 +153,7 @@ def test_a_plan_with_another_number_of_rows_than_were_written_is_an_error(
     spark: SparkSession, hosts: str, tmp_path: Path
 ) -> None:
     plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
-    folder = Folder(spark, str(tmp_path))
+    folder = PlanFolder(spark, str(tmp_path))
     folder.check_rows(8)
     with pytest.raises(DamagedFileError, match="was written with 8 rows, and 7 are there"):
         folder.check_rows(7)

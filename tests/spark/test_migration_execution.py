@@ -13,16 +13,16 @@ from pyspark.sql import SparkSession
 
 from tests.migration.rows import numbers, tree
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.migration.comparison import Stage
-from zkgroups.core.migration.plan_rows import Match, Step
+from zkgroups.core.migration.group_status import MigrationStage
+from zkgroups.core.migration.plan_rows import Match, MigrationStep
 from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.exceptions import GuardFailedError, InvalidOptionError, NotConnectedError, NotFoundError, SparkJobError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.migration import execution, plan_folder
-from zkgroups.spark.migration.execution import STEPS, Sides, apply, rollback, verify
+from zkgroups.spark.migration.execution import STEPS, Endpoints, apply, rollback, verify
 from zkgroups.spark.migration.planning import plan, read_plan
-from zkgroups.spark.migration.reports import by_groups, differing, read_report
+from zkgroups.spark.migration.reports import differing, group_results, read_report
 from zkgroups.spark.migration.status import status
 from zkgroups.testing import KafkaBroker
 
@@ -69,7 +69,7 @@ class Migration:
     def call(self, function: Callable[..., Any], **options: Any) -> Any:
         return function(self.spark, self.folder, self.options, self.source, **options)
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[MigrationStage]:
         return [each.stage for each in self.call(status)]
 
 
@@ -91,8 +91,8 @@ def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report
     assert len(heard) == STEPS
     assert migration.sides() == before
     with pytest.raises(GuardFailedError, match="the plan was made with another cluster, staging"):
-        Sides(migration.options, None).check("staging")
-    assert {group.target for group in by_groups(migration.spark, migration.folder)} == set(migration.names)
+        Endpoints(migration.options, None).check("staging")
+    assert {group.target for group in group_results(migration.spark, migration.folder)} == set(migration.names)
 
     applied = migration.call(apply, execute=True)
 
@@ -101,15 +101,15 @@ def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report
     with migration.brokers() as brokers:
         for name in migration.names:
             assert {at.partition for at in numbers(brokers, name) if at.topic == migration.topic} == {0, 1, 2}
-    assert migration.stages() == [Stage.DONE] * GROUPS
+    assert migration.stages() == [MigrationStage.DONE] * GROUPS
     assert migration.call(verify).counts == {"equal": 3 * GROUPS + 1}
     assert list(differing(migration.spark, migration.folder)) == []
 
     undone = migration.call(rollback, execute=True)
 
-    assert (undone.step, undone.left) == (Step.ROLLBACK, 0)
+    assert (undone.step, undone.left) == (MigrationStep.ROLLBACK, 0)
     assert migration.sides() == before
-    assert migration.stages() == [Stage.ROLLED_BACK] * GROUPS
+    assert migration.stages() == [MigrationStage.ROLLED_BACK] * GROUPS
     rows = read_report(migration.spark, migration.folder, applied.report).where("outcome = 'written'")
     assert rows.count() == ROWS
     assert not any(SECRET.encode() in path.read_bytes() for path in Path(migration.folder).rglob("*") if path.is_file())
@@ -136,7 +136,7 @@ def test_a_report_that_cannot_be_written_is_found_before_the_work_or_the_error_s
         migration.call(apply, execute=True)
     assert "offsets may have been written" in late.value.__notes__[0]
     reports.unlink()
-    assert migration.stages() == [Stage.DONE] * GROUPS
+    assert migration.stages() == [MigrationStage.DONE] * GROUPS
     assert migration.call(apply, execute=True).failed == 0
 
 
@@ -154,7 +154,7 @@ def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_
         found = migration.call(apply, execute=True)
 
         assert (found.groups, found.left, found.failed) == (GROUPS, 3, 0)
-        groups = {each.target: each for each in by_groups(migration.spark, migration.folder, found.report)}
+        groups = {each.target: each for each in group_results(migration.spark, migration.folder, found.report)}
         assert groups[live].obstacles == ("legacy instances are registered: scala-1",)
         assert groups[free[0]].obstacles == ()
         assert groups[free[0]].counts == {"written": 3}
@@ -193,7 +193,7 @@ def test_what_cannot_be_carried_out_is_refused_at_once(
     with pytest.raises(NotFoundError, match="there is no report in"):
         read_report(spark, str(tmp_path))
     with pytest.raises(NotConnectedError):
-        Sides(nobody, source).check(None)
+        Endpoints(nobody, source).check(None)
 
 
 def _speculating(spark: SparkSession) -> SparkSession:

@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from zkgroups.core.migration.plan_rows import GroupPlan, MatchRow, PlanRow, ReportRow, Step
-from zkgroups.core.migration.rules import Action, Log, Reason, Renaming
+from zkgroups.core.migration.plan_rows import GroupPlan, MatchRow, MigrationStep, PlanRow, ReportRow
+from zkgroups.core.migration.rules import Action, NoLog, Reason
+from zkgroups.core.migration.target_names import Renaming
 from zkgroups.exceptions import InvalidOptionError, NotFoundError, RefusedError, SparkJobError
 from zkgroups.kafka import BrokerOptions
-from zkgroups.migration.plan import Found, Planning
+from zkgroups.migration.plan import PlanSettings, SourceNode
 from zkgroups.spark import SourceOptions, take_snapshot
 from zkgroups.spark.migration import arrow_rows, chunks, planning
 from zkgroups.spark.migration.chunks import in_chunks
 from zkgroups.spark.migration.jobs import by_target, mapped
-from zkgroups.spark.migration.plan_folder import Folder
-from zkgroups.spark.migration.planning import PlanningWork, groups, plan, read_plan, summary
-from zkgroups.spark.migration.sources import Naming, SnapshotSource, read
+from zkgroups.spark.migration.plan_folder import PlanFolder
+from zkgroups.spark.migration.planning import PlanningTask, groups, plan, read_plan, summary
+from zkgroups.spark.migration.sources import SnapshotSource, TargetNaming, read
 from zkgroups.spark.snapshots.layout import ABANDONED_AFTER, snapshot_name
 from zkgroups.spark.storage.completeness import write_and_list
 from zkgroups.testing import KafkaBroker
@@ -73,7 +74,7 @@ def test_rows_are_the_same_as_columns_and_back(rows: list[PlanRow]) -> None:
     assert [row for batch in batches for row in arrow_rows.rows(PlanRow, batch)] == rows
 
 
-@pytest.mark.parametrize("kind", [Found, PlanRow, ReportRow, MatchRow])
+@pytest.mark.parametrize("kind", [SourceNode, PlanRow, ReportRow, MatchRow])
 def test_spark_and_arrow_have_the_same_columns(kind: type[Any]) -> None:
     assert arrow_rows.arrow_schema(kind).equals(to_arrow_schema(arrow_rows.schema(kind)))
 
@@ -217,7 +218,7 @@ def test_a_plan_has_every_offset_of_every_group_live_and_from_a_snapshot_and_no_
         for row in rows
         if row.group == ODD
     ] == [
-        (0, 5, 2, 10, Reason.AS_IT_IS, 5),
+        (0, 5, 2, 10, Reason.UNCHANGED, 5),
         (1, None, None, 10, Reason.NEGATIVE, None),
         (2, None, None, 10, Reason.NO_OFFSET, None),
         (3, None, 4, 10, Reason.ONLY_ON_TARGET, None),
@@ -249,8 +250,8 @@ def _assert_no_secret(
 ) -> None:
     """Neither in what was written, nor in what Spark shows of the job."""
     _shown, found = read(spark, source)
-    work = PlanningWork(brokers, Planning(plan="p", planned_ms=1))
-    named = mapped(found, Naming(Renaming(), None, None), Found)
+    work = PlanningTask(brokers, PlanSettings(plan="p", planned_ms=1))
+    named = mapped(found, TargetNaming(Renaming(), None, None), SourceNode)
     shown = mapped(by_target(named, 2), work, PlanRow)._jdf.queryExecution().toString()
     assert "PlanningWork" in shown
     assert SECRET not in shown
@@ -271,8 +272,8 @@ def test_a_topic_made_anew_is_seen_in_a_live_zookeeper(
 
     assert (planned.brokers, planned.retention_seconds, planned.blocked) == (None, None, 0)
     assert [(row.topic, row.action, row.reason, row.planned) for row in _plan_rows(spark, str(tmp_path))] == [
-        ("kept", COMMIT, Reason.NOT_ASKED, 7),
-        ("orders", SKIP, Reason(Log.YOUNGER), None),
+        ("kept", COMMIT, Reason.LOG_NOT_CHECKED, 7),
+        ("orders", SKIP, Reason(NoLog.NEWER), None),
     ]
 
 
@@ -297,7 +298,7 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
 
     (destination / "plan").mkdir()
     (destination / "plan" / "part-0.parquet").write_bytes(b"half of it")  # by somebody who was killed
-    assert not Folder(spark, str(destination)).has_plan()
+    assert not PlanFolder(spark, str(destination)).has_plan()
     first = plan(spark, str(destination), source, None, told=told.append)
 
     assert len(told) == planning.STEPS
@@ -307,12 +308,16 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
 
 
 def test_reports_lie_beside_the_plan_and_are_told_oldest_first(spark: SparkSession, tmp_path: Path) -> None:
-    folder, now = Folder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
-    for step, at in ((Step.TO_ZOOKEEPER, now + timedelta(seconds=1)), (Step.APPLY, now), (Step.APPLY, now)):
+    folder, now = PlanFolder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
+    for step, at in (
+        (MigrationStep.TO_ZOOKEEPER, now + timedelta(seconds=1)),
+        (MigrationStep.APPLY, now),
+        (MigrationStep.APPLY, now),
+    ):
         with folder.new_report(step, at) as report:
             write_and_list(spark.range(1), report.path)
         assert report.name in folder.reports()
-    with pytest.raises(SparkJobError, match="no report"), folder.new_report(Step.ROLLBACK, now):
+    with pytest.raises(SparkJobError, match="no report"), folder.new_report(MigrationStep.ROLLBACK, now):
         raise SparkJobError("no report")
 
     names = folder.reports()

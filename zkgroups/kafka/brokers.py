@@ -9,7 +9,6 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as _Partition
 from confluent_kafka.admin import OffsetSpec
 
-from ..core.migration.plain_groups import Shape
 from ..core.znodes.values import NativeGroup, NativeOffset, OffsetRange, TopicPartition, check_at
 from ..deadline import Deadline
 from ..exceptions import (
@@ -22,7 +21,7 @@ from ..exceptions import (
 )
 from .broker_configs import retention_minutes
 from .client import Client
-from .commit_offsets import Call, Offsets, Outcomes, checked, commit, is_sendable
+from .commit_offsets import Offsets, Outcomes, checked, commit
 from .errors import error_of, is_retriable, translate, words
 from .fetch_offsets import check_native_group, committed
 from .native_groups import delete, described
@@ -119,20 +118,15 @@ class Brokers:
         A group that somebody takes part in is refused. A number alone goes without metadata. Everything
         is checked before anything is sent, but for the offset's being in the log: that no broker asks.
         """
-        plain = {check_native_group(group): those for group, those in offsets.items() if is_sendable(those)}
-        wanted = checked({group: those for group, those in offsets.items() if group not in plain})
-        if not wanted and not plain:
+        wanted = checked(offsets)
+        if not wanted:
             return {group: {} for group in offsets}
         asker, known = self._reached(), self._partitions(self._deadline())
-        # A broker of old keeps offsets of partitions that are not there.
-        there = {group: those for group, those in plain.items() if _are_there(those.shape, known)}
-        wanted += [each for group in plain.keys() - there.keys() for each in Call(group, plain[group]).each()]
+        # Old brokers accept offsets of partitions that do not exist.
         wanted = [each for each in wanted if each.at.partition in known.get(each.at.topic, ())]
-        found = commit(asker, wanted, there, self._timeout)
+        found = commit(asker, wanted, self._timeout)
         return {
-            group: found[group]
-            if group in there
-            else {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
+            group: {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
             for group, those in offsets.items()
         }
 
@@ -253,10 +247,6 @@ class _Failed:
             raise NotConnectedError(
                 f"no leader of {at} answered within {deadline.seconds:g} s: {words(error_of(error))}"
             ) from error
-
-
-def _are_there(shape: Shape, known: Mapping[str, Mapping[int, int]]) -> bool:
-    return all(partition in known.get(topic, ()) for topic, partition in shape.places)
 
 
 def _checked_groups(names: Iterable[str]) -> list[str]:

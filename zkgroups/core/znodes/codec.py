@@ -333,6 +333,11 @@ def decode_offset(path: str, data: bytes | None, *, version: int = 0) -> int | M
         return MalformedNode(path, raw, str(reason), version=version)
 
 
+def is_negative_offset(data: bytes) -> bool:
+    """Return whether these are the digits of a negative number."""
+    return re.fullmatch(rb"-[0-9]+", data) is not None
+
+
 def is_plain_offset(data: bytes) -> bool:
     """Whether these are so few decimal digits that nothing has to be looked at: `int(data)` is the offset."""
     return data.isdigit() and len(data) < len(str(MAX_OFFSET))
@@ -341,7 +346,7 @@ def is_plain_offset(data: bytes) -> bool:
 def _offset(raw: bytes) -> int:
     if not raw:
         raise _Unreadable("empty")
-    if re.fullmatch(rb"-[0-9]+", raw):
+    if is_negative_offset(raw):
         raise _Unreadable("negative")
     if not _OFFSET.fullmatch(raw):
         raise _Unreadable("not a plain decimal number")

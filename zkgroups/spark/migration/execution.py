@@ -1,16 +1,16 @@
-"""A plan carried out over thousands of groups, compared with what is there, and taken back: each is one Spark job.
+"""Applying, verifying and rolling back a stored plan: each is one Spark job.
 
     apply(spark, "/data/move", BrokerOptions("kafka1:9092"), SourceOptions(zookeeper="zk1:2181/kafka"), execute=True)
     read_report(spark, "/data/move").where("outcome = 'left'").select("group", "detail").distinct().show()
 
-Each task has whole groups, and does with a chunk of them at a time what `zkgroups.migration` does. A task that is
-killed begins again, and so does whoever calls again: it ends the same. Every run leaves a report beside the plan.
+Each task processes chunks of whole groups with the functions of `zkgroups.migration`. A task or a run that was killed
+can be repeated, with the same result. Every run writes a report to the folder of the plan.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,15 +19,13 @@ from typing import Any, Final, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.migration.lazy_rows import Rows
-from ...core.migration.plain_groups import Group
-from ...core.migration.plan_rows import OF_THE_PLAN, MatchRow, PlanRow, ReportRow, Step
+from ...core.migration.plan_rows import OF_THE_PLAN, MatchRow, MigrationStep, PlanRow, ReportRow
 from ...exceptions import GuardFailedError, InvalidOptionError, NotSharedError
 from ...kafka import BrokerOptions, Brokers
-from ...migration.apply import apply_plans
+from ...migration.apply import apply_groups
 from ...migration.report import check_cluster
 from ...migration.rollback import rollback_groups
-from ...migration.verify import verify_plans
+from ...migration.verify import verify_groups
 from ...zookeeper.registry import Registry
 from ..errors import translated
 from ..snapshots.snapshot import session_beside
@@ -37,66 +35,66 @@ from ..spark_thread import interruptible
 from ..storage.writing import check_shared
 from .arrow_rows import split, table
 from .chunks import in_chunks
-from .jobs import by_target, mapped, tasks
-from .plan_folder import Folder
-from .row_counts import tallied, write_and_count
+from .jobs import by_target, mapped, task_count
+from .plan_folder import PlanFolder
+from .row_counts import with_flags, write_and_count
 
 STEPS: Final = 2
-"""The work, and the report's being moved into place."""
+"""The calls of `on_progress`: the work itself, and moving the report into place."""
 
-ROWS_OF_A_TASK: Final = 5_000
-"""A task of fewer takes longer to connect than to do its work."""
+MIN_ROWS_PER_TASK: Final = 5_000
+"""With fewer rows, a task takes longer to connect than to do its work."""
 
-ROWS_WORTH_A_TASK: Final = 50_000
-"""With so many for each there may be more tasks than cores, by which it is seen how far a job is."""
+ROWS_PER_EXTRA_TASK: Final = 50_000
+"""With this many rows per task, more tasks than cores are useful: they show the progress of the job."""
 
-Told = Callable[[str], None]
-Groups = Mapping[str, Group]
+OnProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """What became of a plan: the name of the report that tells it of each row, and how much there is of what."""
+class PlanRun:
+    """The result of a step for a whole plan."""
 
     destination: str
     report: str
-    step: Step
+    """The name of the report, which has the result of each row."""
+    step: MigrationStep
     executed: bool
     groups: int
     left: int
-    """Groups that were refused: the plan, or what was found, has something against them."""
+    """Groups left unchanged, because of obstacles in the plan or found by this step."""
     failed: int
-    """Groups of which rows failed, or were overtaken."""
+    """Groups with failed or overtaken rows."""
     counts: Mapping[str, int]
-    """How many rows there are of each outcome; of a comparison, of each match."""
+    """The number of rows by outcome; of a comparison, by match."""
     seconds: float
 
 
-class Chunk(Protocol):
-    """What is done with some whole groups."""
+class GroupTask(Protocol):
+    """The work on a chunk of whole groups."""
 
     kind: type[Any]
-    """What rows come of it."""
+    """The dataclass of the results."""
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[Any]:
-        """Do it."""
+    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[Any]:
+        """Process these groups and return the results."""
 
 
 @dataclass(frozen=True, slots=True)
-class Applying:
-    """`apply_groups`, with its options."""
+class ApplyTask:
+    """`apply_groups` with its options."""
 
     execute: bool
 
     kind = ReportRow
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
-        return apply_plans(groups, brokers, registry, execute=self.execute)
+    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[ReportRow]:
+        return apply_groups(rows, brokers, registry, execute=self.execute)
 
 
 @dataclass(frozen=True, slots=True)
-class RollingBack:
-    """`rollback_groups`, with its options."""
+class RollbackTask:
+    """`rollback_groups` with its options."""
 
     execute: bool
     force: bool
@@ -104,20 +102,22 @@ class RollingBack:
 
     kind = ReportRow
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
-        rows = [row for group in groups.values() for row in group]
+    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[ReportRow]:
         options = {"execute": self.execute, "force": self.force, "to_zookeeper": self.to_zookeeper}
-        return Rows.of(ReportRow, rollback_groups(rows, brokers, registry, **options))
+        return rollback_groups(rows, brokers, registry, **options)
 
 
 @dataclass(frozen=True, slots=True)
-class Verifying:
+class VerifyTask:
     """`verify_groups`."""
 
     kind = MatchRow
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[MatchRow]:
-        return verify_plans(groups, brokers, registry)
+    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[MatchRow]:
+        return verify_groups(rows, brokers, registry)
+
+
+# The steps
 
 
 def apply(
@@ -127,13 +127,15 @@ def apply(
     zookeeper: SourceOptions | None,
     *,
     execute: bool,
-    told: Told = lambda _step: None,
-) -> Carried:
-    """Write what the plan in this folder says, where nothing has come in the way; a dry run, but with `execute`.
+    on_progress: OnProgress = lambda _step: None,
+) -> PlanRun:
+    """Write the offsets of the plan in this folder; without `execute`, only report what would be done.
 
-    Without a ZooKeeper its guards are left out. `told` hears of each of the `STEPS` as it begins.
+    Groups with obstacles are left unchanged. Without a ZooKeeper, its guards are skipped. `on_progress` is called with
+    a description at the start of each of the `STEPS`.
     """
-    return _carry(spark, destination, Sides(brokers, zookeeper), Step.APPLY, Applying(execute), told, executed=execute)
+    endpoints, task = Endpoints(brokers, zookeeper), ApplyTask(execute)
+    return _run(spark, destination, endpoints, MigrationStep.APPLY, task, on_progress, executed=execute)
 
 
 def rollback(
@@ -145,17 +147,17 @@ def rollback(
     execute: bool,
     force: bool = False,
     to_zookeeper: bool = False,
-    told: Told = lambda _step: None,
-) -> Carried:
-    """Put the targets of the plan in this folder back as they were; a dry run, but with `execute`.
+    on_progress: OnProgress = lambda _step: None,
+) -> PlanRun:
+    """Restore the targets of the plan in this folder; without `execute`, only report what would be done.
 
-    Groups whose offsets somebody has moved are left, but with `force`, or where their progress is carried
-    `to_zookeeper` first.
+    Groups with later commits are left unchanged, unless `force` is given, or `to_zookeeper` copies their progress to
+    ZooKeeper first.
     """
     if to_zookeeper and zookeeper is None:
-        raise InvalidOptionError("to_zookeeper", True, "there is no ZooKeeper to carry anything to")
-    work = RollingBack(execute, force, to_zookeeper)
-    return _carry(spark, destination, Sides(brokers, zookeeper), Step.ROLLBACK, work, told, executed=execute)
+        raise InvalidOptionError("to_zookeeper", True, "it needs a ZooKeeper to copy offsets to")
+    endpoints, task = Endpoints(brokers, zookeeper), RollbackTask(execute, force, to_zookeeper)
+    return _run(spark, destination, endpoints, MigrationStep.ROLLBACK, task, on_progress, executed=execute)
 
 
 def verify(
@@ -164,147 +166,162 @@ def verify(
     brokers: BrokerOptions,
     zookeeper: SourceOptions | None,
     *,
-    told: Told = lambda _step: None,
-) -> Carried:
-    """Compare both sides with the plan in this folder, row by row; the report has `MatchRow`s."""
-    return _carry(spark, destination, Sides(brokers, zookeeper), Step.VERIFY, Verifying(), told, executed=False)
+    on_progress: OnProgress = lambda _step: None,
+) -> PlanRun:
+    """Compare both sides with the plan in this folder. The report has `MatchRow`s."""
+    endpoints = Endpoints(brokers, zookeeper)
+    return _run(spark, destination, endpoints, MigrationStep.VERIFY, VerifyTask(), on_progress, executed=False)
+
+
+# Tasks
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
-    """How to reach both; without secrets, so that it may travel."""
+class Endpoints:
+    """The brokers and the ZooKeeper of a migration. Has no secrets, so it can be sent to workers."""
 
     brokers: BrokerOptions
     zookeeper: SourceOptions | None
 
     def check(self, cluster: str | None) -> None:
-        """Reach both here first, and the cluster of the plan: what is wrong is told at once, and not out of a job."""
+        """Connect to both from the driver, and compare the Kafka cluster with that of the plan."""
         with ExitStack() as stack:
             brokers, _registry = self.open(stack)
             check_cluster(cluster, brokers)
 
     def open(self, stack: ExitStack) -> tuple[Brokers, Registry | None]:
-        """Both, until the stack is closed."""
+        """Connect to both until the stack is closed."""
         registry = None if self.zookeeper is None else stack.enter_context(self.zookeeper.connect())
         return stack.enter_context(self.brokers.connect()), registry
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a task does: chunk by chunk, with connections of its own."""
+class PlanTask:
+    """The function of a Spark task: process its rows chunk by chunk, with its own connections."""
 
-    sides: Sides
-    chunk: Chunk
+    endpoints: Endpoints
+    task: GroupTask
     same: Mapping[str, Any]
-    """What all rows of the plan have."""
+    """The values that are the same in all rows of the plan."""
 
-    def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         with ExitStack() as stack:
             opened: tuple[Brokers, Registry | None] | None = None
-            for chunk in in_chunks(PlanRow, found, self.same):
-                opened = opened or self.sides.open(stack)  # a task may have nothing to do
-                groups = {target: Group(PlanRow, *slots) for target, slots in chunk.slices()}
-                made = table(self.chunk.kind, self.chunk(groups, *opened))
-                yield from split(tallied(self.chunk.kind, made))
+            for chunk in in_chunks(PlanRow, batches, self.same):
+                opened = opened or self.endpoints.open(stack)  # a task without rows does not connect
+                results = table(self.task.kind, self.task(chunk, *opened))
+                yield from split(with_flags(self.task.kind, results))
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """The rows of a plan that can be carried out, for as many tasks as they are worth."""
+class PlanTable:
+    """The rows of a plan, distributed over tasks."""
 
     rows: DataFrame
     same: Mapping[str, Any]
-    """What all of them have: it need not travel with each."""
+    """The values that are the same in all rows. They are not sent with each row."""
 
     @classmethod
-    def of(cls, spark: SparkSession, folder: Folder) -> Planned:
-        """Those of the plan in this folder."""
+    def read(cls, spark: SparkSession, folder: PlanFolder) -> PlanTable:
+        """Read the plan in this folder, and check that it is complete and was made with brokers."""
         rows = folder.plan()
-        counts = [f.count(f.lit(1)).alias("total"), f.count("brokers").alias("asked")]
-        # By one task, for there is less to read than to bring together.
+        counts = [f.count(f.lit(1)).alias("total"), f.count("brokers").alias("with_brokers")]
+        # One task is enough: only two columns are read, and merging results of many tasks takes longer.
         found = rows.coalesce(1).agg(*counts, *(f.first(name).alias(name) for name in OF_THE_PLAN)).first()
         assert found is not None
-        total, asked, *same = found
+        total, with_brokers, *same = found
         folder.check_rows(total)
-        if asked < total:
-            raise GuardFailedError(
-                f"the plan in {folder} was made without brokers: it can be shown and exported, and nothing else"
-            )
-        some = by_target(rows.drop(*OF_THE_PLAN), _tasks(spark, total))
-        return cls(some, dict(zip(OF_THE_PLAN, same, strict=True)))
+        if with_brokers < total:
+            raise GuardFailedError(f"the plan in {folder} was made without brokers: it can only be shown and exported")
+        distributed = by_target(rows.drop(*OF_THE_PLAN), _task_count(spark, total))
+        return cls(distributed, dict(zip(OF_THE_PLAN, same, strict=True)))
 
 
-def _tasks(spark: SparkSession, rows: int) -> int:
+def _task_count(spark: SparkSession, rows: int) -> int:
     cores = spark.sparkContext.defaultParallelism
-    return min(tasks(spark), 1 + rows // ROWS_OF_A_TASK, max(cores, rows // ROWS_WORTH_A_TASK))
+    return min(task_count(spark), 1 + rows // MIN_ROWS_PER_TASK, max(cores, rows // ROWS_PER_EXTRA_TASK))
 
 
-def _carry(
-    spark: SparkSession, destination: str, sides: Sides, step: Step, chunk: Chunk, told: Told, *, executed: bool
-) -> Carried:
+def _run(
+    spark: SparkSession,
+    destination: str,
+    endpoints: Endpoints,
+    step: MigrationStep,
+    task: GroupTask,
+    on_progress: OnProgress,
+    *,
+    executed: bool,
+) -> PlanRun:
     began = time.monotonic()
     if executed:
         _refuse_speculation(spark)
 
-    def run(told: Told) -> Carried:
+    def run(on_progress: OnProgress) -> PlanRun:
         check_shared(spark, destination)
         own = session_beside(spark)
-        folder, at = Folder(own, destination), datetime.now(UTC)
+        folder, at = PlanFolder(own, destination), datetime.now(UTC)
         with active(own), translated(f"the plan in {folder} cannot be read"):
-            planned = Planned.of(own, folder)
-        sides.check(planned.same["cluster"])
-        with _noted(executed=executed) as work, folder.new_report(step, at) as report:
-            told(_DOING[step])
-            with active(own), translated(f"the plan in {folder} could not be gone through"):
-                made = mapped(planned.rows, Work(sides, chunk, planned.same), chunk.kind, tally=True)
-                work.began = True
-                found = write_and_count(made, chunk.kind, report.path)
-            told("moving the report into place")
-        return Carried(
+            plan = PlanTable.read(own, folder)
+        endpoints.check(plan.same["cluster"])
+        with _explained_errors(executed=executed) as job, folder.new_report(step, at) as report:
+            on_progress(_STEP_TEXTS[step])
+            with active(own), translated(f"the plan in {folder} could not be processed"):
+                results = mapped(plan.rows, PlanTask(endpoints, task, plan.same), task.kind, counted=True)
+                job.began = True
+                counts = write_and_count(results, task.kind, report.path)
+            on_progress("moving the report into place")
+        return PlanRun(
             destination=str(folder),
             report=report.name,
             step=step,
             executed=executed,
-            groups=found.groups,
-            left=found.left,
-            failed=found.failed,
-            counts=found.counts,
+            groups=counts.groups,
+            left=counts.left,
+            failed=counts.failed,
+            counts=counts.counts,
             seconds=time.monotonic() - began,
         )
 
-    return interruptible(spark, run, told)
+    return interruptible(spark, run, on_progress)
+
+
+_STEP_TEXTS: Final = {
+    MigrationStep.APPLY: "applying",
+    MigrationStep.ROLLBACK: "rolling back",
+    MigrationStep.VERIFY: "verifying",
+}
+
+
+# Errors
 
 
 @dataclass(slots=True)
-class _Progress:
-    """Whether tasks may have written something."""
+class _Job:
+    """Whether tasks may have written offsets."""
 
     began: bool = False
 
 
 @contextmanager
-def _noted(*, executed: bool) -> Iterator[_Progress]:
-    """Add a note to every error after which some of the offsets, or all of them, may be written."""
-    work = _Progress()
+def _explained_errors(*, executed: bool) -> Iterator[_Job]:
+    """Add a note to errors after which some or all offsets may have been written."""
+    job = _Job()
     try:
-        yield work
+        yield job
     except Exception as error:
-        if executed and work.began:
+        if executed and job.began:
             error.add_note(_ONLY_THE_REPORT if isinstance(error, NotSharedError) else _PARTLY_DONE)
         raise
 
 
 _ONLY_THE_REPORT: Final = "only the report failed; the plan itself was carried out: see `migrate status`"
 _PARTLY_DONE: Final = (
-    "offsets may have been written, of some groups or of all, although there is no report: see `migrate status`, and "
-    "run the same command again to finish"
+    "some or all offsets may have been written, although the report is missing: see `migrate status`, and run the same "
+    "command again to finish"
 )
 
 
 def _refuse_speculation(spark: SparkSession) -> None:
-    """It lets a second task do what the first one still does: one would delete what the other has put back."""
+    """Raise an error if Spark may run a task twice at a time: one copy could delete what the other has restored."""
     if (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
-        raise InvalidOptionError("spark.speculation", True, "two tasks must not write for one group at a time")
-
-
-_DOING: Final = {Step.APPLY: "applying", Step.ROLLBACK: "rolling back", Step.VERIFY: "verifying"}
+        raise InvalidOptionError("spark.speculation", True, "two tasks must not write to one group at a time")

@@ -1,4 +1,4 @@
-"""Functions over Arrow batches as a step of a Spark job, for groups that stay whole."""
+"""Running a function over Arrow batches as a step of a Spark job, with groups kept whole."""
 
 from __future__ import annotations
 
@@ -11,35 +11,37 @@ from pyspark.util import PythonEvalType
 
 from ..source.data_source import active, our_interpreter
 from .arrow_rows import schema
-from .row_counts import with_tally
+from .row_counts import schema_with_flags
 
-Work: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
-"""From Arrow batches to Arrow batches: called once for each task, on a worker, where it opens what it needs."""
+BatchFunction: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
+"""From Arrow batches to Arrow batches. It is called once per task, on a worker, and opens its own connections."""
 
 TASKS_PER_CORE: Final = 2
-"""More of them show more often how far a job is, and each connects anew."""
+"""More tasks show progress more often, but each has to connect."""
 
 
-def tasks(spark: SparkSession) -> int:
-    """How many to have for a job."""
+def task_count(spark: SparkSession) -> int:
+    """Return the number of tasks for a job."""
     return TASKS_PER_CORE * spark.sparkContext.defaultParallelism
 
 
 def by_target(rows: DataFrame, count: int) -> DataFrame:
-    """The same rows for so many tasks: those of one target in one task, together and in order."""
+    """Distribute rows over `count` tasks: all rows of a target go to one task, together and in order."""
     return rows.repartition(count, "target").sortWithinPartitions("target", "group", "topic", "partition")
 
 
-def mapped(rows: DataFrame, work: Work, kind: type[Any], *, tally: bool = False) -> DataFrame:
-    """What `work` makes of them: rows of that dataclass, and what is to be counted where there is a tally.
+def mapped(rows: DataFrame, function: BatchFunction, kind: type[Any], *, counted: bool = False) -> DataFrame:
+    """Apply a function that returns rows of this dataclass; if they are counted, with their flags (`row_counts`).
 
-    As `DataFrame.mapInArrow`, which up to 4.3 asks for pandas and does not use it; and by the interpreter that has
-    zkgroups.
+    Like `DataFrame.mapInArrow`, which up to Spark 4.3 needs pandas without using it. Runs in the interpreter that has
+    zkgroups installed.
     """
     spark = rows.sparkSession
     with our_interpreter(spark.sparkContext), active(spark):
         made = UserDefinedFunction(
-            work, with_tally(kind) if tally else schema(kind), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+            function,
+            schema_with_flags(kind) if counted else schema(kind),
+            evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
         )
         column: Any = made(*[rows[name] for name in rows.columns])
         return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), spark)

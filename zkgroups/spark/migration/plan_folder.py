@@ -1,17 +1,17 @@
-"""Where a plan lies, with the reports of what was done with it, and how each comes to be there whole or not at all.
+"""The folder of a plan and its reports. Each plan or report appears as a whole, or not at all.
 
-    DEST/_unfinished/<time>-<random>/     written here first, where no reader looks
+    DEST/_unfinished/<time>-<random>/     written here first; readers ignore it
     DEST/plan/part-*.parquet
-    DEST/plan/_SUCCESS                    lists the files: see `whole.py`
+    DEST/plan/_VERSION                    the format of the rows
+    DEST/plan/_SUCCESS                    lists the files: see `storage/completeness.py`
     DEST/reports/<time>-<step>/part-*.parquet
     DEST/reports/<time>-<step>/_SUCCESS
 
-A folder is moved into place, and `_SUCCESS` is made when that is done: what has none is not there for anybody. Where a
-run was killed between the two, the next plan takes that place. A plan that is there is never written over, because
-reports and fences are of that one, but for one that is named: nothing was written by it. What was left in `_unfinished`
-is thrown away when it is a week old.
+A folder is moved into place and then gets its `_SUCCESS`; readers ignore folders without it. If a run is killed in
+between, the next plan replaces that folder. An existing plan is never replaced, because its reports and marks refer to
+it, unless the caller names it and nothing was written by it. Folders in `_unfinished` are deleted after a week.
 
-Times are as in `layout.py`, UTC with milliseconds in a form that sorts.
+Times are UTC with milliseconds, in a form that sorts, as in `snapshots/layout.py`.
 """
 
 from __future__ import annotations
@@ -27,36 +27,37 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from ...core.migration.plan_rows import MatchRow, PlanRow, ReportRow, Step
+from ...core.migration.plan_rows import PLAN_VERSION, MatchRow, MigrationStep, PlanRow, ReportRow
 from ...exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..errors import translated
 from ..snapshots.layout import ABANDONED_AFTER, MARK, UNFINISHED, snapshot_name, snapshot_time
 from ..storage.completeness import Written, check_written, mark_written
-from ..storage.files import java, reached, write_text
+from ..storage.files import java, reached, read_text, write_text
 from .arrow_rows import schema
 
 PLAN: Final = "plan"
 REPORTS: Final = "reports"
+_VERSION: Final = "_VERSION"
 
 _PROBE: Final = 64 * 1024
-"""In bytes, about the size of a small report with all of its files."""
+"""In bytes, about the size of a small report."""
 
 _NEW_PLAN: Final = "make a new plan in another folder"
 _TIME: Final = r"([0-9]{8}T[0-9]{6}\.[0-9]{3}Z)"
 _REPORT: Final = re.compile(f"{_TIME}-[a-z-]+")
-_LEFT: Final = re.compile(f"{_TIME}-[0-9a-f]{{8}}")
+_UNFINISHED_NAME: Final = re.compile(f"{_TIME}-[0-9a-f]{{8}}")
 
 
 @dataclass(slots=True)
 class NewReport:
-    """Where a report is written, and what it is called in the end."""
+    """The path where a report is written, and its final name."""
 
     path: str
     name: str = ""
 
 
-class Folder:
-    """One plan's folder, on whatever file system Spark writes to."""
+class PlanFolder:
+    """The folder of one plan, on any file system that Spark can write to."""
 
     def __init__(self, spark: SparkSession, destination: str) -> None:
         self._spark = spark
@@ -69,17 +70,29 @@ class Folder:
     # Reading
 
     def has_plan(self) -> bool:
-        """Whether a plan is there."""
+        """Return whether the folder has a plan."""
         return self._has(PLAN)
 
     def plan(self) -> DataFrame:
-        """The plan's rows, as `core.plan.PlanRow` has them."""
+        """Return the rows of the plan, with the columns of `PlanRow`."""
         if not self.has_plan():
-            raise NotFoundError(f"there is no plan in {self}")
+            raise NotFoundError(f"{self} has no plan")
+        self._check_version()
         return self._read(PlanRow, PLAN)
 
+    def _check_version(self) -> None:
+        """Raise an error if the plan has another format."""
+        path = self._path(PLAN, _VERSION)
+        with translated(f"{self} cannot be read"):
+            text = read_text(self._spark, self._files, path).strip() if self._files.exists(path) else "1"
+        if text != str(PLAN_VERSION):
+            raise RefusedError(
+                f"the plan in {self} has format {text}, but this version of zkgroups reads format {PLAN_VERSION}: "
+                f"{_NEW_PLAN}"
+            )
+
     def head(self, *columns: str) -> Row:
-        """These columns of any row of the plan."""
+        """Return these columns of any row of the plan."""
         with translated(f"the plan in {self} cannot be read"):
             row = self.plan().select(*columns).first()
         if row is None:
@@ -87,40 +100,40 @@ class Folder:
         return row
 
     def check_rows(self, found: int) -> None:
-        """Raise an error if the plan was written with another number of rows; every plan has some."""
+        """Raise an error if the plan was written with another number of rows, or has none."""
         written = self._check(PLAN)
         if not found:
             raise self.without_rows()
         if written is not None and found != written.rows:
             raise DamagedFileError(
-                f"the plan in {self} was written with {written.rows} rows, and {found} are there: {_NEW_PLAN}"
+                f"the plan in {self} was written with {written.rows} rows, but has {found} now: {_NEW_PLAN}"
             )
 
     def without_rows(self) -> DamagedFileError:
-        """The error for a plan that is marked as written but has no rows, although every plan has some."""
+        """Return the error for a complete plan without rows, although every plan has some."""
         return DamagedFileError(f"the rows of the plan in {self} are missing: {_NEW_PLAN}")
 
     def reports(self) -> list[str]:
-        """The names of the reports that are there, oldest first: each is a time, and what was done."""
+        """Return the names of the reports, oldest first. Each is a time and a step."""
         names = sorted(name for name in self._list(REPORTS) if _REPORT.fullmatch(name))
         return [name for name in names if self._has(REPORTS, name)]
 
     def report(self, name: str) -> DataFrame:
-        """The rows of a report, as `core.plan.ReportRow` has them; of a comparison, as `MatchRow`."""
+        """Return the rows of a report, with the columns of `ReportRow`; of a comparison, of `MatchRow`."""
         if name not in self.reports():
-            raise NotFoundError(f"there is no report {name} in {self}")
-        return self._read(MatchRow if name.endswith(f"-{Step.VERIFY}") else ReportRow, REPORTS, name)
+            raise NotFoundError(f"{self} has no report {name}")
+        return self._read(MatchRow if name.endswith(f"-{MigrationStep.VERIFY}") else ReportRow, REPORTS, name)
 
     def _read(self, kind: type[Any], *names: str) -> DataFrame:
         path = str(self._path(*names).toString())
         self._check(*names)
         with translated(f"{path} cannot be read"):
-            known = self._spark.read.schema(schema(kind))  # Spark would look for it in the files, which is a job
-            return known.option("__globPaths__", "false").parquet(path)  # a folder may be called [1]
+            known = self._spark.read.schema(schema(kind))  # otherwise Spark runs a job to infer it
+            return known.option("__globPaths__", "false").parquet(path)  # a folder may have a name like [1]
 
     def _check(self, *names: str) -> Written | None:
-        """Raise an error if files of a plan or a report are not as they were written."""
-        cure = _NEW_PLAN if names == (PLAN,) else "its rows are lost"
+        """Raise an error if files of a plan or a report have changed since they were written."""
+        cure = _NEW_PLAN if names == (PLAN,) else "the rows of the report are lost"
         return check_written(self._spark, self._files, self._path(*names), cure)
 
     def _has(self, *names: str) -> bool:
@@ -131,24 +144,29 @@ class Folder:
 
     @contextmanager
     def new_plan(self, at: datetime, instead_of: str | None = None) -> Iterator[str]:
-        """Where to write a plan; it is there when all that is done with it has gone well, instead of the one named."""
+        """Yield the path for a new plan, and move it into place if the block succeeds.
+
+        It may replace the plan `instead_of`.
+        """
         self._refuse_another(instead_of)
         with self._unfinished(at) as path:
             yield path
-            self._refuse_another(instead_of)  # somebody may have been quicker
+            with translated(f"{self} cannot be written to"):
+                write_text(self._files, self._child(path, _VERSION), str(PLAN_VERSION))
+            self._refuse_another(instead_of)  # another run may have been faster
             self._finish(path, PLAN)
 
     def _refuse_another(self, but: str | None = None) -> None:
-        """Raise an error where a plan is there, but for the one named."""
-        if self.has_plan() and (but is None or but != self._plan_there()):
-            raise RefusedError(f"there is a plan in {self} already: a new one needs a folder of its own")
+        """Raise an error if the folder has another plan than the one named."""
+        if self.has_plan() and (but is None or but != self._plan_id()):
+            raise RefusedError(f"{self} already has a plan: make the new plan in another folder")
 
-    def _plan_there(self) -> str:
+    def _plan_id(self) -> str:
         return str(self.head("plan")["plan"])
 
     @contextmanager
-    def new_report(self, step: Step, at: datetime) -> Iterator[NewReport]:
-        """Where to write a report; it has its name when all that is done with it has gone well."""
+    def new_report(self, step: MigrationStep, at: datetime) -> Iterator[NewReport]:
+        """Yield the path for a report, and move it into place if the block succeeds."""
         with self._unfinished(at) as path:
             self._check_room(path)
             report = NewReport(path)
@@ -158,13 +176,13 @@ class Folder:
             report.name = name
 
     def _check_room(self, path: str) -> None:
-        """Write a file and delete it: a full disk is an error before the work begins that the report is about."""
-        probe = self._jvm.org.apache.hadoop.fs.Path(f"{path}-probe")
+        """Write a file and delete it, to detect a full disk before the step begins."""
+        probe = self._child(f"{path}-probe")
         with translated(f"{self} cannot be written to"):
             write_text(self._files, probe, " " * _PROBE)
             self._files.delete(probe, False)
 
-    def _free_name(self, step: Step, at: datetime) -> str:
+    def _free_name(self, step: MigrationStep, at: datetime) -> str:
         taken = set(self._list(REPORTS))
         while (name := f"{snapshot_name(at)}-{step.replace(' ', '-')}") in taken:
             at += timedelta(milliseconds=1)
@@ -172,32 +190,32 @@ class Folder:
 
     @contextmanager
     def _unfinished(self, at: datetime) -> Iterator[str]:
-        """A folder that goes away, however this ends."""
+        """Yield the path for a temporary folder, which is deleted at the end."""
         with translated(f"{self} cannot be written to"):
-            self._throw_away_abandoned(at - ABANDONED_AFTER)
+            self._delete_abandoned(at - ABANDONED_AFTER)
             path = self._path(UNFINISHED, f"{snapshot_name(at)}-{uuid.uuid4().hex[:8]}")
             if not self._files.mkdirs(path):
-                raise OSError("no folder can be made there")
+                raise OSError("the folder could not be created")
         try:
-            # One below: Spark would refuse a folder that is there.
-            yield str(self._jvm.org.apache.hadoop.fs.Path(path, "rows").toString())
+            # A folder below it, because Spark refuses to write to an existing folder.
+            yield str(self._child(path, "rows").toString())
         finally:
             with suppress(Py4JError, OSError):
                 self._files.delete(path, True)
 
     def _finish(self, path: str, *names: str) -> None:
-        here, there = self._jvm.org.apache.hadoop.fs.Path(path), self._path(*names)
-        with translated(f"what was written could not be moved to {there.toString()}"):
-            self._files.delete(self._path(*names, MARK), False)  # first, for the rest may go in any order
+        here, there = self._child(path), self._path(*names)
+        with translated(f"the rows could not be moved to {there.toString()}"):
+            self._files.delete(self._path(*names, MARK), False)  # first, because the rest is deleted in any order
             self._files.delete(there, True)
             self._files.mkdirs(there.getParent())
             if not self._files.rename(here, there):
-                raise OSError("it was not renamed")
+                raise OSError("the folder could not be renamed")
             mark_written(self._spark, self._files, there)
 
-    def _throw_away_abandoned(self, before: datetime) -> None:
+    def _delete_abandoned(self, before: datetime) -> None:
         for name in self._list(UNFINISHED):
-            if match := _LEFT.fullmatch(name):  # whatever is not named as ours is not ours
+            if match := _UNFINISHED_NAME.fullmatch(name):  # ignore files of other programs
                 with suppress(ValueError):
                     if snapshot_time(match[1]) < before:
                         self._files.delete(self._path(UNFINISHED, name), True)
@@ -211,7 +229,10 @@ class Folder:
             return [each.getPath().getName() for each in found]
 
     def _path(self, *names: str) -> Any:
-        path = self._root
+        return self._child(self._root, *names)
+
+    def _child(self, path: Any, *names: str) -> Any:
+        path = self._jvm.org.apache.hadoop.fs.Path(path) if isinstance(path, str) else path
         for name in names:
             path = self._jvm.org.apache.hadoop.fs.Path(path, name)
         return path

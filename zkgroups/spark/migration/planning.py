@@ -1,10 +1,10 @@
-"""A plan for thousands of groups, made by one Spark job: what ZooKeeper has, or a snapshot, against the brokers.
+"""Planning thousands of groups by one Spark job: compare ZooKeeper, or a snapshot, with the brokers.
 
     plan(spark, "/data/move", SourceOptions(zookeeper="zk1:2181/kafka"), BrokerOptions("kafka1:9092"))
     read_plan(spark, "/data/move").where("action = 'refuse'").show()
 
-Offsets and members are read at once, and brought together by what the groups are to be called: so each task has whole
-groups, and with each all that are to have its name. It asks the brokers for a chunk of them at a time.
+Offsets and registrations are read together and distributed by target, so each task has whole groups, and all groups
+that share a target. It asks the brokers for a chunk of groups at a time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.migration.lazy_rows import Slice
+from ...core.migration.obstacles import Obstacle
 from ...core.migration.plan_rows import GroupPlan, PlanRow
-from ...core.migration.rules import Action, Reason, Renaming, Rule
+from ...core.migration.rules import Action, Reason, Rule
+from ...core.migration.target_names import Renaming
 from ...exceptions import InvalidOptionError, NotFoundError
 from ...kafka import BrokerOptions
-from ...migration.log_ranges import topics_made
-from ...migration.plan import Found, Planner, Planning
+from ...migration.log_ranges import topic_creation_zxids
+from ...migration.plan import Planner, PlanSettings, SourceNode
 from ..errors import translated
 from ..snapshots.layout import snapshot_name
 from ..snapshots.snapshot import session_beside
@@ -35,20 +36,23 @@ from ..source.data_source import active
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
 from ..storage.writing import check_shared
-from .arrow_rows import split, table
+from .arrow_rows import from_value, split, table
 from .chunks import in_chunks
-from .jobs import by_target, mapped, tasks
-from .plan_folder import Folder
-from .row_counts import Tally, tallied, write_and_count
-from .sources import Naming, Source, read
+from .jobs import by_target, mapped, task_count
+from .plan_folder import PlanFolder
+from .row_counts import RowCounts, with_flags, write_and_count
+from .sources import Source, TargetNaming, read
 
 STEPS: Final = 2
-"""Planning, and moving the plan into place."""
+"""The calls of `on_progress`: planning, and moving the plan into place."""
+
+
+OnProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
-    """A plan: what it was made from, and what is in it."""
+    """The source of a plan, and its contents."""
 
     plan: str
     destination: str
@@ -60,9 +64,9 @@ class PlanSummary:
     rule: str | None
     groups: int
     blocked: int
-    """Groups that something stands in the way of."""
+    """Groups with obstacles."""
     counts: Mapping[str, int]
-    """How many rows there are of each action, and of each reason."""
+    """The number of rows by action and by reason."""
 
 
 def plan(
@@ -75,31 +79,32 @@ def plan(
     renaming: Renaming | None = None,
     stale_after: float | None = None,
     instead_of: str | None = None,
-    told: Callable[[str], None] = lambda _step: None,
+    on_progress: OnProgress = lambda _step: None,
 ) -> PlanSummary:
-    """Plan the move of the groups that the source names, and write that down in a folder that has no plan yet.
+    """Plan the migration of the groups of a source, and store the plan in a folder without a plan.
 
-    Without brokers nothing is known of logs and targets: such a plan is to be looked at, and to make files of.
-    `stale_after` is in seconds. `instead_of` names the plan that may be there: one by which nothing was written, since
-    nobody could take that back any more. `told` hears of each of the `STEPS` as it begins.
+    Without brokers, logs and targets are unknown: such a plan can only be shown and exported. `stale_after` is in
+    seconds. `instead_of` names an existing plan that may be replaced; nothing must have been written by it, because
+    it could not be rolled back any more. `on_progress` is called with a description at the start of each of the
+    `STEPS`.
     """
     if stale_after is not None and not 0 <= stale_after < float("inf"):
         raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
-    job = _Job(source, brokers, _planning(source, brokers, rule or Rule(), stale_after), renaming or Renaming())
-    return interruptible(spark, lambda step: job.run(spark, destination, instead_of, step), told)
+    job = _PlanJob(source, brokers, _settings(source, brokers, rule or Rule(), stale_after), renaming or Renaming())
+    return interruptible(spark, lambda progress: job.run(spark, destination, instead_of, progress), on_progress)
 
 
-def _planning(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None) -> Planning:
-    """Both sides are reached here first: what is wrong there is an error of ours, and at once, not one out of a job."""
+def _settings(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None) -> PlanSettings:
+    """Connect to both sides from the driver, so that errors are reported before a job starts."""
     retention, cluster, topics = None, None, {}
     if brokers is not None:
         with brokers.connect() as connected:
             retention, cluster = connected.offsets_retention(), connected.cluster_id()
     if isinstance(source, SourceOptions):
         with source.connect() as registry:
-            topics = topics_made(registry)
+            topics = topic_creation_zxids(registry)
     now = time.time_ns() // 1_000_000
-    return Planning(
+    return PlanSettings(
         plan=f"{snapshot_name(_utc(now))}-{uuid.uuid4().hex[:8]}",
         planned_ms=now,
         brokers=None if brokers is None else brokers.bootstrap,
@@ -108,7 +113,7 @@ def _planning(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_a
         rule=rule,
         stale_after=stale_after,
         topics=source.topics,
-        topics_made=topics,
+        topics_created=topics,
     )
 
 
@@ -117,82 +122,80 @@ def _utc(ms: int) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _PlanJob:
     """One call of `plan`."""
 
     source: Source
     brokers: BrokerOptions | None
-    planning: Planning
+    settings: PlanSettings
     renaming: Renaming
 
     def run(
-        self, spark: SparkSession, destination: str, instead_of: str | None, told: Callable[[str], None]
+        self, spark: SparkSession, destination: str, instead_of: str | None, on_progress: OnProgress
     ) -> PlanSummary:
         check_shared(spark, destination)
         own = session_beside(spark)
-        folder = Folder(own, destination)
-        with folder.new_plan(_utc(self.planning.planned_ms), instead_of) as path:
-            told("planning")
-            with active(own), translated("the plan could not be made"):
-                shown, tally = self._write(own, path)
-            if not tally.groups:
-                raise NotFoundError("none of the groups that are asked for has an offset")
-            told("moving into place")
+        folder = PlanFolder(own, destination)
+        with folder.new_plan(_utc(self.settings.planned_ms), instead_of) as path:
+            on_progress("planning")
+            with active(own), translated("the groups could not be planned"):
+                shown, counts = self._write(own, path)
+            if not counts.groups:
+                raise NotFoundError("none of the selected groups has an offset")
+            on_progress("moving the plan into place")
         return PlanSummary(
-            plan=self.planning.plan,
+            plan=self.settings.plan,
             destination=str(folder),
-            planned_ms=self.planning.planned_ms,
+            planned_ms=self.settings.planned_ms,
             source=shown,
-            brokers=self.planning.brokers,
-            cluster=self.planning.cluster,
-            retention_seconds=self.planning.retention_seconds,
-            rule=str(self.planning.rule),
-            groups=tally.groups,
-            blocked=tally.left,
-            counts=tally.counts,
+            brokers=self.settings.brokers,
+            cluster=self.settings.cluster,
+            retention_seconds=self.settings.retention_seconds,
+            rule=str(self.settings.rule),
+            groups=counts.groups,
+            blocked=counts.left,
+            counts=counts.counts,
         )
 
-    def _write(self, spark: SparkSession, path: str) -> tuple[str, Tally]:
-        """What was read, in words, and what was made of it."""
+    def _write(self, spark: SparkSession, path: str) -> tuple[str, RowCounts]:
+        """Write the rows of the plan. Return a description of the source, and the counts."""
         shown, found = read(spark, self.source)
-        naming = Naming(self.renaming, self.source.groups, self.source.topics)
-        named = mapped(found, naming, Found)
-        work = PlanningWork(self.brokers, replace(self.planning, source=shown))
-        rows = mapped(by_target(named, tasks(spark)), work, PlanRow, tally=True)
+        naming = TargetNaming(self.renaming, self.source.groups, self.source.topics)
+        named = mapped(found, naming, SourceNode)
+        task = PlanningTask(self.brokers, replace(self.settings, source=shown))
+        rows = mapped(by_target(named, task_count(spark)), task, PlanRow, counted=True)
         return shown, write_and_count(rows, PlanRow, path)
 
 
 @dataclass(frozen=True, slots=True)
-class PlanningWork:
-    """What a task does: the plan's rows, from those that were found."""
+class PlanningTask:
+    """The function of a Spark task: plan its groups chunk by chunk."""
 
     brokers: BrokerOptions | None
-    planning: Planning
+    settings: PlanSettings
 
-    def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         planner = None
         with ExitStack() as stack:
-            for chunk in in_chunks(Found, found):
-                if planner is None:  # a task may have nothing to do
+            for chunk in in_chunks(SourceNode, batches):
+                if planner is None:  # a task without rows does not connect
                     brokers = None if self.brokers is None else stack.enter_context(self.brokers.connect())
-                    planner = Planner(self.planning, brokers)
-                targets = {target: Slice(Found, *slots) for target, slots in chunk.slices()}
-                made = table(PlanRow, planner.plan_targets(targets))
-                yield from split(tallied(PlanRow, made))
+                    planner = Planner(self.settings, brokers)
+                yield from split(with_flags(PlanRow, table(PlanRow, planner.plan(chunk))))
 
 
 # Reading
 
 
 def read_plan(spark: SparkSession, destination: str) -> DataFrame:
-    """The rows of a plan, as `core.plan.PlanRow` has them."""
-    return Folder(spark, destination).plan()
+    """Return the rows of a plan, with the columns of `PlanRow`."""
+    return PlanFolder(spark, destination).plan()
 
 
 def summary(spark: SparkSession, destination: str) -> PlanSummary:
-    """What a plan was made from, and what is in it."""
+    """Return the source of a plan, and its contents."""
     found = groups(spark, destination)
-    folder = Folder(spark, destination)
+    folder = PlanFolder(spark, destination)
     return PlanSummary(
         **folder.head(*_HEAD).asDict(),
         destination=str(folder),
@@ -206,7 +209,7 @@ _HEAD: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention
 
 
 def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
-    """A plan by groups, in their order."""
+    """Return a summary of each group of a plan, sorted by name."""
     rows = read_plan(spark, destination)
     counts = [f.count_if(f.col("action") == action.value).alias(action.value) for action in Action]
     counts += [f.count_if(f.col("reason") == reason.value).alias(reason.value) for reason in Reason]
@@ -218,7 +221,7 @@ def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
             GroupPlan(
                 group=row["group"],
                 target=row["target"],
-                obstacles=tuple(row["obstacles"]),
+                obstacles=from_value(tuple[Obstacle, ...], row["obstacles"]),
                 counts={each.value: row[each.value] for each in (*Action, *Reason) if row[each.value]},
                 lag_before=row["lag_before"],
                 lag_after=row["lag_after"],
@@ -228,6 +231,6 @@ def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
 
 
 def _lag(offset: Column) -> Column:
-    """As `core.lag.lag` has it, over all partitions of which it is known."""
+    """Return the sum of the lag over all partitions with a known log, like `core.offsets.lag`."""
     end = f.col("log_end")
     return f.sum(f.when(offset <= end, end - offset))

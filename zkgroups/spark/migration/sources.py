@@ -1,4 +1,4 @@
-"""What a plan is made from: the offsets and members of a ZooKeeper, or of a snapshot of one, as rows of one kind."""
+"""The input of a plan: the offsets and registrations of a ZooKeeper, or of a snapshot, as `SourceNode` rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from ...core.migration.rules import Renaming
+from ...core.migration.rules import NoOffset
+from ...core.migration.target_names import Renaming
 from ...exceptions import NotFoundError
-from ...migration.plan import Found
+from ...migration.plan import SourceNode
 from ..snapshots.snapshot import read_snapshot, snapshot_names
 from ..source.data_source import NAME
 from ..source.options import MAX_PARALLELISM, SourceOptions, check_expression
@@ -23,7 +24,7 @@ from .arrow_rows import arrow_schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource:
-    """A snapshot, the newest if none is named; of that the groups and topics whose whole names match."""
+    """A snapshot, the latest if none is named, with the groups and topics whose whole names match."""
 
     destination: str
     name: str | None = None
@@ -40,30 +41,32 @@ _Read: TypeAlias = Callable[[Table], DataFrame]
 
 
 def read(spark: SparkSession, source: Source) -> tuple[str, DataFrame]:
-    """What is read, in words, and its rows: those of `Found`, but for the targets."""
-    shown, table = _live(spark, source) if isinstance(source, SourceOptions) else _of_snapshot(spark, source)
+    """Return a description of the source, and its rows: the columns of `SourceNode` without the targets."""
+    shown, table = (
+        _from_zookeeper(spark, source) if isinstance(source, SourceOptions) else _from_snapshot(spark, source)
+    )
     offsets, members = table(Table.OFFSETS), table(Table.MEMBERS)
     living = members.where(_MAY_BE_ALIVE)
-    return shown, offsets.selectExpr(*_OF_OFFSETS).unionByName(living.selectExpr(*_OF_MEMBERS))
+    return shown, offsets.selectExpr(*_OFFSET_COLUMNS).unionByName(living.selectExpr(*_MEMBER_COLUMNS))
 
 
-def _live(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
+def _from_zookeeper(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
     source = replace(source, parallelism=source.parallelism or cores)
     read = spark.read.format(NAME)
     return source.shown_cluster, lambda table: read.options(**replace(source, table=table).as_text()).load()
 
 
-def _of_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
-    """Both tables of one snapshot, also where a newer one comes meanwhile."""
+def _from_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
+    """Return a reader for both tables of one snapshot."""
     name = source.name or next(reversed(snapshot_names(spark, source.destination)), None)
     if name is None:
-        raise NotFoundError(f"there is no snapshot in {source.destination}")
+        raise NotFoundError(f"{source.destination} has no snapshot")
     shown = f"snapshot {name} in {source.destination}"
     return shown, lambda table: read_snapshot(spark, source.destination, name, table=table)
 
 
-_OF_OFFSETS: Final = (
+_OFFSET_COLUMNS: Final = (
     "`group`",
     "false as member",
     "cast(null as string) as instance",
@@ -73,12 +76,14 @@ _OF_OFFSETS: Final = (
     "zxid",
     "unix_millis(committed_at) as committed_ms",
     "problem",
-    "problem is not null and raw is null as denied",
+    r"case when problem is null then null when cast(raw as string) rlike r'\A-[0-9]+\z' then "
+    f"'{NoOffset.NEGATIVE}' else '{NoOffset.UNREADABLE}' end as no_offset",
+    "problem is not null and raw is null as forbidden",
 )
 _MAY_BE_ALIVE: Final = "session is not null or (problem is not null and raw is null)"
-"""No client is behind a registration without a session. A forbidden node has no session here either, but may belong to
-a client; it has a problem and no data."""
-_OF_MEMBERS: Final = (
+"""A registration without a session has no client. A forbidden node has no session here either, but may belong to a
+client; it has a problem and no data."""
+_MEMBER_COLUMNS: Final = (
     "`group`",
     "true as member",
     "instance",
@@ -88,14 +93,15 @@ _OF_MEMBERS: Final = (
     "cast(null as long) as zxid",
     "cast(null as long) as committed_ms",
     "problem",
-    # Of an instance it is enough to know that it is there.
-    "problem is not null and instance is null as denied",
+    "cast(null as string) as no_offset",
+    # An instance whose data is forbidden is known all the same.
+    "problem is not null and instance is null as forbidden",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
-    """Gives rows their targets, and leaves out what was not asked for, of which a snapshot has some."""
+class TargetNaming:
+    """Adds the targets to rows, and removes groups and topics of a snapshot that were not selected."""
 
     renaming: Renaming
     groups: str | None
@@ -111,14 +117,14 @@ class Naming:
             chosen = pc.and_(
                 _chosen(groups, selection.has_group), _chosen(topics, lambda topic: selection.has_topic("", topic))
             )
-            yield _found(batch.append_column("target", targets)).filter(chosen)
+            yield _in_order(batch.append_column("target", targets)).filter(chosen)
 
 
 def _chosen(names: Any, has: Callable[[str], bool]) -> Any:
     return pa.array(map(has, names.dictionary.to_pylist()), pa.bool_()).take(names.indices)
 
 
-def _found(batch: Any) -> Any:
-    """With the columns in their order."""
-    columns = arrow_schema(Found)
+def _in_order(batch: Any) -> Any:
+    """Return the columns in the order of `SourceNode`."""
+    columns = arrow_schema(SourceNode)
     return pa.RecordBatch.from_arrays([batch.column(each.name) for each in columns], schema=columns)

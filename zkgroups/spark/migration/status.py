@@ -1,14 +1,14 @@
-"""How far each group of a plan is: what its target and its mark tell, and who has written last, from the reports."""
+"""The progress of each group of a plan, by its target, its mark, and the last step that wrote to it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from ...core.migration.comparison import GroupStatus, Stage
-from ...core.migration.lazy_rows import Rows
-from ...core.migration.plan_rows import Step
+from ...core.migration.group_status import GroupStatus, MigrationStage
+from ...core.migration.plan_rows import MigrationStep, PlanRow
 from ...kafka import BrokerOptions, Brokers
 from ...migration.verify import status_of_groups
 from ...zookeeper.registry import Registry
@@ -18,21 +18,22 @@ from ..source.data_source import active
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
 from .arrow_rows import collected
-from .execution import Groups, Planned, Sides, Told, Work
+from .execution import Endpoints, OnProgress, PlanTable, PlanTask
 from .jobs import mapped
-from .plan_folder import Folder
+from .plan_folder import PlanFolder
 from .reports import last_steps
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
-    """`status_of_groups`."""
+class StatusTask:
+    """`status_of_groups` as a Spark task."""
 
     kind = GroupStatus
 
-    def __call__(self, groups: Groups, brokers: Brokers, registry: Registry | None, /) -> Rows[GroupStatus]:
-        rows = [row for group in groups.values() for row in group]
-        return Rows.of(GroupStatus, status_of_groups(rows, brokers, registry))
+    def __call__(
+        self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /
+    ) -> Sequence[GroupStatus]:
+        return status_of_groups(rows, brokers, registry)
 
 
 def status(
@@ -41,28 +42,28 @@ def status(
     brokers: BrokerOptions,
     zookeeper: SourceOptions | None,
     *,
-    told: Told = lambda _step: None,
+    on_progress: OnProgress = lambda _step: None,
 ) -> list[GroupStatus]:
-    """How far each group of the plan in this folder is, sorted by target; nothing is written."""
-    sides = Sides(brokers, zookeeper)
+    """Return the progress of each group of the plan in this folder, sorted by target. Nothing is written."""
+    endpoints = Endpoints(brokers, zookeeper)
 
-    def run(told: Told) -> list[GroupStatus]:
+    def run(on_progress: OnProgress) -> list[GroupStatus]:
         own = session_beside(spark)
-        folder = Folder(own, destination)
-        with active(own), translated(f"the plan in {folder} could not be gone through"):
-            planned = Planned.of(own, folder)
-            sides.check(planned.same["cluster"])
-            told("looking")
-            found = collected(
-                GroupStatus, mapped(planned.rows, Work(sides, Looking(), planned.same), GroupStatus, tally=True)
-            )
-            told("reading the reports")
+        folder = PlanFolder(own, destination)
+        with active(own), translated(f"the status of the plan in {folder} could not be read"):
+            plan = PlanTable.read(own, folder)
+            endpoints.check(plan.same["cluster"])
+            on_progress("reading both sides")
+            task = PlanTask(endpoints, StatusTask(), plan.same)
+            found = collected(GroupStatus, mapped(plan.rows, task, GroupStatus, counted=True))
+            on_progress("reading the reports")
             last = last_steps(folder)
-        return [_with_reports(each, last.get(each.target)) for each in sorted(found, key=lambda each: each.target)]
+        return [_with_last_step(each, last.get(each.target)) for each in sorted(found, key=lambda each: each.target)]
 
-    return interruptible(spark, run, told)
+    return interruptible(spark, run, on_progress)
 
 
-def _with_reports(status: GroupStatus, last: str | None) -> GroupStatus:
-    as_before = status.stage in (Stage.NOT_BEGUN, Stage.BLOCKED)
-    return replace(status, stage=Stage.ROLLED_BACK) if as_before and last == Step.ROLLBACK else status
+def _with_last_step(status: GroupStatus, last: str | None) -> GroupStatus:
+    as_before = status.stage in (MigrationStage.NOT_BEGUN, MigrationStage.BLOCKED)
+    rolled_back = as_before and last == MigrationStep.ROLLBACK
+    return replace(status, stage=MigrationStage.ROLLED_BACK) if rolled_back else status
