@@ -122,7 +122,7 @@ def _show_results(migration: MigrationSession, run: PlanRun) -> None:
     Output(migration.options).write(DONE, map(done_row, results))
     say(migration.options, _summary(run))
     if not run.executed:
-        say(migration.options, "Dry run: nothing was changed. Use --execute to apply.")
+        say(migration.options, "Nothing was changed: --execute does it.")
     if run.failed:
         say(migration.options, f"For the errors: zkgroups migrate show {migration.destination} --report")
     if run.left:

@@ -107,7 +107,7 @@ def follow(
     Output(options).write(_FOLLOWED, map(plain, groups))
     raise_noted(noted)
     if not execute:
-        say(options, "Dry run: nothing was changed. Use --execute to apply.")
+        say(options, "Nothing was changed: --execute does it.")
     if any(group.state is FollowState.LEFT for group in groups):
         raise click.exceptions.Exit(ExitCode.REFUSED)
 

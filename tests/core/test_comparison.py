@@ -69,6 +69,7 @@ def test_a_row_is_compared_with_the_target_first(
 
 
 NAMELESS = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.NO_OFFSET), problem="not a partition")
+UNREADABLE = Obstacle(ObstacleKind.UNREADABLE, detail="/offsets/orders: no")
 NAMELESS = replace(NAMELESS, topic="orders", partition=None)
 
 

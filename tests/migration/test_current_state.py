@@ -7,6 +7,7 @@ from kazoo.security import make_acl
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.migration.group_state import OffsetNode, SourceState, TargetState
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.core.znodes.values import MalformedNode, NativeOffset
 from zkgroups.kafka import Brokers
@@ -78,13 +79,18 @@ def test_of_every_target_is_told_who_takes_part_and_what_is_committed(
     assert found[quiet] == TargetState((), {at: kept})
     assert found["nobody's"] == TargetState()
     assert found[""].unreadable == "group '' is empty"
-    assert "letters that cannot be sent" in found["a\0b"].unreadable
+    assert "characters that cannot be sent" in found["a\0b"].unreadable
 
 
 def test_the_mark_of_another_plan_is_in_the_way_and_ones_own_is_not() -> None:
     mark = Mark("billing", "plan-1", "accounts", MarkState.MOVING, 0)
     assert mark_obstacles(mark, "plan-1") == []
     assert mark_obstacles(mark, "plan-2") == [
-        "it is marked: it is being moved to Kafka's own offsets as 'accounts', by plan plan-1"
+        Obstacle(
+            ObstacleKind.OTHER_MARK,
+            detail="the group is being moved to Kafka's own offsets as 'accounts', by plan plan-1",
+        )
     ]
-    assert mark_obstacles(MalformedNode("/m", b"", "no mark"), "plan-1") == ["its mark cannot be read, /m: no mark"]
+    assert mark_obstacles(MalformedNode("/m", b"", "no mark"), "plan-1") == [
+        Obstacle(ObstacleKind.OTHER_MARK, detail="the migration mark cannot be read, /m: no mark")
+    ]

@@ -106,20 +106,20 @@ def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again
     looked = Journal(spark, str(tmp_path)).looked_ms()
     assert looked is not None
 
-    def write_state(ms: int, group: str | None = None) -> list[tuple[Any, ...]]:
+    def standing(ms: int, group: str | None = None) -> list[tuple[Any, ...]]:
         at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
         read = standing_at(spark, str(tmp_path), at, group).orderBy("group", "partition")
         assert read.columns == ["group", "topic", "partition", "offset", "committed_at"]
         return [tuple(row)[:4] for row in read.collect()]
 
-    assert write_state(looked) == [("g", "t", 0, 9), ("g", "t", 1, 6)]
-    assert write_state(looked, "h") == []
-    assert ("g", "t", 0, 5) in write_state(stat.mtime - 1, "g")
-    assert write_state(first.mtime - 1) == []
+    assert standing(looked) == [("g", "t", 0, 9), ("g", "t", 1, 6)]
+    assert standing(looked, "h") == []
+    assert ("g", "t", 0, 5) in standing(stat.mtime - 1, "g")
+    assert standing(first.mtime - 1) == []
     with pytest.raises(InvalidOptionError, match="a datetime that has a zone"):
         standing_at(spark, str(tmp_path), datetime(2026, 1, 1))
     with pytest.raises(RefusedError, match="what was committed after that is not in it"):
-        write_state(looked + 1)
+        standing(looked + 1)
     with pytest.raises(NotFoundError, match="there is no audit in"):
         read_audit(spark, str(tmp_path / "nowhere"))
 
@@ -168,8 +168,8 @@ def test_what_was_in_another_zookeeper_before_it_was_begun_anew_stands_no_more(
         before = datetime.now(UTC)
         run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
         assert [(row["before"], row["offset"]) for row in rows(spark, tmp_path) if row["batch"]] == [(None, 5)]
-        write_state = standing_at(spark, str(tmp_path), before).collect()
-        assert [(row["partition"], row["offset"]) for row in write_state] == [(0, 5)]
+        standing = standing_at(spark, str(tmp_path), before).collect()
+        assert [(row["partition"], row["offset"]) for row in standing] == [(0, 5)]
         commit(client, "g/offsets/t/0", 6)
         run_audit(spark, str(tmp_path), other, once=True)
     assert rows(spark, tmp_path)[-1]["before"] == 5
@@ -231,7 +231,7 @@ class Committer:
         self._over.set()
         self._thread.join()
 
-    def write_state(self) -> dict[tuple[str, str, int], tuple[int, int]]:
+    def standing(self) -> dict[tuple[str, str, int], tuple[int, int]]:
         """Offset and zxid of all that stands."""
         found = {}
         for path in self._paths:
@@ -259,7 +259,7 @@ def assert_whole(spark: SparkSession, destination: Path, committer: Committer) -
     for row in found:
         chains[row["group"], row["topic"], row["partition"]].append(row)
     last = {key: (chain[-1]["offset"], chain[-1]["zxid"]) for key, chain in chains.items()}
-    assert last == committer.write_state()
+    assert last == committer.standing()
     for chain in chains.values():
         assert [row["before"] for row in chain] == [None, *(row["offset"] for row in chain[:-1])]
         assert all(one["zxid"] < other["zxid"] for one, other in itertools.pairwise(chain))
@@ -399,7 +399,7 @@ def test_many_batches_are_put_together_and_read_as_before(
     ]
     journal = Journal(spark, str(tmp_path))
     assert [piece.name for piece in journal.pieces()] == ["2-000000000000-000000000003", "0-000000000004-000000000004"]
-    assert journal.write_state() == 3
+    assert journal.standing() == 3
     assert len(list((tmp_path / "commits").iterdir())) < 5 + TOGETHER
     about = json.loads((tmp_path / "_audit.json").read_text())
     assert (about["groups"], about["topics"], about["cluster"]) == (None, None, zookeeper_hosts)

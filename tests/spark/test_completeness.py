@@ -111,7 +111,7 @@ def test_a_plan_or_report_whose_files_are_not_as_they_were_written_is_an_error(
     do(tmp_path / "reports" / report.name)
 
     for look in (
-        lambda: PlanTable.of(spark, folder),
+        lambda: PlanTable.read(spark, folder),
         lambda: summary(spark, str(tmp_path)),
         lambda: folder.report(report.name),
     ):

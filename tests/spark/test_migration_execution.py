@@ -84,7 +84,7 @@ def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report
     before = migration.sides()
     heard: list[str] = []
 
-    dry = migration.call(apply, execute=False, told=heard.append)
+    dry = migration.call(apply, execute=False, on_progress=heard.append)
 
     assert (dry.groups, dry.left, dry.failed, dry.executed) == (GROUPS, 0, 0, False)
     assert dry.counts == {"would write": ROWS, "skipped": 2}
@@ -155,8 +155,8 @@ def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_
 
         assert (found.groups, found.left, found.failed) == (GROUPS, 3, 0)
         groups = {each.target: each for each in group_results(migration.spark, migration.folder, found.report)}
-        assert groups[live].obstacles == ("legacy instances are registered: scala-1",)
-        assert groups[free[0]].obstacles == ()
+        assert groups[live].details == ("legacy instances are registered: scala-1",)
+        assert groups[free[0]].details == ()
         assert groups[free[0]].counts == {"written": 3}
         assert numbers(brokers, live) == {}
         verified = migration.call(verify)

@@ -31,7 +31,7 @@ from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.migration.arrow_rows import collected
-from zkgroups.spark.migration.execution import Carried, apply, rollback
+from zkgroups.spark.migration.execution import PlanRun, apply, rollback
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.admin import migration_marks as marks
@@ -173,7 +173,7 @@ class Scene:
     def run(self, command: str) -> None:
         """Without a kill, in the Spark of all tests."""
         call = {"apply": apply, "rollback": rollback}[command]
-        done: Carried = call(self.spark, self.destination, BrokerOptions(self.address), self.source, execute=True)
+        done: PlanRun = call(self.spark, self.destination, BrokerOptions(self.address), self.source, execute=True)
         assert (done.left, done.failed) == (0, 0)
         self.assert_is(command)
 

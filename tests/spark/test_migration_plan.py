@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import GroupPlan, MatchRow, MigrationStep, PlanRow, ReportRow
 from zkgroups.core.migration.rules import Action, NoLog, Reason
 from zkgroups.core.migration.target_names import Renaming
@@ -45,6 +46,14 @@ COMMIT, SKIP = Action.COMMIT, Action.SKIP
 # Columns and chunks
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+OBSTACLES = st.builds(
+    Obstacle,
+    st.sampled_from(ObstacleKind),
+    st.lists(TEXTS, max_size=2).map(tuple),
+    st.integers(0, 9),
+    st.none() | st.sampled_from(Reason),
+    TEXTS,
+)
 LONGS = st.none() | st.integers(-(2**63), 2**63 - 1)
 
 
@@ -64,7 +73,7 @@ def _row(target: str = "t", **fields: Any) -> PlanRow:
             retention_seconds=st.none() | st.floats(0, 1e9),
             action=st.sampled_from(Action),
             reason=st.sampled_from(Reason),
-            obstacles=st.lists(TEXTS, max_size=3).map(tuple),
+            obstacles=st.lists(OBSTACLES, max_size=3).map(tuple),
         ),
         max_size=5,
     )
@@ -84,8 +93,8 @@ def test_chunks_have_whole_groups_and_no_more_than_they_may(sizes: list[int], si
     rows = [_row(f"g{number}", offset=each) for number, count in enumerate(sizes) for each in range(count)]
     table = pa.Table.from_batches(arrow_rows.batches(PlanRow, rows), arrow_rows.arrow_schema(PlanRow))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "GROUPS", 3)
-        patch.setattr(chunks, "OFFSETS", 10)
+        patch.setattr(chunks, "MAX_GROUPS", 3)
+        patch.setattr(chunks, "MAX_OFFSETS", 10)
         found = list(in_chunks(PlanRow, table.to_batches(max_chunksize=size)))
     assert [row for chunk in found for row in chunk] == rows
     seen: set[str] = set()
@@ -135,7 +144,7 @@ def legacy(legacy_kafka: KafkaBroker) -> Iterator[tuple[str, str]]:
 
 EVERY = "moving.*"
 RENAMING = Renaming({"moving-one": "moving-two"}, "moving-nameless", "")
-_ODD_REASONS = ("as it is", "negative", "no offset", "only on the target", "no such partition")
+_ODD_REASONS = ("unchanged", "negative", "no offset", "only on the target", "no such partition")
 EXPECTED = [
     GroupPlan(
         group=ODD,
@@ -148,40 +157,40 @@ EXPECTED = [
     GroupPlan(
         group="moving-alive",
         target="moving-alive",
-        obstacles=("legacy instances are registered: alive_host-1",),
-        counts={"commit": 1, "as it is": 1},
+        obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["alive_host-1"]),),
+        counts={"commit": 1, "unchanged": 1},
         lag_before=0,
         lag_after=0,
     ),
     GroupPlan(
         group="moving-nameless",
         target="",
-        obstacles=("cannot have its new name: group '' is empty",),
-        counts={"commit": 1, "as it is": 1},
+        obstacles=(Obstacle(ObstacleKind.INVALID_NAME, detail="group '' is empty"),),
+        counts={"commit": 1, "unchanged": 1},
         lag_before=9,
         lag_after=9,
     ),
     GroupPlan(
         group="moving-one",
         target="moving-two",
-        obstacles=("the same name is asked for by moving-two",),
-        counts={"commit": 1, "as it is": 1},
+        obstacles=(Obstacle.of(ObstacleKind.TARGET_CONFLICT, ["moving-two"]),),
+        counts={"commit": 1, "unchanged": 1},
         lag_before=9,
         lag_after=9,
     ),
     GroupPlan(
         group="moving-past",
         target="moving-past",
-        obstacles=("1 refused: past the end",),
-        counts=dict.fromkeys(("commit", "skip", "refuse", "as it is", "no such topic", "past the end"), 1),
+        obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),),
+        counts=dict.fromkeys(("commit", "skip", "refuse", "unchanged", "no such topic", "past the end"), 1),
         lag_before=9,
         lag_after=9,
     ),
     GroupPlan(
         group="moving-two",
         target="moving-two",
-        obstacles=("the same name is asked for by moving-one",),
-        counts={"commit": 1, "as it is": 1},
+        obstacles=(Obstacle.of(ObstacleKind.TARGET_CONFLICT, ["moving-one"]),),
+        counts={"commit": 1, "unchanged": 1},
         lag_before=9,
         lag_after=9,
     ),
@@ -281,17 +290,17 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
     spark: SparkSession, raw: Any, zookeeper_hosts: str, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     plant(raw, {"g/offsets/orders/0": b"5"})
-    source, destination, told = SourceOptions(zookeeper=zookeeper_hosts), tmp_path / "plan of g", list[str]()
+    source, destination, steps = SourceOptions(zookeeper=zookeeper_hosts), tmp_path / "plan of g", list[str]()
     properties = tmp_path / "client.properties"
     properties.write_text("client.id=planner\n")
     brokers = BrokerOptions(kafka_broker.address, str(properties))
     long_ago, lately = (_left(destination, age) for age in (ABANDONED_AFTER * 1.1, ABANDONED_AFTER * 0.9))
 
-    with pytest.raises(NotFoundError, match="there is no plan"):
+    with pytest.raises(NotFoundError, match="has no plan"):
         read_plan(spark, str(destination))
     with pytest.raises(InvalidOptionError, match="cannot be read"):  # the driver has had it, the workers have not
-        plan(spark, str(destination), source, brokers, told=lambda _step: properties.unlink())
-    with pytest.raises(NotFoundError, match="none of the groups"):
+        plan(spark, str(destination), source, brokers, on_progress=lambda _step: properties.unlink())
+    with pytest.raises(NotFoundError, match="none of the selected groups"):
         plan(spark, str(destination), replace(source, groups="h"), None)
     assert (_parts(destination), long_ago.exists(), lately.exists()) == ([], False, True)
     assert [each.name for each in (destination / "_unfinished").iterdir()] == [lately.name]
@@ -299,10 +308,10 @@ def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
     (destination / "plan").mkdir()
     (destination / "plan" / "part-0.parquet").write_bytes(b"half of it")  # by somebody who was killed
     assert not PlanFolder(spark, str(destination)).has_plan()
-    first = plan(spark, str(destination), source, None, told=told.append)
+    first = plan(spark, str(destination), source, None, on_progress=steps.append)
 
-    assert len(told) == planning.STEPS
-    with pytest.raises(RefusedError, match="there is a plan in"):
+    assert len(steps) == planning.STEPS
+    with pytest.raises(RefusedError, match="already has a plan"):
         plan(spark, str(destination), source, None)
     assert summary(spark, str(destination)) == first
 

@@ -71,8 +71,8 @@ def test_what_is_not_known_is_not_guessed() -> None:
 
 
 def test_a_node_that_was_made_anew_counts_its_commits_from_its_beginning() -> None:
-    recreated_partitions = {START: Sighting(100, 900, "a"), START + 10: Sighting(110, 4, "b")}
-    [line] = points({P0: recreated_partitions}, By.PARTITION)
+    made_anew = {START: Sighting(100, 900, "a"), START + 10: Sighting(110, 4, "b")}
+    [line] = points({P0: made_anew}, By.PARTITION)
     assert line[1] == (110, 1.0, 0.5)
 
 

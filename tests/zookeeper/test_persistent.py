@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 
 from zkgroups import CommittedOffset, Consumergroup, GroupState, InstanceState, Registry, TopicPartition
 from zkgroups.exceptions import ConflictError, GroupInUseError
-from zkgroups.migration.current_state import look_at_sources
+from zkgroups.migration.current_state import read_sources
 from zkgroups.zookeeper.admin.guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import TransactionFailed
 
@@ -100,7 +100,7 @@ def test_while_an_owner_node_bears_its_name_it_counts_as_alive(
     with pytest.raises(GroupInUseError):
         billing.offsets.reset({AT: 5})
     assert [each.id for each in billing.living()] == ["gone"]
-    assert look_at_sources(registry, ["billing"])["billing"].instances == ("gone",)
+    assert read_sources(registry, ["billing"])["billing"].instances == ("gone",)
     assert not _finding(registry).repairable
 
 
@@ -154,9 +154,9 @@ def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
 
 
 def test_a_migration_does_not_count_it(billing: Consumergroup, registry: Registry, raw: Any) -> None:
-    assert look_at_sources(registry, ["billing"])["billing"].instances == ()
+    assert read_sources(registry, ["billing"])["billing"].instances == ()
     raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
-    assert look_at_sources(registry, ["billing"])["billing"].instances == ("anna",)
+    assert read_sources(registry, ["billing"])["billing"].instances == ("anna",)
 
 
 def test_the_doctor_removes_it_beside_living_members_and_nothing_else(
