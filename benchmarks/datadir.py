@@ -1,12 +1,12 @@
-"""Offsets out of a server's files: how many a second, and against what one would write by hand.
+"""Offsets from a server's files: the rate per second, compared with a hand-written reader.
 
     python -m benchmarks.datadir [--rounds 5]
 
-A server makes 1,000,000 offsets, writes its tree down and is gone; another one 200,000. Then, in one process:
+A server creates 1,000,000 offsets, writes a snapshot of its tree and stops; another one 200,000. Then, in one process:
 
-- the snapshot file to Arrow batches, as the data source makes them, with checksums and the digest of the tree compared
-- a plain reader of such a file, record by record, that takes everything for granted and makes a tuple of each offset
-- the peak of memory, each in a process of its own
+- the snapshot file to Arrow batches, as in the data source, with checksums and the digest of the tree verified
+- a plain reader of such a file, record by record, without any checks, which makes a tuple of each offset
+- the peak of memory, each in a separate process
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from struct import Struct
 from benchmarks import Times, in_turn, ratios, result, table
 from benchmarks._trees import seed
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.source.data_dir_reader import found, read_batches
+from zkgroups.spark.source.data_dir_reader import find_state, read_batches
 from zkgroups.spark.source.selection import Selection
 from zkgroups.testing import ZooKeeperServer
 
@@ -46,14 +46,14 @@ print(peak(), before)
 
 
 def batches(folder: str) -> int:
-    """All offsets as Arrow batches, one after the other."""
+    """Read all offsets as Arrow batches."""
     options = SourceOptions(data_dir=folder)
     assert options.files is not None
-    return sum(batch.num_rows for batch in read_batches(options, Selection(), found(options.files, None)))
+    return sum(batch.num_rows for batch in read_batches(options, Selection(), find_state(options.files, None)))
 
 
 def by_hand(folder: str) -> int:
-    """The same out of the newest snapshot, each offset as a tuple."""
+    """Read the offsets of the newest snapshot as tuples."""
     [*_, newest] = sorted(Path(folder, "version-2").glob("snapshot.*"), key=lambda file: int(file.suffix[1:], 16))
     with newest.open("rb") as stream:
         return sum(1 for _ in _offsets(stream.read()))
@@ -102,18 +102,18 @@ def timed(run: Callable[[str], int], folder: str, offsets: int) -> Callable[[int
 
 
 def peak(folder: str) -> tuple[int, int]:
-    """The most memory that a process takes for it, and what it takes without, in KiB."""
+    """Return the peak memory of the process in KiB, and the memory before reading."""
     ended = subprocess.run([sys.executable, "-c", PEAK, folder], check=True, capture_output=True, text=True)
     most, before = map(int, ended.stdout.split())
     return most, before
 
 
 def made(folder: Path, groups: int) -> str:
-    """The data directory of a server that is gone."""
+    """Create the data directory of a stopped server."""
     with ZooKeeperServer(data_dir=folder, jvm_options=("-Xmx3g",)) as server:
         seed(server.address, groups=groups)
         server.kill()
-        server.start(timeout=300)  # and so its tree is written down
+        server.start(timeout=300)  # which writes a snapshot of the tree
         server.kill()
     return str(folder)
 

@@ -1,9 +1,9 @@
-"""Snapshots as history: what it takes to tell two of them apart, against Spark reading both.
+"""Comparing two snapshots, against reading both with Spark.
 
     python -m benchmarks.history [--rounds 5]
 
-`zkgroups.spark.diff_snapshots` of two snapshots of 1,000,000 offsets each, of which a fifth has moved, warm, local[2]:
-by group, as it is by default, and by partition. Against all columns of both, read by Spark and thrown away.
+`zkgroups.spark.diff_snapshots` of two snapshots with 1,000,000 offsets each, a fifth of which has moved, warm,
+local[2]: by group, the default, and by partition. Against reading all columns of both with Spark.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from zkgroups.testing import ZooKeeperServer
 GROUPS = 10_000  # of 100 offsets each
 STEP = "1,000,000 twice"
 QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "4"}
-"""As `zkgroups snapshots diff` has it; Spark's defaults cost a fifth more by group, for whichever number of rows."""
+"""The settings of `zkgroups snapshots diff`. With Spark's defaults a diff by group takes a fifth longer."""
 
 
 def commit(hosts: str, *, groups: int, partitions: int = 20) -> None:
-    """A new offset for each partition of each group's first topic."""
+    """Commit a new offset for each partition of each group's first topic."""
     client = KazooClient(hosts)
     client.start()
 
@@ -48,12 +48,12 @@ def commit(hosts: str, *, groups: int, partitions: int = 20) -> None:
 
 
 def nowhere(rows: DataFrame) -> None:
-    """Have Spark make all rows."""
+    """Compute all rows, and discard them."""
     rows.write.format("noop").mode("overwrite").save()
 
 
 def timed(run: Callable[[], None]) -> Callable[[int], Times]:
-    """A contender that runs this once in each round."""
+    """Return a contender that runs once in each round."""
 
     def contender(_round: int) -> Times:
         began = time.perf_counter()
@@ -64,7 +64,7 @@ def timed(run: Callable[[], None]) -> Callable[[int], Times]:
 
 
 def measure(hosts: str, destination: str, rounds: int) -> dict[str, Times]:
-    """Take the two snapshots, and let all contenders have their turns."""
+    """Take two snapshots, and measure all contenders."""
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

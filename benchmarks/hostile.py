@@ -113,7 +113,7 @@ def contender(stack: ExitStack, options: argparse.Namespace, *, beside_hostile: 
     ]
     for member in members:
         stack.callback(member.close)
-        member._seat.register()
+        member._membership.register()
 
     def measure(_round: int) -> Times:
         watch = Stopwatch()
@@ -122,7 +122,7 @@ def contender(stack: ExitStack, options: argparse.Namespace, *, beside_hostile: 
         assert len(described) >= options.groups
         for strategy, member in zip(STRATEGIES, members, strict=True):
             with watch.step(strategy):
-                assert member._seat.look().wanted
+                assert member._membership.look().wanted
         return watch.seconds
 
     return measure

@@ -1,12 +1,12 @@
-"""How long another client waits while snapshots are taken: its slowest get of a hundred, against an idle server.
+"""The latency of another client while snapshots are taken: its 99th percentile, against an idle server.
 
     python -m benchmarks.neighbours [--rounds 3] [--gets 6000]
 
-A Spark with two cores takes snapshots of 200,000 offsets in a loop. Another client gets a node, waits for the answer,
-and gets it again. Idle and disturbed rounds take turns.
+A Spark with two cores takes snapshots of 200,000 offsets in a loop. Another client gets one node repeatedly. Idle and
+disturbed rounds alternate.
 
-Where servers, Spark and client share a few cores, most of the wait is for one of these. So there is a third kind of
-round: as many processes as Spark has tasks compute, and none of them knows that there is a ZooKeeper.
+If servers, Spark and client share a few cores, the client mostly waits for a core. So a third kind of round runs as
+many computing processes as Spark has tasks, without any use of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ with own_session(master="local[2]") as spark:
         rmtree(folder)
 """
 WARM = 4
-"""So many snapshots before one counts."""
+"""The number of snapshots to warm up."""
 
 COMPUTE = """
 print("begun", flush=True)
@@ -51,7 +51,7 @@ while True:
 
 @contextmanager
 def beside(program: str, *arguments: str, processes: int = 1, lines: int = 1) -> Iterator[None]:
-    """Processes that run until the block ends; when it begins, each has printed so many lines."""
+    """Run processes during the block, which starts when each has printed `lines` lines."""
     command = [sys.executable, "-c", program, *arguments]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
     try:

@@ -29,6 +29,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from benchmarks import Times, in_turn, ratios, result, table
 from zkgroups import Generation, Member, Members, Owner, Registry, range_assignor
+from zkgroups.core.times import to_ms
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 TOPIC = "orders"
@@ -171,7 +172,7 @@ def all_are_owned(registry: Registry, group: str, partitions: int) -> bool:
 
 def last_claim(registry: Registry, group: str) -> float:
     """When the last partition was claimed, by the server's clock, which is this machine's."""
-    return max(owner.claimed_ms for owner in registry.group(group).owners() if isinstance(owner, Owner)) / 1000
+    return max(to_ms(each.claimed_at) for each in registry.group(group).owners() if isinstance(each, Owner)) / 1000
 
 
 def is_balanced(found: Shares, members: int, partitions: int) -> bool:

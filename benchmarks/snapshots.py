@@ -1,12 +1,10 @@
-"""Snapshots: against what Spark alone takes to write the same rows, and to start.
+"""Snapshots, compared with the time that Spark alone needs to write the same rows, and to start.
 
     python -m benchmarks.snapshots [--rounds 3]
 
-- warm: `zkgroups.spark.snapshots.snapshot` of 1,000,000 offsets in a session that has done it before, local[2],
-against Spark's
-  own time to write an equal table, which it has in its cache, with the same settings; and against 200,000 offsets
-- cold: the command `zkgroups snapshot` of 200,000 offsets, as a whole process, against a script of PySpark that starts
-  and writes one row
+- warm: `take_snapshot` of 1,000,000 offsets in a warm session, local[2], against Spark's own time to write an equal
+  table from its cache with the same settings; and against 200,000 offsets
+- cold: the command `zkgroups snapshot` of 200,000 offsets as a process, against a PySpark script that writes one row
 """
 
 from __future__ import annotations

@@ -10,8 +10,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from .main import COMPLETE_VARIABLE as VARIABLE
-from .shared.options import Command, Options
+from .shared.command_classes import Command
+from .shared.options import Options
 from .shared.output import Output
+from .shared.shell_quoting import use_safe_bash
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -32,6 +34,7 @@ def completion(options: Options, shell: str | None) -> None:
       zkgroups completion bash
       zkgroups completion fish
     """
+    use_safe_bash()
     name = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(name) if name in SHELLS else None
     if kind is None:

@@ -7,8 +7,9 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from .shared.command_classes import Command, Group
 from .shared.messages import say
-from .shared.options import PREFIX, Command, Group, Options
+from .shared.options import PREFIX, Options
 from .shared.output import Column, Output, Row, Table
 from .shared.saved_contexts import NOT_SAVED, Contexts, file
 

@@ -14,12 +14,13 @@ from zkgroups.core.doctor.check_table import HIDDEN
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsException
 
 from .shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
+from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.durations import duration_option
 from .shared.errors import Tally, sentence
 from .shared.exit_codes import ExitCode
 from .shared.messages import say
-from .shared.options import Command, Options
+from .shared.options import Options
 from .shared.output import Column, Output, Row, Table
 from .shared.progress import counted
 

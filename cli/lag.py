@@ -21,10 +21,11 @@ from .shared.arguments import (
     topics_option,
 )
 from .shared.brokers import brokers
+from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.errors import Tally
 from .shared.messages import say
-from .shared.options import Command, Format, Options
+from .shared.options import Format, Options
 from .shared.output import Output, Row
 from .shared.progress import counted
 

@@ -1,6 +1,6 @@
-"""The `zkgroups` command: its root, and how a run begins and ends.
+"""The root of the `zkgroups` command, and its entry point.
 
-Commands are named in a table and imported when they are called, so that `zkgroups --help` is there at once.
+Commands are imported when they are called, so that `zkgroups --help` is fast.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from .shared.command_classes import CommandGroup
 from .shared.exit_codes import ExitCode
-from .shared.options import CommandGroup, Options, root_parameters
+from .shared.global_options import root_parameters
+from .shared.options import Options
 from .shared.signals import raise_on_sigterm
 
 if TYPE_CHECKING:
@@ -25,83 +25,59 @@ if TYPE_CHECKING:
 _NAME: Final = "zkgroups"
 
 COMPLETE_VARIABLE: Final = "_ZKGROUPS_COMPLETE"
-"""By it a shell asks what the word at the cursor may become."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lazy:
-    """Where a command is, and what the list of commands says about it."""
-
-    module: str
-    attribute: str
-    help: str
-
-    def load(self) -> click.Command:
-        """Import it."""
-        command: click.Command = getattr(import_module(self.module, __package__), self.attribute)
-        return command
+"""The environment variable that a shell sets to ask for completions."""
 
 
 COMMANDS: Final = {
-    "groups": Lazy(".groups.commands", "groups", "List, describe, create, delete, copy and prune consumer groups."),
-    "members": Lazy(".members", "members", "Show who is registered, and for what."),
-    "claim": Lazy(".claim.claim", "claim", "Hold partitions, in the foreground or while a command runs."),
-    "release": Lazy(".claim.release", "release", "Take a partition from whoever holds it."),
-    "owners": Lazy(".claim.owners", "owners", "Show who holds which partition."),
-    "offsets": Lazy(".offsets.commands", "offsets", "Read, set, reset, delete, compare, export and import offsets."),
-    "lag": Lazy(".lag", "lag", "Show how far groups are behind the ends of the logs."),
-    "watch": Lazy(".watch", "watch", "Follow what happens in a group, as it happens."),
-    "doctor": Lazy(".doctor", "doctor", "Look for what is wrong, and repair what can safely be repaired."),
-    "snapshot": Lazy(".snapshots.snapshot", "snapshot", "Write down every offset, owner and member, as Parquet."),
-    "snapshots": Lazy(".snapshots.commands", "snapshots", "See what snapshots tell together."),
-    "audit": Lazy(".snapshots.audit", "audit", "Write down every commit, as it is found, as Parquet."),
-    "migrate": Lazy(
-        ".migrate.commands", "migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."
-    ),
-    "context": Lazy(".context", "context", "Save options under a name, and choose among them."),
-    "completion": Lazy(".completion", "completion", "Print what makes a shell complete commands and names."),
-    "zookeeper": Lazy(".zookeeper", "zookeeper", "Run a ZooKeeper server in the foreground, for trying things out."),
-    "demo": Lazy(".demo.demo", "demo", "Show what this is about, on a real ZooKeeper of its own."),
+    "groups": (".groups.commands:groups", "List, describe, create, delete, copy and prune consumer groups."),
+    "members": (".members:members", "List the registered instances and their subscriptions."),
+    "claim": (".claim.claim:claim", "Hold partitions, in the foreground or while a command runs."),
+    "release": (".claim.release:release", "Take partitions away from their owner."),
+    "owners": (".claim.owners:owners", "List the owners of partitions."),
+    "offsets": (".offsets.commands:offsets", "Read, set, reset, delete, compare, export and import offsets."),
+    "lag": (".lag:lag", "Show how far groups are behind the log ends."),
+    "watch": (".watch:watch", "Print the changes in a group as they happen."),
+    "doctor": (".doctor:doctor", "Check groups for problems, and repair those that can be repaired safely."),
+    "snapshot": (".snapshots.snapshot:snapshot", "Save all offsets, owners and members as Parquet."),
+    "snapshots": (".snapshots.commands:snapshots", "List, compare, verify and plot snapshots."),
+    "audit": (".snapshots.audit:audit", "Record every commit as Parquet."),
+    "migrate": (".migrate.commands:migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
+    "context": (".context:context", "Save options under a name, and switch between them."),
+    "completion": (".completion:completion", "Print the shell code that completes commands and names."),
+    "zookeeper": (".zookeeper:zookeeper", "Run a ZooKeeper server in the foreground, for experiments."),
+    "demo": (".demo.demo:demo", "Run a guided tour on a temporary ZooKeeper server."),
 }
+"""The module and the one-line help of each command. The help of the root command imports none of them."""
 
 
 class Root(CommandGroup):
-    """All commands, each imported when it is called."""
-
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Their names, in the order of the table."""
-        return list(COMMANDS)
-
-    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        """The command of that name."""
-        return COMMANDS[name].load() if name in COMMANDS else None
+    """The root command."""
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, without importing them, and options."""
+        """Complete commands, without importing them, and options."""
         from click.shell_completion import CompletionItem
 
-        commands = [CompletionItem(n, help=lazy.help) for n, lazy in COMMANDS.items() if n.startswith(incomplete)]
+        commands = [CompletionItem(n, help=help) for n, (_, help) in COMMANDS.items() if n.startswith(incomplete)]
         return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The exit codes."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code.value), code.meaning) for code in ExitCode])
 
 
 root = Root(
     _NAME,
+    lazy={name: f"{__package__}{attribute}" for name, (attribute, _) in COMMANDS.items()},
     params=root_parameters(),
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Kafka's legacy consumer groups, which live in ZooKeeper: see them, and work on them without breaking them.
+    help="""Inspect and change Kafka's legacy consumer groups, which are stored in ZooKeeper.
 
-    The options below are accepted before and after the name of a command, and from the environment: --zookeeper
-    is ZKGROUPS_ZOOKEEPER, and so on. Data goes to stdout, everything else to stderr.
+    The options below may stand before or after the name of a command, or in the environment: --zookeeper is
+    ZKGROUPS_ZOOKEEPER, and so on. Data goes to stdout, messages go to stderr.
 
     \b
     Example:
@@ -112,22 +88,25 @@ click.version_option(package_name=_NAME, prog_name=_NAME, message="%(prog)s %(ve
 
 
 def main() -> int:
-    """Run the command line of this process, and return its exit code."""
+    """Run the command line of this process. Return the exit code."""
     if instruction := os.environ.get(COMPLETE_VARIABLE):
         return _complete(instruction)
     raise_on_sigterm()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have letters the terminal's encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack letters of a name
     try:
         return run(sys.argv[1:])
     finally:
-        _let_go_of_stdout()
+        _flush_stdout()
 
 
 def _complete(instruction: str) -> int:
-    """Answer a shell, which has nowhere to show an error."""
+    """Answer a shell. Errors are not reported, because a shell cannot show them."""
     from click.shell_completion import shell_complete
 
+    from .shared.shell_quoting import use_safe_bash
+
+    use_safe_bash()
     try:
         return shell_complete(root, {"obj": Options()}, _NAME, COMPLETE_VARIABLE, instruction)
     except Exception:
@@ -135,7 +114,7 @@ def _complete(instruction: str) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line, with every error turned into a sentence on stderr and an exit code."""
+    """Run a command line. Report errors on stderr, and return the exit code."""
     options = Options()
     try:
         with root.make_context(_NAME, list(arguments), obj=options) as ctx:
@@ -143,7 +122,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except BrokenPipeError:
-        return ExitCode.DONE  # who reads our data has read enough
+        return ExitCode.DONE  # the reader of our output needs no more
     except BaseException as error:
         from .shared.errors import report
 
@@ -151,8 +130,8 @@ def run(arguments: Sequence[str]) -> int:
     return ExitCode.DONE
 
 
-def _let_go_of_stdout() -> None:
-    """Python would try once more at its end to write what could not be written, and say so."""
+def _flush_stdout() -> None:
+    """Flush stdout. On an error redirect it to /dev/null, or Python would fail again at exit and print that."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -11,7 +11,7 @@ import click
 
 from zkgroups import (
     Consumergroup,
-    DeniedNode,
+    ForbiddenNode,
     GroupDescription,
     GroupState,
     InstanceDescription,
@@ -21,8 +21,9 @@ from zkgroups import (
     Registry,
 )
 from zkgroups.core.doctor.scala_blockers import poison
-from zkgroups.core.znodes.paths import check_instance
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import to_ms, utc
+from zkgroups.core.znodes.names import check_instance
+from zkgroups.core.znodes.values import ReadRegistration, unreadable_part
 from zkgroups.exceptions import (
     GroupNotFoundError,
     MalformedNodeError,
@@ -32,11 +33,12 @@ from zkgroups.exceptions import (
 
 from .groups.description import INSTANCES, denied, described, instance_row
 from .shared.arguments import chosen_groups, group_argument, matching_option, maybe_groups_argument
+from .shared.command_classes import Group
 from .shared.completion import complete_instances
 from .shared.connect import connected
 from .shared.errors import Tally
 from .shared.messages import say
-from .shared.options import Group, Options
+from .shared.options import Options
 from .shared.output import Column, Output, Row, Table
 
 _COLUMNS: Final = (Column("GROUP", "group"), *INSTANCES.columns)
@@ -148,8 +150,8 @@ def show(options: Options, group: str, instance: str) -> None:
         description, found = _instance(registry, group, instance)
         data = _data(registry.group(group), found)
         Output(options).write(MEMBER, [_row(registry.group(group), description, found, data)])
-    if isinstance(found.registration, MalformedNode):
-        raise MalformedNodeError(found.registration)
+    if isinstance(malformed := unreadable_part(found.registration), MalformedNode):
+        raise MalformedNodeError(malformed)
 
 
 def _instance(registry: Registry, group: str, id: str) -> tuple[GroupDescription, InstanceDescription]:
@@ -167,10 +169,11 @@ def _instance(registry: Registry, group: str, id: str) -> tuple[GroupDescription
 
 def _data(group: Consumergroup, found: InstanceDescription) -> bytes:
     """The registration as it stands in its node."""
-    if isinstance(found.registration, DeniedNode):
-        raise NoPermissionError(found.registration.path)
-    if isinstance(found.registration, MalformedNode):
-        return found.registration.data
+    match unreadable_part(found.registration):
+        case ForbiddenNode() as node:
+            raise NoPermissionError(node.path)
+        case MalformedNode(data=malformed):
+            return malformed
     data = group.registration(found.id)
     if data is None:
         raise NotRegisteredError(group.name, found.id)
@@ -181,7 +184,7 @@ def _row(group: Consumergroup, description: GroupDescription, found: InstanceDes
     registration = found.registration
     row: dict[str, Any] = {"group": group.name}
     row |= instance_row(found)
-    row["timestamp_ms"] = registration.timestamp_ms if isinstance(registration, Registration) else None
+    row["timestamp_ms"] = to_ms(registration.timestamp) or None if isinstance(registration, Registration) else None
     row["partitions"] = list(_owned(description, found))
     row["nodes"] = [_node_row(group.paths.instance(found.id), data, registration)]
     return row
@@ -192,20 +195,20 @@ def _owned(description: GroupDescription, found: InstanceDescription) -> Iterato
     for owner in owners:
         if owner.session == found.session and owner.instance({found.id}) is not None:
             at = {"topic": owner.at.topic, "partition": owner.at.partition}
-            yield at | {"claimed_ms": owner.claimed_ms, "path": owner.path}
+            yield at | {"claimed_ms": to_ms(owner.claimed_at), "path": owner.path}
 
 
-def _node_row(path: str, data: bytes, registration: Registration | MalformedNode | None) -> Row:
+def _node_row(path: str, data: bytes, registration: ReadRegistration | None) -> Row:
     return {
         "path": path,
         "data": data.decode(errors="backslashreplace"),
         "data_base64": b64encode(data).decode(),
-        "reason": registration.reason if isinstance(registration, MalformedNode) else None,
+        "reason": None if (unreadable := unreadable_part(registration)) is None else unreadable.reason,
         "to_scala": _to_scala(data, registration),
     }
 
 
-def _to_scala(data: bytes, registration: Registration | MalformedNode | None) -> str | None:
+def _to_scala(data: bytes, registration: ReadRegistration | None) -> str | None:
     """What Scala members make of it; None where only they could tell."""
     if (reason := poison(data)) is not None:
         return f"stops every Scala member: {reason}"

@@ -23,18 +23,21 @@ from zkgroups import (
     Watch,
     Watched,
 )
-from zkgroups.core.znodes.paths import join, parse_partition
-from zkgroups.core.znodes.values import session_hex, utc
+from zkgroups.core.times import to_ms, utc
+from zkgroups.core.znodes.names import parse_partition
+from zkgroups.core.znodes.paths import join
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import GroupNotFoundError
 from zkgroups.zookeeper.watch import Value
 
 from .claim.connection_state import CONNECTED, LOST, Link
 from .shared.arguments import group_argument
+from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.durations import seconds_option
 from .shared.messages import say
-from .shared.options import Command, Format, Options
+from .shared.options import Format, Options
 from .shared.output import Column, Output, Row, Table, wait_while_read
 from .shared.signals import Terminated, noted_signals, raise_noted
 
@@ -202,12 +205,12 @@ def _time_ms(change: Change) -> int:
     """When it happened, as the server has it in the node, else when it was heard."""
     appeared = change.kind is ChangeKind.APPEARED
     match change.now:
-        case CommittedOffset(modified_ms=modified):
-            return modified
-        case RegisteredInstance(registered_ms=registered) if appeared and registered:
-            return registered
-        case Owner(claimed_ms=claimed) if appeared:
-            return claimed
+        case CommittedOffset(committed_at=committed):
+            return to_ms(committed)
+        case RegisteredInstance(registered_at=registered) if appeared and registered:
+            return to_ms(registered)
+        case Owner(claimed_at=claimed) if appeared:
+            return to_ms(claimed)
     return int(time.time() * 1000)
 
 

@@ -11,9 +11,10 @@ import click
 from zkgroups.exceptions import ServerStartError
 from zkgroups.testing import ZooKeeperServer
 
+from .shared.command_classes import Command
 from .shared.input_files import FilePath
 from .shared.messages import say
-from .shared.options import Command, Format, Options
+from .shared.options import Format, Options
 from .shared.output import Column, Output, Table
 
 _SERVERS: Final = Table("servers", key="address", columns=(Column("ADDRESS", "address"), Column("DATA", "data_dir")))

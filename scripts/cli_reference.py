@@ -16,7 +16,8 @@ from pathlib import Path
 import click
 from zkgroups_cli.main import root
 from zkgroups_cli.shared.exit_codes import ExitCode
-from zkgroups_cli.shared.options import PREFIX, root_parameters
+from zkgroups_cli.shared.global_options import root_parameters
+from zkgroups_cli.shared.options import PREFIX
 
 FILE = Path(__file__).parent.parent / "docs" / "cli.md"
 

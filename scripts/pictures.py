@@ -109,7 +109,7 @@ def write_history(folder: Path) -> str:
             for group, its in paces.items():
                 reached = min(number, SNAPSHOTS // 2) if group == "invoices" else number
                 offsets = {TopicPartition("orders", at): 1000 + pace * reached for at, pace in enumerate(its)}
-                registry.group(group).offsets.commit_many(offsets)
+                registry.group(group).offsets.set_many(offsets)
             if number == SNAPSHOTS - 1:
                 registry.group("reports").offsets.reset({TopicPartition("orders", 0): 1000})
             take_snapshot(spark, str(folder), server.address)

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from zkgroups import Registry
 from zkgroups.exceptions import MissingDependencyError
-from zkgroups.testing import ZooKeeperServer, fresh_chroot, missing
+from zkgroups.testing import KafkaBroker, Server, ZooKeeperServer, fresh_chroot, missing
 
 pytest.register_assert_rewrite("tests.spark.model")
 
@@ -23,7 +24,7 @@ OLD_RELEASES = ("3.4.14", "3.5.10")
 DOWNLOAD_TIMEOUT = 1000
 
 
-# Brokers for the whole run: see zkgroups/testing/plugin.py.
+# Fixtures of the brokers that all tests share.
 KAFKA = {"kafka", "kafka_broker", "legacy_kafka"}
 
 
@@ -45,9 +46,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten_servers() -> None:
-    """A port may lead to an old server in one test, and to a new one in another."""
-    if (probe := sys.modules.get("zkgroups.zookeeper.requests.multiread_support")) is not None:
-        probe._SERVERS.forget()
+    """Forget which servers support MultiRead: the next server may be another release on the same port."""
+    if (support := sys.modules.get("zkgroups.zookeeper.requests.multiread_support")) is not None:
+        support._SERVERS.forget()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(zkgroups_zookeeper: Server) -> Server:
+    return zkgroups_zookeeper
+
+
+@pytest.fixture
+def zookeeper_hosts(zkgroups_hosts: str) -> str:
+    return zkgroups_hosts
+
+
+@pytest.fixture
+def registry(zkgroups_registry: Registry) -> Registry:
+    return zkgroups_registry
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(zkgroups_kafka: KafkaBroker) -> KafkaBroker:
+    return zkgroups_kafka
+
+
+@pytest.fixture(scope="session")
+def kafka(zkgroups_kafka: KafkaBroker) -> str:
+    return zkgroups_kafka.address
+
+
+@pytest.fixture(scope="session")
+def legacy_kafka(zkgroups_legacy_kafka: KafkaBroker) -> KafkaBroker:
+    return zkgroups_legacy_kafka
 
 
 @pytest.fixture(scope="session", params=OLD_RELEASES)

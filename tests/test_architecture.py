@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 ROOT = Path(__file__).parent.parent
 
 # Each may import itself and what stands before it.
 ORDER = (
+    "input_errors",
     "exceptions",
     "core",
     "deadline",
@@ -34,6 +37,9 @@ FOR_USERS_ONLY = {"aio"}
 # Stands beside: it uses the library's public face, and only these use it.
 TESTING_MAY_IMPORT = {"exceptions", "core", "zookeeper", "testing", "face"}
 MAY_IMPORT_TESTING = {"cli/demo/demo.py", "cli/zookeeper.py"}
+
+# The values that errors carry. They raise only what `input_errors` has, so there is no circle.
+CARRIED_BY_ERRORS = ("zkgroups.core.znodes.topic_partition", "zkgroups.core.znodes.values")
 
 HOMES = {
     # Only RE2 matches what others wrote in linear time: core/znodes/java_regex.py.
@@ -66,6 +72,17 @@ NOT_IN_CORE = {
     "threading",
     "time",
 }
+# The one room that may touch kazoo's private attributes, and where else kazoo's objects can come.
+KAZOO_COMPAT = "zkgroups/zookeeper/kazoo_compat/"
+MAY_HOLD_KAZOO_OBJECTS = {"zookeeper", "testing"}
+_CLIENT = KazooClient("127.0.0.1:1")
+KAZOO_PRIVATE_NAMES = {
+    name
+    for kazoo_object in (_CLIENT, _CLIENT._connection, _CLIENT.handler)
+    for name in {*vars(kazoo_object), *dir(type(kazoo_object))}
+    if name.startswith("_") and not name.startswith("__")
+}
+
 CLOCKS = {"now", "utcnow", "today"}
 
 THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_new_thread"}
@@ -181,6 +198,8 @@ def _problems(source: Source) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"getLogger of another name than {', '.join(LOGGERS)}"
         if isinstance(node, ast.Attribute) and name in CLOCKS and source.place == "core":
             yield getattr(node, "lineno", 0), f"core reads a clock: {name}"
+        if (private := _kazoo_private_name(node)) and _must_not_use_private_kazoo(source):
+            yield getattr(node, "lineno", 0), f"private attribute of kazoo outside of {KAZOO_COMPAT}: {private}"
 
 
 def _name_used(node: ast.AST) -> str | None:
@@ -188,6 +207,25 @@ def _name_used(node: ast.AST) -> str | None:
         case ast.Attribute(attr=name) | ast.Name(id=name) | ast.alias(name=name):
             return name
     return None
+
+
+def _kazoo_private_name(node: ast.AST) -> str | None:
+    """Return the private attribute of kazoo that is used. An attribute of `self` is the class's own."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            return None
+        case (
+            ast.Attribute(attr=name)
+            | ast.Call(
+                func=ast.Name(id="getattr" | "setattr" | "hasattr" | "delattr"), args=[_, ast.Constant(value=name), *_]
+            )
+        ):
+            return name if name in KAZOO_PRIVATE_NAMES else None
+    return None
+
+
+def _must_not_use_private_kazoo(source: Source) -> bool:
+    return source.place in MAY_HOLD_KAZOO_OBJECTS and not source.name.startswith(KAZOO_COMPAT)
 
 
 def _is_public_logger(call: ast.Call) -> bool:
@@ -223,7 +261,7 @@ def _is_allowed(source: Source, there: str, imported: Import) -> bool:
     if there == "face":
         return here == "cli"
     if here == "exceptions":
-        return imported.for_typing and imported.module.startswith("zkgroups.core.znodes.values")
+        return there == "input_errors" or imported.module.startswith(CARRIED_BY_ERRORS)
     if there in MUST_NOT_IMPORT.get(here, ()):
         return False
     return here in ORDER and ORDER.index(there) < ORDER.index(here)
@@ -233,6 +271,22 @@ def test_the_code_keeps_to_the_architecture() -> None:
     assert violations(ROOT) == []
 
 
+def test_no_module_of_the_core_imports_itself_through_others() -> None:
+    """Imports for typing count, too: two modules that need each other are one topic, or there is a third one."""
+    of_core = [source for source in sources(ROOT) if source.place in {"input_errors", "exceptions", "core"}]
+    modules = {source.name.removesuffix(".py").replace("/", "."): source for source in of_core}
+    graph = {
+        name: {found for each in source.imports() if (found := _module(each.module, modules)) is not None}
+        for name, source in modules.items()
+    }
+    assert list(TopologicalSorter(graph).static_order())
+
+
+def _module(name: str, modules: Container[str]) -> str | None:
+    """The module that an import of `name` loads: itself, or the one that has this name in it."""
+    return next((each for each in (name, name.rpartition(".")[0]) if each in modules), None)
+
+
 def test_the_checker_sees_every_file_of_both_packages() -> None:
     seen = {source.name for source in sources(ROOT)}
     assert {"zkgroups/exceptions.py", "zkgroups/core/znodes/values.py", "zkgroups/zookeeper/registry.py"} <= seen
@@ -240,8 +294,10 @@ def test_the_checker_sees_every_file_of_both_packages() -> None:
 
 
 ALLOWED = {
-    "zkgroups/exceptions.py": "if TYPE_CHECKING:\n    from .core.znodes.values import Owner",
+    "zkgroups/exceptions.py": "from .core.znodes.values import Owner",
     "zkgroups/core/znodes/values.py": "import re\nfrom ...exceptions import InvalidNameError\nfrom .paths import join",
+    "zkgroups/zookeeper/kazoo_compat/internals.py": "def send(client):\n    client._call()",
+    "zkgroups/zookeeper/session/prover.py": "class Own:\n    def send(self):\n        self._call()",
     "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import znodes",
     "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
     "zkgroups/consumer/generation_lifecycle.py": 'import logging\nlog = logging.getLogger("zkgroups.member")',
@@ -253,7 +309,7 @@ ALLOWED = {
 }
 
 FORBIDDEN = [
-    ("zkgroups/exceptions.py", "from .core.znodes.values import Owner", "exceptions imports zkgroups.core"),
+    ("zkgroups/exceptions.py", "from .core.znodes.names import check_name", "exceptions imports zkgroups.core"),
     ("zkgroups/exceptions.py", "if TYPE_CHECKING:\n    from .core import codec", "exceptions imports zkgroups.core"),
     (
         "zkgroups/core/znodes/values.py",
@@ -309,6 +365,9 @@ FORBIDDEN = [
     ("zkgroups/kafka/brokers.py", "from ..zookeeper import registry", "kafka imports zkgroups.zookeeper"),
     ("zkgroups/migration/plan.py", "import confluent_kafka", "migration imports confluent_kafka"),
     ("cli/groups/commands.py", "import kazoo", "cli imports kazoo"),
+    ("zkgroups/zookeeper/watch.py", "client._call(request, answer)", "private attribute of kazoo outside of"),
+    ("zkgroups/zookeeper/session/prover.py", "self._client._session_id", "private attribute of kazoo outside of"),
+    ("zkgroups/testing/session_expiry.py", "setattr(client, '_state', 1)", "private attribute of kazoo outside of"),
     ("cli/groups/commands.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
 ]
 

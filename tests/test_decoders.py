@@ -14,20 +14,17 @@ from hypothesis import strategies as st
 from zkgroups.core.doctor.scala_blockers import poison
 from zkgroups.core.offsets import file_formats
 from zkgroups.core.offsets.reset import parse_duration, parse_time
-from zkgroups.core.rebalance.assignment import Stream
-from zkgroups.core.rebalance.shared_plan import Plan, decode_plan, encode_plan
-from zkgroups.core.znodes.codec import (
-    decode_broker,
-    decode_offset,
-    decode_owner,
-    decode_owner_path,
-    decode_registration,
-    decode_topic,
-    encode_registration,
-)
+from zkgroups.core.rebalance.members import Stream
+from zkgroups.core.rebalance.shared_plan import SharedPlan, decode_plan, encode_plan
+from zkgroups.core.times import from_ms
+from zkgroups.core.znodes.broker_codec import decode_broker, decode_topic
 from zkgroups.core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
-from zkgroups.core.znodes.paths import parse_partition
-from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registration, Topic, TopicPartition
+from zkgroups.core.znodes.names import parse_partition
+from zkgroups.core.znodes.offset_codec import decode_offset
+from zkgroups.core.znodes.owner_codec import decode_owner, decode_owner_path
+from zkgroups.core.znodes.registration_codec import decode_registration, encode_registration
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registration, Topic, UnevaluableRegistration
 from zkgroups.exceptions import InvalidInputError
 from zkgroups.kafka.properties import parse as parse_properties
 from zkgroups.spark.snapshots.summary import Summary
@@ -78,11 +75,11 @@ _SESSION = {
 NONE = type(None)
 
 DECODERS: dict[str, Decoder] = {
-    "plan": Decoder(decode_plan, (Plan, NONE), encode_plan(Plan("f", "sticky", {AT: Stream("h:1", 0)}))),
+    "plan": Decoder(decode_plan, (SharedPlan, NONE), encode_plan(SharedPlan("f", "sticky", {AT: Stream("h:1", 0)}))),
     "registration": Decoder(
         lambda data: decode_registration("/r", data),
-        (Registration, MalformedNode),
-        encode_registration(Registration({"orders": 1}, timestamp_ms=1_795_255_543_000, assignors=("sticky",))),
+        (Registration, UnevaluableRegistration, MalformedNode),
+        encode_registration(Registration({"orders": 1}, timestamp=from_ms(1_795_255_543_000), assignors=("sticky",))),
     ),
     "poison": Decoder(poison, (str, NONE), encode_registration(Registration({"orders": 1}))),
     "owner": Decoder(lambda data: decode_owner("/o", AT, data, session=1), (Owner, MalformedNode), b"h:1-0"),

@@ -1,9 +1,13 @@
-"""The public names: what `zkgroups` exports, and the tree of errors as it is drawn."""
+"""The names that the packages export, and the error tree in the docstring of `zkgroups.exceptions`."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,17 +23,37 @@ PACKAGES = (zkgroups, zkgroups.kafka, zkgroups.migration, zkgroups.spark, zkgrou
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
-def test_all_is_sorted_and_names_nothing_twice_and_all_of_it_is_there(package: Any) -> None:
+def test_all_is_sorted_without_duplicates_and_every_name_exists(package: Any) -> None:
     assert package.__all__ == sorted(set(package.__all__))
     assert all(hasattr(package, name) for name in package.__all__)
 
 
-def test_every_public_class_that_the_package_imports_is_exported() -> None:
-    imported = {name for name, value in vars(zkgroups).items() if inspect.isclass(value) and not name.startswith("_")}
-    assert imported == {name for name in zkgroups.__all__ if inspect.isclass(getattr(zkgroups, name))}
+def test_type_checkers_see_the_names_that_are_exported_lazily() -> None:
+    tree = ast.parse(Path(zkgroups.__file__).read_text())
+    [type_checking] = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in type_checking.body if isinstance(node, ast.ImportFrom)]
+    seen = {"." * node.level + str(node.module): tuple(name.name for name in node.names) for node in imports}
+    assert seen == zkgroups._MODULES
+    assert sorted([*zkgroups._MODULE_OF, "__version__"]) == zkgroups.__all__
 
 
-def test_the_drawn_tree_of_errors_is_the_tree_of_errors() -> None:
+def test_the_package_imports_a_module_when_one_of_its_names_is_used() -> None:
+    program = """
+import sys, zkgroups
+assert "Registry" in dir(zkgroups)
+assert not [name for name in sys.modules if name.startswith(("kazoo", "zkgroups.")) and name != "zkgroups._version"]
+zkgroups.TopicPartition
+assert "zkgroups.core.znodes.topic_partition" in sys.modules and "kazoo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_name_that_is_not_exported_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'zkgroups' has no attribute 'Nothing'"):
+        _ = zkgroups.Nothing
+
+
+def test_the_error_tree_in_the_docstring_matches_the_classes() -> None:
     assert drawn_parents(exceptions.__doc__ or "") == {
         name: [parent.__name__ for parent in error.__bases__]
         for name, error in vars(exceptions).items()
@@ -37,7 +61,7 @@ def test_the_drawn_tree_of_errors_is_the_tree_of_errors() -> None:
     }
 
 
-def test_the_drawing_is_read_as_a_tree() -> None:
+def test_drawn_parents_reads_a_tree() -> None:
     drawing = """Text above.
 
 Root
@@ -49,7 +73,7 @@ Root
 
 
 def drawn_parents(drawing: str) -> dict[str, list[str]]:
-    """The parents of each class, as a drawing of indented lines shows them; a foreign parent stands in brackets."""
+    """Return the parents of each class in a tree drawing; a parent from outside the tree stands in brackets."""
     above: list[str] = []
     parents: dict[str, list[str]] = {}
     for branch, name, foreign in re.findall(r"^([│ ├└─]*)(\w+)(?: \((\w+)\))?(?: {2,}.*)?$", drawing, re.MULTILINE):

@@ -1,5 +1,6 @@
 """Kafka's legacy consumer groups in ZooKeeper: register, claim, commit and release, beside members in other languages.
 
+>>> from zkgroups import Registry, TopicPartition
 >>> with Registry.connect(zookeeper) as registry:
 ...     with registry.group("billing").instance() as me:
 ...         _ = me.register(["orders"])
@@ -10,55 +11,57 @@
 100
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from ._version import VERSION as __version__
-from .consumer.events import EventKind, MemberEvent, MemberStats
-from .consumer.generation import Generation
-from .consumer.lone_member import LoneMember
-from .consumer.member import Member
-from .core.doctor.findings import Checkup, Finding, Remove, Repair, Rewrite, Severity
-from .core.rebalance.assignment import (
-    Assignment,
-    Assignor,
-    Members,
-    Stream,
-    range_assignor,
-    round_robin_assignor,
-    sticky_assignor,
-)
-from .core.znodes.group_description import (
-    BlockedPartition,
-    GroupDescription,
-    GroupState,
-    InstanceDescription,
-    InstanceState,
-    Obstacle,
-    PartitionDescription,
-    RegisteredInstance,
-)
-from .core.znodes.values import (
-    Broker,
-    CommittedOffset,
-    DeniedNode,
-    Dialect,
-    MalformedNode,
-    OffsetRange,
-    Owner,
-    Pattern,
-    Registration,
-    StartAt,
-    Topic,
-    TopicPartition,
-    UnevaluableRegistration,
-)
-from .zookeeper.claim import Claim, Claims
-from .zookeeper.group import Consumergroup, Copied
-from .zookeeper.instance import Instance
-from .zookeeper.offsets import Offsets
-from .zookeeper.registry import Registry
-from .zookeeper.session.acl import Acl, AclPolicy
-from .zookeeper.session.connection import Digest, Sasl, ShortSessionWarning, Tls
-from .zookeeper.session.credentials import SessionCredentials
-from .zookeeper.watch import Change, ChangeKind, Watch, Watched
+
+if TYPE_CHECKING:
+    from .consumer.events import EventKind, MemberEvent, MemberStats
+    from .consumer.generation import Generation
+    from .consumer.lone_member import LoneMember
+    from .consumer.member import Member
+    from .core.doctor.findings import Checkup, Finding, Remove, Repair, Rewrite, Severity
+    from .core.kafka_values import OffsetRange
+    from .core.rebalance.members import Assignment, Assignor, Members, Stream
+    from .core.rebalance.range import range_assignor
+    from .core.rebalance.round_robin import round_robin_assignor
+    from .core.rebalance.sticky import sticky_assignor
+    from .core.znodes.group_description import (
+        BlockedPartition,
+        GroupDescription,
+        InstanceDescription,
+        Obstacle,
+        PartitionDescription,
+    )
+    from .core.znodes.group_view import RegisteredInstance
+    from .core.znodes.states import GroupState, InstanceState
+    from .core.znodes.topic_partition import TopicPartition
+    from .core.znodes.values import (
+        Broker,
+        CommittedOffset,
+        Dialect,
+        ForbiddenNode,
+        MalformedNode,
+        Owner,
+        Pattern,
+        Registration,
+        StartAt,
+        Topic,
+        UnevaluableRegistration,
+        UnreadableNode,
+    )
+    from .zookeeper.claim import Claim, Claims
+    from .zookeeper.group import Consumergroup, Copied
+    from .zookeeper.instance import Instance
+    from .zookeeper.offsets import Offsets
+    from .zookeeper.registry import Registry
+    from .zookeeper.session.acl import Acl, AclPolicy
+    from .zookeeper.session.credentials import SessionCredentials
+    from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
+    from .zookeeper.watch import Change, ChangeKind, Watch, Watched
 
 __all__ = [
     "Acl",
@@ -75,11 +78,11 @@ __all__ = [
     "CommittedOffset",
     "Consumergroup",
     "Copied",
-    "DeniedNode",
     "Dialect",
     "Digest",
     "EventKind",
     "Finding",
+    "ForbiddenNode",
     "Generation",
     "GroupDescription",
     "GroupState",
@@ -114,6 +117,7 @@ __all__ = [
     "Topic",
     "TopicPartition",
     "UnevaluableRegistration",
+    "UnreadableNode",
     "Watch",
     "Watched",
     "__version__",
@@ -121,3 +125,62 @@ __all__ = [
     "round_robin_assignor",
     "sticky_assignor",
 ]
+
+_MODULES: Final = {
+    ".consumer.events": ("EventKind", "MemberEvent", "MemberStats"),
+    ".consumer.generation": ("Generation",),
+    ".consumer.lone_member": ("LoneMember",),
+    ".consumer.member": ("Member",),
+    ".core.doctor.findings": ("Checkup", "Finding", "Remove", "Repair", "Rewrite", "Severity"),
+    ".core.kafka_values": ("OffsetRange",),
+    ".core.rebalance.members": ("Assignment", "Assignor", "Members", "Stream"),
+    ".core.rebalance.range": ("range_assignor",),
+    ".core.rebalance.round_robin": ("round_robin_assignor",),
+    ".core.rebalance.sticky": ("sticky_assignor",),
+    ".core.znodes.group_description": (
+        "BlockedPartition",
+        "GroupDescription",
+        "InstanceDescription",
+        "Obstacle",
+        "PartitionDescription",
+    ),
+    ".core.znodes.group_view": ("RegisteredInstance",),
+    ".core.znodes.states": ("GroupState", "InstanceState"),
+    ".core.znodes.topic_partition": ("TopicPartition",),
+    ".core.znodes.values": (
+        "Broker",
+        "CommittedOffset",
+        "Dialect",
+        "ForbiddenNode",
+        "MalformedNode",
+        "Owner",
+        "Pattern",
+        "Registration",
+        "StartAt",
+        "Topic",
+        "UnevaluableRegistration",
+        "UnreadableNode",
+    ),
+    ".zookeeper.claim": ("Claim", "Claims"),
+    ".zookeeper.group": ("Consumergroup", "Copied"),
+    ".zookeeper.instance": ("Instance",),
+    ".zookeeper.offsets": ("Offsets",),
+    ".zookeeper.registry": ("Registry",),
+    ".zookeeper.session.acl": ("Acl", "AclPolicy"),
+    ".zookeeper.session.options": ("Digest", "Sasl", "ShortSessionWarning", "Tls"),
+    ".zookeeper.session.credentials": ("SessionCredentials",),
+    ".zookeeper.watch": ("Change", "ChangeKind", "Watch", "Watched"),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562), so that a program loads only what it needs."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULE_OF[name], __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | set(__all__))

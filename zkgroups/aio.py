@@ -1,4 +1,4 @@
-"""Members for asyncio: `zkgroups.Member` as a loop uses it. The rebalance, and the thread that drives it, are the same.
+"""Members for asyncio: `zkgroups.Member` for use in an event loop. The rebalance and its thread are the same.
 
     import asyncio
     from zkgroups import Registry
@@ -20,14 +20,13 @@
 
     asyncio.run(main())
 
-The tasks of a generation are cancelled at its end, as by a task group: one that waits for its next message holds up
-nobody. A task may still put things in order in `finally`, and commit there: it has as long as `release_timeout`, and
-what it has marked is committed after it. One that is to finish its message first is given time with
-`start(work, grace=...)`.
+The tasks of a generation are cancelled at its end, as in a task group. A task can clean up and commit in `finally`. It
+has `release_timeout` for this; then its marked offsets are committed. To let a task finish its message before it is
+cancelled, use `start(work, grace=...)`.
 
-Nothing here blocks the loop. All callbacks run in it, be they functions or coroutine functions, so that they may use
-what belongs to it; the member's thread waits for each, as long as `rebalance_timeout`, and goes on. What is given as
-`assignors` and `partitions` runs on that thread.
+Nothing here blocks the loop. All callbacks, functions and coroutine functions, run in the loop. The member's thread
+waits for each of them, at most for `rebalance_timeout`. Functions given as `assignors` and `partitions` run on that
+thread.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ from .consumer import member as consumer
 from .consumer.events import MemberStats
 from .consumer.generation import Generation as Inner
 from .consumer.generation import Offsets
-from .core.znodes.group_description import InstanceState
-from .core.znodes.values import TopicPartition
+from .core.znodes.states import InstanceState
+from .core.znodes.topic_partition import TopicPartition
 from .deadline import Deadline
 from .exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
 
@@ -60,21 +59,21 @@ Work: TypeAlias = Callable[["Generation"], Coroutine[Any, Any, object]]
 CALLBACKS: Final = ("on_assigned", "on_revoked", "on_lost", "on_event")
 
 TICK: Final = 1.0
-"""In seconds: how often to look whether the loop is still there. Nothing tells of its end while a callback runs."""
+"""How often to check, in seconds, that the loop still runs. Its end is not reported while a callback runs."""
 
 
-def _takes_what(made: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Say that an `__init__` has the options of another class, without listing them twice."""
+def _options_of(made: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give an `__init__` the signature of another class, without listing its options twice."""
 
-    def told(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+    def with_signature(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         init.__wrapped__ = made.__init__  # type: ignore[attr-defined]  # where `help` and editors look
         return init
 
-    return told
+    return with_signature
 
 
-async def _happens(event: asyncio.Event, deadline: Deadline | None) -> bool:
-    """Wait for it; False if the time was over first."""
+async def _is_set_in_time(event: asyncio.Event, deadline: Deadline | None) -> bool:
+    """Wait for the event. Return False if the deadline passes first."""
     try:
         async with asyncio.timeout(None if deadline is None else deadline.remaining):
             await event.wait()
@@ -84,7 +83,7 @@ async def _happens(event: asyncio.Event, deadline: Deadline | None) -> bool:
 
 
 class Generation:
-    """What a member is to work on, until it ends: see `zkgroups.Generation`. A member makes it."""
+    """The partitions to work on until the next rebalance: see `zkgroups.Generation`."""
 
     def __init__(self, inner: Inner, home: _Home, release_timeout: float) -> None:
         self.group = inner.group
@@ -98,28 +97,28 @@ class Generation:
         self._release_timeout = release_timeout
         self._over = asyncio.Event()
         self._tasks: dict[asyncio.Task[object], float] = {}
-        inner.call_at_end(lambda: home.tell(self._end))
+        inner._call_at_end(lambda: home.tell(self._end))
 
     @property
     def active(self) -> bool:
-        """Whether there is work to do: it has not ended, and the session is certain to live."""
+        """True until the generation ends, while the session is certain to be alive."""
         return self._inner.active
 
     @property
     def paused(self) -> bool:
-        """Whether there is no connection at this moment: a careful task begins nothing new."""
+        """True while the connection is lost: a careful task starts nothing new."""
         return self._inner.paused
 
     @property
     def marked(self) -> Offsets:
-        """Up to where each partition is processed, as far as that was said."""
+        """The marked offsets."""
         return self._inner.marked
 
     def start(self, work: Work, *, grace: float = 0.0) -> None:
-        """Run `work(generation)` as a task. When it returns, or fails, the generation ends.
+        """Run `work(generation)` as a task. When it returns or raises, the generation ends.
 
-        When the generation ends first, the task is cancelled, at once or `grace` seconds later. What it raises reaches
-        who iterates over the generations. In a generation that has ended already, nothing is started.
+        If the generation ends first, the task is cancelled, at once or after `grace` seconds. `Member.generations`
+        raises the task's error again. If the generation has already ended, nothing is started.
         """
         if not Deadline.after("grace", grace).seconds < self._release_timeout:
             raise InvalidOptionError("grace", grace, f"it must be less than release_timeout, {self._release_timeout:g}")
@@ -129,13 +128,13 @@ class Generation:
         if not inspect.iscoroutine(coroutine):
             raise InvalidOptionError("work", work, "it must be a coroutine function")
         task = asyncio.create_task(coroutine, name=f"zkgroups-work-{self.group}-{self.number:x}")
-        self._inner.enter(task)
+        self._inner._enter(task)
         self._tasks[task] = grace
         task.add_done_callback(self._task_ended)
 
     def _task_ended(self, task: asyncio.Task[object]) -> None:
-        self.step_out(task)
-        self._inner.end_by_worker(None if task.cancelled() else task.exception())
+        self._step_out(task)
+        self._inner._end_by_worker(None if task.cancelled() else task.exception())
 
     def _end(self) -> None:
         self._over.set()
@@ -147,11 +146,11 @@ class Generation:
             task.cancel(f"generation {self.number} of group {self.group!r} has ended")
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; False if the time was over first."""
-        return await _happens(self._over, None if timeout is None else Deadline.after("timeout", timeout))
+        """Wait until the generation ends. Return False if the timeout passes first."""
+        return await _is_set_in_time(self._over, None if timeout is None else Deadline.after("timeout", timeout))
 
     def start_offset(self, at: TopicPartition, *, log_start: int, log_end: int) -> int:
-        """The offset at which to begin reading a partition: see `zkgroups.Generation.start_offset`."""
+        """Return the offset at which to start reading a partition: see `zkgroups.Generation.start_offset`."""
         return self._inner.start_offset(at, log_start=log_start, log_end=log_end)
 
     def mark(self, at: TopicPartition, offset: int) -> None:
@@ -159,38 +158,38 @@ class Generation:
         self._inner.mark(at, offset)
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit these offsets now, or without any all that were marked: see `zkgroups.Generation.commit`.
+        """Commit these offsets now, by default all marked offsets: see `zkgroups.Generation.commit`.
 
-        Whoever is cancelled meanwhile hears of it when the commit has come to its end.
+        A cancellation takes effect only after the commit has ended.
         """
         if self._home.left:
             raise GenerationEndedError(self.group, self.number)
-        chosen = None if offsets is None else dict(offsets)  # the caller's may change while a thread is at it
+        chosen = None if offsets is None else dict(offsets)  # the caller may change the mapping during the commit
         await self._home.in_thread(self._inner.commit, chosen)
 
     # For the member
 
-    def step_in(self, task: asyncio.Task[Any] | None) -> None:
-        """This task works on it, too, though it will not be cancelled."""
-        self._inner.enter(task)
+    def _step_in(self, task: asyncio.Task[Any] | None) -> None:
+        """Count this task as a worker that is not cancelled."""
+        self._inner._enter(task)
 
-    def step_out(self, task: asyncio.Task[Any] | None) -> None:
-        """This task has come to its end, as far as this generation is concerned."""
+    def _step_out(self, task: asyncio.Task[Any] | None) -> None:
+        """Stop counting this task as a worker."""
         if task is not None:
             self._tasks.pop(task, None)
-        self._inner.leave(task)
+        self._inner._leave(task)
 
     def __repr__(self) -> str:
         return repr(self._inner)
 
 
 class Member:
-    """One member of a group, for asyncio. It takes the options of `zkgroups.Member`, with the same meaning.
+    """A member of a group, for asyncio, with the options of `zkgroups.Member`.
 
-    Where `zkgroups.Member` has `cancel`, here the task is cancelled that waits: no generation is lost by it.
+    It has no `cancel`: cancel the task that waits for a generation instead. No generation is lost by that.
     """
 
-    @_takes_what(consumer.Member)
+    @_options_of(consumer.Member)
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._home = _Home()
         for name in CALLBACKS:
@@ -216,19 +215,19 @@ class Member:
     # Life
 
     async def start(self) -> Self:
-        """Join the group, from the loop that runs; nothing happens if it has been started already."""
+        """Join the group, and stay in the running loop. A second call does nothing."""
         await self._home.settle()
         self._member.start()
         return self
 
     def stop(self, *, leave: bool = True) -> None:
-        """Ask it to leave, without waiting: `generations` ends soon. It goes with `loop.add_signal_handler`."""
+        """Ask the member to leave, without waiting: `generations` ends soon. Use it with `loop.add_signal_handler`."""
         self._member.stop(leave=leave)
 
     async def close(self, *, leave: bool = True) -> None:
         """Cancel the tasks, commit what they have marked, release everything and leave the group.
 
-        See `zkgroups.Member.close`. If it is cancelled, the member goes on to leave all the same.
+        See `zkgroups.Member.close`. If it is cancelled, the member still leaves.
         """
         if self._member._thread is None:
             self._member.close(leave=leave)
@@ -239,11 +238,11 @@ class Member:
     async def _leave(self, leave: bool) -> None:
         task = asyncio.current_task()
         if self._latest is not None:
-            self._latest.step_out(task)  # whoever works on it and calls this would wait for itself
+            self._latest._step_out(task)  # a task that calls `close` must not wait for itself
         self._member.stop(leave=leave)
         if task in self._home.callers:
-            return  # so would a callback
-        if not await _happens(self._closed, Deadline(self._member._longest_leave)):
+            return  # neither must a callback
+        if not await _is_set_in_time(self._closed, Deadline(self._member._longest_leave)):
             log.error(
                 "member %r of group %r did not leave in time; still trying in the background", self.id, self.group.name
             )
@@ -259,10 +258,10 @@ class Member:
     # Generations
 
     async def generations(self) -> AsyncGenerator[Generation, None]:
-        """Each generation as it begins, until the member is closed; errors are raised here.
+        """Iterate over the generations until the member is closed. Errors of the member are raised here.
 
-        The next one is waited for once the body of the loop has come to its end: so the body is to end with its
-        generation, and the member waits for it as for a task, but does not cancel it.
+        The body of the loop must end when its generation ends. The member waits for the body as it does for a task, but
+        does not cancel it.
         """
         await self.start()
         while True:
@@ -273,41 +272,41 @@ class Member:
             if generation is None:
                 return
             body = asyncio.current_task()
-            generation.step_in(body)
+            generation._step_in(body)
             try:
                 yield generation
             finally:
-                generation.step_out(body)
+                generation._step_out(body)
 
     async def next_generation(self, timeout: float | None = None) -> Generation | None:
-        """The next generation; None when the time is over. It may be cancelled: then the next call has it."""
+        """Wait for the next generation. Return None after the timeout. A cancelled call loses none."""
         deadline = None if timeout is None else Deadline.after("timeout", timeout)
         if not self._member._closed:
             await self.start()
         while True:
             self._news.clear()
-            found = self._member.next_generation(0)  # takes what stands ready, and never waits
+            found = self._member.next_generation(0)  # 0: never waits
             if found is not None:
                 self._latest = Generation(found, self._home, self._member._options.release_timeout)
                 return self._latest
-            if not await _happens(self._news, deadline):
+            if not await _is_set_in_time(self._news, deadline):
                 return None
 
-    # From inside
+    # State
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What it holds at this moment."""
+        """The partitions that the member holds now."""
         return self._member.assignment
 
     @property
     def state(self) -> InstanceState:
-        """Its own state, in the words in which others see it."""
+        """The state of this member, as other clients see it."""
         return self._member.state
 
     @property
     def stats(self) -> MemberStats:
-        """Totals since it was made, as they are now."""
+        """A copy of the statistics since the member was created."""
         return self._member.stats
 
     def __repr__(self) -> str:
@@ -315,17 +314,17 @@ class Member:
 
 
 class _Home:
-    """The loop in which a member lives, and the one thread in which it commits, so that the loop need not wait.
+    """The event loop of a member, and the thread that commits, so that the loop never blocks.
 
-    A thread of its own, because those of `asyncio.to_thread` may all be busy with what the user runs there.
+    It has a thread of its own, because user code may occupy all threads of `asyncio.to_thread`.
     """
 
-    member: consumer.Member  # it is made with what is here, and put here before anything can happen
+    member: consumer.Member  # set before anything can use it
 
     def __init__(self) -> None:
         self.left = False
         self.callers: set[asyncio.Task[Any]] = set()
-        """The callbacks that run."""
+        """The running callbacks."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sentry: AsyncGenerator[None, None] | None = None
         self._committer = 0
@@ -335,7 +334,7 @@ class _Home:
         self._committer = threading.get_ident()
 
     async def settle(self) -> None:
-        """Stay in the loop that runs."""
+        """Use the running loop from now on."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._sentry = self._stand_sentry()
@@ -344,7 +343,7 @@ class _Home:
             raise RuntimeError("this member was started in another event loop")
 
     async def _stand_sentry(self) -> AsyncGenerator[None, None]:
-        """A loop that shuts down ends its generators. A member that is not closed by then has nobody to work for it."""
+        """Wait for the shutdown of the loop, which closes this generator. An open member then leaves its group."""
         try:
             yield
         finally:
@@ -353,8 +352,8 @@ class _Home:
                 await self._end_callbacks()
 
     async def _end_callbacks(self) -> None:
-        """What runs would be destroyed with the loop, and its caller would wait in vain."""
-        for _ in range(2):  # who has been called is a task then, and has begun
+        """Cancel the running callbacks. They would be destroyed with the loop, and their callers would wait forever."""
+        for _ in range(2):  # after this, each scheduled callback has become a task
             await asyncio.sleep(0)
         for task in self.callers:
             task.cancel()
@@ -362,18 +361,18 @@ class _Home:
             await asyncio.wait(self.callers)
 
     async def dismiss_sentry(self) -> None:
-        """The member is closed, or will be."""
+        """Stop watching the loop: the member is closed, or is about to be."""
         sentry, self._sentry = self._sentry, None
         if sentry is not None:
             await sentry.aclose()
 
     def leave(self) -> None:
-        """Nothing will be asked any more."""
+        """Refuse further commits and callbacks."""
         self.left = True
         self._threads.shutdown(wait=False)
 
     async def in_thread(self, act: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> None:
-        """Do it in the thread, and all of it: whoever is cancelled waits for its end, and knows what is so."""
+        """Run `act` in the thread. A cancelled caller waits for its end, so that the outcome is known."""
         future = asyncio.wrap_future(self._threads.submit(act, *arguments, **options))
         try:
             await asyncio.shield(future)
@@ -384,7 +383,7 @@ class _Home:
     # From other threads
 
     def tell(self, act: Callable[[], object]) -> None:
-        """Have this done in the loop, soon."""
+        """Call `act` soon in the loop."""
         if self._loop is None:
             return
         try:
@@ -394,12 +393,12 @@ class _Home:
 
     def _miss_the_loop(self) -> None:
         if not self.left:
-            log.warning("the event loop of member %s has ended: leaving the group", self.member._seat)
+            log.warning("the event loop of member %s has ended; the member leaves the group", self.member._membership)
             self.leave()
             self.member.stop()
 
     def called_here(self, callback: Callable[[Any], Any]) -> Callable[[Any], Coroutine[Any, Any, None]]:
-        """The same callback as a coroutine function, so that it is called in the loop whatever it is."""
+        """Wrap a callback in a coroutine function, so that it always runs in the loop."""
 
         async def call(argument: object) -> None:
             task = asyncio.current_task()
@@ -415,7 +414,7 @@ class _Home:
         return call
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a callback in the loop, and wait for it, but not in a commit: the callback may be waiting to commit."""
+        """Run a callback in the loop and wait for it. Do not wait during a commit: the callback may want to commit."""
         assert self._loop is not None
         if self.left:
             coroutine.close()
@@ -442,7 +441,7 @@ class _Home:
                 return self._miss_the_loop()
             if deadline.passed:
                 future.cancel()
-                raise TimeoutError(f"it has not ended within {deadline.seconds:g} s, and is cancelled")
-        if not future.cancelled():  # as all are when the loop shuts down
+                raise TimeoutError(f"the callback did not end within {deadline.seconds:g} s and was cancelled")
+        if not future.cancelled():  # the shutdown of the loop cancels all callbacks
             future.result()
         return None

@@ -1,137 +1,97 @@
-"""Every error zkgroups raises, in one tree; catch a name in the middle to tell kinds of trouble apart.
+"""All errors of zkgroups. Catch a class in the middle of the tree to handle a whole kind of failure.
 
 ZkgroupsException
-├── InvalidInputError (ValueError)      refused before anything was sent
-│   ├── InvalidNameError                a name that cannot be a znode, or would change its path
-│   └── InvalidOptionError              an option outside its bounds
+├── InvalidInputError (ValueError)      an argument is invalid; no request was sent
+│   ├── InvalidNameError                a name cannot be the name of a znode
+│   └── InvalidOptionError              an option is out of bounds
 ├── NotFoundError
-│   ├── NoRegistryError                 the chroot is missing, or has neither groups nor brokers
+│   ├── NoRegistryError                 the chroot does not exist, or has neither groups nor brokers
 │   ├── GroupNotFoundError
-│   ├── NotRegisteredError              the instance has no registration of this session
-│   ├── NotClaimedError                 the partition is not held by the one who acts on it
-│   ├── UnknownPartitionError           the brokers have no such topic, or no such partition of it
-│   ├── GenerationEndedError            what the generation held may be somebody else's by now
-│   └── NoGroupError                    a member without a group has nowhere to commit
-├── RefusedError                        possible, but it would hurt somebody or lose something
+│   ├── NotRegisteredError              the instance has no registration in this session
+│   ├── NotClaimedError                 the caller does not hold the partition
+│   ├── UnknownPartitionError           the brokers have no such topic or partition
+│   ├── GenerationEndedError            other members may hold its partitions now
+│   └── NoGroupError                    a member without a group cannot commit
+├── RefusedError                        the operation would hurt other clients or lose data
 │   ├── GroupInUseError                 instances are registered
 │   ├── GroupExistsError
-│   ├── OffsetWouldGoBackError          rule 5: only when told
+│   ├── OffsetWouldGoBackError          not allowed without an explicit option
 │   ├── OffsetOutOfRangeError
-│   │   └── CommittedOutOfRangeError    found by a member at the start; carries the group
-│   ├── BrokersTooOldError              the brokers' release does not support it
-│   ├── GuardFailedError                what an administrative act expected is not what is there
-│   ├── NotSharedError                  Spark's workers write, or may write, to files that its driver does not see
-│   ├── GroupMigratedError              the group is being moved to Kafka's own offsets, or was
-│   └── InterruptedDeleteError          a group that was too large for one transaction is partly deleted
-├── ConflictError                       somebody else was first
+│   │   └── CommittedOutOfRangeError    a member cannot start at the committed offset
+│   ├── BrokersTooOldError              the brokers' release does not support the operation
+│   ├── GuardFailedError                an administrative operation found another state than expected
+│   ├── NotSharedError                  Spark's workers may not share a file system with its driver
+│   ├── GroupMigratedError              the group is being migrated to Kafka-native offsets, or was
+│   └── InterruptedDeleteError          a group that needs several transactions is partly deleted
+├── ConflictError                       another client was faster
 │   ├── AlreadyRegisteredError
-│   ├── AlreadyClaimedError             by this very instance
+│   ├── AlreadyClaimedError             by this instance
 │   ├── ClaimedByOtherError             carries the owner
-│   ├── SessionInUseError               another process has the file in which the session is kept
+│   ├── SessionInUseError               another process uses the session file
+│   ├── ReentrantCallError              a signal handler interrupted a call that it would have to wait for
 │   └── OffsetConflictError             the offset changed since it was read
 ├── AccessError
-│   ├── AuthenticationError             who we are was not accepted
-│   └── NoPermissionError               what we may do was not enough
-├── UnavailableError                    no server, or nothing certain from one
-│   ├── NotConnectedError               no answer within the time given
-│   │   ├── UnreachableError            no host could be reached, so the rest of the time was not waited for
-│   │   └── DamagedAnswerError          the server is not a ZooKeeper server, or its answer is damaged
-│   ├── ReadOnlyError                   the connection or the server takes no writes
-│   ├── PastLogEndError                 the log end may be stale, and has to be read again
-│   ├── SessionLostError                every claim and registration of that session is void
-│   └── OutcomeUnknownError             sent, and it could not be found out what became of it
-├── MemberClosedError                   the member has left, and has no more generations
-├── ClaimTimeout                        waited for a partition in vain; carries the owner
-├── MalformedNodeError                  a znode that cannot be read as what it should be
-├── DamagedDataError                    files of ZooKeeper that do not add up to a state
-├── SparkJobError                       a Spark job failed; of a snapshot, nothing is seen
-│   ├── DamagedFileError                the files that it read are not as they were written
-│   └── SparkStoppedError               its cluster or its user stopped Spark
-├── TooLargeError                       would break the server's limit on one request
-├── MissingDependencyError              an extra or a program that is not installed
-└── ServerStartError                    a throw-away server did not come up; carries the tail of its log
+│   ├── AuthenticationError             the credentials were not accepted
+│   └── NoPermissionError               the ACL does not allow the operation
+├── UnavailableError                    no server answered, or the outcome is unknown
+│   ├── NotConnectedError               no answer within the timeout
+│   │   ├── UnreachableError            every host refused connections, so the wait was cut short
+│   │   └── DamagedAnswerError          not a ZooKeeper server, or a damaged answer
+│   ├── ReadOnlyError                   the connection or the server does not accept writes
+│   ├── PastLogEndError                 the log end may be stale and must be read again
+│   ├── SessionLostError                all claims and registrations of the session are void
+│   └── OutcomeUnknownError             the request was sent, but its outcome is unknown
+├── MemberClosedError                   the member has left its group
+├── ClaimTimeout                        the partition was not released in time; carries the owner
+├── MalformedNodeError                  a znode cannot be decoded
+├── DamagedDataError                    files of a ZooKeeper server are damaged or incomplete
+├── SparkJobError                       a Spark job failed; its output is not visible
+│   ├── DamagedFileError                a file changed since it was written
+│   └── SparkStoppedError               Spark was stopped by its cluster or its user
+├── TooLargeError                       the request exceeds the server's size limit
+├── MissingDependencyError              an extra or a program is not installed
+└── ServerStartError                    a test server did not start; carries the end of its log
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
+
+from .input_errors import InvalidInputError as InvalidInputError
+from .input_errors import InvalidNameError as InvalidNameError
+from .input_errors import InvalidOptionError as InvalidOptionError
+from .input_errors import ZkgroupsException as ZkgroupsException
 
 if TYPE_CHECKING:
-    from .core.znodes.values import CommittedOffset, MalformedNode, Owner, TopicPartition
-
-
-class ZkgroupsException(Exception):
-    """The root of every error of this library."""
-
-    retriable: ClassVar[bool] = False
-    """Whether the same call may succeed later without anything being changed by the caller."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Restored as it was, not recreated from its message: errors come back from Spark's workers and pools."""
-        return (_restored, (type(self), self.args), self.__dict__)
-
-
-def _restored(kind: type[ZkgroupsException], args: tuple[object, ...]) -> ZkgroupsException:
-    return kind.__new__(kind, *args)
-
-
-def _shown(value: object) -> str:
-    """What the caller passed, short enough for a message."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python does not write out numbers of thousands of digits
-        return f"a {type(value).__name__} too long to show"
-    return text if len(text) <= 200 else f"{text[:196]}..."
+    from .core.znodes.topic_partition import TopicPartition
+    from .core.znodes.values import CommittedOffset, MalformedNode, Owner, UnreadableNode
 
 
 def _of_group(group: str) -> str:
-    """A member that is in no group has an empty name for it."""
+    """Empty for a member without a group, whose group name is empty."""
     return f" of group {group!r}" if group else ""
 
 
-class InvalidInputError(ZkgroupsException, ValueError):
-    """Something the caller passed is not acceptable; nothing was sent."""
-
-
-class InvalidNameError(InvalidInputError):
-    """A group, topic, partition or instance id that cannot be the name of one znode."""
-
-    def __init__(self, kind: str, name: object, reason: str) -> None:
-        super().__init__(f"{kind} {_shown(name)} {reason}")
-        self.kind = kind
-        self.name = name
-
-
-class InvalidOptionError(InvalidInputError):
-    """An option whose value is outside its bounds. A value that must not be shown is given as ``...``."""
-
-    def __init__(self, option: str, value: object, reason: str) -> None:
-        what = "not given" if value is None else _shown(value)
-        super().__init__(f"{option}: {reason}" if value is ... else f"{option} is {what}, but {reason}")
-        self.option = option
-        self.value = value
-
-
 class NotFoundError(ZkgroupsException):
-    """What was asked for is not there."""
+    """The requested object does not exist."""
 
 
 class NoRegistryError(NotFoundError):
-    """The chroot is missing, or nothing in it shows that groups or brokers were ever there."""
+    """The chroot does not exist, or contains neither groups nor brokers."""
 
 
 class GroupNotFoundError(NotFoundError):
-    """There is no znode of that group."""
+    """The group has no znode."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"there is no group {group!r}")
+        super().__init__(f"group {group!r} does not exist")
         self.group = group
 
 
 class NotRegisteredError(NotFoundError):
-    """The instance has no registration, or none that belongs to this session."""
+    """The instance has no registration that belongs to this session."""
 
     def __init__(self, group: str, instance: str) -> None:
         super().__init__(f"instance {instance!r} is not registered in group {group!r}")
@@ -140,7 +100,7 @@ class NotRegisteredError(NotFoundError):
 
 
 class NotClaimedError(NotFoundError):
-    """The partition is not held by the one who acted on it: released, taken away, or never claimed."""
+    """The caller does not hold the partition: it was released, taken away, or never claimed."""
 
     def __init__(self, at: TopicPartition, reason: str = "is not claimed by this instance") -> None:
         super().__init__(f"{at} {reason}")
@@ -148,15 +108,15 @@ class NotClaimedError(NotFoundError):
 
 
 class UnknownPartitionError(NotFoundError):
-    """The brokers have no such topic, or fewer partitions of it; nothing was written."""
+    """The brokers have no such topic, or fewer partitions of it. Nothing was written."""
 
     def __init__(self, at: TopicPartition) -> None:
-        super().__init__(f"the brokers know no partition {at}")
+        super().__init__(f"the brokers have no partition {at}")
         self.at = at
 
 
 class GenerationEndedError(NotFoundError):
-    """The generation has ended: what it held may be somebody else's by now, and nothing was changed."""
+    """The generation has ended, so other members may hold its partitions. Nothing was changed."""
 
     def __init__(self, group: str, number: int) -> None:
         super().__init__(f"generation {number}{_of_group(group)} has ended")
@@ -165,18 +125,18 @@ class GenerationEndedError(NotFoundError):
 
 
 class NoGroupError(NotFoundError):
-    """There is no group to commit offsets in: whoever takes part in none keeps them elsewhere."""
+    """A member without a group cannot commit offsets. Its user stores them elsewhere."""
 
     def __init__(self) -> None:
-        super().__init__("there is no group to commit in: keep offsets elsewhere, or take part in a group as a Member")
+        super().__init__("this member has no group to commit offsets to: store them elsewhere, or use a Member")
 
 
 class RefusedError(ZkgroupsException):
-    """It could be done, but it would hurt somebody or lose something."""
+    """The operation is possible, but would hurt other clients or lose data."""
 
 
 class GroupInUseError(RefusedError):
-    """The group has registered instances, or owners of a living session."""
+    """The group has registered instances, or owners with a live session."""
 
     def __init__(self, group: str, instances: Sequence[str]) -> None:
         shown = ", ".join(instances[:3]) + (f" and {len(instances) - 3} more" if len(instances) > 3 else "")
@@ -186,15 +146,15 @@ class GroupInUseError(RefusedError):
 
 
 class GroupExistsError(RefusedError):
-    """The group is already there and would be mixed with another."""
+    """The group exists, and its offsets would be mixed with others."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"group {group!r} exists already")
+        super().__init__(f"group {group!r} already exists")
         self.group = group
 
 
 class OffsetWouldGoBackError(RefusedError):
-    """The offset is lower than the committed one, and the caller did not say that it may be."""
+    """The offset is lower than the committed offset, and the caller did not allow that."""
 
     def __init__(self, group: str, at: TopicPartition, committed: int, offset: int, *, cure: str = "") -> None:
         text = f"offset of {at} in group {group!r} is {committed} and would go back to {offset}"
@@ -206,7 +166,7 @@ class OffsetWouldGoBackError(RefusedError):
 
 
 class OffsetOutOfRangeError(RefusedError):
-    """The offset lies outside the range it was checked against."""
+    """The offset is outside the range it was checked against."""
 
     def __init__(self, at: TopicPartition, offset: int, start: int, end: int) -> None:
         super().__init__(f"offset {offset} of {at} is outside {start} to {end}")
@@ -217,7 +177,7 @@ class OffsetOutOfRangeError(RefusedError):
 
 
 class CommittedOutOfRangeError(OffsetOutOfRangeError):
-    """A committed offset is outside of the log, so a member cannot start there; nothing was changed."""
+    """The committed offset is outside of the log, so a member cannot start there. Nothing was changed."""
 
     def __init__(self, group: str, at: TopicPartition, committed: int, start: int, end: int) -> None:
         super().__init__(at, committed, start, end)
@@ -225,35 +185,34 @@ class CommittedOutOfRangeError(OffsetOutOfRangeError):
         if group:
             ways += f", or move the offset with `zkgroups offsets reset {shlex.quote(group)}`"
         self.args = (
-            f"committed offset {committed} of {at}{_of_group(group)} is outside of the log, "
-            f"which has {start} to {end}: {ways}",
+            f"committed offset {committed} of {at}{_of_group(group)} is outside of the log ({start} to {end}): {ways}",
         )
         self.group = group
         self.committed = committed
 
 
 class BrokersTooOldError(RefusedError):
-    """The brokers' release does not support it, or would misunderstand the request; nothing was changed."""
+    """The brokers' release does not support the operation, or would misunderstand it. Nothing was changed."""
 
 
 class GuardFailedError(RefusedError):
-    """An administrative act expected something else than what is there; nothing was changed."""
+    """An administrative operation found another state than it expected. Nothing was changed."""
 
 
 class GroupMigratedError(RefusedError):
-    """A migration has marked the group, and nobody may join it; a mark that cannot be read keeps everybody out, too."""
+    """The group has a migration mark, so members cannot join it. A malformed mark counts, too."""
 
     def __init__(self, group: str, what: str, *, plan: str | None = None, target: str | None = None) -> None:
         way = f"`zkgroups migrate {'unmark' if plan else 'unmark --force'} {shlex.quote(group)}`"
-        ways = f"`zkgroups migrate rollback` or {way} lets" if plan else f"{way} lets"
-        super().__init__(f"group {group!r} {what}: {ways} members join again")
+        ways = f"`zkgroups migrate rollback` or {way}" if plan else way
+        super().__init__(f"group {group!r} {what}: run {ways} to let members join again")
         self.group = group
         self.plan = plan
         self.target = target
 
 
 class NotSharedError(RefusedError):
-    """Spark's workers wrote, or may write, to files that its driver does not see; nothing was marked as written."""
+    """Spark's workers wrote, or may write, to files that its driver cannot see. No output was marked as complete."""
 
     def __init__(self, destination: str, reason: str, more: str = "") -> None:
         cure = "use hdfs://, s3a:// or a mount that all machines share"
@@ -262,33 +221,37 @@ class NotSharedError(RefusedError):
 
 
 class InterruptedDeleteError(RefusedError):
-    """A group too large for one transaction is partly deleted; whole topics are left, and no topic is half gone."""
+    """A group that needs several transactions is partly deleted. Each remaining topic is complete."""
 
     def __init__(self, group: str, left: Sequence[str], because: str) -> None:
-        super().__init__(f"group {group!r} is partly deleted, {len(left)} topics are left whole: {because}")
+        super().__init__(f"group {group!r} is partly deleted, with {len(left)} topics remaining: {because}")
         self.group = group
         self.left = tuple(left)
 
 
 class ConflictError(ZkgroupsException):
-    """Somebody else was first, or has changed it meanwhile."""
+    """Another client was faster, or changed the object meanwhile."""
 
     retriable = True
 
 
+_NO_SESSION = "a persistent node, which no expired session deletes; `zkgroups doctor --repair` can delete it"
+
+
 class AlreadyRegisteredError(ConflictError):
-    """The id is registered already, by another session or by another object of this one."""
+    """The id is already registered, by another session or by another object of this session."""
 
     def __init__(self, group: str, instance: str, session: int) -> None:
-        holder = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}"
+        holder = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}" if session else _NO_SESSION
         super().__init__(f"instance {instance!r} is already registered in group {group!r} by {holder}")
         self.group = group
         self.instance = instance
         self.session = session
+        self.retriable = bool(session)  # otherwise the node stays
 
 
 class AlreadyClaimedError(ConflictError):
-    """This instance holds the partition already."""
+    """This instance already holds the partition."""
 
     retriable = False
 
@@ -298,16 +261,16 @@ class AlreadyClaimedError(ConflictError):
 
 
 class ClaimedByOtherError(ConflictError):
-    """Another instance holds the partition; `owner` says who, under which session and since when."""
+    """Another instance holds the partition. `owner` has its id, its session and the time of the claim."""
 
-    def __init__(self, at: TopicPartition, owner: Owner | MalformedNode) -> None:
+    def __init__(self, at: TopicPartition, owner: Owner | UnreadableNode) -> None:
         super().__init__(f"{at} is claimed by {owner.holder}")
         self.at = at
         self.owner = owner
 
 
 class SessionInUseError(ConflictError):
-    """Another process uses the session that is kept in a file; two would take it from each other, without an end."""
+    """Another process uses the session in this file. Two processes would keep taking it from each other."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(f"the session in {path} is in use by {f'process {pid}' if pid else 'another process'}")
@@ -315,26 +278,42 @@ class SessionInUseError(ConflictError):
         self.pid = pid
 
 
-class OffsetConflictError(ConflictError):
-    """The offset is no longer what the caller had read; `found` is what is there now."""
+class ReentrantCallError(ConflictError):
+    """A signal handler used a claim, an instance or a generation during a call of the thread that it interrupted.
 
-    def __init__(self, at: TopicPartition, found: CommittedOffset | MalformedNode | None) -> None:
-        now = "is gone" if found is None else f"is now {found.shown}"
-        super().__init__(f"offset of {at} was changed by somebody else and {now}")
+    The handler would wait for that call, and the call for the handler. Nothing was changed.
+    """
+
+    retriable = False
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} is in use by a call that this signal handler interrupted: "
+            "set a flag or raise an exception in the handler instead"
+        )
+        self.what = what
+
+
+class OffsetConflictError(ConflictError):
+    """The offset differs from the one that the caller had read. `found` is the current offset."""
+
+    def __init__(self, at: TopicPartition, found: CommittedOffset | UnreadableNode | None) -> None:
+        change = "deleted by another client" if found is None else f"changed by another client and is now {found.shown}"
+        super().__init__(f"offset of {at} was {change}")
         self.at = at
         self.found = found
 
 
 class AccessError(ZkgroupsException):
-    """The server knows what we want and does not let us."""
+    """The server does not allow the operation."""
 
 
 class AuthenticationError(AccessError):
-    """The credentials were not accepted, or the server insists on some."""
+    """The credentials were not accepted, or the server requires some."""
 
 
 class NoPermissionError(AccessError):
-    """The ACL of the node does not allow it."""
+    """The ACL of the node does not allow the operation."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"no permission on {path}")
@@ -342,13 +321,13 @@ class NoPermissionError(AccessError):
 
 
 class UnavailableError(ZkgroupsException):
-    """No server answered, or nothing certain is known from one."""
+    """No server answered, or the outcome is unknown."""
 
     retriable = True
 
 
 class NotConnectedError(UnavailableError):
-    """No answer within the time given; what was asked for has not happened."""
+    """No answer within the timeout. The operation was not carried out."""
 
 
 class UnreachableError(NotConnectedError):
@@ -360,11 +339,11 @@ class DamagedAnswerError(NotConnectedError):
 
 
 class ReadOnlyError(UnavailableError):
-    """The connection was opened for reading only, or the server has lost its quorum and only reads."""
+    """The connection is read-only, or the server has lost its quorum."""
 
 
 class PastLogEndError(UnavailableError):
-    """A position is past the log end that was read, once. A second reading shows whether that log end was stale."""
+    """A position is past the log end. Read the log end again, to find out whether it was stale."""
 
     def __init__(self, group: str, at: TopicPartition, position: int, end: int) -> None:
         super().__init__(
@@ -378,17 +357,17 @@ class PastLogEndError(UnavailableError):
 
 
 class SessionLostError(UnavailableError):
-    """The session has ended: every claim and registration made in it is void, and nothing was written."""
+    """The session has expired: its claims and registrations are void. Nothing was written."""
 
 
 class OutcomeUnknownError(UnavailableError):
-    """The request was sent and its answer lost, and looking did not tell what became of it."""
+    """The request was sent and its answer was lost, and reading the nodes did not show the outcome."""
 
     retriable = False
 
 
 class MemberClosedError(ZkgroupsException):
-    """The member was closed: it has left its group, and there are no more generations."""
+    """The member is closed: it has left its group and starts no more generations."""
 
     def __init__(self, group: str, member: str) -> None:
         super().__init__(f"member {member!r}{_of_group(group)} is closed")
@@ -397,45 +376,47 @@ class MemberClosedError(ZkgroupsException):
 
 
 class ClaimTimeout(ZkgroupsException):
-    """The partition was not let go in the time given; `owner` is who holds it."""
+    """The partition was not released within the timeout. `owner` is its current owner."""
 
     retriable = True
 
-    def __init__(self, at: TopicPartition, owner: Owner | MalformedNode | None, timeout: float) -> None:
-        holder = "somebody who keeps coming back" if owner is None else owner.holder
-        super().__init__(f"{at} was not free within {timeout:g} s: claimed by {holder}")
+    def __init__(self, at: TopicPartition, owner: Owner | UnreadableNode | None, timeout: float) -> None:
+        reason = "other instances claimed it repeatedly" if owner is None else f"claimed by {owner.holder}"
+        super().__init__(f"{at} was not free within {timeout:g} s: {reason}")
         self.at = at
         self.owner = owner
         self.timeout = timeout
 
 
 class MalformedNodeError(ZkgroupsException):
-    """A znode holds something that cannot be read as what it should be."""
+    """A znode holds data that cannot be decoded."""
 
     def __init__(self, node: MalformedNode) -> None:
-        super().__init__(f"{node.path} cannot be read: {node.reason} ({node.shown})")
+        super().__init__(f"{node.path} is malformed: {node.reason} ({node.shown})")
         self.node = node
         self.path = node.path
         self.data = node.data
 
 
 class DamagedDataError(ZkgroupsException):
-    """Files of ZooKeeper are damaged, or some are missing; `last_zxid` is up to where all is well, if that is known."""
+    """Files of a ZooKeeper server are damaged or missing. `last_zxid` is the last intact transaction, if known."""
 
     def __init__(self, path: str, reason: str, *, last_zxid: int | None = None) -> None:
-        well = "" if last_zxid is None else f"; all is well up to zxid 0x{last_zxid:x}, which can be asked for"
-        super().__init__(f"{path}: {reason}{well}")
+        intact = (
+            "" if last_zxid is None else f"; the data is intact up to zxid 0x{last_zxid:x}, and can be read up to it"
+        )
+        super().__init__(f"{path}: {reason}{intact}")
         self.path = path
         self.reason = reason
         self.last_zxid = last_zxid
 
 
 class SparkJobError(ZkgroupsException):
-    """A Spark job failed for a reason that is not ours; what it was to write is not seen by anybody."""
+    """A Spark job failed for a reason outside of zkgroups. Its output is not visible."""
 
 
 class DamagedFileError(SparkJobError):
-    """A file that Spark was to read, of a snapshot or an audit, is not as it was written."""
+    """A file of a snapshot or an audit was changed or damaged after it was written."""
 
 
 class SparkStoppedError(SparkJobError):
@@ -443,7 +424,7 @@ class SparkStoppedError(SparkJobError):
 
 
 class TooLargeError(ZkgroupsException):
-    """The request is larger than the server accepts; nothing was changed. `size` is in bytes, if known."""
+    """The request is larger than the server accepts. Nothing was changed. `size` is in bytes, if known."""
 
     def __init__(self, message: str, *, size: int | None = None) -> None:
         super().__init__(message)
@@ -451,8 +432,8 @@ class TooLargeError(ZkgroupsException):
 
 
 class MissingDependencyError(ZkgroupsException):
-    """An extra or a program that this needs is not installed; the message says what to install."""
+    """An extra or a program is not installed. The message says what to install."""
 
 
 class ServerStartError(ZkgroupsException):
-    """A throw-away server did not start; the message ends with the tail of its log."""
+    """A test server did not start. The message ends with the last lines of its log."""

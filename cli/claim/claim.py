@@ -17,16 +17,18 @@ from zkgroups import (
     Claims,
     CommittedOffset,
     Consumergroup,
+    ForbiddenNode,
     Instance,
     MalformedNode,
     Owner,
     Registration,
     Registry,
     TopicPartition,
+    UnreadableNode,
 )
 from zkgroups.core.session_proof import LASTS
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.core.znodes.subscription import subscribed_topics
-from zkgroups.core.znodes.values import session_hex
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import (
     ClaimedByOtherError,
@@ -35,14 +37,16 @@ from zkgroups.exceptions import (
     GroupNotFoundError,
     InvalidOptionError,
     MalformedNodeError,
+    NoPermissionError,
     UnavailableError,
 )
 
 from ..shared.arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import seconds_option
 from ..shared.messages import say
-from ..shared.options import SECRETS, Command, Options, secret_variable
+from ..shared.options import SECRETS, Options, secret_variable
 from ..shared.output import Column, Output, Row, Table
 from ..shared.signals import noted_signals, raise_noted
 from .child_process import Child, Ended
@@ -234,7 +238,7 @@ def _wait_until_possible(group: Consumergroup, wish: _Wish, patience: Deadline) 
         time.sleep(min(patience.remaining, _PACE_OF_WAITING))
 
 
-def _in_vain(at: TopicPartition, owner: Owner | MalformedNode | None, wish: _Wish) -> Exception:
+def _in_vain(at: TopicPartition, owner: Owner | UnreadableNode | None, wish: _Wish) -> Exception:
     if wish.wait is None and owner is not None:
         return ClaimedByOtherError(at, owner)
     return ClaimTimeout(at, owner, wish.wait or 0.0)
@@ -242,7 +246,7 @@ def _in_vain(at: TopicPartition, owner: Owner | MalformedNode | None, wish: _Wis
 
 def _held(
     group: Consumergroup, partitions: Sequence[TopicPartition]
-) -> tuple[TopicPartition, Owner | MalformedNode] | None:
+) -> tuple[TopicPartition, Owner | UnreadableNode] | None:
     wanted = {group.paths.owner(at): at for at in partitions}
     for owner in group.owners():
         at = owner.at if isinstance(owner, Owner) else wanted.get(owner.path)
@@ -286,7 +290,7 @@ def _wait_for_the_end(options: Options, lease: Lease, noted: Sequence[int]) -> N
     raise UnavailableError(f"the claim is lost: {lease.lost}")
 
 
-def _row(instance: Instance, owner: Owner, found: CommittedOffset | MalformedNode | None) -> Row:
+def _row(instance: Instance, owner: Owner, found: CommittedOffset | UnreadableNode | None) -> Row:
     return {
         "group": instance.group.name,
         "topic": owner.at.topic,
@@ -360,6 +364,8 @@ def _environment(instance: Instance, wish: _Wish, lease: Lease) -> Mapping[str, 
 
 def _start(found: Any) -> str:
     """An offset that cannot be read is not none: the command would begin anew."""
+    if isinstance(found, ForbiddenNode):
+        raise NoPermissionError(found.path)
     if isinstance(found, MalformedNode):
         raise MalformedNodeError(found)
     return "" if found is None else str(found.offset)

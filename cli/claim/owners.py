@@ -10,16 +10,18 @@ from typing import Final
 import click
 
 from zkgroups import (
-    DeniedNode,
+    ForbiddenNode,
     GroupDescription,
     GroupState,
-    MalformedNode,
     Owner,
     TopicPartition,
     UnevaluableRegistration,
+    UnreadableNode,
 )
-from zkgroups.core.znodes.paths import GroupPaths, is_topic, parse_partition
-from zkgroups.core.znodes.values import session_hex, utc
+from zkgroups.core.times import to_ms, utc
+from zkgroups.core.znodes.names import is_topic, parse_partition
+from zkgroups.core.znodes.paths import GroupPaths
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import (
@@ -30,10 +32,12 @@ from ..shared.arguments import (
     maybe_groups_argument,
     topics_option,
 )
+from ..shared.command_classes import Group
 from ..shared.connect import connected
 from ..shared.errors import Tally
+from ..shared.global_options import as_typed
 from ..shared.messages import say
-from ..shared.options import Group, Options, as_typed
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 
 OWNERS: Final = Table(
@@ -91,7 +95,7 @@ def list_owners(
     tally.finish()
 
 
-_Found = tuple[GroupDescription, Owner | MalformedNode]
+_Found = tuple[GroupDescription, Owner | UnreadableNode]
 
 
 def _owners(
@@ -103,11 +107,11 @@ def _owners(
             if group.state is GroupState.DEAD and group.group in named:
                 raise GroupNotFoundError(group.group)
             yield from ((group, owner) for owner in _owners_of(group, topics))
-            if hidden := [node for node in _malformed(group) if isinstance(node, DeniedNode)]:
+            if hidden := [node for node in _malformed(group) if isinstance(node, ForbiddenNode)]:
                 raise NoPermissionError(hidden[0].path)
 
 
-def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[Owner | MalformedNode]:
+def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[Owner | UnreadableNode]:
     """Those that can be read, in their order, and then those that cannot."""
     for partition in group.partitions:
         if is_chosen(partition.at, topics):
@@ -117,7 +121,7 @@ def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[O
             yield node
 
 
-def _malformed(group: GroupDescription) -> list[MalformedNode]:
+def _malformed(group: GroupDescription) -> list[UnreadableNode]:
     below = f"{GroupPaths(group.group).owners}/"
     return [node for node in group.malformed if f"{node.path}/".startswith(below)]
 
@@ -134,9 +138,9 @@ def _may_be_chosen(topic: str | None, partition: int | None, topics: Partitions)
     return topic in topics if partition is None else is_chosen(TopicPartition(topic, partition), topics)
 
 
-def _row(options: Options, group: GroupDescription, found: Owner | MalformedNode) -> Row:
-    session = session_hex(found.session) if found.session else None
-    if isinstance(found, MalformedNode):
+def _row(options: Options, group: GroupDescription, found: Owner | UnreadableNode) -> Row:
+    session = None if isinstance(found, ForbiddenNode) or not found.session else session_hex(found.session)
+    if isinstance(found, UnreadableNode):
         topic, partition = _place(group.group, found.path)
         place = {"group": group.group, "topic": topic, "partition": partition}
         return place | {
@@ -154,7 +158,7 @@ def _row(options: Options, group: GroupDescription, found: Owner | MalformedNode
         "partition": found.at.partition,
         "owner": found.id,
         "session": session,
-        "claimed_ms": found.claimed_ms,
+        "claimed_ms": to_ms(found.claimed_at),
         "state": "orphan" if found in group.orphans else "live",
         "path": found.path,
         "reason": _reason(group, found),

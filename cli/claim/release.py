@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from ..shared.arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 
 _LARGEST = 2**64
 _LARGEST_OF_JAVA = 2**63

@@ -23,7 +23,8 @@ from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer, expire_
 from zkgroups.testing.kafka import RELEASE, fetching
 
 from ..groups.description import DESCRIPTIONS, description_row
-from ..shared.options import Command, Format, Options
+from ..shared.command_classes import Command
+from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
 from .move_to_kafka import move
 

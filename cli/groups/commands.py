@@ -1,34 +1,23 @@
-"""`zkgroups groups`: list, describe, create and delete consumer groups; copy and prune have files of their own."""
+"""`zkgroups groups`: the family of commands; each is imported when it is called."""
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NoReturn
-
 import click
 
-from zkgroups import GroupState, Registry, TopicPartition
-from zkgroups.core.offsets.lag import Logs
-from zkgroups.exceptions import AccessError, MissingDependencyError, UnavailableError, ZkgroupsException
-
-from ..shared.arguments import groups_argument, matching_option
-from ..shared.brokers import brokers
-from ..shared.connect import connected
-from ..shared.durations import checked_seconds
-from ..shared.errors import Tally, partly, sentence
-from ..shared.messages import say
-from ..shared.options import Format, Group, Options
-from ..shared.output import Output, Row, Table, wait_while_read
-from .copy import copy
-from .description import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG, NAMES, SUMMARIES, described, description_row, summary_row
-from .prune import prune
-
-_STATES: Final = [state.value for state in GroupState if state is not GroupState.DEAD]
+from ..shared.command_classes import Group
 
 
-@click.group(cls=Group)
+@click.group(
+    cls=Group,
+    lazy={
+        "list": f"{__package__}.list:list_groups",
+        "describe": f"{__package__}.describe:describe",
+        "create": f"{__package__}.create_delete:create",
+        "delete": f"{__package__}.create_delete:delete",
+        "copy": f"{__package__}.copy:copy",
+        "prune": f"{__package__}.prune:prune",
+    },
+)
 def groups() -> None:
     """List, describe, create, delete, copy and prune consumer groups.
 
@@ -38,172 +27,3 @@ def groups() -> None:
     Example:
       zkgroups -z zk1:2181/kafka groups list
     """
-
-
-groups.add_command(copy)
-groups.add_command(prune)
-
-
-@groups.command("list")
-@matching_option
-@click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Only groups in this state.")
-@click.pass_obj
-def list_groups(options: Options, matching: re.Pattern[str] | None, state: str | None) -> None:
-    """List all groups.
-
-    The formats table and name only have the names, which is quick; wide, json, jsonl and csv read every group and
-    tell its state, its totals and its last commit. So does --state.
-
-    \b
-    Example:
-      zkgroups -z zk1:2181/kafka groups list
-      zkgroups -z zk1:2181/kafka groups list -o wide
-      zkgroups -z zk1:2181/kafka groups list -o jsonl
-      zkgroups -z zk1:2181/kafka groups list --groups 'bill.*' --state Empty
-    """
-    output = Output(options)
-    with connected(options) as registry:
-        names = [name for name in registry.groups() if matching is None or matching.fullmatch(name)]
-        if not names:
-            say(options, "There are no groups." if matching is None else "No group matches.")
-        only_names = output.format in {Format.TABLE, Format.NAME}
-        if only_names and state is None:
-            output.write(NAMES, [{"group": name} for name in names])
-            return
-        tally = Tally()
-        rows = (summary_row(group) for group in described(registry, names, tally, must_exist=()))
-        output.write(NAMES if only_names else SUMMARIES, (row for row in rows if state in (None, _state(row))))
-        tally.finish()
-
-
-def _state(row: Row) -> str:
-    return row["state"] or GroupState.UNKNOWN.value
-
-
-@groups.command()
-@groups_argument
-@click.option("--watch", is_flag=True, help="Go on, and show it anew whenever something has changed.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.1),
-    metavar="SECONDS",
-    callback=checked_seconds,
-    default=2.0,
-    show_default=True,
-    help="How often --watch looks.",
-)
-@click.pass_obj
-def describe(options: Options, names: tuple[str, ...], watch: bool, interval: float) -> None:
-    """Show what is in groups: state, instances, partitions with owner and offset, and what is wrong.
-
-    Where the brokers are named, too (-b), it tells the ends of the logs and how far the group is behind; a dash means
-    that nobody knows. In JSON and CSV these fields are always there.
-
-    The note "orphan" means an owner that is no registered instance, "unowned" a partition of a subscribed topic that
-    nobody owns, and "blocked" one that no member can have, as somebody holds it who does not share the topic with
-    them; who that is, and since when, stands below. "past end" is an offset that the log does not reach, "before
-    start" one that it no longer has. With -o csv there is a line for each partition.
-
-    On a terminal --watch draws over what was there; elsewhere it writes all of it again. It ends with Ctrl-C, or when
-    something cannot be shown any more.
-
-    \b
-    Example:
-      zkgroups -z zk1:2181/kafka groups describe billing
-      zkgroups -z zk1:2181/kafka groups describe billing -o json
-      zkgroups -z zk1:2181/kafka groups describe billing -b kafka1:9092
-    """
-    output = Output(options)
-    table = DESCRIPTIONS if options.bootstrap_server is None else DESCRIPTIONS_WITH_LAG
-    with connected(options) as registry:
-        if watch:
-            _watch(output, table, lambda tally: _descriptions(options, registry, names, tally), interval)
-        tally = Tally()
-        output.write(table, _descriptions(options, registry, names, tally))
-    tally.finish()
-
-
-def _descriptions(options: Options, registry: Registry, names: tuple[str, ...], tally: Tally) -> Iterator[Row]:
-    found = described(registry, names, tally, must_exist=names)
-    if options.bootstrap_server is None:
-        yield from map(description_row, found)
-        return
-    groups = list(found)  # first the offsets and then the ends of the logs, so that no lag is negative
-    logs: Logs | None = None
-    with tally.attempt():
-        logs = _logs(options, [partition.at for group in groups for partition in group.partitions])
-    yield from (description_row(group, logs) for group in groups)
-
-
-def _logs(options: Options, partitions: list[TopicPartition]) -> Logs:
-    """What the brokers say of these; who cannot have that is still told what ZooKeeper knows."""
-    try:
-        with brokers(options, what_for="the lag") as found:
-            return found.ranges(partitions)
-    except (UnavailableError, AccessError, MissingDependencyError) as error:
-        raise ZkgroupsException(f"the ends of the logs are unknown: {sentence(error)}") from error
-
-
-def _watch(output: Output, table: Table, look: Callable[[Tally], Iterable[Row]], interval: float) -> NoReturn:
-    """Write it anew whenever it is another, until somebody or something ends it."""
-    shown: list[Row] | None = None
-    while True:
-        tally = Tally()
-        rows = list(look(tally))
-        if rows != shown:
-            _part(output, first=shown is None)
-            output.write(table, rows)
-            shown = rows
-        tally.finish()
-        wait_while_read(interval)
-
-
-def _part(output: Output, *, first: bool) -> None:
-    """An empty screen, or an empty line; programs need neither."""
-    if sys.stdout is not None and sys.stdout.isatty():
-        click.clear()
-    elif not first and output.format not in {Format.JSON, Format.JSONL}:
-        output.line()
-
-
-@groups.command()
-@groups_argument
-@click.pass_obj
-def create(options: Options, names: tuple[str, ...]) -> None:
-    """Make the directories of groups, as the first instance would. One that exists stays as it is.
-
-    \b
-    Example:
-      zkgroups -z zk1:2181/kafka groups create invoices shipping
-    """
-    tally = Tally()
-    with connected(options, writes=True, begins=True) as registry:
-        for name in names:
-            with tally.attempt():
-                existed = registry.group(name).exists()
-                registry.group(name).create()
-                say(options, f"{name} exists already" if existed else f"created {name}")
-    tally.finish()
-
-
-@groups.command()
-@groups_argument
-@click.pass_obj
-def delete(options: Options, names: tuple[str, ...]) -> None:
-    """Delete groups with their offsets, at once. A group with a registered instance or a living owner is left alone.
-
-    Deleted offsets cannot be restored unless they were saved before: zkgroups offsets export GROUP > FILE. Everything
-    in the group is deleted, also owners and registrations that belong to no session.
-
-    \b
-    Example:
-      zkgroups -z zk1:2181/kafka groups delete invoices
-    """
-    tally = Tally()
-    with connected(options, writes=True) as registry:
-        for name in names:
-            with tally.attempt():
-                with partly(f"of group {name!r} some offsets may be deleted already"):
-                    registry.group(name).delete()
-                say(options, f"deleted {name}")
-    tally.finish()

@@ -7,16 +7,17 @@ from typing import Final
 
 import click
 
-from zkgroups import CommittedOffset, Consumergroup, DeniedNode, MalformedNode, Registry
-from zkgroups.core.znodes.paths import check_group
+from zkgroups import CommittedOffset, Consumergroup, ForbiddenNode, Registry, UnreadableNode
+from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import GroupExistsError, GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import execute_option, group_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import partly
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import complain, say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 
 COPIES: Final = Table(
@@ -54,15 +55,15 @@ def copy(options: Options, group: str, to: str, execute: bool) -> None:
             found = [*registry.group(to).offsets, *left_out]
     Output(options).write(COPIES, [_row(to, each) for each in found if isinstance(each, CommittedOffset)])
     say(options, f"copied {group} to {to}" if execute else "Nothing was changed: --execute does it.")
-    _finish(each for each in found if isinstance(each, MalformedNode))
+    _finish(each for each in found if isinstance(each, UnreadableNode))
 
 
-def _copyable(registry: Registry, group: str, to: str) -> list[CommittedOffset | MalformedNode]:
+def _copyable(registry: Registry, group: str, to: str) -> list[CommittedOffset | UnreadableNode]:
     """What would be copied and left out; an offset that may not be read must not be missing from the copy unseen."""
     _check(registry.group(group), registry.group(to))
     found = list(registry.group(group).offsets)
     for each in found:
-        if isinstance(each, DeniedNode):
+        if isinstance(each, ForbiddenNode):
             raise NoPermissionError(each.path)
     return found
 
@@ -83,7 +84,7 @@ def _row(group: str, offset: CommittedOffset) -> Row:
     }
 
 
-def _finish(left_out: Iterable[MalformedNode]) -> None:
+def _finish(left_out: Iterable[UnreadableNode]) -> None:
     paths = [f"left out: {node.path} ({node.reason})" for node in left_out]
     for path in paths:
         complain(path)

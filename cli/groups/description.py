@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from zkgroups import (
     BlockedPartition,
-    DeniedNode,
+    ForbiddenNode,
     GroupDescription,
     GroupState,
     InstanceDescription,
@@ -19,10 +19,12 @@ from zkgroups import (
     Registry,
     TopicPartition,
     UnevaluableRegistration,
+    UnreadableNode,
 )
 from zkgroups.core.offsets.lag import GroupLag, LagNote, Logs, PartitionLag, group_lag
+from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.migration_mark import Mark
-from zkgroups.core.znodes.values import session_hex, utc
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.errors import Tally
@@ -135,7 +137,6 @@ _MIGRATION: Final = Table(
     ),
 )
 
-NAMES: Final = Table("groups", key="group", columns=(Column("GROUP", "group"),))
 """Groups by their names only."""
 
 SUMMARIES: Final = Table("groups", key="group", columns=_SUMMARY)
@@ -188,9 +189,9 @@ def described(
                 raise NoPermissionError(hidden[0].path)
 
 
-def denied(group: GroupDescription) -> list[DeniedNode]:
+def denied(group: GroupDescription) -> list[ForbiddenNode]:
     """The nodes of the group that we may not read."""
-    return [node for node in group.malformed if isinstance(node, DeniedNode)]
+    return [node for node in group.malformed if isinstance(node, ForbiddenNode)]
 
 
 def summary_row(group: GroupDescription) -> dict[str, Any]:
@@ -207,7 +208,7 @@ def summary_row(group: GroupDescription) -> dict[str, Any]:
         "group": group.group,
         "state": group.state.value if known else None,
         "totals": totals if known else dict.fromkeys(totals),
-        "last_commit_ms": group.last_commit_ms if known else None,
+        "last_commit_ms": to_ms(group.last_commit_at) or None if known else None,
         "unevaluable": list(group.unevaluable),
     }
 
@@ -253,7 +254,7 @@ def instance_row(instance: InstanceDescription) -> Row:
     found = instance.registration
     registration, note = found if isinstance(found, Registration) else None, {}
     if isinstance(found, UnevaluableRegistration):
-        registration, note = found.subscription, {"unevaluable": found.why}
+        registration, note = found.registration, {"unevaluable": found.reason}
     streams = registration and {"pattern": registration.pattern.value, "streams": dict(registration.streams)}
     return {
         "instance": instance.id,
@@ -262,7 +263,7 @@ def instance_row(instance: InstanceDescription) -> Row:
         "subscription": streams and streams | note,
         "dialect": registration and registration.dialect.value,
         "session": _session(instance.session),
-        "registered_ms": instance.registered_ms or None,
+        "registered_ms": to_ms(instance.registered_at) or None,
     }
 
 
@@ -273,7 +274,7 @@ def _lag_row(lag: PartitionLag) -> dict[str, Any]:
         "log_start": lag.log and lag.log.start,
         "log_end": lag.log and lag.log.end,
         "lag": lag.lag,
-        "committed_ms": offset and offset.modified_ms,
+        "committed_ms": offset and to_ms(offset.committed_at),
         "owners": [_owner_row(owner) for owner in lag.partition.owners],
     }
 
@@ -296,7 +297,7 @@ def _notes(group: GroupDescription) -> dict[TopicPartition, str]:
 
 
 def _owner_row(owner: Owner) -> dict[str, Any]:
-    return {"id": owner.id, "session": _session(owner.session), "claimed_ms": owner.claimed_ms}
+    return {"id": owner.id, "session": _session(owner.session), "claimed_ms": to_ms(owner.claimed_at)}
 
 
 def _blocked_row(blocked: BlockedPartition) -> dict[str, Any]:
@@ -304,27 +305,27 @@ def _blocked_row(blocked: BlockedPartition) -> dict[str, Any]:
     return _at(blocked.at) | {
         "holder": holder.id if isinstance(holder, Owner) else holder.shown,
         "session": _session(holder.session),
-        "claimed_ms": blocked.since_ms or None,
+        "claimed_ms": to_ms(blocked.since) or None,
         "obstacle": blocked.obstacle.value,
     }
 
 
 def _migration_row(mark: Mark) -> Row:
-    return {"target": mark.target, "state": mark.state.value, "plan": mark.plan, "since_ms": mark.since_ms}
+    return {"target": mark.target, "state": mark.state.value, "plan": mark.plan, "since_ms": to_ms(mark.since)}
 
 
-def _malformed(group: GroupDescription) -> list[MalformedNode]:
+def _malformed(group: GroupDescription) -> list[UnreadableNode]:
     """A mark that cannot be read keeps members out, too."""
-    return [*group.malformed, *([group.mark] if isinstance(group.mark, MalformedNode) else [])]
+    return [*group.malformed, *([group.mark] if isinstance(group.mark, UnreadableNode) else [])]
 
 
-def _malformed_row(node: MalformedNode) -> Row:
-    read = not isinstance(node, DeniedNode)
+def _malformed_row(node: UnreadableNode) -> Row:
+    data = node.data if isinstance(node, MalformedNode) else None
     return {
         "path": node.path,
         "reason": node.reason,
-        "data": node.shown if read else None,
-        "data_base64": b64encode(node.data).decode() if read else None,
+        "data": None if data is None else node.shown,
+        "data_base64": None if data is None else b64encode(data).decode(),
     }
 
 

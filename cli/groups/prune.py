@@ -15,18 +15,19 @@ import click
 from zkgroups import GroupDescription, Registry
 from zkgroups.core.doctor.unused_groups import in_use, unreadable
 from zkgroups.core.offsets import file_formats
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import to_ms, utc
 from zkgroups.exceptions import RefusedError
 
 from ..offsets.changes import bring_back
 from ..shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import duration_option
 from ..shared.errors import Tally, partly
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
 from .description import denied, described
@@ -129,7 +130,7 @@ def _check(export: Path | None) -> None:
     if export is None:
         raise click.UsageError("--execute needs --export FILE, to keep what is deleted", click.get_current_context())
     if export.exists():
-        raise RefusedError(f"{export} exists already, and is not overwritten")
+        raise RefusedError(f"{export} already exists, and is not overwritten")
 
 
 def _old(registry: Registry, groups: Iterable[GroupDescription], age: int) -> list[_Idle]:
@@ -137,14 +138,10 @@ def _old(registry: Registry, groups: Iterable[GroupDescription], age: int) -> li
     unused = {group.group: group for group in groups if not in_use(group)}
     now_ms = int(time.time() * 1000)
     idle = [
-        _Idle(unused[name], made_ms, (now_ms - _last_used_ms(unused[name], made_ms)) // 1000)
-        for name, made_ms in registry.created_ms(unused).items()
+        _Idle(unused[name], to_ms(created_at), (now_ms - to_ms(unused[name].last_commit_at or created_at)) // 1000)
+        for name, created_at in registry.created_at(unused).items()
     ]
     return [each for each in idle if each.seconds >= age]
-
-
-def _last_used_ms(group: GroupDescription, made_ms: int) -> int:
-    return made_ms if group.last_commit_ms is None else group.last_commit_ms
 
 
 def _export(file: Path, groups: Iterable[_Idle]) -> None:
@@ -176,7 +173,7 @@ def _row(each: _Idle) -> Row:
     return {
         "group": each.group.group,
         "offsets": each.group.offsets,
-        "last_commit_ms": each.group.last_commit_ms,
+        "last_commit_ms": to_ms(each.group.last_commit_at) or None,
         "created_ms": each.created_ms,
         "idle_seconds": each.seconds,
     }

@@ -12,10 +12,11 @@ import click
 from zkgroups.core.migration.plan_rows import Match
 
 from ..shared.arguments import execute_option
+from ..shared.command_classes import Command
 from ..shared.connect import refuse_read_only
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Output
 from ..shared.progress import unseen
 from ..shared.spark_options import spark_options, steps_shown, writing_options
@@ -25,7 +26,7 @@ from .tables import DONE, MATCHES, STATES, counts_text, done_row, plain
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
     from zkgroups.spark import SourceOptions
-    from zkgroups.spark.migration.execution import OnProgress, PlanRun
+    from zkgroups.spark.migration.execution import ExecutionResult, OnProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def apply_plan(migration: MigrationSession, *, execute: bool) -> None:
     _show_results(migration, run)
 
 
-def _show_results(migration: MigrationSession, run: PlanRun) -> None:
+def _show_results(migration: MigrationSession, run: ExecutionResult) -> None:
     from zkgroups.spark.migration.reports import group_results
 
     results = group_results(migration.session, migration.destination, run.report)
@@ -131,7 +132,7 @@ def _show_results(migration: MigrationSession, run: PlanRun) -> None:
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
-def _summary(run: PlanRun) -> str:
+def _summary(run: ExecutionResult) -> str:
     return (
         f"{run.groups} {'group' if run.groups == 1 else 'groups'} in {run.seconds:.1f} s; "
         f"offsets: {counts_text(run.counts)}.\nReport: {run.destination}/reports/{run.report}"

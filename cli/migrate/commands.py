@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..shared.options import Group
+from ..shared.command_classes import Group
 from .apply_verify_rollback import apply, rollback, status, verify
 from .export import export
 from .follow import follow

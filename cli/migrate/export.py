@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import click
 
+from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import spark_options
 from .both_sides import installed, own_spark, plan_argument

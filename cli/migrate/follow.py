@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from zkgroups.core.migration.rules import OutOfRange, Rule
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
 from ..shared.arguments import execute_option
 from ..shared.brokers import brokers
+from ..shared.command_classes import Command
 from ..shared.connect import connected, refuse_read_only
 from ..shared.durations import seconds_option
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.progress import status_line
 from ..shared.signals import NotedStop, noted_signals, raise_noted

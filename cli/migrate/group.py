@@ -11,14 +11,15 @@ import click
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.rules import Rule
 from zkgroups.core.migration.target_names import Renaming
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import RefusedError
 
 from ..shared.arguments import execute_option, group_argument
+from ..shared.command_classes import Command
 from ..shared.connect import refuse_read_only
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.spark_options import steps_shown, writing_options
 from .apply_verify_rollback import MigrationSession, apply_plan, migration_session
 from .options import rule_is_given, rule_of, rule_options

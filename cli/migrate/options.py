@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from zkgroups.core.migration.rules import OutOfRange, Rule
 from zkgroups.core.migration.target_names import Renaming
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 
 from ..shared.durations import duration_option
 

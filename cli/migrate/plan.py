@@ -12,10 +12,11 @@ from zkgroups.core.migration.plan_rows import MatchRow, ReportRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.exceptions import DamagedFileError
 
+from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.spark_options import selection_options, spark_options, steps_shown, writing_options
 from .both_sides import broker_options, installed, own_spark, plan_argument, source_options
@@ -56,9 +57,7 @@ _PLANS: Final = Table(
 @rule_options
 @rename_options
 @stale_options
-@click.option(
-    "--without-brokers", is_flag=True, help="Contact no brokers. The plan can only be shown and exported."
-)
+@click.option("--without-brokers", is_flag=True, help="Contact no brokers. The plan can only be shown and exported.")
 @click.option("--parallelism", type=click.IntRange(1, 1024), help="Number of reading tasks; one per core by default.")
 @writing_options
 @click.pass_obj

@@ -10,7 +10,7 @@ from typing import Any, Final
 from zkgroups.core.migration.obstacles import Obstacle
 from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Match, Outcome, PlanRow
 from zkgroups.core.migration.rules import Action, Reason
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
 from ..shared.output import Column, Row, Table
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import click
 
-from zkgroups.core.znodes.values import MalformedNode
+from zkgroups.core.znodes.values import UnreadableNode
 from zkgroups.exceptions import GroupNotFoundError
+from zkgroups.zookeeper.session.registry_context import context_of
 
 from ..shared.arguments import groups_argument
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 
 
 @click.command(cls=Command)
@@ -32,8 +34,8 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
 
     tally = Tally()
     with connected(options, writes=True) as registry:
-        found = marks.read(registry.context, names)
-        for group, error in marks.remove(registry.context, names, plan=None, force=force).items():
+        found = marks.read(context_of(registry), names)
+        for group, error in marks.remove(context_of(registry), names, plan=None, force=force).items():
             with tally.attempt():
                 if error is not None:
                     raise error
@@ -41,7 +43,7 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
                     it = found[group]
                     say(
                         options,
-                        f"unmarked {group}: the group {it.reason if isinstance(it, MalformedNode) else it.shown}",
+                        f"unmarked {group}: the group {it.reason if isinstance(it, UnreadableNode) else it.shown}",
                     )
                 elif registry.group(group).exists():
                     say(options, f"{group} has no mark")

@@ -12,16 +12,17 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from zkgroups import MalformedNode, Registry, TopicPartition
+from zkgroups import Registry, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.file_formats import Form, Record, write
 from zkgroups.core.offsets.reset import Move, Refused
 from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedError, UnavailableError, ZkgroupsException
 
 from ..shared.arguments import execute_option
 from ..shared.errors import Tally, sentence
+from ..shared.global_options import as_typed
 from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
-from ..shared.options import Options, as_typed
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.signals import Terminated
 
@@ -67,7 +68,7 @@ def _must_be_new(_ctx: click.Context, _param: click.Parameter, file: Path | None
 
 
 def _exists(file: Path) -> RefusedError:
-    return RefusedError(f"{file} exists already, and what it keeps may be needed: choose another name")
+    return RefusedError(f"{file} already exists, and what it keeps may be needed: choose another name")
 
 
 def leave_options(command: Decorated) -> Decorated:
@@ -242,7 +243,7 @@ def bring_back(options: Options, file: Path, *more: str) -> str:
 
 
 def _kept(group: str, move: Move) -> Record:
-    if isinstance(move.found, MalformedNode):
+    if isinstance(move.found, UnreadableNode):
         return Record(group, move.at, None, f"was no offset: {move.found.shown}")
     return Record(group, move.at, move.old, "nothing was committed" if move.found is None else None)
 

@@ -9,11 +9,11 @@ from typing import Final
 
 import click
 
-from zkgroups import CommittedOffset, DeniedNode, MalformedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.reset import Found
-from zkgroups.core.znodes.codec import check_offset
-from zkgroups.core.znodes.paths import parse_partition
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import to_ms, utc
+from zkgroups.core.znodes.names import parse_partition
+from zkgroups.core.znodes.offset_codec import check_offset
 from zkgroups.exceptions import (
     GroupNotFoundError,
     NoPermissionError,
@@ -31,12 +31,13 @@ from ..shared.arguments import (
     topic_argument,
     topics_option,
 )
+from ..shared.command_classes import Group
 from ..shared.completion import complete_partitions
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
-from ..shared.options import Group, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from .committed_offsets import place, read_chosen
 from .delete import delete
@@ -145,7 +146,7 @@ def _rows(
             continue
         counts.groups.add(place(found).group)
         yield _malformed_row(found)
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             tally.failed(NoPermissionError(found.path))
         else:
             counts.malformed += 1
@@ -157,25 +158,24 @@ def _row(found: CommittedOffset) -> Row:
         "topic": found.at.topic,
         "partition": found.at.partition,
         "offset": found.offset,
-        "committed_ms": found.modified_ms,
+        "committed_ms": to_ms(found.committed_at),
         "version": found.version,
         "zxid": found.zxid,
         "note": None,
     }
 
 
-def _malformed_row(node: MalformedNode) -> Row:
+def _malformed_row(node: UnreadableNode) -> Row:
     where = place(node)
-    denied = isinstance(node, DeniedNode)
     return {
         "group": where.group,
         "topic": where.topic,
         "partition": where.at.partition if where.at else None,
         "offset": None,
         "committed_ms": None,
-        "version": None if denied else node.version,
+        "version": node.version if isinstance(node, MalformedNode) else None,
         "zxid": None,
-        "note": "no permission" if denied else _problem(node),
+        "note": _problem(node) if isinstance(node, MalformedNode) else "no permission",
     }
 
 
@@ -244,7 +244,7 @@ def set_offset(
             raise OffsetConflictError(at, found)
         if isinstance(found, CommittedOffset) and offset < found.offset and not backward:
             raise OffsetWouldGoBackError(group, at, found.offset, offset)
-        if isinstance(found, MalformedNode) and not backward:
+        if isinstance(found, UnreadableNode) and not backward:
             raise RefusedError(f"{found.path} is no offset ({found.reason}), so this may go back: --backward lets it")
         for conflict in registry.group(group).offsets.replace({at: offset}, expected={at: found}, force=force).values():
             raise conflict
@@ -254,7 +254,7 @@ def set_offset(
 
 def _found(registry: Registry, group: str, at: TopicPartition) -> Found:
     found = registry.group(group).offsets.fetch_many([at])[at]
-    if isinstance(found, DeniedNode):
+    if isinstance(found, ForbiddenNode):
         raise NoPermissionError(found.path)
     if found is None and not registry.group(group).exists():
         raise GroupNotFoundError(group)

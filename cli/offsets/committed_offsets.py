@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from zkgroups import CommittedOffset, DeniedNode, MalformedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.reset import Found
-from zkgroups.core.znodes.codec import decode_offset_path
+from zkgroups.core.znodes.offset_codec import decode_offset_path
 from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import Partitions, is_chosen
@@ -30,7 +30,7 @@ class Place:
         return None if self.topic is None or self.name is None else decode_offset_path(self.topic, self.name)
 
 
-def place(node: MalformedNode) -> Place:
+def place(node: UnreadableNode) -> Place:
     """Where a node is that holds no offset, or may not be read."""
     names = [*node.path.split("/")[2:], None, None, None]
     return Place(str(names[0]), names[2], names[3])
@@ -42,23 +42,23 @@ class Committed:
 
     group: str
     offsets: dict[TopicPartition, Found] = field(default_factory=dict)
-    others: list[MalformedNode] = field(default_factory=list)
+    others: list[UnreadableNode] = field(default_factory=list)
 
     @property
     def hides(self) -> bool:
         """Whether there may be offsets that we may not read."""
-        return any(isinstance(node, DeniedNode) for node in self.others)
+        return any(isinstance(node, ForbiddenNode) for node in self.others)
 
 
 def read_chosen(
     options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None = None
-) -> Iterator[CommittedOffset | MalformedNode]:
+) -> Iterator[CommittedOffset | UnreadableNode]:
     """Every offset of these groups that is chosen, as it comes, with what is none in its place."""
     found = registry.offsets(groups)
     return (each for each in counted(options, found, "offsets") if _is_chosen(each, topics))
 
 
-def _is_chosen(found: CommittedOffset | MalformedNode, topics: Partitions | None) -> bool:
+def _is_chosen(found: CommittedOffset | UnreadableNode, topics: Partitions | None) -> bool:
     if topics is None:
         return True
     if isinstance(found, CommittedOffset):
@@ -80,7 +80,7 @@ def read_committed(
             committed[found.group].offsets[found.at] = found
             continue
         where = place(found)
-        if where.at is None or isinstance(found, DeniedNode):
+        if where.at is None or isinstance(found, ForbiddenNode):
             committed[where.group].others.append(found)
         else:
             committed[where.group].offsets[where.at] = found

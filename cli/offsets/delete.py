@@ -9,9 +9,10 @@ import click
 from zkgroups.core.offsets.reset import forgetting
 
 from ..shared.arguments import Partitions, group_argument, topics_option
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from .changes import Leave, Plan, carry_out, leave_options
 from .committed_offsets import leave_out_missing, read_committed
 from .reset import say_if_there_are_none, tell_others

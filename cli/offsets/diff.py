@@ -9,19 +9,20 @@ from typing import Final
 
 import click
 
-from zkgroups import CommittedOffset, DeniedNode, MalformedNode, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.file_formats import read
 from zkgroups.core.offsets.reset import Found
-from zkgroups.core.znodes.paths import check_group
+from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import Partitions, is_chosen, topics_option
+from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, read_text, source_name
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from .committed_offsets import read_committed
 
@@ -58,7 +59,7 @@ def _group(_ctx: click.Context, _param: click.Parameter, name: str | None) -> st
     return None if name is None else check_group(name)
 
 
-_Side = Mapping[TopicPartition, int | MalformedNode | None]
+_Side = Mapping[TopicPartition, int | UnreadableNode | None]
 """The offsets of one side."""
 
 
@@ -109,21 +110,21 @@ def _group_sides(options: Options, groups: Collection[str], topics: Partitions |
     with connected(options) as registry:
         committed = read_committed(options, registry, groups, topics)
         for name, each in committed.items():
-            if hidden := [node for node in each.others if isinstance(node, DeniedNode)]:
+            if hidden := [node for node in each.others if isinstance(node, ForbiddenNode)]:
                 raise NoPermissionError(hidden[0].path)
             if not each.offsets and not registry.group(name).exists():
                 raise GroupNotFoundError(name)
         return {name: {at: _value(found) for at, found in each.offsets.items()} for name, each in committed.items()}
 
 
-def _value(found: Found) -> int | MalformedNode | None:
+def _value(found: Found) -> int | UnreadableNode | None:
     return found.offset if isinstance(found, CommittedOffset) else found
 
 
 def _differences(left: _Side, right: _Side, topics: Partitions | None) -> Iterator[Row]:
     for at in sorted(at for at in left.keys() | right.keys() if is_chosen(at, topics)):
         a, b = left.get(at), right.get(at)
-        if a == b and not isinstance(a, MalformedNode):
+        if a == b and not isinstance(a, UnreadableNode):
             continue
         yield {
             "topic": at.topic,
@@ -135,9 +136,9 @@ def _differences(left: _Side, right: _Side, topics: Partitions | None) -> Iterat
         }
 
 
-def _remarks(a: int | MalformedNode | None, b: int | MalformedNode | None) -> Iterator[str]:
+def _remarks(a: int | UnreadableNode | None, b: int | UnreadableNode | None) -> Iterator[str]:
     for name, value, other in (("A", a, "B"), ("B", b, "A")):
         if value is None:
             yield f"only in {other}"
-        if isinstance(value, MalformedNode):
+        if isinstance(value, UnreadableNode):
             yield f"{name} is no offset: {value.reason}"

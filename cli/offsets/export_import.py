@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
-from zkgroups import CommittedOffset, DeniedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
 from zkgroups.core.offsets.file_formats import Form, Record, read, record, write
 from zkgroups.core.offsets.reset import Found, ToEach, only_forward, plan
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
@@ -22,12 +22,13 @@ from ..shared.arguments import (
     maybe_groups_argument,
     topics_option,
 )
+from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.input_files import FilePath, read_text, source_name, write_lines
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from .changes import Leave, Plan, carry_out, leave_options
 from .committed_offsets import place, read_chosen, read_committed
 from .from_parquet import FromAudit, FromSnapshot, Selection, from_snapshot, snapshot_options
@@ -129,8 +130,9 @@ def _records(
                 yield record(found)
         else:
             empty.pop(place(found).group, None)
-            hidden = isinstance(found, DeniedNode)
-            tally.failed(NoPermissionError(found.path) if hidden else MalformedNodeError(found))
+            tally.failed(
+                NoPermissionError(found.path) if isinstance(found, ForbiddenNode) else MalformedNodeError(found)
+            )
     for name in empty:
         with tally.attempt():
             if not registry.group(name).exists():
@@ -203,7 +205,7 @@ def import_offsets(
         committed = read_committed(options, registry, wanted)
         for each in committed.values():
             for node in each.others:
-                if isinstance(node, DeniedNode):
+                if isinstance(node, ForbiddenNode):
                     tally.failed(NoPermissionError(node.path))
         plans = [_plan(name, committed[name].offsets, offsets, backward=backward) for name, offsets in wanted.items()]
         if not wanted:

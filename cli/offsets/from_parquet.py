@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zkgroups import DeniedNode, MalformedNode
+from zkgroups import ForbiddenNode, UnreadableNode
 from zkgroups.core.offsets.file_formats import Record
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
 from zkgroups.zookeeper.reading.position import position
 
@@ -26,8 +26,8 @@ from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
 
 if TYPE_CHECKING:
-    from zkgroups.spark.snapshots.clusters import Choice
-    from zkgroups.spark.snapshots.restore import KeptTopic
+    from zkgroups.spark.snapshots.clusters import ChosenSnapshot
+    from zkgroups.spark.snapshots.restore import RestorableTopic
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -84,7 +84,7 @@ class FromSnapshot:
         """Its offsets, as they are read; what is none, or not there, is an error and stops nothing."""
         with spark_installed():
             from zkgroups.spark.snapshots.clusters import choose, unfinished_after
-            from zkgroups.spark.snapshots.restore import kept
+            from zkgroups.spark.snapshots.restore import restorable_topics
         address = address_of(options)
         say(options, f"Starting Spark to read a snapshot in {self.destination}.")
         with self.which.spark.session(options) as session:
@@ -94,8 +94,8 @@ class FromSnapshot:
             if at in (None, "latest"):
                 complain_of_future(choice.name)
                 for name in unfinished_after(session, choice):
-                    complain(f"snapshot {name} is newer, but is not whole, or not yet: `snapshots verify` tells")
-            found = kept(choice.rows(session), groups=selection.only_names, topics=selection.topics)
+                    complain(f"snapshot {name} is newer, but incomplete: see `snapshots verify`")
+            found = restorable_topics(choice.rows(session), groups=selection.only_names, topics=selection.topics)
             yield chosen_records(found, f"snapshot {choice.name}", selection, tally)
 
 
@@ -114,7 +114,7 @@ def address_of(options: Options) -> str | None:
     return None if options.zookeeper is None else SourceOptions(zookeeper=options.zookeeper).shown_cluster
 
 
-def _which(choice: Choice, address: str | None) -> str:
+def _which(choice: ChosenSnapshot, address: str | None) -> str:
     of = "of nothing" if choice.cluster is None else f"of {choice.cluster}"
     state = "" if choice.zxid is None else f" after transaction 0x{choice.zxid:x}, out of files"
     other = "" if address in (None, choice.cluster) else f", and not of {address}"
@@ -134,23 +134,23 @@ class FromAudit:
     def records(self, options: Options, selection: Selection, tally: Tally) -> Iterator[Iterator[Record]]:
         """What was committed then, of those that are wanted; what is not there is an error and stops nothing."""
         with spark_installed():
-            from zkgroups.spark import standing_at
-            from zkgroups.spark.snapshots.restore import kept
+            from zkgroups.spark import offsets_at
+            from zkgroups.spark.snapshots.restore import restorable_topics
         time = datetime.fromtimestamp(self.time_ms / 1000, UTC)
         say(options, f"Starting Spark to read the audit in {self.destination}.")
         with self.spark.session(options) as session:
-            self._check_whose(options, session)
-            rows = standing_at(session, self.destination, time)
-            found = kept(rows, groups=selection.only_names, topics=selection.topics)
+            self._check_ensemble(options, session)
+            rows = offsets_at(session, self.destination, time)
+            found = restorable_topics(rows, groups=selection.only_names, topics=selection.topics)
             yield chosen_records(found, f"the audit until {utc(self.time_ms)}", selection, tally)
 
-    def _check_whose(self, options: Options, session: Any) -> None:
+    def _check_ensemble(self, options: Options, session: Any) -> None:
         """Numbers of another ZooKeeper are taken only for whoever names it."""
         from zkgroups.spark.audit.journal import Journal
 
         journal = Journal(session, self.destination)
-        journal.check_there()
-        if (whose := journal.whose()) is None:
+        journal.check_exists()
+        if (whose := journal.followed_ensemble()) is None:
             raise RefusedError(f"the audit in {journal} does not say of what it is: `zkgroups audit` writes that down")
         name = whose.cluster
         if self.cluster is not None:
@@ -160,12 +160,14 @@ class FromAudit:
         address = address_of(options)
         with connected(options) as registry:
             now = position(registry)
-        if not whose.is_that(address, now):
+        if not whose.is_same(address, now):
             words = f"the audit in {journal} is of {name}, and not of the ZooKeeper that is at {address} now"
             raise RefusedError(f"{words}: --cluster {name} takes it all the same")
 
 
-def chosen_records(found: Iterable[KeptTopic], source: str, selection: Selection, tally: Tally) -> Iterator[Record]:
+def chosen_records(
+    found: Iterable[RestorableTopic], source: str, selection: Selection, tally: Tally
+) -> Iterator[Record]:
     """The offsets of what was found, where it is wanted."""
     missing = dict.fromkeys(selection.names)
     for each in found:
@@ -180,9 +182,9 @@ def chosen_records(found: Iterable[KeptTopic], source: str, selection: Selection
         tally.failed(NotFoundError(f"{source} has no offsets of group {name!r}"))
 
 
-def _error(node: MalformedNode, source: str) -> MalformedNodeError | NoPermissionError:
+def _error(node: UnreadableNode, source: str) -> MalformedNodeError | NoPermissionError:
     """As it would be of the node itself."""
-    error = NoPermissionError(node.path) if isinstance(node, DeniedNode) else MalformedNodeError(node)
+    error = NoPermissionError(node.path) if isinstance(node, ForbiddenNode) else MalformedNodeError(node)
     error.add_note(f"so it is in {source}")
     return error
 
@@ -219,7 +221,7 @@ def which_options(command: Decorated) -> Decorated:
         help="Which snapshot: its name, latest (the default), previous, or a time, for the newest not after it.",
     )
     cluster = click.option(
-        "--cluster", metavar="NAME", help="Whose, where DEST has those of several; that of -z by default."
+        "--cluster", metavar="NAME", help="FollowedEnsemble, where DEST has those of several; that of -z by default."
     )
     return at(cluster(spark_options(command)))
 

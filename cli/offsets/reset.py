@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zkgroups import DeniedNode, Registry, TopicPartition
+from zkgroups import ForbiddenNode, Registry, TopicPartition
 from zkgroups.core.offsets.file_formats import read
 from zkgroups.core.offsets.reset import Found, ShiftBy, Target, ToEach, ToOffset, only_back, plan
 from zkgroups.exceptions import NoPermissionError, NotFoundError
@@ -24,11 +24,12 @@ from ..shared.arguments import (
     topics_option,
 )
 from ..shared.brokers import brokers
+from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.input_files import read_text, source_name
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from .changes import Leave, Plan, carry_out, leave_options
 from .committed_offsets import Committed, leave_out_missing, read_committed
 from .export_import import Offsets, by_group, offsets_kept
@@ -207,7 +208,7 @@ def _target(request: Request, found: Brokers | None, partitions: Iterable[TopicP
 def tell_others(options: Options, committed: Committed, tally: Tally) -> None:
     """Say what is there beside the offsets: it is left alone, and what is hidden is an error."""
     for node in committed.others:
-        if isinstance(node, DeniedNode):
+        if isinstance(node, ForbiddenNode):
             tally.failed(NoPermissionError(node.path))
         else:
             say(options, f"{node.path} is left alone: {node.reason}")

@@ -6,24 +6,28 @@ It is quick and silent: whatever goes wrong, there is nothing to offer, and noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
-
-from zkgroups import Registry
 
 from .options import Options
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from zkgroups import Registry
 
 PATIENCE: Final = 1.0
 """In seconds: who presses Tab waits no longer."""
 
-Find = Callable[[Registry, click.Context], Iterable[str]]
-Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Find: TypeAlias = "Callable[[Registry, click.Context], Iterable[str]]"
+Complete: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
 
 def _completing(find: Find) -> Complete:
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         try:
             with _registry(ctx) as registry:
                 names = sorted(
@@ -38,14 +42,14 @@ def _completing(find: Find) -> Complete:
 
 def _registry(ctx: click.Context) -> Registry:
     from .connect import open_registry
-    from .messages import settle
-    from .saved_contexts import fill_in
+    from .messages import set_up_logging
+    from .saved_contexts import apply_context
 
     options = ctx.find_object(Options) or Options()
-    fill_in(options)
+    apply_context(options)
     options.quiet = True
     options.timeout = min(options.timeout, PATIENCE)
-    settle(options)
+    set_up_logging(options)
     return open_registry(options, may_ask=False)
 
 

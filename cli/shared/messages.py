@@ -28,7 +28,7 @@ def complain(text: str) -> None:
     _write(f"zkgroups: {text}")
 
 
-def settle(options: Options) -> None:
+def set_up_logging(options: Options) -> None:
     """Let libraries talk as much as `-v` asks for.
 
     kazoo logs every attempt to connect as a warning, and its connection thread ends with a traceback when it is turned

@@ -99,7 +99,7 @@ class Contexts:
         scratch.replace(self._file)
 
 
-def fill_in(options: Options) -> None:
+def apply_context(options: Options) -> None:
     """Take from the context what was given neither on the command line nor by environment.
 
     A context that is itself named on the command line counts more than the environment: who types its name means it.
@@ -124,7 +124,7 @@ def _value(name: str, key: str, text: str) -> Any:
     """What the option's own type makes of the text."""
     import click
 
-    from .options import parameter
+    from .global_options import parameter
 
     if key in NOT_SAVED or (found := parameter(key)) is None:
         raise click.UsageError(f"{file()}: context {name!r} has an option {key!r}, which there is not")

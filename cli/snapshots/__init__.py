@@ -1,1 +1,1 @@
-"""The `zkgroups snapshot`, `snapshots` and `audit` commands."""
+"""The commands `zkgroups snapshot`, `zkgroups snapshots` and `zkgroups audit`."""

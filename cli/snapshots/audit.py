@@ -1,4 +1,4 @@
-"""`zkgroups audit`: every commit, as it is found, as Parquet."""
+"""`zkgroups audit`: record every commit as Parquet."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
+from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.durations import seconds_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.progress import Told, status_line
 from ..shared.signals import NotedStop, noted_signals, raise_noted
@@ -32,7 +33,7 @@ _AUDITED: Final = Table(
         Column("BATCHES", "batches", right=True),
         Column("COMMITS", "commits", right=True),
         Column("PROBLEMS", "problems", right=True),
-        Column("DENIED", "denied", right=True),
+        Column("FORBIDDEN", "forbidden", right=True),
         Column("DESTINATION", "destination"),
     ),
 )
@@ -59,15 +60,17 @@ _COMMITS: Final = Table(
 @click.argument("destination", metavar="DEST", type=Place())
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
-@seconds_option("--every", default=10.0, help="From one look at all offsets to the next.")
-@click.option("--once", is_flag=True, help="Look once and end, for cron: what was committed since the last time.")
+@seconds_option("--every", default=10.0, help="The interval between two reads of all offsets.")
+@click.option("--once", is_flag=True, help="Record the commits since the last run, then exit. For cron.")
 @click.option(
-    "--begin-anew",
+    "--start-over",
     is_flag=True,
-    help="Go on where ZooKeeper is another, or was wiped; what was found before is then only shown.",
+    help="Continue if ZooKeeper was replaced or wiped: record all of its offsets. Earlier commits are then only shown.",
 )
-@click.option("--show", is_flag=True, help="Print the commits that are there, and do nothing else.")
-@click.option("--parallelism", type=click.IntRange(1, 1024), help="How many tasks read; one for each core by default.")
+@click.option("--show", is_flag=True, help="Print the recorded commits, and exit.")
+@click.option(
+    "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
+)
 @writing_options
 @click.pass_obj
 def audit(
@@ -81,22 +84,20 @@ def audit(
     settings: dict[str, str],
     **chosen: Any,
 ) -> None:
-    """Write down every commit as Parquet, as it is found: what the offset was before, what it is, when and by which
-    transaction it was written.
+    """Record every commit as Parquet: the previous and the new offset, the time and the transaction.
 
-    Every ten seconds all offsets are read at once, and those that have changed are added. The first time all of them
-    are. So the last commit of each partition is always found, and of several within that time the last. COUNT in
-    `-o wide` is how many there have been since the node was made: from one row of a partition to the next it tells how
-    many there were. What is deleted is not noted.
+    The command reads all offsets every ten seconds, and records changed ones. The first run records all of
+    them. If a partition has several commits within ten seconds, only the last is recorded. COUNT in `-o wide` is the
+    number of commits since the node was created, so it shows how many were missed. Deletions are not recorded.
 
-    DEST is a folder, or whatever else Spark can write to, and is the audit of one ZooKeeper, and of the same groups and
-    topics each time. It is ended by Ctrl-C, or in whatever way, and goes on where it was when it is begun again. While
-    there is no connection to ZooKeeper it waits for one; --once does not.
+    DEST is a folder or any other location that Spark can write to. It holds the audit of one ZooKeeper, with the same
+    groups and topics in each run. An audit that was interrupted in any way continues where it stopped. Without a
+    connection to ZooKeeper it retries, unless --once is given.
 
-    Where nodes may not be read, it says how many, and --once ends with exit code 9. The last commit of such a node is
-    found once it may be read. A ZooKeeper that is another, or was wiped, is refused. But one that was put back from a
-    backup of itself and has done as many transactions since cannot be told from the one that was followed: what was
-    committed there meanwhile is missed until the next commit. After a backup was put back, begin with a new DEST.
+    The command reports the number of forbidden nodes, and --once then exits with code 9. The last commit of such a node
+    is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. It
+    cannot detect a ZooKeeper that was restored from its own backup and has since processed as many transactions as
+    before, and misses commits made in between. After restoring a backup, use a new DEST.
 
     \b
     Example:
@@ -113,8 +114,8 @@ def audit(
     own.check_writes_to(destination)
     source = spark.SourceOptions(**for_workers(options), **chosen)
     with source.connect() as registry:
-        registry.require_root()  # before Spark is started, which takes seconds
-    say(options, f"Starting Spark to write the commits of {source.shown_cluster} to {destination}.")
+        registry.require_root()  # fails fast: starting Spark takes seconds
+    say(options, f"Starting Spark to record the commits of {source.shown_cluster} in {destination}.")
     _audit(options, destination, source, own, every=every, once=once)
 
 
@@ -125,48 +126,56 @@ def _audit(
 
     with spark.session(options) as session, noted_signals() as noted, status_line(options) as line:
         stop = NotedStop(noted)
-        done = run_audit(session, destination, source, every=every, once=once, told=_Story(options, line), stop=stop)
+        done = run_audit(
+            session,
+            destination,
+            source,
+            every=every,
+            once=once,
+            on_progress=_ProgressReporter(options, line),
+            stop=stop,
+        )
     Output(options).write(_AUDITED, [dataclasses.asdict(done)])
     raise_noted(noted)
-    if done.denied:
+    if done.forbidden:
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
-class _Story:
-    """Tells of each batch: on a terminal in one line, and elsewhere only of trouble and of what is no offset."""
+class _ProgressReporter:
+    """Shows each batch in a status line, and prints errors, malformed offsets and forbidden nodes."""
 
     def __init__(self, options: Options, line: Told) -> None:
         self._options = options
         self._line = line
         self._trouble = ""
         self._commits = 0
-        self._denied = 0
+        self._forbidden = 0
 
     def __call__(self, step: AuditStep) -> None:
         if step.trouble != self._trouble:
             self._trouble = step.trouble
-            self._say(f"trouble: {step.trouble}" if step.trouble else "all is well again")
+            self._say(f"error: {step.trouble}; retrying" if step.trouble else "recovered")
         self._commits += step.commits
         if step.problems:
             self._say(
-                f"batch {step.batch}: {step.problems} of {step.commits} commits are no offsets, as `problem` says"
+                f"batch {step.batch}: {step.problems} of {step.commits} commits are malformed, see the column PROBLEM"
             )
-        if not step.trouble and step.denied != self._denied:
-            self._denied = step.denied
-            self._say(f"batch {step.batch}: {step.denied or 'no more'} nodes may not be read")
-        now = f"trouble: {step.trouble}" if step.trouble else f"batch {step.batch}: {step.commits} commits"
-        self._line(f"{now}, {self._commits} since it was begun")
+        if not step.trouble and step.forbidden != self._forbidden:
+            self._forbidden = step.forbidden
+            self._say(f"batch {step.batch}: {step.forbidden or 'no more'} forbidden nodes")
+        now = f"error: {step.trouble}" if step.trouble else f"batch {step.batch}: {step.commits} commits"
+        self._line(f"{now}, {self._commits} since the start")
 
     def _say(self, text: str) -> None:
         say(self._options, f"{utc(time.time_ns() // 1_000_000)} {text}")
 
 
 def _show(options: Options, destination: str, spark: SparkOptions, groups: str | None, topics: str | None) -> None:
-    """Print what is there, oldest first."""
-    from zkgroups.spark.audit.ledger import chosen_commits
+    """Print the recorded commits, oldest first."""
+    from zkgroups.spark.audit.ledger import find_commits
 
     with spark.session(options) as session:
-        rows = chosen_commits(session, destination, groups=groups, topics=topics)
+        rows = find_commits(session, destination, groups=groups, topics=topics)
         Output(options).write(_COMMITS, map(_shown, rows))
 
 

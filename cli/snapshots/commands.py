@@ -1,10 +1,10 @@
-"""`zkgroups snapshots`: what many snapshots tell together; each command is in a file of its own."""
+"""`zkgroups snapshots`: the group of commands that work with existing snapshots."""
 
 from __future__ import annotations
 
 import click
 
-from ..shared.options import Group
+from ..shared.command_classes import Group
 from .diff import diff
 from .list import list_
 from .plot import plot
@@ -13,7 +13,7 @@ from .verify import verify
 
 @click.group(cls=Group)
 def snapshots() -> None:
-    """See what snapshots tell together.
+    """List, compare, verify and plot snapshots.
 
     DEST is the folder that `zkgroups snapshot` writes to.
 

@@ -1,4 +1,4 @@
-"""`zkgroups snapshots diff`: what became of each offset from one snapshot to another."""
+"""`zkgroups snapshots diff`: compare the offsets of two snapshots."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any, Final
 import click
 
 from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
 from ..offsets.from_parquet import address_of, complain_of_future
+from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import SparkOptions, checked_moment, selection_options, spark_installed, spark_options
 
@@ -46,22 +47,22 @@ def _table(by: By) -> Table:
             Column("AFTER", "after", right=True),
             *_MOVED_BY,
             Column("COMMITS", "commits", right=True, wide=True),
-            Column("ANEW", "anew", wide=True, show=_yes_or_no),
+            Column("RECREATED", "recreated", wide=True, show=_yes_or_no),
             Column("HELD", "held", show=_yes_or_no),
         )
         return Table("partitions", key="group", columns=(*names, *details, _COMMITTED))
     counts = [Column(state.upper(), field(state), right=True) for state in State]
     counts.insert(2, Column(UNCHANGED_HELD.upper(), field(UNCHANGED_HELD), right=True))
     all_of_them = Column("PARTITIONS", "partitions", right=True)
-    anew = Column("ANEW", "anew", right=True, wide=True)
-    return Table(f"{by}s", key="group", columns=(*names, all_of_them, *counts, anew, *_MOVED_BY, _COMMITTED))
+    recreated = Column("RECREATED", "recreated", right=True, wide=True)
+    return Table(f"{by}s", key="group", columns=(*names, all_of_them, *counts, recreated, *_MOVED_BY, _COMMITTED))
 
 
 def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
     words = () if text is None else tuple(text.split(","))
     for word in words:
         if word not in LOOKED_FOR:
-            raise click.BadParameter(f"{word!r} is none of {', '.join(LOOKED_FOR)}")
+            raise click.BadParameter(f"{word!r} is not one of {', '.join(LOOKED_FOR)}")
     return words
 
 
@@ -70,12 +71,24 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
 @click.argument("before", metavar="[A]", default="previous", callback=checked_moment)
 @click.argument("after", metavar="[B]", default="latest", callback=checked_moment)
 @click.option(
-    "--by", type=click.Choice([by.value for by in By]), default="group", help="What a row is about; a group by default."
+    "--by",
+    type=click.Choice([by.value for by in By]),
+    default="group",
+    help="One row per group (default), topic or partition.",
 )
-@click.option("--only", metavar="STATE,...", callback=_states, help="Only what has a partition in one of these states.")
-@click.option("--fail-on", metavar="STATE,...", callback=_states, help="Exit with 10 where there is one of these.")
+@click.option(
+    "--only", metavar="STATE,...", callback=_states, help="Show only rows with a partition in one of these states."
+)
+@click.option(
+    "--fail-on",
+    metavar="STATE,...",
+    callback=_states,
+    help="Exit with code 10 if any partition is in one of these states.",
+)
 @selection_options
-@click.option("--cluster", metavar="NAME", help="Whose, where DEST has those of several; that of -z by default.")
+@click.option(
+    "--cluster", metavar="NAME", help="Choose the cluster if DEST holds snapshots of several; that of -z by default."
+)
 @spark_options
 @click.pass_obj
 def diff(
@@ -92,10 +105,10 @@ def diff(
     settings: dict[str, str],
     **chosen: Any,
 ) -> None:
-    """Show what became of each offset from snapshot A to snapshot B: from the previous to the latest by default.
+    """Compare the offsets of snapshot A (default: previous) and snapshot B (default: latest).
 
-    Each is named, or is latest or previous, or a time, which means the newest that was begun not after it; UTC, if it
-    has no zone.
+    A and B are names, latest, previous, or times. A time selects the latest snapshot started at or before it; without a
+    zone it is UTC.
 
     \b
     moved          the offset is higher
@@ -104,11 +117,11 @@ def diff(
     went-back      the offset is lower
     new            the offset is only in B
     gone           the offset is only in A
-    unreadable     in A or B it is not a number, or there was no permission to read it
+    unreadable     in A or B the node is malformed or forbidden
 
     Snapshots do not contain log ends. So an unchanged offset does not show whether the group is idle or stuck.
 
-    The rate is in messages a second, between the two last commits. Anew is a node that was deleted and made again.
+    RATE is in messages per second between the last commits in A and B. RECREATED nodes were deleted and created again.
 
     \b
     Example:
@@ -120,13 +133,13 @@ def diff(
         from zkgroups.spark.snapshots import diff as history
     say(options, f"Starting Spark to compare snapshots in {destination}.")
     with SparkOptions(master, settings).session(options) as session:
-        two = history.pair(session, destination, before, after, cluster=cluster, address=address_of(options))
+        two = history.choose_pair(session, destination, before, after, cluster=cluster, address=address_of(options))
         complain_of_future(two.after.name)
-        say(options, f"From snapshot {two.before.name} to {two.after.name} of {two.after.cluster or 'nothing'}:")
+        say(options, f"From snapshot {two.before.name} to {two.after.name} of {two.after.cluster or 'no cluster'}:")
         rows = history.diff(session, two, by=By(by), **chosen)
         found: Counter[str] = Counter(history.totals(rows) if only else {})
-        shown = history.having(rows, only) if only else rows
-        each = history.streamed(shown)
+        shown = history.with_states(rows, only) if only else rows
+        each = history.iterate(shown)
         Output(options).write(_table(By(by)), map(_shown, each if only else _counted(each, found)))
     say(options, f"Offsets: {', '.join(f'{found[state]} {state}' for state in LOOKED_FOR)}.")
     if any(found[state] for state in fail_on):
@@ -134,7 +147,7 @@ def diff(
 
 
 def _counted(rows: Iterable[dict[str, Any]], found: Counter[str]) -> Iterator[dict[str, Any]]:
-    """The rows, which are counted as they go by."""
+    """Count the states of the rows while yielding them."""
     for row in rows:
         if "state" in row:
             found[row["state"]] += 1

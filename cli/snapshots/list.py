@@ -1,4 +1,4 @@
-"""`zkgroups snapshots list`: which snapshots there are, and how much is in each."""
+"""`zkgroups snapshots list`: the snapshots of a destination, with their counts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Final
 
 import click
 
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
+from ..shared.command_classes import Command
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import SparkOptions, spark_installed, spark_options
 
@@ -38,11 +39,11 @@ _SNAPSHOTS: Final = Table(
 @spark_options
 @click.pass_obj
 def list_(options: Options, /, destination: str, master: str | None, settings: dict[str, str]) -> None:
-    """List the snapshots in DEST, oldest first, with what is in each.
+    """List the snapshots in DEST, oldest first, with the number of groups, offsets, owners and members.
 
-    ZXID is of those that came out of ZooKeeper's own files, which are as old as that transaction. All of it is what
-    they say of themselves; `snapshots verify` looks whether it is so. Of those that an earlier version
-    has written the rows are counted, and it is not known how many groups there were.
+    ZXID is the transaction after which a snapshot from a data directory was taken. The numbers come from the summary of
+    each snapshot; use `snapshots verify` to check them. Snapshots of earlier versions have no summary: their rows are
+    counted, and the number of groups is unknown.
 
     \b
     Example:
@@ -55,6 +56,6 @@ def list_(options: Options, /, destination: str, master: str | None, settings: d
     with SparkOptions(master, settings).session(options) as session:
         found = listing(session, destination)
     if not found:
-        say(options, f"There are no snapshots in {destination}.")
+        say(options, f"No snapshots in {destination}.")
     times = {each.name: utc(int(each.time.timestamp() * 1000)) for each in found}
     Output(options).write(_SNAPSHOTS, [dataclasses.asdict(each) | {"time": times[each.name]} for each in found])

@@ -1,4 +1,4 @@
-"""`zkgroups snapshots plot`: what became of a group, as a picture."""
+"""`zkgroups snapshots plot`: draw the progress of a group."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 import click
 
 from zkgroups.core.offsets.reset import parse_time
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import utc
 
 from ..offsets.from_parquet import address_of
 from ..shared.arguments import Partitions, group_argument, topics_option
+from ..shared.command_classes import Command
 from ..shared.input_files import FilePath, Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, spark_installed, spark_options
 
 
 def _picture(_ctx: click.Context, _param: click.Parameter, file: Path) -> Path:
-    """What is wrong with the name is known before Spark is started."""
+    """Check the file name before Spark starts."""
     if file.suffix.lower() not in {".svg", ".png"}:
         raise click.BadParameter(f"{file} must end in .svg or .png")
     if not file.absolute().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {file.parent}")
+        raise click.BadParameter(f"the folder {file.parent} does not exist")
     return file
 
 
@@ -40,11 +41,13 @@ def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dat
 @click.option(
     "--by",
     type=click.Choice(["topic", "partition"]),
-    help="What a line is of: a partition by default, where they are few or of one topic.",
+    help="One line per topic or partition; by default per partition if they are few or of one topic.",
 )
-@click.option("--since", metavar="TIME", callback=_time, help="Only snapshots from then on: 2026-01-31T12:00:00.")
-@click.option("--until", metavar="TIME", callback=_time, help="Only snapshots until then.")
-@click.option("--cluster", metavar="NAME", help="Whose group, where there are several; that of -z by default.")
+@click.option(
+    "--since", metavar="TIME", callback=_time, help="Only snapshots at or after this time, e.g. 2026-01-31T12:00:00."
+)
+@click.option("--until", metavar="TIME", callback=_time, help="Only snapshots until this time.")
+@click.option("--cluster", metavar="NAME", help="Choose the cluster if several have the group; that of -z by default.")
 @spark_options
 @click.pass_obj
 def plot(
@@ -59,12 +62,12 @@ def plot(
     topics: Partitions | None,
     **chosen: Any,
 ) -> None:
-    """Draw what became of a group: its offsets, messages read per second, and offsets committed per second.
+    """Plot a group's offsets, messages read per second, and commits per second.
 
-    DEST is where snapshots are, all of which are looked into. The picture can be read on a light and on a dark ground.
-    Of many lines, those are drawn that went back, or moved least like the rest; the others are a shade, from the lowest
-    to the highest. A gap is what is not known: an offset that was not there, or how fast one was read that went back.
-    Rates are from one snapshot to the next, by when its offsets were read; `snapshots diff` has those between commits.
+    The command reads all snapshots in DEST. The picture suits light and dark backgrounds. If there are many lines, only
+    lines that went back or moved least like the rest are drawn; the others become a shaded area from their minimum to
+    their maximum. A gap means unknown: a missing offset, or the rate of an offset that went back. Rates are computed
+    between snapshots, by the times at which offsets were read. For rates between commits, see `snapshots diff`.
 
     \b
     Example:
@@ -73,11 +76,11 @@ def plot(
     """
     with spark_installed():
         from zkgroups.spark.snapshots.plot import check_installed, draw
-        from zkgroups.spark.snapshots.timeline import By, timeline
+        from zkgroups.spark.snapshots.timeline import LineKind, timeline
     check_installed()
     say(options, f"Starting Spark to read the snapshots in {destination}.")
     with SparkOptions(master, settings).session(options) as session:
-        line = None if by is None else By(by)
+        line = None if by is None else LineKind(by)
         found = timeline(session, destination, group, by=line, topics=topics, address=address_of(options), **chosen)
     try:
         file.write_bytes(draw(found, file.suffix.lower().removeprefix(".")))

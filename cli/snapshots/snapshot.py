@@ -1,4 +1,4 @@
-"""`zkgroups snapshot`: every offset, owner and member of one moment, as Parquet."""
+"""`zkgroups snapshot`: write all offsets, owners and members as Parquet."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, Place
 from ..shared.messages import complain, say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import SparkOptions, spark_installed, steps_shown, writing_options
 
@@ -32,7 +33,7 @@ _TAKEN: Final = Table(
         Column("SNAPSHOT", "name"),
         *_COUNTS,
         Column("PROBLEMS", "problems", right=True),
-        Column("DENIED", "denied", right=True),
+        Column("FORBIDDEN", "forbidden", right=True),
         Column("SECONDS", "seconds", right=True, show="{:.1f}".format),
         Column("DESTINATION", "destination"),
     ),
@@ -45,7 +46,7 @@ _SURVEY: Final = Table(
         *_COUNTS[:1],
         Column("TOPICS", "topics", right=True),
         *_COUNTS[1:],
-        Column("DENIED", "denied", right=True),
+        Column("FORBIDDEN", "forbidden", right=True),
     ),
 )
 
@@ -54,48 +55,51 @@ _SURVEY: Final = Table(
 @click.argument("destination", metavar="DEST", type=Place())
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
-@click.option("--cluster", metavar="NAME", help="What the column `cluster` says; the address of ZooKeeper by default.")
-@click.option("--parallelism", type=click.IntRange(1, 1024), help="How many tasks read; one for each core by default.")
+@click.option(
+    "--cluster", metavar="NAME", help="The value of the column `cluster`; the address of ZooKeeper by default."
+)
+@click.option(
+    "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
+)
 @click.option(
     "--from-data-dir",
     "data_dir",
     metavar="DIR",
     type=FilePath(path_type=Path),
-    help="Read the files of a ZooKeeper server, its dataDir, and ask no server. The snapshot is named by the time of "
-    "now, however old the files are, and so is the latest in DEST.",
+    help="Read the files in a ZooKeeper server's dataDir instead of connecting to one. The snapshot is named after the "
+    "current time, even if the files are old.",
 )
 @click.option(
     "--data-log-dir",
     metavar="DIR",
     type=FilePath(path_type=Path),
-    help="With --from-data-dir: where its logs are, if not there; the server's dataLogDir.",
+    help="With --from-data-dir: the server's dataLogDir, if its logs are elsewhere.",
 )
-@click.option("--chroot", metavar="PATH", help="With --from-data-dir: the chroot of the groups, as /kafka.")
+@click.option("--chroot", metavar="PATH", help="With --from-data-dir: the chroot of the groups, e.g. /kafka.")
 @click.option(
     "--zxid",
     metavar="ZXID",
     callback=lambda _ctx, _param, text: _zxid(text),
-    help="With --from-data-dir: as it was after that transaction, the last by default.",
+    help="With --from-data-dir: read the state after this transaction; the last by default.",
 )
 @writing_options
-@click.option("--dry-run", is_flag=True, help="Only say what would be read, and how much. Spark is not started.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be read. Does not start Spark.")
 @click.pass_obj
 def snapshot(
     options: Options, /, destination: str, master: str | None, settings: dict[str, str], dry_run: bool, **chosen: Any
 ) -> None:
-    """Write down every offset, owner and member as Parquet, as they are read, within seconds of each other.
+    """Write all offsets, owners and members as Parquet, read within seconds of each other.
 
-    DEST is a folder, or whatever else Spark can write to. Each run adds one snapshot, in
-    DEST/table=offsets/snapshot=TIME beside table=owners and table=members. It is seen whole or not at all: it is there
-    when its _SUCCESS is. A node that cannot be read has a row that says so; where one may not be read, the exit
-    code is 9.
+    DEST is a folder or any other location that Spark can write to. Each run adds one snapshot as
+    DEST/table=offsets/snapshot=TIME, beside table=owners and table=members. A snapshot is complete once its _SUCCESS
+    exists; readers never see an incomplete one. A node that cannot be read has a row with the problem. If any node is
+    forbidden, the exit code is 9.
 
-    With --from-data-dir it comes out of the files that a ZooKeeper server has left: its newest snapshot that is whole,
-    and the transactions after it, up to the last whole one. What is passed over for that is said. Where something is
-    damaged or missing in between, nothing is written and the exit code is 10; --zxid asks for what was before. Where
-    nothing is there to begin from, or no log that goes with it (--data-log-dir), it is 3. Of an ensemble, take the
-    member with the highest zxid. What is older than the newest state is the latest in DEST all the same: `snapshots
-    list` shows the zxid.
+    With --from-data-dir, the command reads the files of a ZooKeeper server: its latest intact snapshot, and the
+    transactions after it. It reports the files that it skips. If the logs are damaged or incomplete, it writes nothing
+    and exits with code 10; use --zxid to read an earlier state. If the directory has no usable snapshot, or no log for
+    it (--data-log-dir), the exit code is 3. Of an ensemble, read the member with the highest zxid. The snapshot becomes
+    the latest in DEST even if its state is older than that of others: `snapshots list` shows the zxid.
 
     \b
     Example:
@@ -108,26 +112,26 @@ def snapshot(
         from zkgroups import spark
     folders = {name: str(chosen.pop(name).absolute()) for name in ("data_dir", "data_log_dir") if chosen[name]}
     address = folders if "data_dir" in folders else {**for_workers(options), **folders}
-    source = _found(options, spark.SourceOptions(**address, **chosen))
+    source = _with_fixed_state(options, spark.SourceOptions(**address, **chosen))
     own = SparkOptions(master, settings)
     if not dry_run:
         own.check_writes_to(destination)
     if source.files is None:
         with source.connect() as registry:
-            registry.require_root()  # before Spark is started, which takes seconds
+            registry.require_root()  # fails fast: starting Spark takes seconds
     if _show_survey(options, source) if dry_run else _take(options, source, destination, own):
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
-def _found(options: Options, source: SourceOptions) -> SourceOptions:
-    """Of files, the state that is read, once and for all; what was passed over is said."""
+def _with_fixed_state(options: Options, source: SourceOptions) -> SourceOptions:
+    """With a data directory, fix the zxid to read, and report skipped files."""
     if source.files is None:
         return source
     state = source.files.state(source.zxid)
     for note in state.notes:
         complain(note)
-    base = state.snapshot or "the logs alone"
-    say(options, f"The state is that after transaction 0x{state.zxid:x}, made from {base}.")
+    base = state.snapshot or "the logs only"
+    say(options, f"Reading the state after transaction 0x{state.zxid:x}, from {base}.")
     return dataclasses.replace(source, zxid=state.zxid)
 
 
@@ -135,7 +139,9 @@ def _zxid(text: str | None) -> int | None:
     try:
         return None if text is None else int(text, 0)
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no number of a transaction; a hexadecimal one begins with 0x") from error
+        raise click.BadParameter(
+            f"{text!r} is not a transaction number: use decimal, or hexadecimal with 0x"
+        ) from error
 
 
 def _show_survey(options: Options, source: SourceOptions) -> int:
@@ -144,7 +150,7 @@ def _show_survey(options: Options, source: SourceOptions) -> int:
     found = survey(source)
     row = {"zookeeper": source.shown_cluster, **dataclasses.asdict(found)}
     Output(options).write(_SURVEY, [row])
-    return found.denied
+    return found.forbidden
 
 
 def _take(options: Options, source: SourceOptions, destination: str, spark: SparkOptions) -> int:
@@ -152,10 +158,10 @@ def _take(options: Options, source: SourceOptions, destination: str, spark: Spar
 
     say(options, f"Starting Spark to write a snapshot of {source.shown_cluster} to {destination}.")
     with spark.session(options) as session, steps_shown(options, session, STEPS) as told:
-        taken = take_snapshot(session, destination, source, told=told)
+        taken = take_snapshot(session, destination, source, on_progress=told)
     Output(options).write(_TAKEN, [dataclasses.asdict(taken)])
     if not taken.groups:
-        complain("there are no groups in it: if they are below a chroot, name it")
-    if taken.denied:
-        say(options, f"{taken.denied} nodes may not be read; the rows that say so have a problem and no raw.")
-    return taken.denied
+        complain("the snapshot has no groups: if they are below a chroot, add it to the address")
+    if taken.forbidden:
+        say(options, f"{taken.forbidden} nodes are forbidden; their rows have a problem but no raw.")
+    return taken.forbidden

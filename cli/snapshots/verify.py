@@ -1,4 +1,4 @@
-"""`zkgroups snapshots verify`: whether snapshots are whole."""
+"""`zkgroups snapshots verify`: verify the files and rows of snapshots."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import Place
 from ..shared.messages import say
-from ..shared.options import Command, Options
+from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
 from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
 
 if TYPE_CHECKING:
-    from zkgroups.spark.snapshots.verify import Checked
+    from zkgroups.spark.snapshots.verify import VerifiedSnapshot
 
 _FINDINGS: Final = Table(
     "findings",
@@ -37,17 +38,16 @@ _FINDINGS: Final = Table(
     "--at",
     metavar="MOMENT",
     callback=checked_moment,
-    help="Only one: its name, latest, previous, or a time, for the newest not after it. All by default.",
+    help="Verify only one: its name, latest, previous, or a time, for the latest at or before it. All by default.",
 )
 @spark_options
 @click.pass_obj
 def verify(options: Options, /, destination: str, at: str | None, master: str | None, settings: dict[str, str]) -> None:
-    """Look whether the snapshots in DEST are whole: every file as it was written, and every row as it was.
+    """Verify that the files and rows of the snapshots in DEST are unchanged.
 
-    All of it is read. The exit code is 10 if something is wrong: a file that is missing, was cut, changed or added;
-    rows that cannot be read, are not as many as they were, or not the same; two offsets of one partition; or a
-    snapshot that has lost its _SUCCESS. What is only worth knowing (info) leaves it at 0: that another version has
-    written it, and what has been begun and is not finished.
+    The command reads all rows. The exit code is 10 for any error: a missing, truncated, changed or additional file;
+    rows that are unreadable, missing or changed; two offsets for one partition; or a missing _SUCCESS. Findings of the
+    severity info do not change the exit code: a snapshot of another version, or an unfinished one.
 
     \b
     Example:
@@ -55,37 +55,37 @@ def verify(options: Options, /, destination: str, at: str | None, master: str | 
       zkgroups snapshots verify /data/groups --at latest -o json
     """
     with spark_installed():
-        from zkgroups.spark.snapshots.verify import verify as verified
+        from zkgroups.spark.snapshots.verify import verify as verify_snapshots
     say(options, f"Starting Spark to read the snapshots in {destination}.")
-    seen = _Seen()
+    totals = _Totals()
     with SparkOptions(master, settings).session(options) as session:
-        checks = counted(options, verified(session, destination, at), "snapshots")
-        Output(options).write(_FINDINGS, seen.rows(checks))
-    say(options, seen.summary)
-    if seen.wrong:
+        checks = counted(options, verify_snapshots(session, destination, at), "snapshots")
+        Output(options).write(_FINDINGS, totals.rows(checks))
+    say(options, totals.summary)
+    if totals.damaged:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
-class _Seen:
-    """How many have been looked through, and how many of them are not whole; what is under way is none of them."""
+class _Totals:
+    """The number of verified snapshots, and of damaged ones; unfinished snapshots do not count."""
 
     def __init__(self) -> None:
         self.all = 0
-        self.wrong = 0
+        self.damaged = 0
 
     @property
     def summary(self) -> str:
-        """What came of it, in a sentence."""
+        """The result as a sentence."""
         snapshots = "1 snapshot" if self.all == 1 else f"{self.all} snapshots"
-        if not self.wrong:
-            return f"{snapshots} looked through: whole."
-        return f"{snapshots} looked through: {self.wrong} not whole."
+        if not self.damaged:
+            return f"{snapshots} verified: no errors."
+        return f"{snapshots} verified: {self.damaged} damaged."
 
-    def rows(self, checks: Iterable[Checked]) -> Iterator[Row]:
-        """What was found."""
+    def rows(self, checks: Iterable[VerifiedSnapshot]) -> Iterator[Row]:
+        """Yield a row per finding, and count the snapshots."""
         for checked in checks:
-            self.all += checked.is_there or checked.is_wrong
-            self.wrong += checked.is_wrong
+            self.all += checked.is_complete or checked.has_errors
+            self.damaged += checked.has_errors
             for finding in checked.findings:
                 yield {
                     "severity": finding.severity.value,

@@ -1,4 +1,4 @@
-"""`zkgroups audit`: what it says, how it ends, and that it goes on where it was."""
+"""`zkgroups audit`: output, exit codes and resumption."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.zookeeper
     ("arguments", "code", "said"),
     [
         (("--every", "-1"), 2, "-1 is not a number of seconds"),
-        (("--groups", "("), 2, "groups is '(', but it is no regular expression"),
-        (("--timeout", "0.5"), 7, "no connection to 127.0.0.1:1 within 0.5 s"),
+        (("--groups", "("), 2, "groups is '(', but it is not a regular expression"),
+        (("--timeout", "0.5"), 7, "could not connect to 127.0.0.1:1 within 0.5 s"),
     ],
     ids=str,
 )
-def test_what_cannot_work_is_a_sentence_before_spark_is_started(
+def test_invalid_requests_are_refused_before_spark_starts(
     tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     ended = run("audit", tmp_path / "data", "-z", "127.0.0.1:1", *arguments, env={"JAVA_HOME": "", "PATH": "/nowhere"})
@@ -39,17 +39,15 @@ def test_what_cannot_work_is_a_sentence_before_spark_is_started(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.soak  # a Spark of its own; the audit itself is in tests/spark/test_audit.py
+@pytest.mark.soak  # starts Spark; the audit itself is tested in tests/spark/test_audit.py
 @pytest.mark.spark
 @pytest.mark.timeout(2 * TIMEOUT)
-def test_ctrl_c_ends_it_after_what_it_has_done_and_nothing_stays_behind(
-    registry: Registry, zookeeper_hosts: str, tmp_path: Path
-) -> None:
+def test_ctrl_c_stops_an_audit_and_leaves_no_process(registry: Registry, zookeeper_hosts: str, tmp_path: Path) -> None:
     offsets = registry.group("billing").offsets
-    offsets.commit(TopicPartition("orders", 0), 5)
+    offsets.set(TopicPartition("orders", 0), 5)
     with Terminal("audit", tmp_path, "-z", zookeeper_hosts, *SPARK, "--every", "0.1", "-o", "csv") as terminal:
         terminal.wait_for("batch 0: 1 commits, 1 since")
-        offsets.commit(TopicPartition("orders", 0), 6)
+        offsets.set(TopicPartition("orders", 0), 6)
         terminal.wait_for("2 since")
         others = descendants(terminal.process.pid)
         terminal.type("\x03")
@@ -71,22 +69,22 @@ def commits(destination: Path) -> list[tuple[Any, Any]]:
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(4 * TIMEOUT)
-def test_once_it_looks_and_what_it_has_is_shown(kazoo: KazooClient, zookeeper_hosts: str, tmp_path: Path) -> None:
+def test_once_records_one_batch_and_show_prints_it(kazoo: KazooClient, zookeeper_hosts: str, tmp_path: Path) -> None:
     kazoo.create("/consumers/billing/offsets/orders/0", b"5", makepath=True)
     kazoo.create("/consumers/shipping/offsets/orders/0", b"x", makepath=True)
     once = ("audit", tmp_path, *SPARK, "-z", zookeeper_hosts, "--once", "-o", "json")
     first = run(*once)
     assert first.code == 0, first.err
     destination = f"file:{tmp_path}"
-    audited = {"destination": destination, "batches": 1, "commits": 2, "problems": 1, "denied": 0}
+    audited = {"destination": destination, "batches": 1, "commits": 2, "problems": 1, "forbidden": 0}
     assert first.json["audits"] == [audited]
-    assert "1 of 2 commits are no offsets" in first.err
+    assert "1 of 2 commits are malformed" in first.err
     kazoo.set("/consumers/billing/offsets/orders/0", b"7")
     kazoo.set_acls("/consumers/shipping/offsets/orders/0", [make_digest_acl("ops", "secret", all=True)])
     second = run(*once)
     assert second.code == 9, second.err
-    assert [second.json["audits"][0][name] for name in ("commits", "denied")] == [1, 1]
-    assert "batch 1: 1 nodes may not be read\n" in second.err
+    assert [second.json["audits"][0][name] for name in ("commits", "forbidden")] == [1, 1]
+    assert "batch 1: 1 forbidden nodes\n" in second.err
     shown = run("audit", tmp_path, "--show", *SPARK, "--groups", "bill.*", "-o", "json")
     found = [(row["group"], row["before"], row["offset"], row["commit_count"]) for row in shown.json["commits"]]
     assert found == [("billing", None, 5, 0), ("billing", 5, 7, 1)]

@@ -35,7 +35,7 @@ def invoices(registry: Registry) -> Consumergroup:
     """A group that nobody is in, with an offset of orders/0."""
     group = registry.group("invoices")
     group.create()
-    group.offsets.commit(AT, 1200)
+    group.offsets.set(AT, 1200)
     return group
 
 
@@ -97,7 +97,7 @@ def test_kafkas_own_tool_shows_the_group_while_a_partition_is_claimed_by_an_id_w
     java = (find_java(), "-XX:TieredStopAtLevel=1", "-cp", jars, "kafka.admin.ConsumerGroupCommand")
     arguments = ("--zookeeper", legacy_kafka.zookeeper, "--describe", "--group", "at-the-shell")
     with Registry.connect(legacy_kafka.zookeeper) as registry:
-        registry.group("at-the-shell").offsets.commit(TopicPartition("claimed-at-the-shell", 0), 0)
+        registry.group("at-the-shell").offsets.set(TopicPartition("claimed-at-the-shell", 0), 0)
         done = run(
             *("-z", legacy_kafka.zookeeper, "claim", "at-the-shell", "claimed-at-the-shell", "0", "--as", "anna"),
             *("--", *map(str, java), *arguments),
@@ -389,7 +389,7 @@ def test_an_id_that_is_registered_is_a_conflict(zkgroups: Zkgroups, billing: Any
 @pytest.mark.usefixtures("cluster")
 def test_a_group_that_is_missing_is_exit_code_3_and_is_not_made(zkgroups: Zkgroups, registry: Registry) -> None:
     done = zkgroups("claim", "nobody", "orders", "0", "--", "echo", "ran")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     assert registry.groups() == []
 
 

@@ -96,6 +96,44 @@ def test_bash_completes_a_line_with_the_script(zookeeper_hosts: str, billing: An
     assert (done.stdout, done.stderr) == ("billing\n", "")
 
 
+def test_a_name_that_bash_has_completed_is_one_word_and_means_itself(
+    zookeeper_hosts: str, registry: Any, tmp_path: Path
+) -> None:
+    """As it does when somebody presses Tab, and then Enter."""
+    names = {
+        "a b",
+        "*",
+        "$(touch ran)",
+        "`touch ran`",
+        "x;touch ran",
+        "host:a",
+        "k=v",
+        "it's",
+        "a\\b",
+        "~",
+        "#1",
+        "café",
+        "{a,b}",
+        '"',
+    }
+    for name in names:
+        registry.group(name).create()
+    (tmp_path / "file").touch()
+    bash = shutil.which("bash")
+    assert bash is not None
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    lines = """
+        source <(zkgroups completion bash)
+        COMP_WORDS=(zkgroups groups describe '') COMP_CWORD=3
+        _zkgroups_completion zkgroups '' describe
+        eval "printf '%s\\n' ${COMPREPLY[*]}"
+    """
+    env = environment({"PATH": path, "ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
+    done = subprocess.run([bash, "--norc", "-c", lines], env=env, capture_output=True, cwd=tmp_path, timeout=30)
+    assert (set(done.stdout.decode().splitlines()), done.stderr.decode()) == (names, "")
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_there_is_a_script_for_each_shell_and_the_one_in_use_need_not_be_named(shell: str) -> None:
     script = run("completion", shell).out

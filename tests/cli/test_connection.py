@@ -57,7 +57,7 @@ def test_an_unreachable_server_is_exit_code_7_within_the_time_given(hosts: str) 
     ended = run("groups", "list", "-z", hosts, "--timeout", "0.5")
     assert time.monotonic() - before < 0.5 + SLACK
     assert (ended.code, ended.out) == (7, "")
-    assert ended.err.startswith(f"zkgroups: no connection to {hosts} within 0.5 s: ")
+    assert ended.err.startswith(f"zkgroups: could not connect to {hosts} within 0.5 s: ")
     assert len(ended.err.splitlines()) == 1
 
 
@@ -74,14 +74,14 @@ def test_hosts_that_cannot_be_reached_are_not_waited_for_unless_told(hosts: str)
     """An error without "within 10 s" did not take them."""
     ended = run("groups", "list", "-z", hosts)
     assert (ended.code, ended.out) == (7, "")
-    assert ended.err.startswith(f"zkgroups: no connection to {hosts}: {UNREACHABLE[hosts]}")
+    assert ended.err.startswith(f"zkgroups: could not connect to {hosts}: {UNREACHABLE[hosts]}")
     assert ended.err.endswith(HINT)
 
 
 def test_who_has_waited_all_the_time_is_not_told_to_wait(silent: socket.socket) -> None:
     with pytest.raises(NotConnectedError) as caught:
         open_registry(Options(zookeeper=address(silent), timeout=0.5))
-    assert sentence(caught.value) == f"no connection to {address(silent)} within 0.5 s: no answer"
+    assert sentence(caught.value) == f"could not connect to {address(silent)} within 0.5 s: no answer"
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "context"])
@@ -96,7 +96,7 @@ def test_who_gives_a_timeout_waits_for_a_host_that_cannot_be_reached(way: str, t
         options = ["-c", "it"]
     ended = run("groups", "list", "-z", "127.0.0.1:1", *options, env=env)
     assert ended.code == 7
-    assert ended.err == "zkgroups: no connection to 127.0.0.1:1 within 0.7 s: Connection refused\n"
+    assert ended.err == "zkgroups: could not connect to 127.0.0.1:1 within 0.7 s: Connection refused\n"
 
 
 @pytest.mark.zookeeper
@@ -122,7 +122,9 @@ def test_what_is_no_zookeeper_server_is_one_sentence_and_exit_code_7(op: int, li
     with Liar({op: DAMAGES[lie]}) as server:
         ended = run("groups", "list", "-z", server.address)
     assert (ended.code, ended.out) == (7, "")
-    assert ended.err.startswith(f"zkgroups: no connection to {server.address}: not a ZooKeeper server, or a damaged ")
+    assert ended.err.startswith(
+        f"zkgroups: could not connect to {server.address}: not a ZooKeeper server, or a damaged "
+    )
     assert len(ended.err.splitlines()) == 1
 
 
@@ -195,13 +197,13 @@ def test_a_chroot_that_was_mistyped_or_forgotten_is_compared_with_the_whole_zook
     with ZooKeeperServer() as server:
         with Registry.connect(server.address) as registry:
             registry.client.ensure_path("/kafka/consumers/billing/ids")
-        found = f" in the ZooKeeper at {server.address}; groups are under /kafka\n"
+        found = "; groups are under /kafka\n"
         forgotten = run("groups", "list", "-z", server.address)
         mistyped = run("groups", "list", "-z", f"{server.address}/kafak")
     assert (forgotten.code, mistyped.code) == (3, 3)
-    nothing = "there is neither /consumers nor /brokers at the root, without a chroot,"
-    assert forgotten.err == f"zkgroups: {nothing}{found}"
-    assert mistyped.err == f"zkgroups: there is no /kafak{found}"
+    zookeeper, nothing = f"the ZooKeeper at {server.address}", "contains neither /consumers nor /brokers"
+    assert forgotten.err == f"zkgroups: the root (no chroot given) of {zookeeper} {nothing}{found}"
+    assert mistyped.err == f"zkgroups: /kafak does not exist in {zookeeper}{found}"
 
 
 @pytest.mark.zookeeper
@@ -302,7 +304,7 @@ def test_a_wrong_digest_password_is_one_more_stranger(zkgroups: Zkgroups, secret
         (("--password-file", "/dev/null"), "--password-file needs"),
         (("--tls-ca", "ca.pem"), "--tls-ca needs --tls"),
         (("--no-tls-hostname-check",), "--no-tls-hostname-check needs --tls"),
-        (("--tls", "--tls-ca", "/no/such.pem"), "there is no such file"),
+        (("--tls", "--tls-ca", "/no/such.pem"), "the file does not exist"),
         (("--tls", "--tls-key", __file__), "certificate"),
     ],
     ids=str,
@@ -320,7 +322,7 @@ def test_sasl_lets_in_who_has_the_password_and_turns_others_away_in_one_sentence
         assert run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"}).code == 0
         wrong = run(*arguments, env={"ZKGROUPS_PASSWORD": "wrong"})
         assert (wrong.code, wrong.out) == (6, "")
-        assert wrong.err == f"zkgroups: {server.address} did not accept the credentials, or insists on some\n"
+        assert wrong.err == f"zkgroups: {server.address} rejected the credentials, or requires some\n"
         assert run("groups", "list", "-z", server.address).code == 6
 
 

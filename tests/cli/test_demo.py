@@ -26,7 +26,7 @@ STORY = [
     r"billing +CompletingRebalance +2 +1 +6 +4 +6",
     r"orders +4 +104 .*unowned",
     "anna takes orders/4 and commits 250",
-    "cleo wakes up, commits 150 for orders/4, and is refused: .*session .* has ended, nothing was changed",
+    "cleo wakes up, commits 150 for orders/4, and is refused: .*session .* (ended,|expired;) nothing was changed",
     "The offset is still 250",
     r"orders +4 +250 +anna",
     "It has 6 offsets, 6 owners and 2 members",

@@ -110,7 +110,7 @@ def test_where_there_are_no_groups_nothing_is_wrong(zkgroups: Zkgroups) -> None:
 
 
 def test_what_is_only_worth_knowing_ends_with_0(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     ended = zkgroups("doctor", "-o", "name")
     assert (ended.code, ended.lines, ended.err) == (0, ["/consumers/billing"], "Findings: 1 (info: 1).\n")
 
@@ -209,7 +209,7 @@ def test_the_line_for_an_offset_that_cannot_be_read_does_what_it_says(
 def test_a_missing_group_is_exit_code_3_and_hides_no_other(zkgroups: Zkgroups, tree: Tree) -> None:
     missing = zkgroups("doctor", "nobody", "-o", "json")
     assert (missing.code, missing.json) == (3, {"schema": 1, "findings": []})
-    assert missing.err == "zkgroups: there is no group 'nobody'\nFindings: 0.\n"
+    assert missing.err == "zkgroups: group 'nobody' does not exist\nFindings: 0.\n"
     tree.put("billing/offsets/orders/0", b"5")
     assert (zkgroups("doctor", "nobody", "billing", "-o", "name").code) == 9
 

@@ -11,7 +11,8 @@ import click
 import pytest
 from zkgroups_cli.main import COMMANDS, root
 from zkgroups_cli.shared.exit_codes import ExitCode
-from zkgroups_cli.shared.options import Options, root_parameters
+from zkgroups_cli.shared.global_options import root_parameters
+from zkgroups_cli.shared.options import Options
 
 from .conftest import Zkgroups
 from .running import environment, run
@@ -153,7 +154,7 @@ def test_a_flag_is_taken_from_the_environment(zkgroups: Zkgroups) -> None:
 @pytest.mark.zookeeper
 def test_quiet_leaves_out_what_is_no_error(zkgroups: Zkgroups) -> None:
     assert zkgroups("groups", "create", "billing", "-q").err == ""
-    assert zkgroups("groups", "describe", "nobody", "-q").err == "zkgroups: there is no group 'nobody'\n"
+    assert zkgroups("groups", "describe", "nobody", "-q").err == "zkgroups: group 'nobody' does not exist\n"
 
 
 @pytest.mark.zookeeper

@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import to_ms, utc
 
 from .conftest import Zkgroups
 from .running import started
@@ -175,7 +175,7 @@ def test_who_keeps_a_partition_from_the_members_is_shown_and_since_when(zkgroups
     for option in ((), ("-o", "wide")):
         *_, header, line = zkgroups("groups", "describe", "billing", *option).lines
         assert header.split() == ["BLOCKED-TOPIC", "PARTITION", "HELD-BY", "SESSION", "SINCE", "WHO-IS"]
-        session, since = f"{held.session:#x}", utc(held.claimed_ms)
+        session, since = f"{held.session:#x}", utc(to_ms(held.claimed_at))
         assert line.split() == ["orders", "1", "cron", session, since, "not", "subscribed"]
     [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
     assert [partition["note"] for partition in group["partitions"]] == [None, "blocked"]
@@ -234,7 +234,7 @@ def test_a_pattern_is_shown_as_one(zkgroups: Zkgroups, kazoo: KazooClient) -> No
 @pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     ended = zkgroups("groups", "describe", "nobody")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     missing = zkgroups("groups", "describe", "nobody", "-o", "json")
     assert (missing.code, missing.json) == (3, {"schema": 1, "groups": []})
 
@@ -242,7 +242,7 @@ def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
 def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups) -> None:
     zkgroups("groups", "create", "a", "c")
     ended = zkgroups("groups", "describe", "a", "b", "c", "-o", "name")
-    assert (ended.code, ended.lines, ended.err) == (9, ["a", "c"], "zkgroups: there is no group 'b'\n")
+    assert (ended.code, ended.lines, ended.err) == (9, ["a", "c"], "zkgroups: group 'b' does not exist\n")
 
 
 # create
@@ -255,9 +255,9 @@ def test_create_makes_groups_and_says_so_on_stderr(zkgroups: Zkgroups, registry:
 
 
 def test_create_leaves_an_existing_group_as_it_is(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.commit(AT, 5)
+    registry.group("billing").offsets.set(AT, 5)
     ended = zkgroups("groups", "create", "billing")
-    assert (ended.code, ended.err) == (0, "billing exists already\n")
+    assert (ended.code, ended.err) == (0, "billing already exists\n")
     assert registry.group("billing").offsets.fetch(AT).offset == 5  # type: ignore[union-attr]
 
 
@@ -289,7 +289,7 @@ def test_a_bad_name_is_exit_code_2_before_anything_is_done(
 
 
 def test_delete_removes_groups_with_their_offsets(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.commit(AT, 5)
+    registry.group("billing").offsets.set(AT, 5)
     registry.group("other").create()
     ended = zkgroups("groups", "delete", "billing")
     assert (ended.code, ended.out, ended.err) == (0, "", "deleted billing\n")

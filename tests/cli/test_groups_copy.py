@@ -20,7 +20,7 @@ P0, P1 = (TopicPartition("orders", number) for number in range(2))
 @pytest.fixture
 def invoices(registry: Registry) -> Any:
     group = registry.group("invoices")
-    group.offsets.commit_many({P0: 5, P1: 0, TopicPartition("refunds", 7): 3})
+    group.offsets.set_many({P0: 5, P1: 0, TopicPartition("refunds", 7): 3})
     return group
 
 
@@ -81,9 +81,9 @@ def test_what_is_no_offset_is_left_out_and_said(
 @pytest.mark.parametrize(
     ("group", "to", "code", "sentence"),
     [
-        ("invoices", "taken", 4, "group 'taken' exists already"),
-        ("invoices", "invoices", 4, "group 'invoices' exists already"),
-        ("nobody", "blue", 3, "there is no group 'nobody'"),
+        ("invoices", "taken", 4, "group 'taken' already exists"),
+        ("invoices", "invoices", 4, "group 'invoices' already exists"),
+        ("nobody", "blue", 3, "group 'nobody' does not exist"),
         ("secret", "blue", 6, "no permission on /consumers/secret/offsets"),
         ("invoices", "a/b", 2, "group 'a/b' contains a slash"),
         ("a/ids", "blue", 2, "group 'a/ids' contains a slash"),

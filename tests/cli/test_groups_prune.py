@@ -30,7 +30,7 @@ P0, P1 = (TopicPartition("orders", number) for number in range(2))
 @pytest.fixture
 def old(registry: Registry) -> Registry:
     """Two groups that nobody uses, one of them without an offset; `billing` (if it is there) is in use."""
-    registry.group("invoices").offsets.commit_many({P0: 5, P1: 0})
+    registry.group("invoices").offsets.set_many({P0: 5, P1: 0})
     registry.group("litter").create()
     return registry
 
@@ -115,7 +115,7 @@ def test_who_commits_or_registers_after_the_file_is_written_keeps_the_group(
     def meanwhile(*arguments: Any) -> None:
         real(*arguments)
         if act == "commit":
-            old.group("invoices").offsets.commit(P0, 6)
+            old.group("invoices").offsets.set(P0, 6)
         else:
             kazoo.create("/consumers/invoices/ids/late", b"{}", ephemeral=True, makepath=True)
 
@@ -150,7 +150,7 @@ def test_only_the_groups_that_were_chosen_are_looked_at(
     zkgroups: Zkgroups, old: Registry, export: Path, choice: list[str], left: list[str]
 ) -> None:
     for name in ("test-1", "test-2"):
-        old.group(name).offsets.commit(P0, 1)
+        old.group(name).offsets.set(P0, 1)
     ended = zkgroups("groups", "prune", *choice, "--older-than", "0s", "--export", export, "--execute")
     assert (ended.code, old.groups()) == (0, left)
 
@@ -193,7 +193,7 @@ def test_a_group_that_may_not_be_read_is_left_alone(
 
 def test_a_group_that_was_named_and_is_missing_is_exit_code_3(zkgroups: Zkgroups, old: Registry) -> None:
     ended = zkgroups("groups", "prune", "nobody", "--older-than", "0s")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     some = zkgroups("groups", "prune", "nobody", "litter", "--older-than", "0s", "-o", "name")
     assert (some.code, some.lines) == (9, ["litter"])
 
@@ -204,7 +204,7 @@ def test_a_file_that_exists_is_never_overwritten(
     export.write_text("what was pruned last year\n")
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute")
-    assert (ended.code, ended.err) == (4, f"zkgroups: {export} exists already, and is not overwritten\n")
+    assert (ended.code, ended.err) == (4, f"zkgroups: {export} already exists, and is not overwritten\n")
     assert export.read_text() == "what was pruned last year\n"
     assert tree(kazoo, "/consumers") == before
 

@@ -26,7 +26,7 @@ CLEAR = "\x1b[2J"
 def offsets(registry: Registry) -> Any:
     """Of a group with one offset."""
     found = registry.group("billing").offsets
-    found.commit(AT, 100)
+    found.set(AT, 100)
     return found
 
 
@@ -48,7 +48,7 @@ def documents(stream: Iterator[str]) -> Iterator[Any]:
 def test_on_a_terminal_it_draws_over_what_was_there_and_ctrl_c_ends_it(offsets: Any, address: dict[str, str]) -> None:
     with Terminal(*WATCH, env=address) as terminal:
         terminal.wait_for(" 100 ")
-        offsets.commit(AT, 200)
+        offsets.set(AT, 200)
         terminal.wait_for(" 200 ")
         assert terminal.seen.count(CLEAR) == 2
         terminal.type("\x03")
@@ -63,7 +63,7 @@ def test_through_a_pipe_it_writes_all_of_it_again_after_an_empty_line(offsets: A
         assert watch.stdout is not None
         lines = iter(watch.stdout.readline, "")
         first = [next(lines) for _ in range(5)]
-        offsets.commit(AT, 200)
+        offsets.set(AT, 200)
         second = [next(lines) for _ in range(6)]
         watch.send_signal(signal.SIGINT)
         assert (watch.wait(30), watch.stdout.read()) == (130, "")
@@ -77,7 +77,7 @@ def test_json_is_one_document_for_each_change(offsets: Any, address: dict[str, s
         found = documents(watch.stdout)
         assert next(found)["groups"][0]["partitions"][0]["offset"] == 100
         for offset in (200, 300):
-            offsets.commit(AT, offset)
+            offsets.set(AT, offset)
             assert next(found)["groups"][0]["partitions"][0]["offset"] == offset
         watch.send_signal(signal.SIGTERM)
         assert (watch.wait(30), list(found)) == (143, [])
@@ -91,7 +91,7 @@ def test_where_nothing_has_changed_nothing_is_written(offsets: Any, zookeeper_ho
         next(found)
         looked = proxy.requests_by_type.total()
         assert eventually(lambda: proxy.requests_by_type.total() > looked + 50)  # a look takes less than ten
-        offsets.commit(AT, 200)
+        offsets.set(AT, 200)
         assert next(found)["groups"][0]["partitions"][0]["offset"] == 200
 
 
@@ -103,7 +103,7 @@ def test_it_ends_when_the_group_is_gone(registry: Registry, offsets: Any, addres
         next(found)
         registry.group("billing").delete()
         assert watch.wait(30) == 3
-        assert watch.stderr.read() == "zkgroups: there is no group 'billing'\n"
+        assert watch.stderr.read() == "zkgroups: group 'billing' does not exist\n"
 
 
 def test_who_has_read_enough_ends_it_at_once_also_where_nothing_changes(offsets: Any, address: dict[str, str]) -> None:
@@ -126,5 +126,5 @@ def test_who_has_read_enough_ends_it(offsets: Any, address: dict[str, str]) -> N
         assert watch.stdout is not None
         watch.stdout.readline()
         watch.stdout.close()
-        offsets.commit(AT, 200)
+        offsets.set(AT, 200)
         assert watch.wait(30) == 0

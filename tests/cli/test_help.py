@@ -83,9 +83,9 @@ def tree(registry: Registry, kazoo: KazooClient) -> Iterator[None]:
             instance.register(["orders"])
             if name == "anna":
                 instance.claim_many(partitions[:2]).commit(dict.fromkeys(partitions[:2], 1200))
-        registry.group("billing").offsets.commit(partitions[2], 900)
+        registry.group("billing").offsets.set(partitions[2], 900)
         registry.group("invoices").create()
-        registry.group("invoices").offsets.commit_many({at: 100 * at.partition for at in partitions})
+        registry.group("invoices").offsets.set_many({at: 100 * at.partition for at in partitions})
         yield
 
 

@@ -54,7 +54,7 @@ def at(topic: str) -> Any:
 def late(registry: Registry, at: Any) -> Any:
     """A group that is behind: by 3, by nothing, by 7 of which 2 are gone, and in one partition nobody knows."""
     group = registry.group("billing")
-    group.offsets.commit_many({at(0): 2, at(1): 0, at(2): 1, at(1000): 5})
+    group.offsets.set_many({at(0): 2, at(1): 0, at(2): 1, at(1000): 5})
     return group
 
 
@@ -139,7 +139,7 @@ def test_a_pattern_means_the_topics_of_the_brokers(lag: Any, kazoo: KazooClient,
 
 
 def test_an_offset_past_the_end_of_the_log_has_no_lag(lag: Any, registry: Registry, at: Any) -> None:
-    registry.group("billing").offsets.commit_many({at(0): 6, at(1): 1, at(2): 8})
+    registry.group("billing").offsets.set_many({at(0): 6, at(1): 1, at(2): 8})
     rows = lag("billing", "-o", "json").json["lags"]
     assert [(row["lag"], row["note"]) for row in rows] == [(None, "past end"), (None, "past end"), (0, None)]
 
@@ -152,7 +152,7 @@ def test_an_offset_that_cannot_be_read_is_shown_as_that(lag: Any, kazoo: KazooCl
 
 
 def test_a_topic_whose_name_no_broker_could_have_stops_nothing(lag: Any, late: Any) -> None:
-    late.offsets.commit(TopicPartition("ord ers, Ünïcode", 0), 7)
+    late.offsets.set(TopicPartition("ord ers, Ünïcode", 0), 7)
     rows = lag("billing", "-o", "json").json["lags"]
     assert [(row["lag"], row["note"]) for row in rows if row["topic"].startswith("ord ")] == [(None, "log unknown")]
     assert [row["lag"] for row in rows if not row["topic"].startswith("ord ")] == [3, 0, 7, None]
@@ -164,8 +164,8 @@ def test_a_topic_whose_name_no_broker_could_have_stops_nothing(lag: Any, late: A
 @pytest.fixture
 def three(late: Any, registry: Registry, at: Any) -> None:
     """Also a group that is not behind, and one of which nothing is known."""
-    registry.group("done").offsets.commit_many({at(0): 5})
-    registry.group("lost").offsets.commit_many({TopicPartition("gone", 0): 5})
+    registry.group("done").offsets.set_many({at(0): 5})
+    registry.group("lost").offsets.set_many({TopicPartition("gone", 0): 5})
 
 
 def test_without_names_all_groups_are_shown(lag: Any, three: None) -> None:
@@ -228,7 +228,7 @@ def test_where_there_are_no_groups_the_data_is_empty_and_a_word_is_said(lag: Any
 
 def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(lag: Any, late: Any) -> None:
     ended = lag("nobody")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     some = lag("nobody", "billing", "-o", "name")
     assert (some.code, some.lines) == (9, ["billing"])
 
@@ -252,7 +252,7 @@ def test_a_bad_name_is_exit_code_2_before_anything_is_asked(zkgroups: Zkgroups, 
 
 
 def test_a_server_or_brokers_that_are_away_are_exit_code_7(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     for away in (["-b", AWAY], ["-b", AWAY, "-z", AWAY]):
         ended = zkgroups("lag", "billing", *away, "--timeout", "0.5")
         assert (ended.code, ended.out) == (7, "")
@@ -270,7 +270,7 @@ def silent() -> Iterator[str]:
 def test_offsets_are_read_before_the_brokers_are_asked_so_that_no_lag_is_negative(
     registry: Registry, zookeeper_hosts: str, silent: str, command: str
 ) -> None:
-    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     server, _, chroot = zookeeper_hosts.partition("/")
     with TcpProxy(server) as proxy:
         arguments = ("-z", f"{proxy.address}/{chroot}", "-b", silent, "--timeout", "60")
@@ -303,7 +303,7 @@ def test_a_description_in_json_has_all_notes_of_a_partition(
     zkgroups: Zkgroups, kafka: str, registry: Registry, at: Any, topic: str
 ) -> None:
     group = registry.group("billing")
-    group.offsets.commit_many({at(0): 6, at(2): 4})
+    group.offsets.set_many({at(0): 6, at(2): 4})
     with group.instance("anna") as anna:
         anna.register([topic])
         anna.claim(at(2))
@@ -317,7 +317,7 @@ def test_a_description_in_json_has_all_notes_of_a_partition(
 def test_where_the_brokers_are_away_a_description_tells_the_rest(
     zkgroups: Zkgroups, registry: Registry, output: str
 ) -> None:
-    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     ended = zkgroups("groups", "describe", "billing", "-b", AWAY, "--timeout", "0.5", "-o", output)
     assert ended.code == 9
     assert ended.err.startswith("zkgroups: the ends of the logs are unknown: ")
@@ -334,7 +334,7 @@ def test_what_is_watched_with_brokers_follows_the_end_of_the_log(
 ) -> None:
     name = f"refunds-{uuid.uuid4().hex[:8]}"
     kafka_broker.create_topic(name)
-    registry.group("billing").offsets.commit(TopicPartition(name, 0), 0)
+    registry.group("billing").offsets.set(TopicPartition(name, 0), 0)
     watch = ("groups", "describe", "billing", "--watch", "--interval", "0.2")
     with Terminal(*watch, "-z", zookeeper_hosts, "-b", kafka_broker.address, columns=200) as terminal:
         terminal.wait_for(name)

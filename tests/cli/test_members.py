@@ -100,9 +100,9 @@ def test_where_nobody_is_registered_the_data_is_empty_and_a_word_is_said(
 def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.member("billing", "anna")
     ended = zkgroups("members", "list", "nobody")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     ended = zkgroups("members", "list", "nobody", "billing", "-o", "name")
-    assert (ended.code, ended.lines, ended.err) == (9, ["anna"], "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.lines, ended.err) == (9, ["anna"], "zkgroups: group 'nobody' does not exist\n")
 
 
 # show
@@ -157,7 +157,7 @@ def test_a_registration_that_cannot_be_read_is_shown_and_exit_code_10(
     [member] = ended.json["members"]
     [node] = member["nodes"]
     assert ended.code == 10
-    assert ended.err.startswith(f"zkgroups: {path} cannot be read: {node['reason']}")
+    assert ended.err.startswith(f"zkgroups: {path} is malformed: {node['reason']}")
     assert b64decode(node["data_base64"]) == POISON[kind]
     assert node["to_scala"].startswith("stops every Scala member: ")
     assert (member["state"], member["dialect"]) == ("Unknown", None)
@@ -199,7 +199,7 @@ def test_one_that_is_not_registered_is_exit_code_3(zkgroups: Zkgroups, tree: Tre
 @pytest.mark.parametrize("arguments", [["list", "nobody"], ["show", "nobody", "anna"]], ids=["list", "show"])
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups, arguments: list[str]) -> None:
     ended = zkgroups("members", *arguments)
-    assert (ended.code, ended.out, ended.err.splitlines()[0]) == (3, "", "zkgroups: there is no group 'nobody'")
+    assert (ended.code, ended.out, ended.err.splitlines()[0]) == (3, "", "zkgroups: group 'nobody' does not exist")
 
 
 @pytest.mark.parametrize("arguments", [["list", "a/ids"], ["show", "a/ids", "anna"], ["show", "billing", "a/b"]])

@@ -14,7 +14,6 @@ import shlex
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +22,6 @@ from uuid import uuid4
 import click
 import pyarrow.parquet as parquet
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from zkgroups_cli.migrate import tables
 from zkgroups_cli.migrate.commands import migrate as migrate_commands
@@ -34,7 +32,6 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
-from ..test_readme import MIGRATION, assert_printed, commands, here, shown
 from .conftest import Zkgroups
 from .migrating import Kept
 from .running import Ended, run
@@ -89,7 +86,7 @@ def group(registry: Registry, topic: str) -> str:
     """One with two offsets, and no members; its name is like no other."""
     name = f"a b:ü {uuid4().hex[:8]}"
     registry.group(name).create()
-    registry.group(name).offsets.commit_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): MESSAGES})
+    registry.group(name).offsets.set_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): MESSAGES})
     return name
 
 
@@ -214,7 +211,7 @@ def test_a_blocked_plan_of_one_group_is_recreated_by_the_next_run(
         assert (blocked.code, native(brokers, group)) == (4, {}), blocked.err
     first = plan_of(folder)
 
-    registry.group(group).offsets.commit(TopicPartition(topic, 0), MESSAGES + 7)
+    registry.group(group).offsets.set(TopicPartition(topic, 0), MESSAGES + 7)
     ready = migrate("group", group, folder, "--on-out-of-range", "latest", "-o", "json")
     assert (ready.code, ready.json["groups"][0]["result"]) == (0, "ready")
     assert "had nothing to write: recreating it" in ready.err
@@ -254,7 +251,7 @@ def test_an_offset_that_brokers_refuse_gives_exit_code_9(
     migrate: Migrate, kafka_broker: KafkaBroker, registry: Registry, brokers: Brokers, topic: str, tmp_path: Path
 ) -> None:
     lost, name = make_topic(kafka_broker), f"partly-{uuid4().hex[:8]}"
-    registry.group(name).offsets.commit_many({TopicPartition(lost, 0): 1, TopicPartition(topic, 0): 2})
+    registry.group(name).offsets.set_many({TopicPartition(lost, 0): 1, TopicPartition(topic, 0): 2})
     folder = tmp_path / "plan"
     assert migrate("plan", folder).code == 0
     admin = AdminClient({"bootstrap.servers": kafka_broker.address})
@@ -270,7 +267,7 @@ def test_an_offset_that_brokers_refuse_gives_exit_code_9(
     report = {row["topic"]: row for row in migrate("show", folder, "--report", "-o", "json").json["offsets"]}
     assert (report[topic]["outcome"], report[topic]["written"], report[topic]["detail"]) == ("written", 2, None)
     assert (report[lost]["outcome"], report[lost]["written"]) == ("failed", None)
-    assert report[lost]["detail"] == f"the brokers know no partition {lost}/0"
+    assert report[lost]["detail"] == f"the brokers have no partition {lost}/0"
 
 
 def test_a_plan_from_a_snapshot_is_applied_after_zookeeper_was_shut_down(
@@ -318,29 +315,9 @@ def test_a_folder_without_a_plan_gives_exit_code_3(migrate: Migrate, tmp_path: P
     for command in ("show", "apply", "verify", "rollback", "status", "follow"):
         ended = migrate(command, nothing)
         assert (ended.code, ended.out) == (3, ""), command
-        assert (ended.err.startswith("zkgroups: file:"), " has no plan" in ended.err) == (True, True)
+        assert ended.err.startswith("zkgroups: no plan in file:")
     assert migrate("export", nothing, tmp_path / "files").code == 3
     assert migrate("plan", nothing, "--groups", "nobody").code == 3
-
-
-def test_the_documented_output_is_printed(
-    kept: Kept, kafka_broker: KafkaBroker, registry: Registry, zookeeper_hosts: str, tmp_path: Path
-) -> None:
-    registry.group("invoices").create()
-    registry.group("invoices").offsets.commit(TopicPartition("orders", 0), 1200)
-    with suppress(KafkaException):  # other tests may have made it
-        kafka_broker.create_topic("orders", 3)
-    kafka_broker.write("orders", 0, 1500)
-    env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_BOOTSTRAP_SERVER": kafka_broker.address}
-    [block] = MIGRATION
-    printed = ""
-    for command in commands(block):
-        if not command.startswith("export "):
-            _, *words = shlex.split(here(command, zookeeper_hosts, tmp_path))
-            ended = kept.run(*words, env=env, together=True)
-            assert ended.code == 0, ended.out
-            printed += ended.out
-    assert_printed(here(shown(block), zookeeper_hosts, tmp_path), printed)
 
 
 # Follow
@@ -439,11 +416,11 @@ def test_every_option_in_an_example_exists(name: str) -> None:
         (("plan", "x"), "a plan (or --without-brokers) needs Kafka's brokers"),
         (("plan", "x", "-b", NOWHERE, "--rename", "a"), "'a' is not of the form OLD=NEW"),
         (("plan", "x", "-b", NOWHERE, "--rename", "a=b", "--rename", "a=c"), "two new names for 'a'"),
-        (("plan", "x", "-b", NOWHERE, "--rename-regex", "(", "b"), "not a valid regular expression"),
+        (("plan", "x", "-b", NOWHERE, "--rename-regex", "(", "b"), "it is not a regular expression"),
         (("plan", "x", "-b", NOWHERE, "--skip-stale"), "--skip-stale needs --stale-after"),
         (("plan", "x", "--without-brokers", "--at", "y"), "--at needs --from-snapshot"),
-        (("plan", "x", "-b", NOWHERE, "--groups", "("), "groups is '(', but it is no regular expression"),
-        (("plan", "x", "--without-brokers", "--groups", "("), "groups is '(', but it is no regular expression"),
+        (("plan", "x", "-b", NOWHERE, "--groups", "("), "groups is '(', but it is not a regular expression"),
+        (("plan", "x", "--without-brokers", "--groups", "("), "groups is '(', but it is not a regular expression"),
         (("apply", "x"), "migrate apply needs Kafka's brokers"),
         (("group", "a/b", "x", "-b", NOWHERE), "contains a slash"),
         (("apply", "x", "--conf", "y"), "'y' is not like KEY=VALUE"),

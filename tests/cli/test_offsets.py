@@ -29,7 +29,7 @@ P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 def invoices(registry: Registry) -> Any:
     """A group of offsets only: orders/0 at 50, orders/1 at 60, and refunds/0 at 7."""
     group = registry.group("invoices")
-    group.offsets.commit_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
+    group.offsets.set_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
     return group
 
 
@@ -114,7 +114,7 @@ def test_what_is_no_offset_is_a_line_without_one_that_says_why(
     alone = zkgroups("offsets", "get", litter, "-o", "json")
     assert alone.code == 10
     assert [(each["partition"], each["offset"], each["note"]) for each in alone.json["offsets"]] == [
-        (None, None, "01: its name is no partition: b'5'"),
+        (None, None, "01: its name is not a partition: b'5'"),
         (0, None, "not a plain decimal number: b'many'"),
     ]
     kazoo.create("/consumers/litter/offsets/orders/1", b"0")
@@ -131,14 +131,14 @@ def test_a_list_of_partitions_that_is_none_is_not_taken_for_a_topic(zkgroups: Zk
 
 
 def test_a_topic_whose_name_ends_like_a_list_is_named_with_a_colon(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("odd").offsets.commit(TopicPartition("orders:0-2", 0), 5)
+    registry.group("odd").offsets.set(TopicPartition("orders:0-2", 0), 5)
     assert zkgroups("offsets", "get", "--topic", "orders:0-2:", "-o", "name").code == 0
     assert "orders:0-2" in zkgroups("offsets", "get", "--topic", "orders:0-2:").out
 
 
 def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups, invoices: Any) -> None:
     ended = zkgroups("offsets", "get", "nobody", "invoices", "-o", "csv")
-    assert (ended.code, ended.err) == (9, "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.err) == (9, "zkgroups: group 'nobody' does not exist\n")
     assert [row["offset"] for row in csv.DictReader(io.StringIO(ended.out))] == ["50", "60", "7"]
 
 
@@ -183,7 +183,7 @@ def test_an_offset_that_is_not_as_expected_is_a_conflict_before_anything_else(
     for expect in ("49", "none"):
         ended = zkgroups("offsets", "set", "invoices", "orders", "0", "70", "--expect", expect)
         assert (ended.code, ended.out) == (5, "")
-        assert ended.err == "zkgroups: offset of orders/0 was changed by somebody else and is now 50\n"
+        assert ended.err == "zkgroups: offset of orders/0 was changed by another client and is now 50\n"
     assert number(invoices) == 50
     assert zkgroups("offsets", "set", "billing", "orders", "0", "1", "--expect", "7").code == 5
     assert zkgroups("offsets", "set", "invoices", "orders", "2", "70", "--expect", "0").code == 5
@@ -256,7 +256,7 @@ def test_a_group_and_its_export_do_not_differ_until_something_changes(
         file.write_text(zkgroups("offsets", "export", "invoices", "--format", form).out)
         same = zkgroups("offsets", "diff", f"@{file}", "invoices")
         assert (same.code, same.out, same.err) == (0, "", "There is no difference.\n"), form
-    invoices.offsets.commit(P0, 51)
+    invoices.offsets.set(P0, 51)
     [row] = zkgroups("offsets", "diff", f"@{file}", "invoices", "-o", "json").json["differences"]
     assert (row["a"], row["b"], row["delta"]) == (50, 51, 1)
 
@@ -284,7 +284,7 @@ def test_what_is_no_offset_differs_from_everything(zkgroups: Zkgroups, litter: s
 
 
 def test_a_group_with_a_name_like_a_file_can_be_compared(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("@home").offsets.commit(P0, 5)
+    registry.group("@home").offsets.set(P0, 5)
     assert zkgroups("offsets", "diff", "@@home", "@@home").code == 0
 
 
@@ -322,7 +322,7 @@ def test_a_missing_group_is_exit_code_3(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = command(arguments, "nobody")
-    assert (ended.code, ended.err) == (3, "zkgroups: there is no group 'nobody'\n")
+    assert (ended.code, ended.err) == (3, "zkgroups: group 'nobody' does not exist\n")
     assert tree(kazoo, "/consumers") == before
 
 
@@ -428,7 +428,7 @@ def test_a_file_that_exists_is_never_written_over(
     for execute in ([], ["--execute"]):
         ended = command(arguments, "invoices", "--undo-file", str(undo), *execute)
         assert (ended.code, ended.out) == (4, "")
-        assert "exists already" in ended.err
+        assert "already exists" in ended.err
     assert not (tmp_path / "elsewhere").exists()
     nowhere = command(arguments, "invoices", "--undo-file", str(tmp_path / "none" / "undo"), "--execute")
     assert (nowhere.code, nowhere.out) == (2, "")
@@ -436,7 +436,7 @@ def test_a_file_that_exists_is_never_written_over(
 
 
 def test_who_reads_no_further_is_no_error(zkgroups: Zkgroups, registry: Registry, zookeeper_hosts: str) -> None:
-    registry.group("invoices").offsets.commit_many({TopicPartition("orders", n): n for n in range(3000)})
+    registry.group("invoices").offsets.set_many({TopicPartition("orders", n): n for n in range(3000)})
     for arguments in (["get", "-o", "jsonl"], ["export", "invoices", "--format", "path"]):
         with subprocess.Popen(
             [COMMAND, "offsets", *arguments],

@@ -46,7 +46,7 @@ ODD_NAMES = [
 @pytest.fixture
 def invoices(registry: Registry) -> Any:
     group = registry.group("invoices")
-    group.offsets.commit_many({P0: 50, P1: 0})
+    group.offsets.set_many({P0: 50, P1: 0})
     return group
 
 
@@ -56,7 +56,7 @@ def odd(registry: Registry) -> dict[tuple[str, TopicPartition], int]:
     found = {}
     for number, name in enumerate(ODD_NAMES):
         offsets = {TopicPartition(topic, number): number for topic in (name, "orders", ODD_NAMES[number - 1])}
-        registry.group(name).offsets.commit_many(offsets)
+        registry.group(name).offsets.set_many(offsets)
         found |= {(name, at): offset for at, offset in offsets.items()}
     return found
 
@@ -98,7 +98,7 @@ def test_a_group_goes_to_spark_and_back(zkgroups: Zkgroups, invoices: Any, regis
 def test_an_export_is_chosen_by_group_and_topic_and_formats_are_what_they_say(
     zkgroups: Zkgroups, invoices: Any, registry: Registry
 ) -> None:
-    registry.group("other").offsets.commit(TopicPartition("refunds", 3), 9)
+    registry.group("other").offsets.set(TopicPartition("refunds", 3), 9)
     lines = zkgroups("offsets", "export", "other", "--groups", "inv.*", "--format", "path").lines
     assert lines == [
         "/consumers/other/offsets/refunds/3:9",
@@ -117,8 +117,8 @@ def test_what_is_no_offset_is_not_exported_and_said(
     ended = zkgroups("offsets", "export", "invoices", "nobody")
     assert ended.code == 9
     assert [each["partition"] for each in ended.json["offsets"]] == [0, 1]
-    assert "zkgroups: /consumers/invoices/offsets/orders/2 cannot be read: not a plain" in ended.err
-    assert "zkgroups: there is no group 'nobody'" in ended.err
+    assert "zkgroups: /consumers/invoices/offsets/orders/2 is malformed: not a plain" in ended.err
+    assert "zkgroups: group 'nobody' does not exist" in ended.err
     alone = zkgroups("offsets", "export", "invoices", "--topic", "orders:2")
     assert (alone.code, alone.json["offsets"]) == (10, [])
 

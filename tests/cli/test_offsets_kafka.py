@@ -42,7 +42,7 @@ def topic(kafka_broker: KafkaBroker) -> str:
 def invoices(registry: Registry, topic: str) -> Any:
     """A group that has read 5 messages of partition 0, and is somewhere else in partition 1."""
     group = registry.group("invoices")
-    group.offsets.commit_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 100})
+    group.offsets.set_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 100})
     return group
 
 
@@ -136,7 +136,7 @@ def test_offsets_stay_within_the_log(reset: Any, topic: str) -> None:
 def test_what_the_brokers_do_not_know_stays_as_it_is_and_is_said(
     reset: Any, zkgroups: Zkgroups, kafka: str, invoices: Any, topic: str
 ) -> None:
-    invoices.offsets.commit(TopicPartition("gone", 9), 7)
+    invoices.offsets.set(TopicPartition("gone", 9), 7)
     assert reset("--all-topics", "--to-latest", "--execute", code=9)[9] == (7, None, "unknown to the brokers")
     assert invoices.offsets.fetch(TopicPartition("gone", 9)).offset == 7
     assert reset("--topic", "gone", "--to-offset", "0", code=4) == {9: (7, None, "unknown to the brokers")}

@@ -59,7 +59,7 @@ def test_what_is_not_said_clearly_is_wrong_usage(arguments: tuple[str, ...], sai
 def test_without_a_zookeeper_nothing_is_put_back_and_spark_not_started(arguments: tuple[str, ...]) -> None:
     ended = run("offsets", *arguments, "-z", "127.0.0.1:1", "--timeout", "0.5", env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (7, "")
-    assert ended.err.startswith("zkgroups: no connection to 127.0.0.1:1 within 0.5 s: ")
+    assert ended.err.startswith("zkgroups: could not connect to 127.0.0.1:1 within 0.5 s: ")
 
 
 @pytest.mark.zookeeper
@@ -94,7 +94,7 @@ def test_where_matplotlib_is_not_installed_it_says_what_to_type(tmp_path: Path) 
     ("arguments", "said"),
     [
         (("g", "out.pdf"), "out.pdf must end in .svg or .png"),
-        (("g", "nowhere/out.svg"), "there is no folder nowhere"),
+        (("g", "nowhere/out.svg"), "the folder nowhere does not exist"),
         (("a/b", "out.svg"), "contains a slash"),
         (("g", "out.svg", "--since", "yesterday"), "the time is 'yesterday'"),
         (("g", "out.svg", "--by", "group"), "--by"),
@@ -131,7 +131,7 @@ def test_what_is_no_moment_is_wrong_usage(arguments: tuple[str, ...]) -> None:
 def test_the_examples_work(zookeeper_hosts: str, registry: Registry, tmp_path: Path) -> None:
     """Those of `--help` that read snapshots or an audit, each with a Spark of its own."""
     for group in ("billing", "invoices"):
-        registry.group(group).offsets.commit(TopicPartition("orders", 0), 5)
+        registry.group(group).offsets.set(TopicPartition("orders", 0), 5)
     shell = Shell(zookeeper_hosts, "", tmp_path)
     between = datetime.now(UTC)
     for line in ("snapshot /data/groups", "snapshot /data/groups", "audit /data/audit --once"):

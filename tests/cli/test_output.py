@@ -71,7 +71,7 @@ def test_a_table_with_wide_letters_is_aligned(zkgroups: Zkgroups, registry: Regi
 def test_a_table_on_a_terminal_fits_and_hides_nothing(zookeeper_hosts: str, registry: Registry) -> None:
     name = "x" * 70 + "z"
     registry.group(name).create()
-    registry.group(name).offsets.commit(TopicPartition("t", 0), 1)
+    registry.group(name).offsets.set(TopicPartition("t", 0), 1)
     text = without_colour(on_terminal(zookeeper_hosts, "offsets", "get", columns=60))
     assert max(map(len, text.splitlines())) <= 60
     assert text.count("x") == 70
@@ -123,7 +123,7 @@ def test_names_in_a_pipe_are_exactly_the_names(zkgroups: Zkgroups, registry: Reg
 def test_no_text_in_csv_is_a_formula_to_a_spreadsheet_and_numbers_stay_numbers(
     zkgroups: Zkgroups, registry: Registry
 ) -> None:
-    registry.group("=cmd|'C calc'!A0").offsets.commit(TopicPartition("-orders", 0), 200)
+    registry.group("=cmd|'C calc'!A0").offsets.set(TopicPartition("-orders", 0), 200)
     arguments = ("=cmd|'C calc'!A0", "--all-topics", "--shift-by", "-150", "-o", "csv")
     [row] = csv.DictReader(io.StringIO(zkgroups("offsets", "reset", *arguments).out))
     assert (row["group"], row["topic"], row["delta"]) == ("'=cmd|'C calc'!A0", "'-orders", "-150")

@@ -126,9 +126,9 @@ def test_where_there_are_no_owners_the_data_is_empty_and_a_word_is_said(zkgroups
 
 def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(zkgroups: Zkgroups, billing: Any) -> None:
     done = zkgroups("owners", "list", "nobody")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     done = zkgroups("owners", "list", "nobody", "billing", "-o", "name")
-    assert (done.code, done.lines, done.err) == (9, ["anna"], "zkgroups: there is no group 'nobody'\n")
+    assert (done.code, done.lines, done.err) == (9, ["anna"], "zkgroups: group 'nobody' does not exist\n")
 
 
 def test_a_bad_name_is_exit_code_2(zkgroups: Zkgroups) -> None:

@@ -1,6 +1,6 @@
-"""`zkgroups snapshot`: what it prints, how it ends, and that nothing stays behind.
+"""`zkgroups snapshot`: output, exit codes and cleanup.
 
-Spark takes long to start, so each run of it shows several things.
+Starting Spark is slow, so each run checks several things.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def model(kazoo: KazooClient) -> Model:
 
 @pytest.fixture
 def spoiled(kazoo: KazooClient, model: Model) -> Model:
-    """With nodes that only `alice` may read, and some that nobody can."""
+    """A server with forbidden nodes, some of which only `alice` may read."""
     spoil(model, kazoo)
     return model
 
 
 def watched(*arguments: Any, hosts: str, **env: str) -> tuple[Ended, str]:
-    """A run of the command, and the command lines of all processes that belonged to it; they are gone with it."""
+    """Run the command; return the command lines of all its processes, which are killed at the end."""
     with subprocess.Popen(
         [COMMAND, "snapshot", *arguments],
         env=environment({"ZKGROUPS_ZOOKEEPER": hosts} | env),
@@ -65,14 +65,14 @@ def watched(*arguments: Any, hosts: str, **env: str) -> tuple[Ended, str]:
 
 
 @pytest.mark.zookeeper
-def test_a_dry_run_says_what_would_be_read_and_needs_no_java(
+def test_a_dry_run_counts_nodes_without_java(
     zkgroups: Zkgroups, spoiled: Model, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     before = time.monotonic()
     ended = zkgroups("snapshot", tmp_path / "data", "--dry-run", "-o", "json", **WITHOUT_JAVA)
     assert time.monotonic() - before < 10
     assert (ended.code, ended.err) == (9, "")
-    numbers = {"groups": 3, "topics": 6, "offsets": 23, "owners": 6, "members": 2, "denied": 2}
+    numbers = {"groups": 3, "topics": 6, "offsets": 23, "owners": 6, "members": 2, "forbidden": 2}
     assert ended.json == {"schema": 1, "surveys": [{"zookeeper": zookeeper_hosts} | numbers]}
     assert not (tmp_path / "data").exists()
 
@@ -89,8 +89,8 @@ def test_a_dry_run_says_what_would_be_read_and_needs_no_java(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--groups", "("), "groups is '(', but it is no regular expression"),
-        (("--topics", "*"), "topics is '*', but it is no regular expression"),
+        (("--groups", "("), "groups is '(', but it is not a regular expression"),
+        (("--topics", "*"), "topics is '*', but it is not a regular expression"),
         (("--parallelism", "0"), "--parallelism"),
         (("--conf", "spark.x"), "'spark.x' is not like KEY=VALUE"),
         (("--digest-user", "alice"), "the password of 'alice' is missing"),
@@ -105,17 +105,17 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(tmp_path: Path, arguments: tu
     assert len(ended.err.splitlines()) <= 2
 
 
-def test_without_a_zookeeper_it_ends_in_seconds_with_exit_code_7_and_starts_no_spark(tmp_path: Path) -> None:
+def test_an_unreachable_zookeeper_is_exit_code_7_before_spark_starts(tmp_path: Path) -> None:
     before = time.monotonic()
     ended = run("snapshot", tmp_path / "data", "-z", "127.0.0.1:1", "--timeout", "0.5", env=WITHOUT_JAVA)
     assert time.monotonic() - before < 10
     assert (ended.code, ended.out) == (7, "")
-    assert ended.err.startswith("zkgroups: no connection to 127.0.0.1:1 within 0.5 s: ")
+    assert ended.err.startswith("zkgroups: could not connect to 127.0.0.1:1 within 0.5 s: ")
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.zookeeper
-def test_a_chroot_that_is_not_there_is_exit_code_3(zkgroups: Zkgroups, zookeeper_hosts: str, tmp_path: Path) -> None:
+def test_a_missing_chroot_is_exit_code_3(zkgroups: Zkgroups, zookeeper_hosts: str, tmp_path: Path) -> None:
     ended = zkgroups("snapshot", tmp_path, "-z", f"{zookeeper_hosts}/nowhere", **WITHOUT_JAVA)
     assert (ended.code, ended.out) == (3, "")
     assert "/nowhere" in ended.err
@@ -133,7 +133,7 @@ def test_a_wrong_password_is_exit_code_6(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow", "py4j"])
-def test_where_spark_is_not_installed_it_says_what_to_type(tmp_path: Path, module: str) -> None:
+def test_a_missing_spark_is_reported_with_the_command_to_install_it(tmp_path: Path, module: str) -> None:
     (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module', name='{module}')")
     ended = run("snapshot", tmp_path, "-z", "127.0.0.1:1", env={"PYTHONPATH": str(tmp_path)})
     assert (ended.code, ended.out) == (1, "")
@@ -144,7 +144,7 @@ def test_where_spark_is_not_installed_it_says_what_to_type(tmp_path: Path, modul
 @pytest.mark.spark
 @pytest.mark.parametrize("home", ["", "/nowhere"])
 @pytest.mark.usefixtures("cluster")
-def test_without_java_it_says_which_is_needed(zkgroups: Zkgroups, tmp_path: Path, home: str) -> None:
+def test_a_missing_java_is_reported_with_its_version(zkgroups: Zkgroups, tmp_path: Path, home: str) -> None:
     for tool in ("bash", "dirname", "sh"):
         (tmp_path / tool).symlink_to(f"/bin/{tool}" if Path(f"/bin/{tool}").exists() else f"/usr/bin/{tool}")
     ended = zkgroups("snapshot", tmp_path / "data", "-q", JAVA_HOME=home, PATH=str(tmp_path))
@@ -164,10 +164,10 @@ def with_spark(function: Any) -> Any:
 
 
 @with_spark
-def test_all_of_it_as_json_with_a_password_that_nobody_sees(
+def test_a_snapshot_with_a_password_prints_json_without_it(
     zookeeper_hosts: str, spoiled: Model, tmp_path: Path
 ) -> None:
-    """With the password, nothing is denied; and what Spark logs is shown when asked for."""
+    """With the password no node is forbidden, and Spark's log is shown on request."""
     (tmp_path / "password").write_text("sesame\n")
     options = ("--cluster", "blue", "--groups", "odd|billing", "--topics", "t.*", "--parallelism", "3", *SPARK)
     who = (*ALICE, "--password-file", tmp_path / "password")
@@ -176,7 +176,7 @@ def test_all_of_it_as_json_with_a_password_that_nobody_sees(
     assert (ended.code, list(ended.json)) == (0, ["schema", "snapshots"])
     name = taken.pop("name")
     assert taken.pop("seconds") > 0
-    numbers = {"groups": 2, "offsets": 13, "owners": 4, "members": 1, "problems": 2, "denied": 0}
+    numbers = {"groups": 2, "offsets": 13, "owners": 4, "members": 1, "problems": 2, "forbidden": 0}
     assert taken == {"destination": f"file:{tmp_path}/data"} | numbers
     rows = parquet(tmp_path / "data", Table.OFFSETS, name)
     assert {(row["cluster"], row["group"]) for row in rows} == {("blue", "odd"), ("blue", "billing")}
@@ -190,9 +190,7 @@ def test_all_of_it_as_json_with_a_password_that_nobody_sees(
 
 @pytest.mark.soak
 @with_spark
-def test_quietly_there_is_nothing_on_a_terminal_but_the_data(
-    zookeeper_hosts: str, model: Model, tmp_path: Path
-) -> None:
+def test_quiet_prints_only_data_on_a_terminal(zookeeper_hosts: str, model: Model, tmp_path: Path) -> None:
     env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_PASSWORD": "sesame"}
     arguments = ("snapshot", tmp_path, *SPARK, *ALICE, "-q", "-o", "csv", "--no-headers")
     with Terminal(*arguments, env=env) as terminal:
@@ -205,14 +203,14 @@ def test_quietly_there_is_nothing_on_a_terminal_but_the_data(
 
 @pytest.fixture
 def slow(zookeeper: Any, zookeeper_hosts: str) -> Iterator[str]:
-    """The same ZooKeeper, far away: there is time to look at what goes on."""
+    """A slow connection to ZooKeeper, which leaves time for checks."""
     with TcpProxy(zookeeper.address) as proxy:
         proxy.delay(0.1)
         yield f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
 
 
 def wait_for_the_job(process: subprocess.Popen[Any], destination: Path) -> list[int]:
-    """Until tasks write; returns all processes of the run."""
+    """Wait until tasks write; return all processes of the run."""
     deadline = time.monotonic() + TIMEOUT
     while not appeared(destination, "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"):
         assert process.poll() is None
@@ -221,9 +219,9 @@ def wait_for_the_job(process: subprocess.Popen[Any], destination: Path) -> list[
     return descendants(process.pid)
 
 
-@pytest.mark.soak  # as the next one
+@pytest.mark.soak  # like the next one
 @with_spark
-def test_ctrl_c_on_a_terminal_with_its_bar_leaves_nothing(slow: str, model: Model, tmp_path: Path) -> None:
+def test_ctrl_c_on_a_terminal_leaves_nothing(slow: str, model: Model, tmp_path: Path) -> None:
     arguments = ("snapshot", tmp_path, *SPARK, "-z", slow)
     with Terminal(*arguments) as terminal:
         for step in ("starting", "writing"):
@@ -239,13 +237,13 @@ def test_ctrl_c_on_a_terminal_with_its_bar_leaves_nothing(slow: str, model: Mode
     assert list(tmp_path.glob("*/*")) == []
 
 
-@pytest.mark.soak  # in tests/spark/test_snapshot.py a signal comes to a Spark that is there already
+@pytest.mark.soak  # tests/spark/test_snapshot.py sends a signal to a running Spark
 @with_spark
 @pytest.mark.parametrize("everybody", [False, True])
 def test_sigterm_leaves_nothing(slow: str, model: Model, tmp_path: Path, everybody: bool) -> None:
-    """Sent to all processes at once it is the end of Java, too, which then throws away nothing.
+    """A signal to the whole process group also stops Java, which then cleans up nothing.
 
-    Sent to the command alone, what follows is the same as after Ctrl-C, and as in tests/spark/test_snapshot.py.
+    A signal to the command alone has the effect of Ctrl-C, see tests/spark/test_snapshot.py.
     """
     command = [COMMAND, "snapshot", tmp_path, *SPARK, "-z", slow]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -1,6 +1,6 @@
-"""`zkgroups snapshots diff` at the command line: what is said before Spark is started.
+"""`zkgroups snapshots diff`: errors before Spark starts.
 
-With Spark, the command is in tests/spark/test_history_diff.py, where one is running.
+For tests with Spark see tests/spark/test_history_diff.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"}
     [
         (("--only", "moved,lost"), "'lost' is none of moved, unchanged, went-back, new, gone, unreadable"),
         (("--fail-on", ""), "'' is none of moved"),
-        # A snapshot does not tell an idle group from one that is stuck.
+        # A snapshot cannot tell an idle group from a stuck one.
         (("--fail-on", "stalled-held"), "'stalled-held' is none of moved"),
         (("--by", "owner"), "--by"),
         (("--groups", "("), "groups"),
@@ -25,7 +25,7 @@ WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"}
     ],
     ids=lambda each: str(each[-1]),
 )
-def test_what_is_no_state_or_no_level_is_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
+def test_an_unknown_state_or_level_is_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
     ended = run("snapshots", "diff", "d", *arguments, env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err

@@ -90,7 +90,7 @@ def test_all_that_happens_is_told_with_what_the_server_says_of_it(registry: Regi
 
 def test_what_was_there_before_is_not_told(registry: Registry, zookeeper_hosts: str, billing: Consumergroup) -> None:
     with watching(registry, zookeeper_hosts, group="billing") as process:
-        billing.offsets.commit(AT, 200)
+        billing.offsets.set(AT, 200)
         [row] = told(process)
     assert short(row) == ("commit", "orders", 0, None, 200, 100)
 
@@ -134,9 +134,9 @@ def test_csv_has_a_header_and_names_are_paths(zkgroups: Zkgroups, billing: Any) 
 def test_a_document_of_json_is_written_at_the_end_also_where_a_signal_is_the_end(
     registry: Registry, zookeeper_hosts: str
 ) -> None:
-    registry.group("invoices").offsets.commit(AT, 7)
+    registry.group("invoices").offsets.set(AT, 7)
     with watching(registry, zookeeper_hosts, "-o", "json") as process:
-        registry.group("invoices").offsets.commit(AT, 8)
+        registry.group("invoices").offsets.set(AT, 8)
         time.sleep(1.0)  # nothing tells that it has heard of it: the document is written at the end
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=20)
@@ -184,13 +184,13 @@ def test_a_loss_of_the_connection_is_said_and_what_happened_meanwhile_is_told(
             proxy.refuse()
             proxy.cut()
             assert process.stderr.readline() == "the connection is lost\n"
-            group.offsets.commit(AT, 5)
-            group.offsets.commit(AT, 6)
+            group.offsets.set(AT, 5)
+            group.offsets.set(AT, 6)
             proxy.accept()
             assert process.stderr.readline() == "connected again\n"
             [row] = told(process)
             assert short(row) == ("commit", "orders", 0, None, 6, None)
-            group.offsets.commit(AT, 8)
+            group.offsets.set(AT, 8)
             assert short(told(process)[0]) == ("commit", "orders", 0, None, 8, 6)
 
 
@@ -208,7 +208,7 @@ def test_a_closed_pipe_is_no_error(registry: Registry, zookeeper_hosts: str) -> 
         process.stdout.close()
         number = 0
         while process.poll() is None:
-            registry.group("invoices").offsets.commit(AT, number := number + 1)
+            registry.group("invoices").offsets.set(AT, number := number + 1)
             time.sleep(0.02)
         assert (process.returncode, process.stderr.read()) == (0, "")
 
@@ -225,18 +225,18 @@ def test_a_group_that_is_deleted_meanwhile_is_followed_when_it_is_there_again(
 ) -> None:
     group = registry.group("invoices")
     with watching(registry, zookeeper_hosts) as process:
-        group.offsets.commit(AT, 5)
+        group.offsets.set(AT, 5)
         told(process)
         group.delete()
         assert short(told(process)[0]) == ("forget", "orders", 0, None, None, 5)
-        group.offsets.commit(AT, 1)
+        group.offsets.set(AT, 1)
         assert short(told(process)[0]) == ("commit", "orders", 0, None, 1, None)
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     done = zkgroups("watch", "nobody")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: there is no group 'nobody'\n")
+    assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
 
 
 @pytest.mark.parametrize("arguments", [["a/b"], ["billing", "--for", "-1"], ["billing", "--for", "nan"], []])

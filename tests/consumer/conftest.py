@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 from zkgroups import Consumergroup, Generation, Member, MemberEvent, Registry, TopicPartition
-from zkgroups.core.znodes.group_description import InstanceState
+from zkgroups.core.znodes.states import InstanceState
 
 Work = Callable[[Generation], object]
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Self
 
 from zkgroups import Change, ChangeKind, Consumergroup, Registration, Registry, TopicPartition, Watched
-from zkgroups.core.rebalance.assignment import Assignor, Members
+from zkgroups.core.rebalance.members import Assignor, Members
 from zkgroups.core.znodes.subscription import subscribed_topics
 from zkgroups.testing import ChildProcess, KafkaBroker
 from zkgroups.testing import kafka as brokers

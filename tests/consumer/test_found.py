@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kazoo.security import make_acl
 
-from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
-from zkgroups.core.rebalance.assignment import Assignment, Members, Stream
-from zkgroups.core.znodes.group_description import InstanceState
-from zkgroups.exceptions import InvalidOptionError, NotConnectedError
+from zkgroups import CommittedOffset, Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
+from zkgroups.core.rebalance.members import Assignment, Members, Stream
+from zkgroups.core.znodes.states import InstanceState
+from zkgroups.exceptions import AlreadyRegisteredError, InvalidOptionError, NotConnectedError
 from zkgroups.testing import TcpProxy
 
 from .conftest import Run, ats, plant_topic
@@ -264,3 +266,56 @@ def test_an_offset_that_somebody_else_writes_keeps_no_other_from_being_committed
     a.close()
     found = {at: offset.offset for at, offset in group.offsets.fetch_many(sorted(orders)).items()}  # type: ignore[union-attr]
     assert found == {**dict.fromkeys(orders, 20), P0: then}
+
+
+@pytest.mark.parametrize("denied", ["/consumers/billing/offsets/refunds/0", "/consumers/billing/offsets/refunds"])
+def test_an_offset_that_may_not_be_written_keeps_no_other_from_being_committed(
+    run: Run, group: Consumergroup, registry: Registry, caplog: pytest.LogCaptureFixture, denied: str
+) -> None:
+    refunds = TopicPartition("refunds", int(denied.endswith("refunds")))  # in the directory, a node that is not there
+    plant_topic(registry.client, "orders", 2)
+    plant_topic(registry.client, "refunds", [refunds.partition])
+    registry.client.create("/consumers/billing/offsets/refunds/0", b"3", makepath=True)
+    registry.client.set_acls(denied, [make_acl("world", "anyone", read=True, admin=True)])
+
+    def work(generation: Generation) -> None:
+        for at in generation.partitions:
+            generation.mark(at, 5)
+        generation.wait()
+
+    member = run(topics=["orders", "refunds"], work=work, auto_commit_every=0.1)
+    member.until(lambda: {P0, P1} <= {each.at for each in group.offsets if isinstance(each, CommittedOffset)})
+    failures = [event for event in member.events if event.kind is EventKind.FAILED]
+    member.until(lambda: sum(event.kind is EventKind.FAILED for event in member.events) > len(failures) + 3)
+    member.close()
+    assert group.offsets.fetch(P0) is not None
+    assert caplog.text.count(f"could not commit an offset: no permission on {denied}") == 1
+    assert len(member.errors) <= 1, "the same error is raised once"
+
+
+def test_an_id_whose_registration_never_goes_away_is_an_error_that_names_the_cure(
+    run: Run, registry: Registry, orders: Partitions
+) -> None:
+    """Tools that copy a ZooKeeper make such nodes of registrations."""
+    registration = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":"1795255170109"}'
+    registry.client.create("/consumers/billing/ids/anna", registration, makepath=True)
+    member = run(id="anna", join_backoff=0.2)
+    member.until(lambda: member.errors)
+    assert isinstance(member.errors[0], AlreadyRegisteredError)
+    assert "no session" in str(member.errors[0])
+    assert "doctor" in str(member.errors[0])
+    [checkup] = registry.check(["billing"])
+    registry.repair(next(found for found in checkup.findings if found.code == "persistent-registration"))
+    member.until_holding(orders)
+
+
+@pytest.mark.parametrize("option", ["auto_commit_every", "reconcile_every"])
+def test_a_period_shorter_than_any_clock_shows_does_not_keep_a_member_from_leaving(
+    group: Consumergroup, orders: Partitions, option: str
+) -> None:
+    member = Member(group, ["orders"], **{option: 5e-324})
+    generation = next(member.generations())
+    assert set(generation.partitions) == orders
+    began = time.monotonic()
+    member.close()
+    assert time.monotonic() - began < 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
 from zkgroups.core.offsets import start_offset
-from zkgroups.core.znodes.group_description import InstanceState
+from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import (
     CommittedOutOfRangeError,
     GenerationEndedError,
@@ -19,6 +20,7 @@ from zkgroups.exceptions import (
     NotClaimedError,
     OffsetWouldGoBackError,
     PastLogEndError,
+    ReentrantCallError,
 )
 
 from .conftest import Run, Running, ats, plant_topic
@@ -33,7 +35,7 @@ def test_a_generation_begins_where_something_is_committed_and_at_start_at_where_
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
-    group.offsets.commit(P0, 17)
+    group.offsets.set(P0, 17)
     one = run(start_at="latest").until_holding(P0, P1)
     assert one.generations[-1].partitions == {P0: 17, P1: StartAt.LATEST}
 
@@ -90,6 +92,28 @@ def test_commit_commits_now(run: Run, group: Consumergroup, orders: Partitions) 
         generation.mark(TopicPartition("refunds", 0), 1)
     with pytest.raises(InvalidOptionError):
         generation.mark(P0, -1)
+
+
+def test_a_signal_handler_that_commits_in_the_midst_of_a_commit_gets_an_error(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    generation = run().until_holding(orders).generations[-1]
+    refused: list[bool] = []
+
+    def commit(*_: object) -> None:
+        with pytest.raises(ReentrantCallError):
+            generation.commit({P0: 3})
+        refused.append(True)
+
+    before = signal.signal(signal.SIGUSR1, commit)
+    try:
+        with generation._committing:
+            signal.raise_signal(signal.SIGUSR1)
+        assert refused
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    generation.commit({P0: 4})
+    assert [offset.shown for offset in group.offsets] == ["4"]
 
 
 def test_a_callback_that_is_told_of_a_commit_may_commit_something_else(
@@ -256,9 +280,9 @@ def test_a_coroutine_function_is_refused_as_work_and_one_is_told_where_it_belong
 
 def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders: Partitions) -> None:
     one = run().until_holding(orders)
-    with pytest.raises(InvalidNameError, match="is no TopicPartition"):
+    with pytest.raises(InvalidNameError, match="is not a TopicPartition"):
         one.generations[-1].mark(("orders", 0), 1)  # type: ignore[arg-type]
-    with pytest.raises(InvalidNameError, match="is no TopicPartition"):
+    with pytest.raises(InvalidNameError, match="is not a TopicPartition"):
         one.generations[-1].commit({"orders": 1})  # type: ignore[dict-item]
     with pytest.raises(InvalidOptionError, match="offsets is 5"):
         one.generations[-1].commit(5)  # type: ignore[arg-type]
@@ -282,8 +306,8 @@ def start_of(generation: Generation, at: TopicPartition, log_start: int, log_end
 
 def after_a_log_made_anew(group: Consumergroup, registry: Registry) -> None:
     plant_topic(registry.client, "orders", 2)
-    group.offsets.commit(P0, 5_558)
-    group.offsets.commit(P1, 7)
+    group.offsets.set(P0, 5_558)
+    group.offsets.set(P1, 7)
 
 
 @pytest.mark.parametrize(("policy", "chosen"), [("earliest", 3), ("latest", 20)])
@@ -404,7 +428,7 @@ def test_start_offset_goes_on_where_this_generation_is_however_often_it_is_asked
     run: Run, group: Consumergroup, registry: Registry, policy: str, committed: bool
 ) -> None:
     plant_topic(registry.client, "orders", 2)
-    group.offsets.commit(P0, 5_000)
+    group.offsets.set(P0, 5_000)
     generation = only_generation(run(out_of_range=policy))
     assert generation.start_offset(P0, log_start=4_000, log_end=9_000) == 5_000
     generation.mark(P0, 7_000)
@@ -434,7 +458,7 @@ def test_a_mark_that_the_log_has_left_behind_only_moves_forward(
     run: Run, group: Consumergroup, registry: Registry, policy: str, chosen: int
 ) -> None:
     plant_topic(registry.client, "orders", 2)
-    group.offsets.commit(P0, 5_000)
+    group.offsets.set(P0, 5_000)
     one = run(out_of_range=policy)
     generation = only_generation(one)
     generation.mark(P0, 7_000)
@@ -451,7 +475,7 @@ def test_a_mark_that_the_log_has_left_behind_only_moves_forward(
 
 def test_a_move_forward_lets_no_offset_go_back(run: Run, group: Consumergroup, registry: Registry) -> None:
     plant_topic(registry.client, "orders", 2)
-    group.offsets.commit(P0, 5_000)
+    group.offsets.set(P0, 5_000)
     generation = only_generation(run(out_of_range="earliest"))
     assert generation.start_offset(P0, log_start=8_000, log_end=9_000) == 8_000
     with pytest.raises(OffsetWouldGoBackError):
@@ -464,7 +488,7 @@ def test_an_offset_goes_back_no_further_than_the_policy_chose(
     run: Run, group: Consumergroup, registry: Registry, at_once: None
 ) -> None:
     plant_topic(registry.client, "orders", 2)
-    group.offsets.commit(P0, 5_000)
+    group.offsets.set(P0, 5_000)
     generation = only_generation(run(out_of_range="earliest"))
     assert start_of(generation, P0, 3_000, 4_000) == 3_000
     with pytest.raises(OffsetWouldGoBackError):
@@ -482,7 +506,7 @@ def test_a_log_end_read_before_the_last_commit_moves_nothing(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
-    group.offsets.commit(P0, 5_000)
+    group.offsets.set(P0, 5_000)
     generation = only_generation(run(out_of_range="earliest"))
     with pytest.raises(PastLogEndError, match="read the log end from a broker again") as caught:
         generation.start_offset(P0, log_start=0, log_end=4_999)
@@ -500,7 +524,7 @@ def test_a_worker_that_fails_by_a_stale_log_end_begins_again_and_moves_when_that
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
-    group.offsets.commit(P0, 5_000)
+    group.offsets.set(P0, 5_000)
 
     def work(generation: Generation) -> None:
         generation.start_offset(P0, log_start=0, log_end=20)
@@ -516,7 +540,7 @@ def test_an_ended_generation_does_not_ask_for_another_reading(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
-    group.offsets.commit(P0, 5_000)
+    group.offsets.set(P0, 5_000)
     one = run(out_of_range="earliest")
     generation = only_generation(one)
     one.close()

@@ -9,7 +9,7 @@ import pytest
 
 from zkgroups import Consumergroup, Registry, TopicPartition
 from zkgroups.consumer.events import EventKind
-from zkgroups.core.rebalance.assignment import java_hash
+from zkgroups.core.rebalance.round_robin import java_hash
 
 from .conftest import Run, ats, plant_topic
 

@@ -41,8 +41,8 @@ def test_every_write_is_told_with_who_held_the_partition_also_after_the_server_w
                 server.kill()
                 server.start()
                 claims[P0].commit(9)
-        group.offsets.commit(P1, 8)
-        registry.group("another").offsets.commit(P1, 1)
+        group.offsets.set(P1, 8)
+        registry.group("another").offsets.set(P1, 1)
     writes, grants = journal.read(server.data_dir, "billing")
     assert [(write.at, write.offset, write.owner, write.registered) for write in writes] == [
         ("orders/0", 5, session, True),
@@ -64,7 +64,7 @@ def test_what_a_session_held_is_nobodys_once_it_has_ended(server: ZooKeeperServe
         me.register(["orders"])
         me.claim(P0)
         expire(registry)
-        registry.group("billing").offsets.commit(P0, 1)
+        registry.group("billing").offsets.set(P0, 1)
     [write], _ = journal.read(server.data_dir, "billing")
     assert (write.offset, write.owner, write.registered) == (1, None, False)
 
@@ -73,7 +73,7 @@ def test_an_offset_that_was_deleted_is_told_and_a_chroot_is_no_part_of_it(server
     with connect(server) as registry:
         registry.client.ensure_path("/kafka")
     with Registry.connect(f"{server.address}/kafka") as registry:
-        registry.group("billing").offsets.commit(P0, 1)
+        registry.group("billing").offsets.set(P0, 1)
         registry.group("billing").delete()
     writes, _ = journal.read(server.data_dir, "billing", chroot="/kafka")
     assert [(write.at, write.offset) for write in writes] == [("orders/0", 1), ("orders/0", None)]

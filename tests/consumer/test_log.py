@@ -84,7 +84,7 @@ def test_partitions_that_somebody_keeps_and_topics_that_are_missing_are_one_warn
     a.until_holding(orders)
     warnings = [message for _name, level, message in lines(log) if level == "WARNING"]
     assert len(warnings) == 2
-    assert warnings[0].startswith("member 'a' of group 'billing' waits for topics: there is no absent")
+    assert warnings[0].startswith("member 'a' of group 'billing' waits for topics: absent not found in")
     assert warnings[1].startswith("member 'a' of group 'billing' is still waiting: orders/0: 'another-0' of session ")
 
 

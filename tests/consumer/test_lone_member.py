@@ -145,7 +145,7 @@ def test_it_cannot_commit_as_there_is_no_group(alone: Alone, client: Any) -> Non
     assert generation.group == ""
     generation.mark(P0, 5)
     for offsets in ({P0: 5}, None):
-        with pytest.raises(NoGroupError, match="there is no group to commit in"):
+        with pytest.raises(NoGroupError, match="no group to commit offsets to"):
             generation.commit(offsets)
     with pytest.raises(NotClaimedError):
         generation.commit({P1: 5})
@@ -243,7 +243,7 @@ def test_work_goes_on_without_a_connection_and_what_has_changed_is_seen_when_it_
         assert timeout is not None
         proxy.refuse()
         proxy.cut()
-        a.until(lambda: not registry.context.session.alive(session), "the end of what the session lasts")
+        a.until(lambda: not registry._context.session.alive(session), "the end of what the session lasts")
         assert generation.active
         assert a.member.assignment == {P0}
         plant_topic(client, "orders", 2)
@@ -325,8 +325,8 @@ def test_it_stops_when_it_is_asked_to_and_waits_no_longer_than_it_is_told(regist
     ("options", "told"),
     [
         ({"registry": None}, "registry is not given, but it must be a Registry"),
-        ({"topics": ()}, "topics is {}, but a member needs at least one, or a pattern"),
-        ({"pattern": "o.*"}, "pattern is 'o.*', but it is instead of topics"),
+        ({"topics": ()}, "topics is {}, but a member needs at least one topic, or a pattern"),
+        ({"pattern": "o.*"}, "pattern is 'o.*', but give either topics or a pattern"),
         ({"topics": (), "pattern": "("}, "topic pattern is"),
         ({"release_timeout": 0}, "release_timeout is 0"),
         ({"reconcile_every": -1}, "reconcile_every is -1"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
-from zkgroups.core.znodes.group_description import GroupState, InstanceState
+from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.core.znodes.values import Dialect, Registration
 from zkgroups.exceptions import (
     GenerationEndedError,
@@ -38,7 +38,7 @@ Partitions = frozenset[TopicPartition]
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"release_timeout": 0}, "release_timeout is 0, but it must be a number of seconds, over 0"),
+        ({"release_timeout": 0}, "release_timeout is 0, but it must be a number of seconds above 0"),
         ({"release_timeout": float("nan")}, "release_timeout is nan"),
         ({"join_backoff": True}, "join_backoff is True"),
         ({"reconcile_every": 90_000}, "at most 86400"),
@@ -52,13 +52,13 @@ Partitions = frozenset[TopicPartition]
         ({"assignors": ["cooperative"]}, "assignors is 'cooperative', but it must be a function, or one of range"),
         ({"foreign_assignor": "sticky"}, "foreign_assignor is 'sticky'"),
         ({"on_lost": 3}, "on_lost is 3, but it must be a function"),
-        ({"pattern": "o.*"}, "pattern is 'o.*', but it is instead of topics"),
+        ({"pattern": "o.*"}, "pattern is 'o.*', but give either topics or a pattern"),
         ({"streams": 0}, "streams of 'orders' is 0, but it must be a whole number between 1 and 10000"),
         ({"streams": 2_000_000_000}, "streams of 'orders' is 2000000000"),
-        ({"assignors": [lambda _: {}]}, "it must be a function with a name that is its own"),
-        ({"topics": (), "pattern": ""}, "pattern is '', but it must choose some topics"),
-        ({"topics": "orders,refunds"}, "topic is 'orders,refunds', but Kafka's topics have letters"),
-        ({"topics": ()}, "topics is {}, but a member needs at least one, or a pattern"),
+        ({"assignors": [lambda _: {}]}, "it must be a function with a unique name"),
+        ({"topics": (), "pattern": ""}, "pattern is '', but it must not be empty"),
+        ({"topics": "orders,refunds"}, "topic is 'orders,refunds', but names of topics consist of letters"),
+        ({"topics": ()}, "topics is {}, but a member needs at least one topic, or a pattern"),
         ({"topics": 7}, "topics is 7"),
         ({"topics": {"orders": 1.5}}, "streams of 'orders' is 1.5"),
     ],
@@ -340,7 +340,7 @@ def test_a_registration_that_was_deleted_is_made_anew(
 def test_an_offset_that_would_go_back_is_an_error_of_the_worker(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
-    group.offsets.commit(P0, 100)
+    group.offsets.set(P0, 100)
     one = run(work=lambda generation: generation.commit({P0: 50}))
     one.until(lambda: one.errors)
     assert isinstance(one.errors[0], OffsetWouldGoBackError)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from zkgroups import Assignment, Members, Registry, TopicPartition, sticky_assignor
-from zkgroups.core.rebalance.assignment import Stream
-from zkgroups.core.rebalance.shared_plan import Plan, decode_plan, encode_plan
+from zkgroups.core.rebalance.members import Stream
+from zkgroups.core.rebalance.shared_plan import SharedPlan, decode_plan, encode_plan
 from zkgroups.exceptions import InvalidOptionError
 
 from .conftest import LONGEST, Run
@@ -134,7 +134,7 @@ def test_a_plan_that_does_not_fit_the_group_is_replaced_and_moves_nothing(
         data, stat = registry.client.get(OWNERS)
         plan = decode_plan(data)
         assert plan is not None
-        registry.client.set(OWNERS, encode_plan(Plan(plan.fingerprint, plan.strategy, assignment)))
+        registry.client.set(OWNERS, encode_plan(SharedPlan(plan.fingerprint, plan.strategy, assignment)))
         a.until(lambda stat=stat: registry.client.exists(OWNERS).version == stat.version + 2, f"a plan after {name}")
         assert registry.client.get(OWNERS)[0] == data
     a.until_holding(orders)

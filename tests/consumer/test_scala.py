@@ -17,7 +17,9 @@ from kazoo.client import KazooClient
 from tests.testing.waiting import eventually
 from zkgroups import Change, CommittedOffset, Consumergroup, Registry, TopicPartition, Watched
 from zkgroups.consumer.events import EventKind
-from zkgroups.core.rebalance.assignment import Assignor, range_assignor, round_robin_assignor
+from zkgroups.core.rebalance.members import Assignor
+from zkgroups.core.rebalance.range import range_assignor
+from zkgroups.core.rebalance.round_robin import round_robin_assignor
 from zkgroups.testing import KafkaBroker, expire_session
 
 from .reader import Reader, ReaderProcess
@@ -217,6 +219,16 @@ def test_a_scala_member_and_one_of_ours_share_as_both_compute_it(
 
     assert named(owners) == {theirs.id, mine.id}
     assert mine.member.assignment == {at for at, id in owners.items() if id == f"{mine.id}-0"}
+
+
+@pytest.mark.parametrize(("strategy", "assignor"), STRATEGIES)
+def test_a_scala_member_that_also_names_a_topic_with_a_slash_has_its_share(
+    strategy: str, assignor: Assignor, registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
+) -> None:
+    theirs = scala("s", {topic: 1, "un/known": 2}, strategy=strategy)
+    mine = ours("ours:1", {topic: 1}, foreign_assignor=strategy)
+    owners = settle(registry, group, assignor, {theirs.id, mine.id}, still=STILL)
+    assert named(owners) == {theirs.id, mine.id}
 
 
 def test_a_registration_without_a_session_is_counted_as_a_scala_member_counts_it(

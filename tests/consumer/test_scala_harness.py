@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 
 from tests.testing.waiting import eventually, is_alive
 from zkgroups import Consumergroup, Dialect, GroupState, Pattern, Registration, Registry, TopicPartition
-from zkgroups.core.rebalance.assignment import range_assignor, round_robin_assignor
+from zkgroups.core.rebalance.range import range_assignor
+from zkgroups.core.rebalance.round_robin import round_robin_assignor
 from zkgroups.testing import KafkaBroker
 
 from .scala import Message, ScalaConsumer, await_members, await_owners, changes_within, settle

@@ -92,5 +92,5 @@ def test_connecting_waits_for_the_first_server_as_long_as_timeout_says_and_a_mem
         with Running(registry.group("billing")) as a, Running(registry, make=LoneMember) as alone:
             a.until_holding(orders)
             alone.until_holding(orders)
-        assert a.member._seat.timeout == alone.member._seat.timeout < 6.0 / 3
+        assert a.member._membership.timeout == alone.member._membership.timeout < 6.0 / 3
     later.join()

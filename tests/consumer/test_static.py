@@ -165,6 +165,40 @@ def plus(begun: Begun, number: int) -> dict[str, int]:
     return {at: start + number for at, start in begun.starts.items()}
 
 
+@pytest.mark.filterwarnings("ignore::zkgroups.ShortSessionWarning")
+def test_an_id_that_the_next_process_does_not_use_is_deregistered_after_the_session_timeout(
+    zookeeper_hosts: str, other: Callable[..., Member], file: Path
+) -> None:
+    def member(registry: Registry, id: str) -> Member:
+        return Member(
+            registry.group("billing"),
+            [TOPIC],
+            id=id,
+            partitions=lambda _topic: range(PARTITIONS),
+            reconcile_every=0.2,
+        )
+
+    def connect() -> Registry:
+        return Registry.connect(zookeeper_hosts, session_file=file, session_timeout=4.0)
+
+    before = connect()
+    left = [member(before, id) for id in ("container-1", "kept")]
+    for each in left:
+        each.start()
+    assert eventually(lambda: all(len(each.assignment) == PARTITIONS // 2 for each in left), timeout=30)
+    for each in left:
+        each.close(leave=False)
+    before.close(leave=False)
+    watching = other("z")
+    with connect() as registry, member(registry, "container-2") as here:
+        instances = registry.group("billing").instances
+        assert {"container-1", "kept"} < {each.id for each in instances()}
+        with member(registry, "kept") as started_later:
+            assert eventually(lambda: [each.id for each in instances()] == ["container-2", "kept", "z"], timeout=30)
+            found = [here, started_later, watching]
+            assert eventually(lambda: sum(len(each.assignment) for each in found) == PARTITIONS, timeout=30)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_member_that_was_killed_comes_back_and_nobody_notices(
     group: Consumergroup, other: Callable[..., Member], start: Start, file: Path, strategy: str

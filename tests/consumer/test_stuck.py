@@ -25,7 +25,7 @@ from zkgroups import (
     Registry,
     TopicPartition,
 )
-from zkgroups.core.znodes.values import utc
+from zkgroups.core.times import to_ms, utc
 from zkgroups.testing import TcpProxy
 
 from .conftest import Run, Running, ats, plant_topic
@@ -76,7 +76,7 @@ def test_who_sits_on_a_partition_is_told_once_when_it_was_long_enough_and_the_re
     sit(raw, P2)
     holder = group.owner(P2)
     assert isinstance(holder, Owner)
-    who = f"orders/2: 'somebody-0' of session {holder.session:#x} since {utc(holder.claimed_ms)}"
+    who = f"orders/2: 'somebody-0' of session {holder.session:#x} since {utc(to_ms(holder.claimed_at))}"
     a = run(**OPTIONS)
     until_working_on(a, orders - {P2})
     [waiting] = told(a, EventKind.WAITING)
@@ -99,7 +99,7 @@ def test_from_outside_it_is_seen_who_keeps_a_partition_from_the_members_and_sinc
     until_working_on(run(**OPTIONS), orders - {P2})
     description = group.describe()
     assert description.blocked == (BlockedPartition(P2, holder, Obstacle.NOT_REGISTERED),)
-    assert description.blocked[0].since_ms == holder.claimed_ms
+    assert description.blocked[0].since == holder.claimed_at
     assert description.state is GroupState.COMPLETING_REBALANCE
     leave(raw, P2)
     run(**{**OPTIONS, "id": "b"}).until_holding(ats("orders", 3, 4, 5))
@@ -243,10 +243,10 @@ def test_an_owner_node_that_cannot_be_read_is_waited_for_as_any_other(
     a.until(lambda: told(a, EventKind.STUCK), "the word")
     [stuck] = told(a, EventKind.STUCK)
     path = f"/consumers/billing/owners/{P2} of session {stat.ephemeralOwner:#x} since {utc(stat.ctime)}"
-    assert stuck.detail.startswith(f"orders/2: a node that cannot be read, {path} (")
+    assert stuck.detail.startswith(f"orders/2: a malformed node, {path} (")
     [blocked] = group.describe().blocked
     assert isinstance(blocked.holder, MalformedNode)
-    assert (blocked.at, blocked.obstacle, blocked.since_ms) == (P2, Obstacle.OWNER_UNREADABLE, stat.ctime)
+    assert (blocked.at, blocked.obstacle, to_ms(blocked.since)) == (P2, Obstacle.OWNER_UNREADABLE, stat.ctime)
     leave(raw, P2)
     a.until_holding(orders)
 

@@ -19,7 +19,7 @@ from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.exceptions import InvalidNameError, NotClaimedError
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.reading.group_observer import Sight
-from zkgroups.zookeeper.requests.watch_dispatcher import Ear
+from zkgroups.zookeeper.requests.watch_dispatcher import WatchDispatcher
 
 from .conftest import LONGEST, Run, ats, plant_topic
 
@@ -291,7 +291,7 @@ def test_a_directory_that_comes_between_looking_for_it_and_watching_it_is_not_mi
 ) -> None:
     heard = threading.Event()
     other = connect().client
-    sight = Sight(GroupPaths("billing"), registry.context, lambda _at: heard.set())
+    sight = Sight(GroupPaths("billing"), registry._context, lambda _at: heard.set())
     watch = registry.client.exists_async
 
     def watch_late(path: str, **options: Any) -> Any:
@@ -313,8 +313,8 @@ def test_a_closed_member_hears_of_no_topic(run: Run, client: Any, registry: Regi
     plant_topic(client, "orders", 1)
     a = run((), pattern="o.*", id="a").until_holding(P0)
     a.close()
-    ear = Ear.of(registry.context.session)
-    assert ear._watches == {}
+    dispatcher = WatchDispatcher.of(registry._context.session)
+    assert dispatcher._watches == {}
 
 
 # Failure 13: a topic that is deleted, and made again
@@ -367,7 +367,7 @@ def test_a_topic_that_was_made_again_is_begun_anew_and_offsets_of_the_old_one_ar
     replace_topic(client, "orders", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
     a.until_holding(P0, P1)
     assert list(group.offsets) == []
-    assert [str(error) for error in refused] == ["orders/0 is of a topic that was deleted"]
+    assert [str(error) for error in refused] == ["orders/0 belongs to a topic that was deleted"]
     [_first, second] = a.generations
     assert dict(second.partitions) == {P0: "earliest", P1: "earliest"}
     second.commit({P0: 5})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.migration.rows import row
 from zkgroups import TopicPartition
+from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.migration.apply_rules import is_begun, offsets_to_write
 from zkgroups.core.migration.group_state import OffsetKey, OffsetNode, SourceState, TargetState
 from zkgroups.core.migration.guards import by_target, source_obstacles, target_obstacles
@@ -25,7 +26,6 @@ from zkgroups.core.migration.rollback_rules import (
     restoration,
 )
 from zkgroups.core.migration.rules import Action, Decision, Reason, Rule, decide
-from zkgroups.core.znodes.values import NativeOffset, OffsetRange
 
 Store = dict[TopicPartition, NativeOffset]
 

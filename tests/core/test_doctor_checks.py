@@ -16,10 +16,20 @@ from zkgroups import Finding, Owner, RegisteredInstance, Registration, Remove, R
 from zkgroups.core.doctor.check_table import CHECKS, examine
 from zkgroups.core.doctor.group_nodes import Directory, GroupNodes
 from zkgroups.core.doctor.scala_blockers import poison
-from zkgroups.core.znodes.codec import MAX_OFFSET, decode_offset, decode_owner, decode_registration, encode_registration
-from zkgroups.core.znodes.group_description import GroupView
+from zkgroups.core.znodes.group_view import GroupView
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
+from zkgroups.core.znodes.owner_codec import decode_owner
 from zkgroups.core.znodes.paths import GroupPaths
-from zkgroups.core.znodes.values import CommittedOffset, DeniedNode, Dialect, MalformedNode, Pattern
+from zkgroups.core.znodes.registration_codec import decode_registration, encode_registration
+from zkgroups.core.znodes.values import (
+    CommittedOffset,
+    Dialect,
+    ForbiddenNode,
+    MalformedNode,
+    Pattern,
+    UnreadableNode,
+    unreadable_part,
+)
 
 from .strategies import EXPRESSIONS, NAMES, NEARLY_REGISTRATIONS, TOPICS
 
@@ -40,22 +50,22 @@ def owner(id: str, at: TopicPartition = AT, *, session: int = SESSION, group: st
     return Owner(at, id, session, path=GroupPaths(group).owner(at))
 
 
-def bad_owner(data: bytes, *, session: int = 0, partition: str = "0") -> MalformedNode:
+def bad_owner(data: bytes, *, session: int = 0, partition: str = "0") -> UnreadableNode:
     at = TopicPartition("orders", int(partition)) if partition.isdigit() else None
     found = decode_owner(f"{PATHS.owners}/orders/{partition}", at, data, session=session)
-    assert isinstance(found, MalformedNode)
+    assert isinstance(found, UnreadableNode)
     return found
 
 
-def bad_offset(data: bytes, name: str = "0") -> MalformedNode:
+def bad_offset(data: bytes, name: str = "0") -> UnreadableNode:
     found = decode_offset(f"{PATHS.offsets}/orders/{name}", data, version=3)
-    assert isinstance(found, MalformedNode)
+    assert isinstance(found, UnreadableNode)
     return found
 
 
 def group(*instances: RegisteredInstance, **fields: Any) -> GroupNodes:
     """A group with these members; what they could not be read for is malformed, as a reader says."""
-    unreadable = [each.registration for each in instances if isinstance(each.registration, MalformedNode)]
+    unreadable = [node for each in instances if (node := unreadable_part(each.registration)) is not None]
     of_nodes = {name: fields.pop(name) for name in list(fields) if name not in GroupView.__dataclass_fields__}
     view = GroupView("billing", instances=instances, **fields)
     return GroupNodes(replace(view, malformed=(*view.malformed, *unreadable)), **of_nodes)
@@ -154,7 +164,7 @@ def test_a_persistent_owner_goes_unless_its_name_is_registered(data: bytes, unle
         group(malformed=(bad_owner(b"\xff"),)),
         group(malformed=(bad_owner(b"a/b"),)),
         group(malformed=(bad_owner(b"gone", partition="x"),)),
-        group(malformed=(bad_owner(b"gone"), DeniedNode(PATHS.ids, b"", ""))),
+        group(malformed=(bad_owner(b"gone"), ForbiddenNode(PATHS.ids))),
         group(malformed=(bad_owner(b"gone"),), nested={PATHS.owner(AT): ("x",)}),
     ],
     ids=["names nobody", "no text", "no name", "no partition", "registrations hidden", "something below"],
@@ -180,7 +190,7 @@ def test_partitions_that_nobody_owns_are_one_finding_for_each_topic() -> None:
 
 @pytest.mark.parametrize("hidden", [PATHS.ids, PATHS.owners, PATHS.ids + "/x", PATHS.owners + "/orders"])
 def test_what_is_hidden_is_not_taken_for_missing(hidden: str) -> None:
-    nodes = group(member("anna"), malformed=(DeniedNode(hidden, b"", "hidden"),), partitions={"orders": (0,)})
+    nodes = group(member("anna"), malformed=(ForbiddenNode(hidden, "hidden"),), partitions={"orders": (0,)})
     assert codes(nodes) == ["no-permission"]
 
 
@@ -277,7 +287,7 @@ def test_what_only_java_could_judge_is_unevaluable_and_not_poison() -> None:
 
 
 def test_a_registration_of_no_session_is_found_and_one_that_is_hidden_is_not_called_that() -> None:
-    hidden = RegisteredInstance("x", 0, DeniedNode(PATHS.ids + "/x", b"", "hidden"))
+    hidden = RegisteredInstance("x", 0, ForbiddenNode(PATHS.ids + "/x", "hidden"))
     assert codes(group(member("anna", session=0))) == ["persistent-registration"]
     assert codes(group(hidden)) == ["no-permission"]
 
@@ -364,7 +374,7 @@ def test_a_subscription_to_a_gone_topic_is_told_and_a_pattern_is_not() -> None:
         (offsets("gone", "0"), {}, False),
         (offsets("gone", data=b"5"), {}, False),
         (offsets("gone"), {"owners": (owner("anna"),)}, False),
-        (offsets("gone"), {"malformed": (DeniedNode(PATHS.ids, b"", ""),)}, False),
+        (offsets("gone"), {"malformed": (ForbiddenNode(PATHS.ids),)}, False),
     ],
 )
 def test_only_an_empty_directory_of_a_gone_topic_is_repaired(
@@ -414,7 +424,7 @@ def test_blanks_around_a_number_are_taken_away_and_the_number_stays(number: int,
 @given(st.binary(max_size=24) | st.text("0123456789+-. \n", max_size=24).map(str.encode))
 def test_whatever_an_offset_holds_is_found_once_and_only_a_plain_number_is_written(data: bytes) -> None:
     found = decode_offset(PATHS.offset(AT), data)
-    if isinstance(found, MalformedNode):
+    if isinstance(found, UnreadableNode):
         [finding] = examine(group(malformed=(found,)))
         assert finding.code in {"padded-offset", "unreadable-offset", "negative-offset"}
         for step in finding.repair.steps if finding.repair else ():
@@ -434,11 +444,11 @@ def test_a_negative_offset_is_a_warning_and_left_to_a_person() -> None:
 
 
 def test_an_offset_of_no_partition_is_read_by_nobody() -> None:
-    node = MalformedNode(f"{PATHS.offsets}/orders/01", b"7 ", "its name is no partition")
+    node = MalformedNode(f"{PATHS.offsets}/orders/01", b"7 ", "its name is not a partition")
     assert codes(group(malformed=(node,))) == ["offset-of-no-partition"]
 
 
-@pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"malformed": (DeniedNode(PATHS.owners, b"", ""),)}])
+@pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"malformed": (ForbiddenNode(PATHS.owners),)}])
 def test_a_padded_offset_is_not_rewritten_where_somebody_is_or_may_be(fields: dict[str, Any]) -> None:
     malformed = (bad_offset(b"7 "), *fields.pop("malformed", ()))
     assert not the("padded-offset", group(malformed=malformed, **fields)).repairable
@@ -446,7 +456,7 @@ def test_a_padded_offset_is_not_rewritten_where_somebody_is_or_may_be(fields: di
 
 
 def test_a_topic_is_stale_when_its_youngest_offset_is() -> None:
-    old = [CommittedOffset("billing", TopicPartition("orders", n), 5, modified_ms=1000 * n) for n in range(3)]
+    old = [CommittedOffset("billing", TopicPartition("orders", n), 5, _committed_ms=1000 * n) for n in range(3)]
     assert codes(group(offsets=tuple(old), now_ms=5000, stale_ms=3000)) == []
     assert codes(group(offsets=tuple(old), now_ms=5001, stale_ms=3000)) == ["stale-offset"]
 
@@ -494,7 +504,7 @@ def test_litter_with_anything_in_it_is_left_to_a_person(fields: dict[str, Any]) 
         {"offsets": (CommittedOffset("billing", AT, 5),)},
         {"owners": (owner("anna"),)},
         {"malformed": (bad_offset(b"x"),)},
-        {"malformed": (DeniedNode(PATHS.offsets, b"", ""),)},
+        {"malformed": (ForbiddenNode(PATHS.offsets),)},
         {"owned": Directory(PATHS.owners + "/orders", ("0",))},
     ],
 )

@@ -11,8 +11,9 @@ from multiprocessing import get_context
 import pytest
 
 from zkgroups import exceptions
-from zkgroups.core.znodes.paths import check_group
-from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, Owner, TopicPartition
+from zkgroups.core.znodes.names import check_group
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, Owner
 from zkgroups.exceptions import (
     AlreadyClaimedError,
     AlreadyRegisteredError,
@@ -39,6 +40,7 @@ from zkgroups.exceptions import (
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
     PastLogEndError,
+    ReentrantCallError,
     SessionInUseError,
     TooLargeError,
     UnknownPartitionError,
@@ -52,24 +54,24 @@ BROKEN = MalformedNode("/consumers/billing/owners/orders/3", b"\xff", "not UTF-8
 BUILT = [
     (InvalidNameError("group", "a/b", "contains a slash"), "group 'a/b' contains a slash"),
     (InvalidOptionError("offset", -1, "it must be more"), "offset is -1, but it must be more"),
-    (GroupNotFoundError("billing"), "there is no group 'billing'"),
+    (GroupNotFoundError("billing"), "group 'billing' does not exist"),
     (NotRegisteredError("billing", "me"), "instance 'me' is not registered in group 'billing'"),
     (NotClaimedError(AT), "orders/3 is not claimed by this instance"),
     (NotClaimedError(AT, "was taken away"), "orders/3 was taken away"),
-    (UnknownPartitionError(AT), "the brokers know no partition orders/3"),
+    (UnknownPartitionError(AT), "the brokers have no partition orders/3"),
     (GroupInUseError("billing", []), "group 'billing' is in use by an instance that has just registered"),
     (GroupInUseError("billing", ["a", "b", "c"]), "group 'billing' is in use by a, b, c"),
     (GroupInUseError("billing", ["a", "b", "c", "d", "e"]), "group 'billing' is in use by a, b, c and 2 more"),
-    (GroupExistsError("billing"), "group 'billing' exists already"),
+    (GroupExistsError("billing"), "group 'billing' already exists"),
     (
         GroupMigratedError("my group", "was moved to Kafka's own offsets as 'x', by plan p1", plan="p1", target="x"),
-        "group 'my group' was moved to Kafka's own offsets as 'x', by plan p1: `zkgroups migrate rollback` or "
-        "`zkgroups migrate unmark 'my group'` lets members join again",
+        "group 'my group' was moved to Kafka's own offsets as 'x', by plan p1: run `zkgroups migrate rollback` or "
+        "`zkgroups migrate unmark 'my group'` to let members join again",
     ),
     (
         GroupMigratedError("billing", "has a mark that cannot be read"),
-        "group 'billing' has a mark that cannot be read: `zkgroups migrate unmark --force billing` lets members join "
-        "again",
+        "group 'billing' has a mark that cannot be read: run `zkgroups migrate unmark --force billing` to let "
+        "members join again",
     ),
     (
         OffsetWouldGoBackError("billing", AT, 9, 5),
@@ -78,7 +80,7 @@ BUILT = [
     (OffsetOutOfRangeError(AT, 9, 1, 5), "offset 9 of orders/3 is outside 1 to 5"),
     (
         CommittedOutOfRangeError("billing", AT, 9, 1, 5),
-        "committed offset 9 of orders/3 of group 'billing' is outside of the log, which has 1 to 5: "
+        "committed offset 9 of orders/3 of group 'billing' is outside of the log (1 to 5): "
         'pass out_of_range="earliest" or "latest" to the member, '
         "or move the offset with `zkgroups offsets reset billing`",
     ),
@@ -90,7 +92,7 @@ BUILT = [
     (TooLargeError("lost twice over 40000 bytes", size=40_000), "lost twice over 40000 bytes"),
     (
         InterruptedDeleteError("billing", ["orders"], "somebody registered"),
-        "group 'billing' is partly deleted, 1 topics are left whole: somebody registered",
+        "group 'billing' is partly deleted, with 1 topics remaining: somebody registered",
     ),
     (
         AlreadyRegisteredError("billing", "me", 0x1A),
@@ -103,20 +105,24 @@ BUILT = [
     ),
     (
         ClaimedByOtherError(AT, BROKEN),
-        "orders/3 is claimed by a node that cannot be read, "
-        "/consumers/billing/owners/orders/3 of session 0x1a (not UTF-8)",
+        "orders/3 is claimed by a malformed node, /consumers/billing/owners/orders/3 of session 0x1a (not UTF-8)",
     ),
-    (OffsetConflictError(AT, None), "offset of orders/3 was changed by somebody else and is gone"),
+    (OffsetConflictError(AT, None), "offset of orders/3 was deleted by another client"),
     (
         OffsetConflictError(AT, CommittedOffset("billing", AT, 7)),
-        "offset of orders/3 was changed by somebody else and is now 7",
+        "offset of orders/3 was changed by another client and is now 7",
     ),
     (
         OffsetConflictError(AT, MalformedNode("/o", b"x", "no number")),
-        "offset of orders/3 was changed by somebody else and is now b'x'",
+        "offset of orders/3 was changed by another client and is now b'x'",
     ),
     (SessionInUseError("/run/session", 1234), "the session in /run/session is in use by process 1234"),
     (SessionInUseError("/run/session", None), "the session in /run/session is in use by another process"),
+    (
+        ReentrantCallError("generation 7"),
+        "generation 7 is in use by a call that this signal handler interrupted: set a flag or raise an exception in "
+        "the handler instead",
+    ),
     (NoPermissionError("/consumers/billing"), "no permission on /consumers/billing"),
     (
         ClaimTimeout(AT, OWNER, 2.5),
@@ -124,16 +130,16 @@ BUILT = [
     ),
     (
         ClaimTimeout(AT, None, 30.0),
-        "orders/3 was not free within 30 s: claimed by somebody who keeps coming back",
+        "orders/3 was not free within 30 s: other instances claimed it repeatedly",
     ),
     (GenerationEndedError("billing", 17), "generation 17 of group 'billing' has ended"),
     (GenerationEndedError("", 17), "generation 17 has ended"),
     (MemberClosedError("billing", "me"), "member 'me' of group 'billing' is closed"),
     (MemberClosedError("", "me"), "member 'me' is closed"),
-    (NoGroupError(), "there is no group to commit in: keep offsets elsewhere, or take part in a group as a Member"),
+    (NoGroupError(), "this member has no group to commit offsets to: store them elsewhere, or use a Member"),
     (
         MalformedNodeError(BROKEN),
-        "/consumers/billing/owners/orders/3 cannot be read: not UTF-8 (b'\\xff')",
+        "/consumers/billing/owners/orders/3 is malformed: not UTF-8 (b'\\xff')",
     ),
     (
         NotSharedError("file:/data", "the workers may have a file system of their own"),
@@ -143,7 +149,7 @@ BUILT = [
     (DamagedDataError("/data", "it has no snapshot"), "/data: it has no snapshot"),
     (
         DamagedDataError("log.1", "a record in it is not what was written", last_zxid=0x1F),
-        "log.1: a record in it is not what was written; all is well up to zxid 0x1f, which can be asked for",
+        "log.1: a record in it is not what was written; the data is intact up to zxid 0x1f, and can be read up to it",
     ),
 ]
 

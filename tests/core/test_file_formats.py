@@ -13,9 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroups.core.offsets.file_formats import Form, Record, read, recognised, record, write
-from zkgroups.core.znodes.codec import MAX_OFFSET
-from zkgroups.core.znodes.paths import MAX_NAME_BYTES, MAX_PARTITION
-from zkgroups.core.znodes.values import CommittedOffset, TopicPartition
+from zkgroups.core.znodes.names import MAX_NAME_BYTES, MAX_PARTITION
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import CommittedOffset
 from zkgroups.exceptions import InvalidInputError
 
 from .strategies import ALLOWED, NAMES

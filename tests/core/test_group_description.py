@@ -14,28 +14,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.znodes.codec import decode_registration
+from zkgroups.core.times import from_ms, to_ms
+from zkgroups.core.znodes.describe_group import describe
 from zkgroups.core.znodes.group_description import (
     BlockedPartition,
     GroupDescription,
-    GroupState,
-    GroupView,
     InstanceDescription,
-    InstanceState,
     Obstacle,
     PartitionDescription,
-    RegisteredInstance,
-    describe,
 )
+from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
+from zkgroups.core.znodes.registration_codec import decode_registration
+from zkgroups.core.znodes.states import GroupState, InstanceState
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
     CommittedOffset,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
+    ReadRegistration,
     Registration,
-    TopicPartition,
     UnevaluableRegistration,
+    UnreadableNode,
 )
 
 MALFORMED = MalformedNode("/consumers/billing/ids/bad", b"", "empty", session=99)
@@ -47,24 +48,22 @@ def at(text: str) -> TopicPartition:
     return TopicPartition(topic, int(partition))
 
 
-def instance(
-    id: str, session: int, topics: Iterable[str] | Registration | MalformedNode = ("orders",)
-) -> RegisteredInstance:
-    if not isinstance(topics, Registration | MalformedNode):
+def instance(id: str, session: int, topics: Iterable[str] | ReadRegistration = ("orders",)) -> RegisteredInstance:
+    if not isinstance(topics, ReadRegistration):
         topics = Registration(dict.fromkeys(topics, 1))
-    return RegisteredInstance(id, session, topics, registered_ms=1000 + session)
+    return RegisteredInstance(id, session, topics, _registered_ms=1000 + session)
 
 
 def owner(partition: str, id: str, session: int, path: str = "") -> Owner:
     return Owner(at(partition), id, session, path=path)
 
 
-def offset(partition: str, offset: int = 5, modified_ms: int = 0) -> CommittedOffset:
-    return CommittedOffset("billing", at(partition), offset, modified_ms=modified_ms)
+def offset(partition: str, offset: int = 5, committed_ms: int = 0) -> CommittedOffset:
+    return CommittedOffset("billing", at(partition), offset, _committed_ms=committed_ms)
 
 
 def described(
-    *nodes: RegisteredInstance | Owner | CommittedOffset | MalformedNode,
+    *nodes: RegisteredInstance | Owner | CommittedOffset | UnreadableNode,
     partitions: Mapping[str, int] | None = None,
     exists: bool = True,
 ) -> GroupDescription:
@@ -77,7 +76,7 @@ def described(
             tuple(node for node in nodes if isinstance(node, RegisteredInstance)),
             tuple(node for node in nodes if isinstance(node, Owner)),
             tuple(node for node in nodes if isinstance(node, CommittedOffset)),
-            tuple(node for node in nodes if isinstance(node, MalformedNode)),
+            tuple(node for node in nodes if isinstance(node, UnreadableNode)),
             {topic: tuple(range(count)) for topic, count in counts.items()},
         )
     )
@@ -127,16 +126,16 @@ def test_an_instance_without_a_session_that_an_owner_node_names_may_be_alive(of_
 @pytest.mark.parametrize(
     "unknown",
     [
-        DeniedNode("/consumers/billing/owners/orders/0", b"", "hidden"),
+        ForbiddenNode("/consumers/billing/owners/orders/0", "hidden"),
         MalformedNode("/consumers/billing/owners/orders/0", b"\xff", "no text", session=7),
     ],
 )
-def test_where_an_owner_is_unknown_nobody_is_certainly_dead(unknown: MalformedNode) -> None:
+def test_where_an_owner_is_unknown_nobody_is_certainly_dead(unknown: UnreadableNode) -> None:
     assert states(described(instance("here", 0), unknown))["here"] is not InstanceState.DEAD
 
 
 def test_a_registration_that_may_not_be_read_is_not_called_dead() -> None:
-    hidden = DeniedNode("/consumers/billing/ids/here", b"", "hidden")
+    hidden = ForbiddenNode("/consumers/billing/ids/here", "hidden")
     assert states(described(instance("here", 0, hidden), hidden))["here"] is InstanceState.UNKNOWN
 
 
@@ -157,7 +156,7 @@ def test_a_group_that_has_only_offsets_is_empty_and_seen() -> None:
     assert description.topics == ("gone", "orders")
     assert [p.at for p in description.partitions] == [at("gone/0"), at("orders/1")]
     assert (description.members, description.owned, description.offsets) == (0, 0, 2)
-    assert description.last_commit_ms == 60
+    assert description.last_commit_at == from_ms(60)
     assert description.unowned == ()
 
 
@@ -329,7 +328,7 @@ def test_an_instance_whose_subscription_cannot_be_evaluated_may_hold_any_partiti
     data = b'{"pattern":"white_list","subscription":{"(a)\\\\1":1}}'
     found = decode_registration("/consumers/billing/ids/java", data, session=7)
     assert isinstance(found, UnevaluableRegistration)
-    nodes = [instance("me", 1), instance("java", 7, found), found, owner("orders/0", "java-0", 7)]
+    nodes = [instance("me", 1), instance("java", 7, found), found.node, owner("orders/0", "java-0", 7)]
     description = described(*nodes)
     assert (description.unevaluable, blocked(description)) == (("java",), {})
     assert description.instances[0].state is InstanceState.UNKNOWN
@@ -349,18 +348,18 @@ def test_an_instance_whose_subscription_cannot_be_evaluated_may_hold_any_partiti
     ],
 )
 def test_an_owner_node_that_cannot_be_read_blocks_its_partition(path: str, found: bool) -> None:
-    node = MalformedNode(f"/consumers/billing/{path}", b"", "empty", session=9, created_ms=17)
+    node = MalformedNode(f"/consumers/billing/{path}", b"", "empty", session=9, _created_ms=17)
     description = described(instance("me", 1), node)
-    assert [(each.holder, each.obstacle, each.since_ms) for each in description.blocked] == (
+    assert [(each.holder, each.obstacle, to_ms(each.since)) for each in description.blocked] == (
         [(node, Obstacle.OWNER_UNREADABLE, 17)] if found else []
     )
 
 
 def test_since_when_a_partition_is_blocked_is_when_its_owner_node_was_made() -> None:
-    holder = Owner(at("orders/0"), "gone", 9, claimed_ms=1234)
+    holder = Owner(at("orders/0"), "gone", 9, _claimed_ms=1234)
     [found] = described(instance("me", 1), holder).blocked
     assert found == BlockedPartition(at("orders/0"), holder, Obstacle.NOT_REGISTERED)
-    assert found.since_ms == 1234
+    assert found.since == from_ms(1234)
 
 
 def test_a_node_of_pykafka_blocks_nobody() -> None:
@@ -370,9 +369,9 @@ def test_a_node_of_pykafka_blocks_nobody() -> None:
 
 def test_where_registrations_may_not_be_read_nobody_can_say_what_is_blocked() -> None:
     for path in ("ids", "ids/somebody"):
-        hidden = DeniedNode(f"/consumers/billing/{path}", b"", "no permission")
+        hidden = ForbiddenNode(f"/consumers/billing/{path}", "no permission")
         assert described(instance("me", 1), owner("orders/0", "gone", 9), hidden).blocked == ()
-    denied = DeniedNode("/consumers/billing/owners/orders/0", b"", "no permission")
+    denied = ForbiddenNode("/consumers/billing/owners/orders/0", "no permission")
     assert described(instance("me", 1), denied).blocked == ()
 
 
@@ -486,12 +485,12 @@ def test_the_totals_count_each_thing_once() -> None:
     assert len(description.partitions) == 6
     assert description.owned == 2
     assert description.offsets == 3
-    assert description.last_commit_ms == 300
+    assert description.last_commit_at == from_ms(300)
     assert description.unowned == (at("orders/2"), at("refunds/0"), at("refunds/1"))
 
 
 def test_a_group_without_offsets_has_no_last_commit() -> None:
-    assert described(instance("me", 1)).last_commit_ms is None
+    assert described(instance("me", 1)).last_commit_at is None
 
 
 def test_partitions_come_sorted_as_numbers() -> None:
@@ -517,7 +516,7 @@ VIEWS = st.builds(
     instances=st.lists(st.builds(instance, IDS, SESSIONS, SUBSCRIPTIONS), unique_by=lambda node: node.id).map(tuple),
     owners=st.lists(st.builds(Owner, PARTITIONS, IDS, SESSIONS), max_size=8).map(tuple),
     offsets=st.lists(
-        st.builds(CommittedOffset, st.just("billing"), PARTITIONS, st.integers(0, 9), modified_ms=st.integers(0, 9)),
+        st.builds(CommittedOffset, st.just("billing"), PARTITIONS, st.integers(0, 9), _committed_ms=st.integers(0, 9)),
         unique_by=lambda node: node.at,
     ).map(tuple),
     partitions=st.fixed_dictionaries({"orders": st.just((0, 1)), "refunds": st.just((0,))}),

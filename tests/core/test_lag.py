@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.offsets.lag import GroupLag, LagNote, followed, group_lag, lag, subscribes_by_pattern
-from zkgroups.core.znodes.group_description import GroupDescription, GroupView, RegisteredInstance, describe
+from zkgroups.core.znodes.describe_group import describe
+from zkgroups.core.znodes.group_description import GroupDescription
+from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
     CommittedOffset,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
-    OffsetRange,
     Pattern,
     Registration,
-    TopicPartition,
+    UnreadableNode,
 )
 
 OFFSETS = st.none() | st.integers(0, 2**63 - 1)
@@ -36,7 +39,7 @@ def group(
     offsets: Iterable[tuple[int, int]] = (),
     *,
     subscribed: Registration | None = None,
-    malformed: Iterable[MalformedNode] = (),
+    malformed: Iterable[UnreadableNode] = (),
 ) -> GroupDescription:
     committed = tuple(CommittedOffset("billing", at(number), offset) for number, offset in offsets)
     instances = () if subscribed is None else (RegisteredInstance("anna", 7, subscribed),)
@@ -178,7 +181,7 @@ def test_a_partition_that_left_nothing_but_an_offset_that_cannot_be_read_is_show
 
 @pytest.mark.parametrize("path", ["offsets", "offsets/orders", "offsets/orders/0"])
 def test_where_offsets_may_not_be_read_nobody_says_that_there_are_none(path: str) -> None:
-    denied = DeniedNode(f"/consumers/billing/{path}", b"", "no permission to read it")
+    denied = ForbiddenNode(f"/consumers/billing/{path}")
     found = measured(
         group(subscribed=Registration({"orders": 1}), malformed=[denied]), {at(0): log(0, 5)}, {"orders": (0,)}
     )

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.migration import rules
 from zkgroups.core.migration.apply_rules import WriteState, write_state
 from zkgroups.core.migration.obstacles import GroupFacts, Obstacle, ObstacleKind, obstacles
 from zkgroups.core.migration.rules import Action, Decision, NoLog, NoOffset, OutOfRange, Reason, Rule, Unknown, decide
 from zkgroups.core.migration.target_names import MAX_GROUP_BYTES, Renaming, conflicts, name_error
-from zkgroups.core.znodes.codec import MAX_OFFSET, decode_offset
-from zkgroups.core.znodes.values import MalformedNode, OffsetRange
-from zkgroups.exceptions import InvalidOptionError
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
+from zkgroups.core.znodes.values import MalformedNode
+from zkgroups.input_errors import InvalidOptionError
 
 OFFSETS = st.integers(0, MAX_OFFSET) | st.sampled_from([0, 1, MAX_OFFSET])
 RANGES = st.tuples(OFFSETS, OFFSETS).map(lambda pair: OffsetRange(min(pair), max(pair)))

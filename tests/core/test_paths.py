@@ -11,21 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.znodes.paths import (
+from zkgroups.core.znodes.names import (
     MAX_NAME_BYTES,
     MAX_PARTITION,
-    GroupPaths,
-    broker_topic,
     check_group,
     check_instance,
     check_name,
     check_partition,
     check_topic,
-    join,
-    parent,
     parse_partition,
 )
-from zkgroups.core.znodes.values import TopicPartition
+from zkgroups.core.znodes.paths import GroupPaths, broker_topic, join, parent
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import InvalidNameError
 
 from .strategies import NAMES

@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, Reason
-from zkgroups.core.znodes.values import NativeOffset, TopicPartition
+from zkgroups.core.znodes.topic_partition import TopicPartition
 
 
 def _row(topic: str | None, partition: int | None, before: int | None) -> PlanRow:

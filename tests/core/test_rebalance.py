@@ -12,42 +12,44 @@ from pathlib import Path
 
 import pytest
 
-from zkgroups.core.rebalance.assignment import Members, assigned_to, range_assignor, round_robin_assignor
-from zkgroups.core.rebalance.release_signals import Heralds
-from zkgroups.core.rebalance.state_machine import (
-    NOTHING,
-    TRANSITIONS,
+from zkgroups.core.rebalance.actions import (
     Action,
-    AwaitFree,
-    Begin,
-    Changed,
-    Claim,
-    Claimed,
-    Close,
-    Deregister,
-    Drop,
-    Ended,
-    Event,
-    Failed,
-    Freed,
-    Linger,
-    Lingered,
-    Look,
-    Lost,
-    Open,
-    Partitions,
-    Planned,
-    Rebalance,
-    Register,
-    Registered,
-    Release,
-    Released,
-    State,
-    Stop,
-    Stopped,
-    Withdraw,
+    AwaitRelease,
+    ClaimPartitions,
+    DeregisterInstance,
+    DropPartitions,
+    ReadGroup,
+    RegisterInstance,
+    ReleasePartitions,
+    StartGeneration,
+    StartLinger,
+    StopGeneration,
 )
-from zkgroups.core.znodes.values import TopicPartition
+from zkgroups.core.rebalance.events import (
+    NOTHING,
+    Claimed,
+    CloseRequested,
+    Event,
+    GenerationStopped,
+    GroupChanged,
+    JoinRequested,
+    LingerElapsed,
+    Partitions,
+    PartitionsFreed,
+    Planned,
+    Registered,
+    Released,
+    RequestFailed,
+    SessionLost,
+    WithdrawRequested,
+    WorkerFinished,
+)
+from zkgroups.core.rebalance.members import Members, assigned_to
+from zkgroups.core.rebalance.range import range_assignor
+from zkgroups.core.rebalance.release_signals import ReleaseSignals
+from zkgroups.core.rebalance.round_robin import round_robin_assignor
+from zkgroups.core.rebalance.state_machine import TRANSITIONS, Rebalance, RebalanceState
+from zkgroups.core.znodes.topic_partition import TopicPartition
 
 
 @dataclass
@@ -70,7 +72,7 @@ class Simulation:
         self.group = Group({"orders": list(range(half)), "payments": list(range(partitions - half))})
         self.assignor = assignor
         self.machines: dict[str, Rebalance] = {}
-        self.heralds: dict[str, Heralds] = {}
+        self.signals: dict[str, ReleaseSignals] = {}
         self.working: dict[str, Partitions] = {}
         self.under_way: list[Callable[[], None]] = []
         self.lossy = 0.2
@@ -81,15 +83,15 @@ class Simulation:
     # What happens to members
 
     def add(self, name: str) -> None:
-        self.machines[name], self.heralds[name] = Rebalance(), Heralds()
-        self.tell(name, Open())
+        self.machines[name], self.signals[name] = Rebalance(), ReleaseSignals()
+        self.tell(name, JoinRequested())
 
     def close(self, name: str) -> None:
-        self.tell(name, Close())
+        self.tell(name, CloseRequested())
 
     def expire(self, name: str) -> None:
         """Its own clock tells it before the server does the same for the others."""
-        self.tell(name, Lost())
+        self.tell(name, SessionLost())
         self.forget(name)
 
     def kill(self, name: str) -> None:
@@ -121,17 +123,17 @@ class Simulation:
 
     def announce(self) -> None:
         for name in self.machines:
-            self.hear(name, Changed())
+            self.hear(name, GroupChanged())
 
     def await_free(self, name: str, partitions: Partitions) -> None:
         """Only of one of those that their owner is to let go of together."""
-        for at in self.heralds[name].choose({at: self.group.owners.get(at, at) for at in partitions}):
+        for at in self.signals[name].choose({at: self.group.owners.get(at, at) for at in partitions}):
             self.group.waiting.setdefault(at, set()).add(name)
             if at not in self.group.owners:
                 self.tell_free(name, at)
 
     def tell_free(self, name: str, at: TopicPartition) -> None:
-        self.hear(name, Freed(self.heralds[name].heard(at)))
+        self.hear(name, PartitionsFreed(self.signals[name].released_with(at)))
 
     # Between both
 
@@ -148,25 +150,25 @@ class Simulation:
             return
         for action in machine.receive(event):
             self.carry_out(name, machine, action)
-        if machine.state is State.CLOSED:
+        if machine.state is RebalanceState.CLOSED:
             self.later(lambda: self.forget(name))  # with its session
         self.check(name, machine)
 
     def carry_out(self, name: str, machine: Rebalance, action: Action) -> None:
         match action:
-            case Begin(partitions=partitions):
+            case StartGeneration(partitions=partitions):
                 assert name not in self.working, "the one before has ended"
                 self.working[name] = partitions
-            case Drop():
+            case DropPartitions():
                 self.working.pop(name, None)
-            case Linger():
-                self.later(lambda: self.tell(name, Lingered()))
-            case AwaitFree(partitions):
+            case StartLinger():
+                self.later(lambda: self.tell(name, LingerElapsed()))
+            case AwaitRelease(partitions):
                 self.await_free(name, partitions)
-            case Stop(turn):
+            case StopGeneration(turn):
                 self.working.pop(name, None)
-                self.later(lambda: self.tell(name, Stopped(turn)))
-            case Register() | Look() | Claim() | Release() | Deregister():
+                self.later(lambda: self.tell(name, GenerationStopped(turn)))
+            case RegisterInstance() | ReadGroup() | ClaimPartitions() | ReleasePartitions() | DeregisterInstance():
                 self.later(lambda: self.ask(name, machine, action))
 
     def ask(self, name: str, machine: Rebalance, action: Action) -> None:
@@ -176,35 +178,35 @@ class Simulation:
             return
         fails = self.rng.random() < self.lossy / 2
         if fails and self.rng.random() < 0.5:
-            self.later(lambda: self.tell(name, Failed(action.turn)))
+            self.later(lambda: self.tell(name, RequestFailed(action.turn)))
             return
-        answer = Failed(action.turn) if (answer := self.answer(name, action)) and fails else answer
+        answer = RequestFailed(action.turn) if (answer := self.answer(name, action)) and fails else answer
         for _ in range(self.rng.choice((1, 1, 2))):
             self.later(lambda: self.tell(name, answer))
 
     def answer(self, name: str, action: Action) -> Event:
         group = self.group
         match action:
-            case Register(turn):
+            case RegisterInstance(turn):
                 if name not in group.ids:
                     group.number += 1
                     group.ids[name] = group.number
                     self.announce()
                 return Registered(turn)
-            case Look(turn):
+            case ReadGroup(turn):
                 wanted = frozenset(assigned_to(name, self.plan()))
                 mine = frozenset(at for at, owner in group.owners.items() if owner == name)
                 taken = frozenset(at for at in wanted if group.owners.get(at, name) != name)
-                self.await_free(name, self.heralds[name].left_alone(taken))
+                self.await_free(name, self.signals[name].without_signal(taken))
                 return Planned(turn, group.number, wanted, mine, taken)
-            case Claim(turn, partitions):
+            case ClaimPartitions(turn, partitions):
                 granted = frozenset(at for at in partitions if group.owners.get(at, name) == name)
                 group.owners |= dict.fromkeys(granted, name)
                 return Claimed(turn, granted)
-            case Release(turn, partitions):
+            case ReleasePartitions(turn, partitions):
                 self.let_go(name, partitions)
                 return Released(turn)
-            case Deregister(turn):
+            case DeregisterInstance(turn):
                 self.forget(name)
                 return Released(turn)
         raise AssertionError(action)
@@ -225,9 +227,9 @@ class Simulation:
         worked_on = self.working.get(name, NOTHING)
         assert worked_on <= machine.held
         assert all(self.group.owners.get(at) == name for at in worked_on), (name, worked_on, self.group.owners)
-        if machine.state in {State.IDLE, State.CLAIMING}:
+        if machine.state in {RebalanceState.IDLE, RebalanceState.CLAIMING}:
             assert all(self.group.owners.get(at) == name for at in machine.held)
-        assert machine.running is None or machine.running == worked_on or machine.state is State.STOPPING
+        assert machine.running is None or machine.running == worked_on or machine.state is RebalanceState.STOPPING
 
     def step(self) -> None:
         """One of all things under way happens."""
@@ -250,11 +252,11 @@ class Simulation:
                 return round_
             self.come_back()
             for name in list(self.machines):
-                self.tell(name, Changed())
+                self.tell(name, GroupChanged())
         raise AssertionError({name: (m.state, len(m.held), len(m.wanted)) for name, m in self.machines.items()})
 
     def settled(self) -> bool:
-        alive = {name: machine for name, machine in self.machines.items() if machine.state is not State.CLOSED}
+        alive = {name: machine for name, machine in self.machines.items() if machine.state is not RebalanceState.CLOSED}
         everything = {TopicPartition(topic, n) for topic, numbers in self.group.partitions.items() for n in numbers}
         return (
             all(machine.settled for machine in alive.values())
@@ -264,16 +266,16 @@ class Simulation:
 
     def end(self, name: str) -> None:
         """A worker comes to its end."""
-        self.tell(name, Ended())
+        self.tell(name, WorkerFinished())
 
     def withdraw(self, name: str) -> None:
         """It gives everything up, and comes back some time later."""
-        self.tell(name, Withdraw())
+        self.tell(name, WithdrawRequested())
 
     def come_back(self) -> None:
         for name, machine in list(self.machines.items()):
-            if machine.state is State.OUT:
-                self.tell(name, Open())
+            if machine.state is RebalanceState.OUT:
+                self.tell(name, JoinRequested())
 
 
 FATES = ("add", "close", "expire", "kill", "grow", "end", "withdraw")
@@ -283,7 +285,7 @@ def play(simulation: Simulation, turns: int) -> None:
     for turn in range(turns):
         simulation.run(simulation.rng.randrange(1, 60))
         fate = simulation.rng.choice(FATES)
-        alive = [name for name, machine in simulation.machines.items() if machine.state is not State.CLOSED]
+        alive = [name for name, machine in simulation.machines.items() if machine.state is not RebalanceState.CLOSED]
         if fate == "add":
             simulation.add(f"n{turn:03}")
         elif fate == "grow":
@@ -314,7 +316,7 @@ def test_where_nothing_is_lost_a_group_settles_without_a_look_by_the_clock(seed:
     simulation.lossy = 0.0
     for turn in range(12):
         simulation.run(simulation.rng.randrange(1, 12))
-        alive = [name for name, machine in simulation.machines.items() if machine.state is not State.CLOSED]
+        alive = [name for name, machine in simulation.machines.items() if machine.state is not RebalanceState.CLOSED]
         if not alive or simulation.rng.random() < 0.5:
             simulation.add(f"n{turn:03}")
         else:
@@ -334,7 +336,11 @@ def test_whoever_keeps_what_it_has_is_not_interrupted() -> None:
     simulation.add("zzz")
     simulation.close("zzz")
     simulation.settle()
-    kept = [action for name, action in begun if name == "m000" and isinstance(action, Begin | Stop | Release | Drop)]
+    kept = [
+        action
+        for name, action in begun
+        if name == "m000" and isinstance(action, StartGeneration | StopGeneration | ReleasePartitions | DropPartitions)
+    ]
     assert machine.running == before
     assert kept == []
 
@@ -343,78 +349,78 @@ def test_what_moves_is_stopped_before_it_is_released_and_nothing_is_released_tha
     held = frozenset(TopicPartition("orders", number) for number in range(3))
     moving = frozenset({TopicPartition("orders", 2)})
     member = member_with(held)
-    look = member.receive(Changed())
-    assert look == [Look(4)]
-    assert member.receive(Planned(4, 2, held - moving, held)) == [Stop(5, moving)]
-    assert member.receive(Stopped(5)) == [Release(6, moving)]
-    assert member.receive(Released(6)) == [Begin(2, held - moving)]
+    look = member.receive(GroupChanged())
+    assert look == [ReadGroup(4)]
+    assert member.receive(Planned(4, 2, held - moving, held)) == [StopGeneration(5, moving)]
+    assert member.receive(GenerationStopped(5)) == [ReleasePartitions(6, moving)]
+    assert member.receive(Released(6)) == [StartGeneration(2, held - moving)]
 
 
 def test_what_comes_interrupts_only_when_it_is_there() -> None:
     mine, more = frozenset({TopicPartition("orders", 0)}), frozenset({TopicPartition("orders", 1)})
     member = member_with(mine)
-    member.receive(Changed())
-    assert member.receive(Planned(4, 2, mine | more, mine, more)) == [AwaitFree(more)]
+    member.receive(GroupChanged())
+    assert member.receive(Planned(4, 2, mine | more, mine, more)) == [AwaitRelease(more)]
     assert member.running == mine
     [at] = more
-    assert member.receive(Freed(frozenset({at}))) == [Claim(5, more)]
-    assert member.receive(Claimed(5, more)) == [Stop(6, NOTHING)]
-    assert member.receive(Stopped(6)) == [Begin(2, mine | more)]
+    assert member.receive(PartitionsFreed(frozenset({at}))) == [ClaimPartitions(5, more)]
+    assert member.receive(Claimed(5, more)) == [StopGeneration(6, NOTHING)]
+    assert member.receive(GenerationStopped(6)) == [StartGeneration(2, mine | more)]
 
 
 def test_who_waits_for_others_works_on_what_there_is_after_a_moment() -> None:
     mine, more = frozenset({TopicPartition("orders", 0)}), frozenset({TopicPartition("orders", 1)})
     member = Rebalance()
-    member.receive(Open())
+    member.receive(JoinRequested())
     member.receive(Registered(1))
-    assert member.receive(Planned(2, 1, mine | more, taken=more)) == [AwaitFree(more), Claim(3, mine)]
-    assert member.receive(Claimed(3, mine)) == [Linger()]
-    assert member.receive(Lingered()) == [Begin(1, mine)]
+    assert member.receive(Planned(2, 1, mine | more, taken=more)) == [AwaitRelease(more), ClaimPartitions(3, mine)]
+    assert member.receive(Claimed(3, mine)) == [StartLinger()]
+    assert member.receive(LingerElapsed()) == [StartGeneration(1, mine)]
 
 
 def test_a_change_while_workers_stop_is_looked_at_before_anything_is_released() -> None:
     held = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
     moving = frozenset({TopicPartition("orders", 1)})
     member = member_with(held)
-    member.receive(Changed())
+    member.receive(GroupChanged())
     member.receive(Planned(4, 2, held - moving, held))
-    assert member.receive(Changed()) == []
-    assert member.receive(Stopped(5)) == [Look(6)]
-    assert member.receive(Planned(6, 3, held, held)) == [Begin(3, held)]
+    assert member.receive(GroupChanged()) == []
+    assert member.receive(GenerationStopped(5)) == [ReadGroup(6)]
+    assert member.receive(Planned(6, 3, held, held)) == [StartGeneration(3, held)]
 
 
 def test_a_lost_session_voids_everything_at_once_and_its_answers_come_too_late() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
-    member.receive(Changed())
-    assert member.receive(Lost()) == [Drop(held), Register(5)]
+    member.receive(GroupChanged())
+    assert member.receive(SessionLost()) == [DropPartitions(held), RegisterInstance(5)]
     assert (member.held, member.running) == (NOTHING, None)
     assert member.receive(Planned(4, 9, held)) == []
-    assert member.receive(Registered(5)) == [Look(6)]
+    assert member.receive(Registered(5)) == [ReadGroup(6)]
 
 
 def test_what_was_taken_away_ends_the_generation_and_the_rest_goes_on() -> None:
     held = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
     taken = frozenset({TopicPartition("orders", 1)})
     member = member_with(held)
-    member.receive(Changed())
+    member.receive(GroupChanged())
     actions = member.receive(Planned(4, 1, held, held - taken, taken))
-    assert actions == [Drop(taken), AwaitFree(taken), Linger()]
-    assert member.receive(Lingered()) == [Begin(1, held - taken)]
+    assert actions == [DropPartitions(taken), AwaitRelease(taken), StartLinger()]
+    assert member.receive(LingerElapsed()) == [StartGeneration(1, held - taken)]
 
 
 def test_what_was_not_answered_is_looked_at_and_not_repeated() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
-    member.receive(Changed())
+    member.receive(GroupChanged())
     member.receive(Planned(4, 2, NOTHING, held))
-    assert member.receive(Stopped(5)) == [Release(6, held)]
-    assert member.receive(Failed(6)) == [Look(7)]
+    assert member.receive(GenerationStopped(5)) == [ReleasePartitions(6, held)]
+    assert member.receive(RequestFailed(6)) == [ReadGroup(7)]
     assert member.receive(Planned(7, 2, NOTHING, NOTHING)) == []
     assert member.settled
 
 
-@pytest.mark.parametrize("late", [Stopped(5), Released(4), Claimed(3, NOTHING), Failed(1)], ids=repr)
+@pytest.mark.parametrize("late", [GenerationStopped(5), Released(4), Claimed(3, NOTHING), RequestFailed(1)], ids=repr)
 def test_an_answer_that_was_not_asked_for_changes_nothing(late: Event) -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
@@ -425,70 +431,72 @@ def test_an_answer_that_was_not_asked_for_changes_nothing(late: Event) -> None:
 def test_numbers_never_fall() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held, number=9)
-    member.receive(Changed())
-    assert member.receive(Planned(4, 3, NOTHING, held)) == [Stop(5, held)]
+    member.receive(GroupChanged())
+    assert member.receive(Planned(4, 3, NOTHING, held)) == [StopGeneration(5, held)]
     assert member.number == 9
 
 
-@pytest.mark.parametrize("state", [state for state in State if state not in {State.OUT, State.CLOSED}])
-def test_whoever_is_closed_or_lost_anywhere_hears_of_it(state: State) -> None:
-    assert (state, Close) in TRANSITIONS
-    assert (state, Lost) in TRANSITIONS
+@pytest.mark.parametrize(
+    "state", [state for state in RebalanceState if state not in {RebalanceState.OUT, RebalanceState.CLOSED}]
+)
+def test_whoever_is_closed_or_lost_anywhere_hears_of_it(state: RebalanceState) -> None:
+    assert (state, CloseRequested) in TRANSITIONS
+    assert (state, SessionLost) in TRANSITIONS
 
 
 def test_closing_stops_gives_back_and_ends() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
-    assert member.receive(Close()) == [Stop(4, held)]
-    assert member.receive(Stopped(4)) == [Deregister(5)]
+    assert member.receive(CloseRequested()) == [StopGeneration(4, held)]
+    assert member.receive(GenerationStopped(4)) == [DeregisterInstance(5)]
     assert member.receive(Released(5)) == []
-    assert (member.state, member.held) == (State.CLOSED, NOTHING)
-    assert member.receive(Changed()) == member.receive(Lost()) == member.receive(Open()) == []
+    assert (member.state, member.held) == (RebalanceState.CLOSED, NOTHING)
+    assert member.receive(GroupChanged()) == member.receive(SessionLost()) == member.receive(JoinRequested()) == []
 
 
 def test_a_worker_that_ends_ends_the_generation_and_another_begins_with_the_same() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
-    assert member.receive(Ended()) == [Stop(4, NOTHING)]
-    assert member.receive(Stopped(4)) == [Begin(1, held)]
+    assert member.receive(WorkerFinished()) == [StopGeneration(4, NOTHING)]
+    assert member.receive(GenerationStopped(4)) == [StartGeneration(1, held)]
     assert member.settled
 
 
 def test_a_worker_that_ends_during_a_rebalance_ends_the_generation_after_it() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
-    member.receive(Changed())
-    assert member.receive(Ended()) == []
-    assert member.receive(Planned(4, 2, held, held)) == [Stop(5, NOTHING)]
-    assert member.receive(Stopped(5)) == [Begin(2, held)]
+    member.receive(GroupChanged())
+    assert member.receive(WorkerFinished()) == []
+    assert member.receive(Planned(4, 2, held, held)) == [StopGeneration(5, NOTHING)]
+    assert member.receive(GenerationStopped(5)) == [StartGeneration(2, held)]
 
 
 def test_who_withdraws_gives_everything_back_and_stays_out_until_opened_again() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
-    assert member.receive(Withdraw()) == [Stop(4, held)]
-    assert member.receive(Stopped(4)) == [Deregister(5)]
+    assert member.receive(WithdrawRequested()) == [StopGeneration(4, held)]
+    assert member.receive(GenerationStopped(4)) == [DeregisterInstance(5)]
     assert member.receive(Released(5)) == []
-    assert (member.state, member.held) == (State.OUT, NOTHING)
-    assert member.receive(Changed()) == []
-    assert member.receive(Open()) == [Register(6)]
+    assert (member.state, member.held) == (RebalanceState.OUT, NOTHING)
+    assert member.receive(GroupChanged()) == []
+    assert member.receive(JoinRequested()) == [RegisterInstance(6)]
 
 
 def test_who_closes_without_leaving_stops_and_leaves_everything_as_it_is() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
-    assert member.receive(Close(leave=False)) == [Stop(4, held)]
-    assert member.receive(Stopped(4)) == []
-    assert member.state is State.CLOSED
+    assert member.receive(CloseRequested(leave=False)) == [StopGeneration(4, held)]
+    assert member.receive(GenerationStopped(4)) == []
+    assert member.state is RebalanceState.CLOSED
 
 
 def member_with(held: Partitions, number: int = 1) -> Rebalance:
     """One that works; three turns are over."""
     member = Rebalance()
-    member.receive(Open())
+    member.receive(JoinRequested())
     member.receive(Registered(1))
     member.receive(Planned(2, number, held))
-    assert member.receive(Claimed(3, held)) == [Begin(number, held)]
+    assert member.receive(Claimed(3, held)) == [StartGeneration(number, held)]
     return member
 
 

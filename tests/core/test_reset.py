@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.offsets.reset import (
     Found,
     Move,
@@ -25,8 +26,9 @@ from zkgroups.core.offsets.reset import (
     parse_time,
     plan,
 )
-from zkgroups.core.znodes.codec import MAX_OFFSET
-from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, OffsetRange, TopicPartition
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import CommittedOffset, MalformedNode
 from zkgroups.exceptions import InvalidOptionError
 
 from .strategies import TOPICS

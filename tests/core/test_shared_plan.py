@@ -10,21 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.rebalance.assignment import ASSIGNORS, Members, Stream, sticky_assignor
+from zkgroups.core.rebalance.assignors import ASSIGNORS
+from zkgroups.core.rebalance.members import Members, Stream
+from zkgroups.core.rebalance.planner_election import PlannerElection
+from zkgroups.core.rebalance.roster import Roster, has_patterns, topics_named
 from zkgroups.core.rebalance.shared_plan import (
     LARGEST,
-    Plan,
-    Planners,
-    Roster,
+    SharedPlan,
     agreed_strategy,
     decode_plan,
     encode_plan,
-    has_patterns,
-    misfit,
-    topics_named,
+    invalid_reason,
 )
-from zkgroups.core.znodes.group_description import RegisteredInstance
-from zkgroups.core.znodes.values import Dialect, MalformedNode, Pattern, Registration, TopicPartition
+from zkgroups.core.rebalance.sticky import sticky_assignor
+from zkgroups.core.znodes.group_view import RegisteredInstance
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import Dialect, MalformedNode, Pattern, Registration, UnreadableNode
 
 ALL = ("range", "roundrobin", "sticky")
 
@@ -37,7 +38,7 @@ def scala(**streams: int) -> Registration:
     return Registration(streams or {"orders": 1}, dialect=Dialect.SCALA)
 
 
-def roster(**registrations: Registration | MalformedNode) -> Roster:
+def roster(**registrations: Registration | UnreadableNode) -> Roster:
     instances = [RegisteredInstance(id, 1, one) for id, one in registrations.items()]
     return Roster(20, 17, instances, {"orders": (0, 1, 2), "refunds": (0,)})
 
@@ -45,7 +46,7 @@ def roster(**registrations: Registration | MalformedNode) -> Roster:
 def test_who_takes_part_has_a_subscription_that_can_be_read() -> None:
     broken = MalformedNode("/consumers/g/ids/b", b"x", "no JSON")
     seen = roster(c=ours(), a=scala(), b=broken, d=Registration({}))
-    assert list(seen.taking_part) == ["a", "c"]
+    assert list(seen.participants) == ["a", "c"]
     assert seen.malformed == [broken]
     assert seen.dialects == {Dialect.SCALA: ["a"], Dialect.ZKGROUPS: ["c"]}
 
@@ -53,11 +54,11 @@ def test_who_takes_part_has_a_subscription_that_can_be_read() -> None:
 def test_a_registration_without_a_session_gets_nothing_unless_old_clients_count_it() -> None:
     gone = RegisteredInstance("0-gone", 0, ours())
     alone = replace(roster(a=ours(), b=ours()), instances=[gone, *roster(a=ours(), b=ours()).instances])
-    assert list(alone.taking_part) == ["a", "b"]
+    assert list(alone.participants) == ["a", "b"]
     beside = replace(alone, instances=[gone, *roster(a=ours(), b=scala()).instances])
-    assert list(beside.taking_part) == ["0-gone", "a", "b"]
+    assert list(beside.participants) == ["0-gone", "a", "b"]
     nobody_else = replace(alone, instances=[replace(gone, registration=scala()), *roster(a=ours()).instances])
-    assert list(nobody_else.taking_part) == ["a"]
+    assert list(nobody_else.participants) == ["a"]
 
 
 def test_a_pattern_chooses_from_the_topics_that_are_there() -> None:
@@ -107,10 +108,10 @@ def test_members_that_announce_nothing_use_what_one_is_told_they_use() -> None:
 
 def test_a_plan_is_of_what_it_was_made_from_and_of_nothing_else() -> None:
     seen = roster(a=ours(), b=ours())
-    plan = Plan(seen.fingerprint, "sticky", sticky_assignor(seen.members()))
-    assert plan.is_of(seen.fingerprint, "sticky")
-    assert plan.is_of(replace(seen, number=99, instances=list(reversed(seen.instances))).fingerprint, "sticky")
-    assert not plan.is_of(seen.fingerprint, "mine.share")
+    plan = SharedPlan(seen.fingerprint, "sticky", sticky_assignor(seen.members()))
+    assert plan.matches(seen.fingerprint, "sticky")
+    assert plan.matches(replace(seen, number=99, instances=list(reversed(seen.instances))).fingerprint, "sticky")
+    assert not plan.matches(seen.fingerprint, "mine.share")
     others = [
         replace(seen, ids_zxid=18),
         replace(seen, partitions={**seen.partitions, "orders": (0, 1, 2, 3)}),
@@ -118,7 +119,7 @@ def test_a_plan_is_of_what_it_was_made_from_and_of_nothing_else() -> None:
         roster(a=ours(), b=ours(orders=2)),
         roster(a=ours(), c=ours()),
     ]
-    assert not any(plan.is_of(other.fingerprint, "sticky") for other in others)
+    assert not any(plan.matches(other.fingerprint, "sticky") for other in others)
 
 
 NAMES = st.text("abé-:0", min_size=1, max_size=6)
@@ -132,27 +133,27 @@ NAMES = st.text("abé-:0", min_size=1, max_size=6)
     )
 )
 def test_a_plan_is_read_back_as_it_was_written(assignment: dict[TopicPartition, Stream]) -> None:
-    plan = Plan("f" * 32, "sticky", assignment)
+    plan = SharedPlan("f" * 32, "sticky", assignment)
     assert decode_plan(encode_plan(plan)) == plan
 
 
 def test_planners_are_passed_over_one_after_the_other_and_then_all_begin_again() -> None:
-    planners, seen = Planners("b"), []
+    planners, seen = PlannerElection("b"), []
     for _ in range(4):
         awaited = planners.awaited({"c", "a", "b"}, version=7)
         seen.append(awaited.planner)
-        planners.pass_over(awaited)
+        planners.skip(awaited)
     assert seen == ["a", "b", "c", "a"]
 
 
 def test_planners_that_hang_are_skipped_in_growing_steps_but_nobody_skips_itself() -> None:
-    ids, planners, rounds = [f"{n:02}" for n in range(40)], Planners("20"), []
+    ids, planners, rounds = [f"{n:02}" for n in range(40)], PlannerElection("20"), []
     while (awaited := planners.awaited(ids, version=7)).planner != "20":
-        rounds.append(planners.pass_over(awaited))
+        rounds.append(planners.skip(awaited))
     assert [len(skipped) for skipped in rounds] == [1, 2, 4, 8, 16]
     assert "20" not in {id for skipped in rounds for id in skipped}
-    assert planners.pass_over(awaited) == ["20"]  # its own plan has failed
-    assert len(planners.pass_over(planners.awaited(ids, version=8))) == 1
+    assert planners.skip(awaited) == ["20"]  # its own plan has failed
+    assert len(planners.skip(planners.awaited(ids, version=8))) == 1
 
 
 MEMBERS = Members({"a": {"t": 2}, "b": {"t": 1, "u": 1}}, {"t": [0, 1], "u": [5]})
@@ -185,8 +186,8 @@ T0, T1, U5 = FITTING
     ],
 )
 def test_an_assignment_that_leaves_out_or_invents_something_is_no_plan(assignment: object, reason: str) -> None:
-    assert misfit(FITTING, MEMBERS) is None
-    found = misfit(assignment, MEMBERS)
+    assert invalid_reason(FITTING, MEMBERS) is None
+    found = invalid_reason(assignment, MEMBERS)
     assert found is not None
     assert reason in found
     assert found.isprintable()
@@ -203,22 +204,22 @@ def test_what_our_strategies_compute_can_always_be_the_plan(
     streams: dict[str, dict[str, int]], partitions: dict[str, list[int]]
 ) -> None:
     members = Members(streams, partitions)
-    assert [misfit(assignor(members), members) for assignor in ASSIGNORS.values()] == [None] * len(ASSIGNORS)
+    assert [invalid_reason(assignor(members), members) for assignor in ASSIGNORS.values()] == [None] * len(ASSIGNORS)
 
 
 def test_a_plan_by_another_member_forgives_every_planner_and_an_own_one_does_not() -> None:
-    planners = Planners("b")
+    planners = PlannerElection("b")
     late = planners.awaited("ab", version=7)
-    planners.pass_over(late)
+    planners.skip(late)
     planners.wrote(7)
     assert planners.awaited("ab", version=8).planner == "b"
     assert planners.awaited("ab", version=9).planner == "a"
-    planners.pass_over(late)  # its time was over before the other plan was seen
+    planners.skip(late)  # its time was over before the other plan was seen
     assert planners.awaited("ab", version=9).planner == "a"
 
 
 def test_what_is_no_plan_is_none() -> None:
-    data = encode_plan(Plan("f", "sticky", {TopicPartition("orders", 3): Stream("a", 0)}))
+    data = encode_plan(SharedPlan("f", "sticky", {TopicPartition("orders", 3): Stream("a", 0)}))
     assert decode_plan(data) is not None
     for end in range(len(data)):
         assert decode_plan(data[:end]) is None
@@ -228,7 +229,9 @@ def test_what_is_no_plan_is_none() -> None:
 
 def test_garbage_in_a_plan_is_never_an_error() -> None:
     rng = random.Random(20_261_121)
-    data = bytearray(encode_plan(Plan("f", "sticky", {TopicPartition("orders", n): Stream("a", n) for n in range(5)})))
+    data = bytearray(
+        encode_plan(SharedPlan("f", "sticky", {TopicPartition("orders", n): Stream("a", n) for n in range(5)}))
+    )
     for _ in range(3_000):
         torn = bytearray(data)
         torn[rng.randrange(len(torn))] = rng.randrange(256)
@@ -238,7 +241,7 @@ def test_garbage_in_a_plan_is_never_an_error() -> None:
 def test_ten_thousand_partitions_are_a_small_plan() -> None:
     streams = [Stream(f"some-host.example:{n:032x}", 0) for n in range(100)]
     assignment = {TopicPartition("orders", n): streams[n % 100] for n in range(10_000)}
-    plan = Plan("f" * 32, "sticky", assignment)
+    plan = SharedPlan("f" * 32, "sticky", assignment)
     data = encode_plan(plan)
     assert len(data) < 40_000
     assert decode_plan(data) == plan
@@ -246,7 +249,7 @@ def test_ten_thousand_partitions_are_a_small_plan() -> None:
 
 
 def test_a_small_plan_can_be_read_by_people_and_one_that_explodes_is_none() -> None:
-    plan = Plan("f", "sticky", FITTING)
+    plan = SharedPlan("f", "sticky", FITTING)
     assert b'"t":{"0":1' in encode_plan(plan)
     assert decode_plan(zlib.compress(encode_plan(plan))) == plan
     assert decode_plan(zlib.compress(encode_plan(plan) + b" " * LARGEST)) is None

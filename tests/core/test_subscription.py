@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zkgroups.core.znodes import subscription
-from zkgroups.core.znodes.codec import encode_registration
 from zkgroups.core.znodes.java_regex import TopicFilter, topic_expression
+from zkgroups.core.znodes.registration_codec import encode_registration
 from zkgroups.core.znodes.subscription import check_expression, subscribed_topics
 from zkgroups.core.znodes.values import Pattern, Registration
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError

@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups.core.doctor.unused_groups import duration_seconds, in_use, unreadable
-from zkgroups.core.znodes.group_description import GroupView, RegisteredInstance, describe
-from zkgroups.core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, TopicPartition
+from zkgroups.core.znodes.describe_group import describe
+from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.values import (
+    CommittedOffset,
+    ForbiddenNode,
+    MalformedNode,
+    Owner,
+    Registration,
+    UnreadableNode,
+)
 from zkgroups.exceptions import InvalidOptionError
 
 AT = TopicPartition("orders", 0)
@@ -33,7 +42,7 @@ def test_offsets_alone_are_no_use() -> None:
 @pytest.mark.parametrize(
     "registration", [Registration({}), MalformedNode("/consumers/billing/ids/anna", b"", "empty")], ids=["good", "bad"]
 )
-def test_a_registered_instance_uses_a_group_whatever_it_says(registration: Registration | MalformedNode) -> None:
+def test_a_registered_instance_uses_a_group_whatever_it_says(registration: Registration | UnreadableNode) -> None:
     assert in_use(describe(GroupView("billing", instances=(RegisteredInstance("anna", 7, registration),))))
 
 
@@ -45,7 +54,7 @@ def test_an_owner_uses_a_group_also_without_a_registration_or_a_session(session:
 def test_what_cannot_be_read_is_the_groups_own() -> None:
     mine = (
         MalformedNode("/consumers/billing/offsets/orders/0", b"", "empty"),
-        DeniedNode("/consumers/billing", b"", "no permission to read it"),
+        ForbiddenNode("/consumers/billing"),
     )
     others = (
         MalformedNode("/consumers/billing-blue/offsets/orders/0", b"", "empty"),

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroups.core.kafka_values import OffsetRange
+from zkgroups.core.times import from_ms, utc
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
     Broker,
     CommittedOffset,
-    DeniedNode,
     Dialect,
+    ForbiddenNode,
     MalformedNode,
-    OffsetRange,
     Owner,
     Pattern,
     Registration,
     Topic,
-    TopicPartition,
-    utc,
 )
 
 from .strategies import NAMES
@@ -34,9 +34,9 @@ AT = TopicPartition("orders", 3)
 VALUES = [
     AT,
     Registration({"a": 1, "b": 2}),
-    Registration({"a.*": 1}, Pattern.WHITE_LIST, timestamp_ms=5, version=2, dialect=Dialect.SCALA),
+    Registration({"a.*": 1}, Pattern.WHITE_LIST, timestamp=from_ms(5), version=2, dialect=Dialect.SCALA),
     MalformedNode("/p", b"\xff", "not UTF-8", session=1, version=2),
-    DeniedNode("/p", b"", "no permission"),
+    ForbiddenNode("/p", "no permission"),
     Owner(AT, "me", 7, 8, 9, 10, "/p"),
     CommittedOffset("billing", AT, 5, 1, 2, 3, 4),
     OffsetRange(1, 9),

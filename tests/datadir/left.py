@@ -1,4 +1,4 @@
-"""What a server has left and what it says, both node by node."""
+"""Compare the files of a server with its answers, node by node."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from pathlib import Path
 
 from zkgroups import Registry
 from zkgroups.core.znodes.paths import Part
-from zkgroups.core.znodes.values import DeniedNode
+from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.zookeeper.reading import tree_walk
-from zkgroups.zookeeper.reading.tree_walk import Place
+from zkgroups.zookeeper.reading.tree_walk import PartDirectory
 from zkgroups.zookeeper.requests.bulk_read import Block
 from zkgroups.zookeeper.requests.node import Node
 
-Tree = dict[tuple[Place, str], Node | DeniedNode]
+Tree = dict[tuple[PartDirectory, str], Node | ForbiddenNode]
 
 
 def left(folder: Path, zxid: int | None = None, *, chroot: str = "") -> Tree:
-    """All nodes of all groups, out of the files."""
+    """Read all nodes of all groups from the files."""
     data = DataDir(str(folder), chroot=chroot)
     return tree_of(data.groups(data.state(zxid), set(Part)).blocks())
 
 
 def walked(hosts: str) -> Tree:
-    """The same, out of the server."""
+    """Read all nodes of all groups from the server."""
     with Registry.connect(hosts) as registry:
-        groups, context = registry.groups(), registry.context
+        groups, context = registry.groups(), registry._context
         found = tree_of(tree_walk.registrations(context, groups))
         for part in (Part.OWNERS, Part.OFFSETS):
             found |= tree_of(tree_walk.leaves(context, groups, part))
         return found
 
 
-def tree_of(blocks: Iterable[Block[Place]]) -> Tree:
-    """By place and name; none comes twice."""
+def tree_of(blocks: Iterable[Block[PartDirectory]]) -> Tree:
+    """Index by place and name, without duplicates."""
     found: Tree = {}
     for place, name, node in tree_walk.nodes(blocks):
         assert (place, name) not in found

@@ -1,4 +1,4 @@
-"""Many who write at once, without a pause, until the server is gone."""
+"""Clients that write concurrently until the server is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SESSION = 100.0
 
 
 def plant(client: Any, root: str) -> None:
-    """A tree that takes a moment to be written down, so that it changes meanwhile."""
+    """Create a tree large enough to change while the server writes it."""
     client.ensure_path(root)
     for group in range(GROUPS):
         made = client.transaction()
@@ -37,7 +37,7 @@ def plant(client: Any, root: str) -> None:
 
 
 class Writer:
-    """One client after the other, each of which does something at random and goes with or without a word."""
+    """Run one client after the other, each with random writes and a clean or unclean end."""
 
     def __init__(self, hosts: str, root: str, number: int) -> None:
         self._hosts, self._root = hosts, root
@@ -48,7 +48,7 @@ class Writer:
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Write until the server is gone."""
+        """Write until the server is killed."""
         with suppress(Exception):
             while not self.over.is_set():
                 client = KazooClient(self._hosts, timeout=SESSION)
@@ -68,7 +68,7 @@ class Writer:
             self._answered()
 
     def _answered(self) -> None:
-        """One is; with a server that is gone none is any more."""
+        """Return whether the client is connected; after a kill of the server none is."""
         answer = self._waiting.popleft()
         while not (answer.wait(0.1) or self.over.is_set()):
             pass
@@ -115,7 +115,7 @@ class Writer:
         return client.set_async(f"{group}/ids/{self._name}", data)
 
     def _several(self, client: Any, group: str, at: str, data: bytes) -> Any:
-        """It fails as a whole where somebody else has the partition."""
+        """Fails as a whole if another instance owns the partition."""
         made = client.transaction()
         made.set_data(f"{group}/offsets/{at}", data)
         made.create(f"{group}/owners/{at}", self._name.encode(), ephemeral=True)
@@ -130,7 +130,7 @@ class Writer:
 
 @contextmanager
 def under_load(server: ZooKeeperServer, root: str = "/consumers", *, writers: int = 4) -> Iterator[list[Writer]]:
-    """Writers beside what is done here, by the end of which the server must be gone."""
+    """Run writers during the block, at the end of which the server must have been killed."""
     client = KazooClient(server.address, timeout=SESSION)
     client.start()
     plant(client, root)

@@ -1,4 +1,4 @@
-"""Small data directories that real servers have left, and what is known of them."""
+"""Small data directories of real servers, with all of their states."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Small:
         return sorted((self.folder / "version-2").glob(f"{kind}.*"), key=named)
 
     def copy(self, folder: Path) -> Small:
-        """One that may be damaged."""
+        """Copy the directory, for tests that damage it."""
         shutil.copytree(self.folder, folder)
         return Small(folder, self.states)
 
@@ -53,14 +53,14 @@ def named(file: Path) -> int:
 
 
 def written(data: bytes) -> int:
-    """So many bytes of a log were written; zeros follow."""
+    """The number of bytes written to a log; zeros follow."""
     return len(data.rstrip(b"\0"))
 
 
 def make(folder: Path, release: str | None, *options: str) -> Small:
-    """Let a server write one, with several snapshots and with transactions after the last of them, and kill it.
+    """Let a server write several snapshots, and transactions after the last of them, and kill it.
 
-    The states are those that its logs have, all of which are there, when no snapshot is looked at.
+    The expected states are read from the logs, which are complete, without any snapshot.
     """
     with server_of(folder, release, "-Dzookeeper.snapCount=16", "-Dzookeeper.preAllocSize=64", *options) as server:
         _write(server)
@@ -78,7 +78,7 @@ def make(folder: Path, release: str | None, *options: str) -> Small:
 
 
 def server_of(folder: Path, release: str | None, *options: str) -> ZooKeeperServer:
-    """One that has been started."""
+    """Start a server."""
     try:
         return ZooKeeperServer(data_dir=folder, release=release, jvm_options=options).start()
     except MissingDependencyError as error:
@@ -86,7 +86,7 @@ def server_of(folder: Path, release: str | None, *options: str) -> ZooKeeperServ
 
 
 def _is_enough(made: Small) -> bool:
-    """With some transactions after the last snapshot, which is whole and was taken in a moment when nothing changed."""
+    """A directory with transactions after the last snapshot, which is intact and was taken while nothing changed."""
     if len(made.snapshots) < 3 or len(list(records(made.logs[-1]))) < 3:
         return False
     newest, zxid = made.snapshots[-1], named(made.snapshots[-1])
@@ -96,7 +96,7 @@ def _is_enough(made: Small) -> bool:
 
 
 def records(log: Path) -> Iterator[tuple[bytes, int]]:
-    """Where the records of a log begin."""
+    """Return where the records of a log begin."""
     data, at = log.read_bytes(), 16
     while length := int.from_bytes(data[at + 8 : at + 12]):
         yield data, at

@@ -1,4 +1,4 @@
-"""What one file alone does not tell: a snapshot written while nodes went, and leaders whose last words are lost."""
+"""Damage that is visible only across files: deletions during a snapshot, and missing last transactions of a leader."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ GOES = "/consumers/g/offsets/t/1"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Small:
-    """Of 3.4, whose snapshots have no digest."""
+    """A directory of 3.4, whose snapshots have no digest."""
     return make(tmp_path_factory.mktemp("whole") / "data", "3.4.14")
 
 
 @pytest.fixture
 def small(whole: Small, tmp_path: Path) -> Small:
-    """One that this test may change."""
+    """A copy of the directory for this test."""
     return whole.copy(tmp_path / "data")
 
 
@@ -38,7 +38,7 @@ def small(whole: Small, tmp_path: Path) -> Small:
 
 
 def without(snapshot: bytes, path: str) -> bytes:
-    """As if the node had gone after its directory was written down, and before its turn came."""
+    """Remove a node from a snapshot, as if it was deleted after its parent was written."""
     at = snapshot.index(pack(">i", len(path)) + path.encode())
     [length] = unpack_from(">i", snapshot, at + 4 + len(path))
     end = at + 4 + len(path) + 4 + length + 8 + 60
@@ -46,8 +46,8 @@ def without(snapshot: bytes, path: str) -> bytes:
     return cut + pack(">q", zlib.adler32(cut)) + END_OF_NODES
 
 
-def test_a_snapshot_from_which_a_node_went_too_early_is_not_begun_from_before_it_has_gone(small: Small) -> None:
-    """Nothing in such a snapshot tells that it has seen that; and with two of its kind the older is begun from."""
+def test_a_snapshot_with_a_later_deletion_is_not_used_for_an_earlier_state(small: Small) -> None:
+    """The snapshot itself shows no trace of the deletion. With two such snapshots, the older one is used."""
     with server_of(small.folder, "3.4.14") as server, lasting_client(server.address) as client:
         client.set("/consumers/g/offsets/t/0", b"1")
         before = client.last_zxid
@@ -69,7 +69,7 @@ def test_a_snapshot_from_which_a_node_went_too_early_is_not_begun_from_before_it
 
 
 def relabelled(small: Small, folder: Path, zxid: Callable[[int], int | None]) -> Path:
-    """The same transactions with other numbers; those that have none are lost. Each leader has its own log."""
+    """Renumber the transactions with several leaders, each with its own log; drop transactions without a new number."""
     (version := folder / "version-2").mkdir(parents=True)
     logs: dict[int, bytes] = {}
     for log in small.logs:
@@ -85,8 +85,8 @@ def relabelled(small: Small, folder: Path, zxid: Callable[[int], int | None]) ->
     return folder
 
 
-def test_what_a_leader_did_last_is_missed_where_a_snapshot_is_of_it(small: Small, tmp_path: Path) -> None:
-    """By the logs alone nobody can tell: a leader may begin anywhere."""
+def test_missing_last_transactions_of_a_leader_are_detected_by_a_snapshot(small: Small, tmp_path: Path) -> None:
+    """The logs alone cannot show it: a leader may start anywhere."""
     middle = small.last - 3
 
     def zxid(old: int) -> int | None:
@@ -99,13 +99,13 @@ def test_what_a_leader_did_last_is_missed_where_a_snapshot_is_of_it(small: Small
     between = folder / "version-2" / f"snapshot.{1 << 32 | middle:x}"
     between.write_bytes(b"not whole, and it need not be")
     for asked in (None, 1 << 32 | middle, 2 << 32 | 2):
-        with pytest.raises(DamagedDataError, match=f"and {between.name} is of between") as caught:
+        with pytest.raises(DamagedDataError, match=f"but {between.name} is from in between") as caught:
             DataDir(str(folder)).state(asked)
         assert caught.value.last_zxid == 1 << 32 | middle - 1
 
 
-def test_the_log_of_an_ensemble_is_whole_from_its_first_leader_on(small: Small, tmp_path: Path) -> None:
-    """That of a server alone begins with 1, and this one with 1 of a leader."""
+def test_the_log_of_an_ensemble_starts_with_its_first_leader(small: Small, tmp_path: Path) -> None:
+    """The log of a standalone server starts with 1, that of an ensemble with 1 of an epoch."""
     folder = relabelled(small, tmp_path / "leaders", lambda old: 1 << 32 | old)
     found = left(folder)
     assert {key: node.data for key, node in found.items()} == {

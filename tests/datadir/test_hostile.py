@@ -1,4 +1,4 @@
-"""Data directories with right checksums and hostile contents: a value or a typed error, soon and in little memory."""
+"""Hostile data directories with valid checksums give a value or a typed error, quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from zkgroups.spark.source.tables import Table
 from zkgroups.zookeeper.reading import tree_walk
 
 PATIENCE = 30
-"""In seconds: nothing here takes a tenth of one."""
+"""In seconds; no case takes a tenth of it."""
 MEMORY = 2**28
-"""So much, in bytes, may a process need beside what it has from its start."""
+"""The memory limit in bytes, in addition to that of the started process."""
 MUTATIONS = 1500
 NASTY = (*(pack(">i", number) for number in (-1, -5, -76, 0, 1, 2**31 - 1, -(2**31))), b"\xc3")
 
@@ -113,7 +113,7 @@ def directory(folder: Path, snapshot: bytes, log: bytes = framed(*RECORDS), *, s
 
 
 def read(data: DataDir) -> object:
-    """A value, by each of the ways in which files are read, or the error."""
+    """Return the value, read in each way, or the error."""
     options = [SourceOptions(data_dir=data.folder, table=table) for table in Table]
     try:
         state = data.state()
@@ -127,7 +127,7 @@ def read(data: DataDir) -> object:
 
 @contextmanager
 def soon() -> Iterator[None]:
-    """Fail instead of waiting for what never ends."""
+    """Fail instead of waiting forever."""
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         raise AssertionError("it does not end")
@@ -148,14 +148,14 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_what_these_tests_damage_is_read_as_it_is_where_it_is_whole(folder: Path) -> None:
+def test_undamaged_files_are_read_correctly(folder: Path) -> None:
     nodes, counts, rows = read(directory(folder, sealed(body(*TREE))))  # type: ignore[misc]
     assert (counts.groups, counts.offsets, counts.members, rows) == (2, 2, 0, [2, 0, 0])
     assert any("77" in each for each in nodes)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_mutation_with_right_checksums_is_a_value_or_a_typed_error_soon(folder: Path, seed: int) -> None:
+def test_any_mutation_with_valid_checksums_quickly_gives_a_value_or_a_typed_error(folder: Path, seed: int) -> None:
     rng = random.Random(seed)
     whole = body(*TREE)
     values = errors = 0
@@ -187,7 +187,7 @@ COUNTS = (-76, -5, -1, HUGE)
 
 @pytest.mark.parametrize("number", COUNTS)
 @pytest.mark.parametrize("what", ["sessions", "acls", "entries", "scheme", "path", "data"])
-def test_a_false_number_in_a_snapshot_is_no_loop(folder: Path, what: str, number: int) -> None:
+def test_a_wrong_number_in_a_snapshot_causes_no_loop(folder: Path, what: str, number: int) -> None:
     false = pack(">i", number)
     snapshot = {
         "sessions": lambda: body(*TREE, sessions=false),
@@ -204,7 +204,7 @@ def test_a_false_number_in_a_snapshot_is_no_loop(folder: Path, what: str, number
 
 @pytest.mark.parametrize("number", COUNTS)
 @pytest.mark.parametrize("kind", [CREATE, DELETE, SET_DATA, SET_ACL, MULTI, CLOSE_SESSION])
-def test_a_false_number_in_a_transaction_is_no_loop(folder: Path, kind: int, number: int) -> None:
+def test_a_wrong_number_in_a_transaction_causes_no_loop(folder: Path, kind: int, number: int) -> None:
     false = pack(">i", number)
     rests = {CLOSE_SESSION: pack(">i", HUGE) + false * 20, SET_DATA: block(OFFSET % 0) + false}
     with soon():
@@ -227,7 +227,7 @@ def test_only_regular_files_are_read(folder: Path, where: str, kind: str) -> Non
         found = read(data)
     if where == "snapshot.9":
         assert not isinstance(found, Exception)
-        assert any(f"{path} is not whole" in note for note in data.state().notes)
+        assert any(f"{path} is damaged" in note for note in data.state().notes)
     else:
         assert isinstance(found, NotFoundError)
         assert str(path) in str(found)
@@ -242,14 +242,14 @@ def test_a_name_that_is_not_utf_8_is_damage(folder: Path, path: bytes, is_logged
     log = [record(2, CREATE, operation(path, block(b"1"), OPEN, b"\0", pack(">i", 2)))] if is_logged else RECORDS
     found = read(directory(folder, sealed(body(*TREE, *made)), framed(*log)))
     assert isinstance(found, DamagedDataError)
-    assert "a name that is not UTF-8" in str(found)
+    assert "a node name is not UTF-8" in str(found)
 
 
-def test_a_group_whose_nodes_come_in_two_places_is_damage(folder: Path) -> None:
+def test_nonconsecutive_nodes_of_a_group_are_damage(folder: Path) -> None:
     again = node(b"/consumers/g/offsets/u/0", b"1")
     found = read(directory(folder, sealed(body(*TREE, again))))
     assert isinstance(found, DamagedDataError)
-    assert "the nodes of group 'g' are not together" in str(found)
+    assert "the nodes of group 'g' are not consecutive" in str(found)
 
 
 READ_IN_LITTLE = f"""
@@ -268,13 +268,16 @@ except DamagedDataError as error:
 
 
 def zipped_zeros(length: int) -> bytes:
-    """A member of a gzip file: 4 MiB of zeros, packed once and repeated."""
+    """Return a gzip member with zeros: 4 MiB, compressed once and repeated."""
     return gzip.compress(bytes(2**22), 9) * (length >> 22)
 
 
 BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
-    "zeros": (lambda: gzip.compress(HEADER + bytes(8)) + zipped_zeros(2**32), "there is nothing to begin from"),
-    "random data": (lambda: gzip.compress(sealed(body(*TREE))) + zipped_zeros(2**31), "there is nothing to begin from"),
+    "zeros": (lambda: gzip.compress(HEADER + bytes(8)) + zipped_zeros(2**32), "it has no snapshot to start from"),
+    "random data": (
+        lambda: gzip.compress(sealed(body(*TREE))) + zipped_zeros(2**31),
+        "it has no snapshot to start from",
+    ),
 }
 
 
@@ -285,7 +288,7 @@ def test_a_bomb_is_refused_in_bounded_memory(folder: Path, bomb: str) -> None:
     assert read_in_little(data).startswith(f"{folder}: {said}")
 
 
-def test_large_nodes_are_passed_on_a_few_at_a_time(folder: Path) -> None:
+def test_large_nodes_are_yielded_in_small_blocks(folder: Path) -> None:
     large = (node(OFFSET % partition, bytes(2**22)) for partition in range(1, 41))
     data = directory(folder, sealed(body(*TREE[:10], *large)), framed(), suffix="")
     assert read_in_little(data) == "42\n"

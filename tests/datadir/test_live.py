@@ -1,4 +1,4 @@
-"""What a server has left when it was killed under load is what it says when it is started again: node for node."""
+"""The files of a server killed under load equal its state after a restart, node by node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GZIP, SNAPPY = (f"-Dzookeeper.snapshot.compression.method={method}" for method i
 
 
 def started(folder: Path, release: str | None = None, *options: str) -> ZooKeeperServer:
-    """One that writes its tree down all the time."""
+    """A server that writes snapshots all the time."""
     try:
         return ZooKeeperServer(data_dir=folder, release=release, jvm_options=(*OFTEN, *options)).start()
     except MissingDependencyError as error:
@@ -33,7 +33,7 @@ def started(folder: Path, release: str | None = None, *options: str) -> ZooKeepe
     [("3.4.14", ()), ("3.5.10", ()), (None, ()), (None, (GZIP,)), (None, (SNAPPY,))],
     ids=["3.4", "3.5", "3.9", "3.9 gzip", "3.9 snappy"],
 )
-def test_files_of_a_server_killed_under_load_say_what_it_says_when_it_is_back(
+def test_files_of_a_killed_server_equal_its_state_after_the_restart(
     tmp_path: Path, release: str | None, options: tuple[str, ...]
 ) -> None:
     with started(tmp_path / "data", release, *options) as server:

@@ -1,4 +1,4 @@
-"""Every kind of transaction and node, laid over an older snapshot or over nothing: as the server itself has it."""
+"""Every kind of transaction and node, applied to an older snapshot or an empty tree, equals the server's own result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONTAINER, CREATE_CONTAINER, TTL, CREATE_TTL = 4, 19, 5, 21
 
 
 class Special(namedtuple("Special", "path data kind lives_ms")):
-    """A container, or a node that may go when nobody has written it for so long."""
+    """Create a container node, or a node with a time to live."""
 
     @property
     def type(self) -> int:
@@ -51,7 +51,7 @@ def special(client: Any, path: str, *, lives_ms: int = 0) -> None:
 
 
 def write(client: Any, other: Any, root: str) -> None:
-    """Whatever is possible in every release."""
+    """Write every kind of change that all releases support."""
     for path in (
         "a/ids",
         "a/owners/t",
@@ -96,7 +96,7 @@ def write(client: Any, other: Any, root: str) -> None:
 
 
 @pytest.mark.parametrize("release", ["3.4.14", "3.5.10", None], ids=["3.4", "3.5", "3.9"])
-def test_all_kinds_of_nodes_and_changes_are_as_the_server_has_them(tmp_path: Path, release: str | None) -> None:
+def test_all_kinds_of_nodes_and_changes_equal_those_of_the_server(tmp_path: Path, release: str | None) -> None:
     try:
         extended = ("-Dzookeeper.extendedTypesEnabled=true",)
         server = ZooKeeperServer(data_dir=tmp_path, release=release, jvm_options=extended).start()
@@ -105,7 +105,7 @@ def test_all_kinds_of_nodes_and_changes_are_as_the_server_has_them(tmp_path: Pat
     with server:
         with lasting_client(server.address) as client, lasting_client(server.address) as other:
             write(client, other, "/consumers")
-            if release is None:  # before that a server has to be told that there are such nodes
+            if release is None:  # before 3.5.3 they must be enabled
                 special(client, "/consumers/a/offsets/t/100")
                 special(client, "/consumers/a/offsets/t/101", lives_ms=10**6)
             server.kill()
@@ -125,8 +125,10 @@ def test_all_kinds_of_nodes_and_changes_are_as_the_server_has_them(tmp_path: Pat
 
 
 @pytest.mark.parametrize("release", ["3.5.10", None], ids=["3.5", "3.9"])
-def test_what_a_snapshot_has_of_a_session_goes_when_that_ends_afterwards(tmp_path: Path, release: str | None) -> None:
-    """Before 3.6 a log does not say which nodes those are."""
+def test_ephemeral_nodes_of_a_snapshot_are_deleted_when_their_session_closes(
+    tmp_path: Path, release: str | None
+) -> None:
+    """Before 3.6 the log does not list those nodes."""
     with ZooKeeperServer(data_dir=tmp_path, release=release) as server:
         hosts = through_restarts(server.address)
         stays, goes = KazooClient(hosts, timeout=20.0), KazooClient(hosts, timeout=20.0)
@@ -134,7 +136,7 @@ def test_what_a_snapshot_has_of_a_session_goes_when_that_ends_afterwards(tmp_pat
             client.start()
         stays.create("/consumers/g/ids/stays", b"{}", ephemeral=True, makepath=True)
         goes.create("/consumers/g/ids/goes", b"{}", ephemeral=True)
-        server.restart()  # which writes a snapshot
+        server.restart()  # writes a snapshot
         for client in (goes, stays):
             assert client.get_children("/consumers/g/ids")
         goes.stop()
@@ -149,13 +151,11 @@ def test_what_a_snapshot_has_of_a_session_goes_when_that_ends_afterwards(tmp_pat
     assert [name for _, name in found] == ["stays"]
 
 
-def test_owners_of_a_group_come_before_its_offsets_and_what_waits_for_them_may_be_much(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_owners_of_a_group_come_before_its_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "_IN_MEMORY", 1000)
     with ZooKeeperServer(data_dir=tmp_path) as server:
         with lasting_client(server.address) as client:
-            # With so many nodes beside them, the offsets come first in a snapshot.
+            # With so many other nodes, the offsets come first in the snapshot.
             for name in (*"abcdefgh", "owners/t", "offsets/t", "offsets/u"):
                 client.ensure_path(f"/consumers/g/{name}")
             for number in range(300):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zkgroups.core.znodes.values import OffsetRange, TopicPartition
+from zkgroups.core.kafka_values import OffsetRange
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import AuthenticationError, NoPermissionError, NotConnectedError, UnknownPartitionError
 from zkgroups.kafka import Brokers, read_properties
 from zkgroups.testing import KafkaBroker

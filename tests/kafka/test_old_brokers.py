@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from zkgroups import TopicPartition
-from zkgroups.core.znodes.values import NativeGroup, NativeState, OffsetRange
+from zkgroups.core.kafka_values import NativeGroup, NativeState, OffsetRange
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError
 from zkgroups.kafka import Brokers

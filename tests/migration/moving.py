@@ -11,11 +11,11 @@ from typing import Any
 
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass
 from zkgroups.core.migration.obstacles import Obstacle
 from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow, ReportRow
 from zkgroups.core.migration.rules import Rule
-from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.follow import follow
@@ -66,7 +66,7 @@ class Move:
 
     def commit_to_source(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit like a legacy consumer."""
-        self._registry.group(self.group).offsets.commit_many(offsets)
+        self._registry.group(self.group).offsets.set_many(offsets)
 
     @property
     def obstacles(self) -> tuple[Obstacle, ...]:
@@ -97,7 +97,7 @@ class Move:
 
     def mark(self) -> object:
         """Return the migration mark of the group."""
-        return marks.read(self._registry.context, [self.group]).get(self.group)
+        return marks.read(self._registry._context, [self.group]).get(self.group)
 
     def on_target(self) -> dict[TopicPartition, NativeOffset]:
         """Return the offsets of the target."""

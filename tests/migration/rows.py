@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.migration.plan_rows import PlanRow, ReportRow
 from zkgroups.core.migration.rules import Action, Decision, NoOffset, Reason, decide
 from zkgroups.core.znodes.paths import join
-from zkgroups.core.znodes.values import MalformedNode, NativeOffset, OffsetRange
+from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers
 
 PLAN = "plan-1"

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import Outcome, ReportRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
@@ -43,8 +43,8 @@ def test_groups_are_moved_and_marked_and_a_dry_run_changes_nothing(registry: Reg
     either.create_topic(topic, 1100)
     large = {TopicPartition(topic, number): number for number in range(1100)}
     zero = TopicPartition(topic, 0)
-    registry.group("large").offsets.commit_many(large)
-    registry.group(ODD).offsets.commit(zero, 2**63 - 1)
+    registry.group("large").offsets.set_many(large)
+    registry.group(ODD).offsets.set(zero, 2**63 - 1)
     registry.client.create(f"/consumers/{ODD}/offsets/{topic}/1", b"-1")
     with Brokers.connect(either.address) as brokers:
         rows = plan_of(registry, brokers, {"large": f"large-{topic}", ODD: ODD})
@@ -70,7 +70,7 @@ def test_groups_are_moved_and_marked_and_a_dry_run_changes_nothing(registry: Reg
         again = apply_groups(rows, brokers, registry, execute=True)
         assert outcomes(again) == {"already there", "skipped"}
         assert numbers(brokers, f"large-{topic}") == large
-    mark = marks.read(registry.context, ["large"])["large"]
+    mark = marks.read(registry._context, ["large"])["large"]
     assert isinstance(mark, Mark)
     assert (mark.plan, mark.target, mark.state) == (PLAN, f"large-{topic}", MarkState.MOVED)
     with pytest.raises(GroupMigratedError), registry.group("large").instance() as instance:
@@ -86,14 +86,14 @@ def test_every_guard_leaves_its_group_and_no_other(
     targets = {name: f"{name}-{topic}" for name in names}
     brokers.commit({targets["moved"]: {at: 3}})
     for name in names:
-        registry.group(name).offsets.commit(at, 7)
+        registry.group(name).offsets.set(at, 7)
     rows = plan_of(registry, brokers, targets)
     refused = Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END)
     rows = [replace(row, obstacles=(refused,)) if row.group == "blocked" else row for row in rows]
-    marks.put(registry.context, {"marked": "elsewhere"}, plan="plan-2", state=MarkState.MOVING)
-    registry.group("rewritten").offsets.commit(at, 7)
+    marks.put(registry._context, {"marked": "elsewhere"}, plan="plan-2", state=MarkState.MOVING)
+    registry.group("rewritten").offsets.set(at, 7)
     registry.group("gone").offsets.delete([at])
-    registry.group("new").offsets.commit(unused, 1)
+    registry.group("new").offsets.set(unused, 1)
     brokers.commit(
         {targets["moved"]: {at: NativeOffset(targets["moved"], at, 3, "seen")}, targets["more"]: {unused: 1}}
     )
@@ -122,7 +122,7 @@ def test_every_guard_leaves_its_group_and_no_other(
         assert outcomes(row for row in report if row.group == name) == {"left"}
     left = {path: data for path, data in tree(registry.client, "/consumers").items() if path in before}
     assert left == before
-    found = marks.read(registry.context, names)
+    found = marks.read(registry._context, names)
     assert sorted(found) == ["free", "marked", "unasked"]
     dry = apply_groups(rows, brokers, registry, execute=False)
     assert {row.target for row in dry if row.outcome is Outcome.THERE} == {targets["free"], targets["unasked"]}
@@ -132,16 +132,16 @@ def test_each_partition_has_its_answer_and_a_group_that_is_written_in_part_stays
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     at, beyond = TopicPartition(make_topic(), 0), TopicPartition("no-such-topic", 3)
-    registry.group("some").offsets.commit_many({at: 7, beyond: 8})
-    registry.group("none").offsets.commit(beyond, 8)
+    registry.group("some").offsets.set_many({at: 7, beyond: 8})
+    registry.group("none").offsets.set(beyond, 8)
     targets = {name: f"{name}-{at.topic}" for name in ("some", "none")}
 
     report = apply_groups(plan_of(registry, brokers, targets), brokers, registry, execute=True)
 
     assert {(row.group, row.topic): (row.outcome, row.written, row.detail) for row in report} == {
         ("some", at.topic): (Outcome.WRITTEN, 7, ""),
-        ("some", beyond.topic): (Outcome.FAILED, None, f"the brokers know no partition {beyond}"),
-        ("none", beyond.topic): (Outcome.FAILED, None, f"the brokers know no partition {beyond}"),
+        ("some", beyond.topic): (Outcome.FAILED, None, f"the brokers have no partition {beyond}"),
+        ("none", beyond.topic): (Outcome.FAILED, None, f"the brokers have no partition {beyond}"),
     }
     assert states(registry, targets) == {"some": MarkState.MOVING}
 
@@ -151,7 +151,7 @@ def test_who_comes_while_it_is_written_is_told_and_the_group_does_not_count_as_m
 ) -> None:
     """Clients of other kinds obey no mark."""
     at = TopicPartition(make_topic(), 0)
-    registry.group("raced").offsets.commit(at, 7)
+    registry.group("raced").offsets.set(at, 7)
     target = {"raced": f"raced-{at.topic}"}
 
     class Raced(Brokers):
@@ -173,8 +173,8 @@ def test_of_two_plans_that_are_applied_to_one_target_at_once_one_wins_and_the_ot
     """Two groups are given one name: each has a mark of its own, and neither sees the other's."""
     at = TopicPartition(make_topic(), 0)
     target = f"same-{at.topic}"
-    registry.group("first").offsets.commit(at, 7)
-    registry.group("second").offsets.commit(at, 9)
+    registry.group("first").offsets.set(at, 7)
+    registry.group("second").offsets.set(at, 9)
     others: list[ReportRow] = []
 
     class Raced(Brokers):
@@ -202,7 +202,7 @@ def test_of_two_plans_for_one_group_that_are_applied_at_once_one_wins_and_the_ot
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("once").offsets.commit(at, 7)
+    registry.group("once").offsets.set(at, 7)
     targets = [f"{number}-{at.topic}" for number in range(2)]
     reports: list[list[ReportRow]] = []
     begin = threading.Barrier(2)
@@ -233,7 +233,7 @@ def test_what_others_write_over_is_not_done(
     """Programs that obey no lock: another ZooKeeper's plan, or Kafka's own tool."""
     topic = make_topic()
     at, beside = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    registry.group("over").offsets.commit(at, 7)
+    registry.group("over").offsets.set(at, 7)
     target = {"over": f"over-{topic}"}
 
     class Raced(Brokers):
@@ -256,11 +256,11 @@ def test_a_plan_that_was_killed_takes_its_own_locks_again_and_lets_them_go(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("killed").offsets.commit(at, 7)
+    registry.group("killed").offsets.set(at, 7)
     target = f"killed-{at.topic}"
     with Brokers.connect(broker.address) as brokers, Registry.connect(hosts_of(registry)) as dead:
         rows = plan_of(registry, brokers, {"killed": target})
-        locks = Locks(dead.context, cluster=None, plan=PLAN)
+        locks = Locks(dead._context, cluster=None, plan=PLAN)
         assert locks.take([target]) == {target: None}
 
         assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
@@ -277,8 +277,8 @@ def test_what_is_written_after_another_run_has_taken_the_lock_is_told(
 ) -> None:
     """As after a pause that is longer than the session."""
     at = TopicPartition(make_topic(), 0)
-    registry.group("paused").offsets.commit(at, 7)
-    registry.group("quick").offsets.commit(at, 9)
+    registry.group("paused").offsets.set(at, 7)
+    registry.group("quick").offsets.set(at, 9)
     target = f"paused-{at.topic}"
 
     with Registry.connect(hosts_of(registry)) as other, Brokers.connect(broker.address) as plain:
@@ -293,7 +293,7 @@ def test_what_is_written_after_another_run_has_taken_the_lock_is_told(
             def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
                 found = super().partitions(topics)
                 if moment == "before":
-                    Locks(other.context, cluster=None, plan=PLAN).take([target])
+                    Locks(other._context, cluster=None, plan=PLAN).take([target])
                 return found
 
             def commit(self, offsets: Offsets) -> Outcomes:
@@ -320,14 +320,14 @@ def test_a_rollback_whose_lock_another_run_has_taken_is_told(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, nth: int
 ) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("paused").offsets.commit(at, 7)
+    registry.group("paused").offsets.set(at, 7)
     target = f"paused-{at.topic}"
     commits = []
 
     class Paused(Brokers):
         def commit(self, offsets: Offsets) -> Outcomes:
             if len(commits) == nth:
-                Locks(other.context, cluster=None, plan=PLAN).take([target])
+                Locks(other._context, cluster=None, plan=PLAN).take([target])
             commits.append(offsets)
             return super().commit(offsets)
 
@@ -351,7 +351,7 @@ def test_a_name_that_no_group_can_have_leaves_only_its_group(
     at = TopicPartition(make_topic(), 0)
     targets = {name: f"{name}-{at.topic}" for name in ("source", "target", "free")}
     for name in targets:
-        registry.group(name).offsets.commit(at, 7)
+        registry.group(name).offsets.set(at, 7)
     bad = {"source": {"group": "a/b"}, "target": {"target": "a/b"}, "free": {}}
     rows = [replace(row, **bad[row.group]) for row in plan_of(registry, brokers, targets)]
 
@@ -375,8 +375,8 @@ def test_a_group_whose_messages_have_gone_since_the_plan_is_left(
     """The number would mean others, or none: a log was cut, or a topic deleted and made anew."""
     cut, anew = (TopicPartition(make_topic(), 0) for _ in range(2))
     targets = {name: f"{name}-{cut.topic}" for name in ("cut", "anew")}
-    registry.group("cut").offsets.commit(cut, 7)
-    registry.group("anew").offsets.commit(anew, 0)
+    registry.group("cut").offsets.set(cut, 7)
+    registry.group("anew").offsets.set(anew, 0)
     rows = plan_of(registry, brokers, targets, log_start=0, log_end=9)
     registry.client.create(f"/brokers/topics/{anew.topic}", b'{"version":1,"partitions":{"0":[0]}}', makepath=True)
 
@@ -392,7 +392,7 @@ def test_a_group_of_which_nothing_is_moved_is_not_marked(
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("skipped").offsets.commit(at, 7)
+    registry.group("skipped").offsets.set(at, 7)
     targets = {"skipped": f"skipped-{at.topic}"}
     rows = plan_of(registry, brokers, targets)
     nothing = [replace(row, action=Action.SKIP, reason=Reason.NO_TOPIC, planned=None) for row in rows]
@@ -406,7 +406,7 @@ def test_a_group_of_which_it_is_not_known_whether_it_is_written_stays_marked(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("unknown").offsets.commit(at, 7)
+    registry.group("unknown").offsets.set(at, 7)
     targets = {"unknown": f"unknown-{at.topic}"}
 
     class Silent(Brokers):
@@ -429,7 +429,7 @@ def test_who_was_killed_goes_on_whether_the_group_is_written_or_must_be_left(
     wanted = {TopicPartition(topic, number): number + 5 for number in range(3)}
     targets = {name: f"{name}-{topic}" for name in ("first", "second")}
     for name in targets:
-        registry.group(name).offsets.commit_many(wanted)
+        registry.group(name).offsets.set_many(wanted)
 
     class Killed(Brokers):
         def commit(self, offsets: Offsets) -> Outcomes:
@@ -442,7 +442,7 @@ def test_who_was_killed_goes_on_whether_the_group_is_written_or_must_be_left(
         with pytest.raises(KeyboardInterrupt):
             apply_groups(rows, dying, registry, execute=True)
         assert states(registry, targets) == {"first": MarkState.MOVING, "second": MarkState.MOVING}
-        registry.group("second").offsets.commit(TopicPartition(topic, 0), 9)
+        registry.group("second").offsets.set(TopicPartition(topic, 0), 9)
 
         report = apply_groups(rows, brokers, registry, execute=True)
 
@@ -455,9 +455,9 @@ def test_who_was_killed_goes_on_whether_the_group_is_written_or_must_be_left(
 
 def test_without_zookeeper_its_guards_are_left_out(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("lost").offsets.commit(at, 7)
+    registry.group("lost").offsets.set(at, 7)
     rows = plan_of(registry, brokers, {"lost": f"lost-{at.topic}"})
-    registry.group("lost").offsets.commit(at, 8)
+    registry.group("lost").offsets.set(at, 8)
 
     assert outcomes(apply_groups(rows, brokers, None, execute=True)) == {"written"}
 
@@ -470,9 +470,9 @@ def test_an_offset_of_a_topic_that_was_not_to_be_planned_is_in_nobodys_way(
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("chosen").offsets.commit(at, 7)
+    registry.group("chosen").offsets.set(at, 7)
     rows = plan_of(registry, brokers, {"chosen": f"chosen-{at.topic}"}, topics="moved-.*")
-    registry.group("chosen").offsets.commit(TopicPartition("other", 0), 7)
+    registry.group("chosen").offsets.set(TopicPartition("other", 0), 7)
 
     assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
 
@@ -481,7 +481,7 @@ def test_a_plan_for_which_no_broker_was_asked_is_refused(
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("unasked").offsets.commit(at, 7)
+    registry.group("unasked").offsets.set(at, 7)
     [row] = plan_of(registry, brokers, {"unasked": f"unasked-{at.topic}"})
 
     with pytest.raises(GuardFailedError, match="plan plan-1 was made without brokers"):
@@ -490,5 +490,5 @@ def test_a_plan_for_which_no_broker_was_asked_is_refused(
 
 def states(registry: Registry, groups: Iterable[str]) -> dict[str, MarkState]:
     """The marks that are there."""
-    found = marks.read(registry.context, groups)
+    found = marks.read(registry._context, groups)
     return {group: mark.state for group, mark in found.items() if isinstance(mark, Mark)}

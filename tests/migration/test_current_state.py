@@ -6,10 +6,11 @@ import pytest
 from kazoo.security import make_acl
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.group_state import OffsetNode, SourceState, TargetState
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.core.znodes.values import MalformedNode, NativeOffset
+from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers
 from zkgroups.migration.current_state import mark_obstacles, read_sources, read_targets
 

@@ -19,7 +19,8 @@ from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.offsets.file_formats import Record, read
 from zkgroups.core.offsets.reset_script import file_name
-from zkgroups.exceptions import InvalidOptionError, RefusedError
+from zkgroups.exceptions import RefusedError
+from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import Brokers
 from zkgroups.migration.export import SCRIPT, export
 from zkgroups.testing import KafkaBroker

@@ -17,19 +17,14 @@ from kazoo.security import make_acl
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Member, Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeGroup, NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass, FollowState
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, OutOfRange, Reason, Rule
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.core.znodes.values import NativeGroup, NativeOffset
-from zkgroups.exceptions import (
-    GroupMigratedError,
-    GuardFailedError,
-    InvalidOptionError,
-    NotConnectedError,
-    ZkgroupsException,
-)
+from zkgroups.exceptions import GroupMigratedError, GuardFailedError, NotConnectedError
+from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.follow import follow
@@ -136,7 +131,7 @@ def state_of(running: Running, group: str) -> FollowState | None:
 
 
 def mark_of(registry: Registry, group: str) -> str | None:
-    found = marks.read(registry.context, [group]).get(group)
+    found = marks.read(registry._context, [group]).get(group)
     return found.state.value if isinstance(found, Mark) else None
 
 
@@ -147,7 +142,7 @@ def detail_of(running: Running, group: str) -> str:
 
 def mark_as_moved(registry: Registry, *groups: str) -> None:
     """As apply and follow do."""
-    answers = marks.put(registry.context, dict(zip(groups, groups, strict=True)), plan=PLAN, state=MarkState.MOVED)
+    answers = marks.put(registry._context, dict(zip(groups, groups, strict=True)), plan=PLAN, state=MarkState.MOVED)
     assert not any(answers.values())
 
 
@@ -170,7 +165,7 @@ def test_what_a_member_commits_is_carried_until_it_leaves_and_then_both_sides_ar
     one, two, three = topic
     name = f"of {one.topic}"
     group = registry.group(name)
-    group.offsets.commit(one, 1)
+    group.offsets.set(one, 1)
     rows = plan_of(registry, brokers, {name: name}, obstacles=LIVE)
     with Member(group, [one.topic], partitions=lambda _: range(3)) as member:
         generation = next(member.generations())
@@ -199,9 +194,9 @@ def test_a_target_that_another_plan_writes_to_is_not_followed_and_locks_are_let_
     at = topic[0]
     targets = {name: f"{name}-{at.topic}" for name in ("taken", "free")}
     for name in targets:
-        registry.group(name).offsets.commit(at, 7)
+        registry.group(name).offsets.set(at, 7)
     rows = plan_of(registry, brokers, targets)
-    assert Locks(registry.context, cluster=None, plan="plan-2").take([targets["taken"]]) == {targets["taken"]: None}
+    assert Locks(registry._context, cluster=None, plan="plan-2").take([targets["taken"]]) == {targets["taken"]: None}
 
     found = run(rows).end()
 
@@ -216,7 +211,7 @@ def test_a_group_that_a_native_member_works_in_is_left_and_the_others_are_follow
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
     for name in names:
-        registry.group(name).offsets.commit(at, 5)
+        registry.group(name).offsets.set(at, 5)
     commit(brokers, names[2], {at: 5})  # there is nothing to write
     rows = plan_of(registry, brokers, {name: name for name in names})
     with foreign(registry, names[1]), join(names[0], at.topic), join(names[2], at.topic):
@@ -227,7 +222,7 @@ def test_a_group_that_a_native_member_works_in_is_left_and_the_others_are_follow
             [a, b, c] = running.passes[-1].groups
             assert (a.state, b.state, c.state) == (LEFT, FOLLOWING, LEFT)
             assert "anna" in a.detail
-            registry.group(names[1]).offsets.commit(at, 6)
+            registry.group(names[1]).offsets.set(at, 6)
             running.until(lambda: numbers(brokers, names[1]) == {at: 6})
         assert (numbers(brokers, names[0]), numbers(brokers, names[2])) == ({}, {at: 5})
         assert [mark_of(registry, name) for name in names] == [None] * 3
@@ -265,17 +260,17 @@ def test_who_comes_between_the_last_pass_and_the_last_look_is_followed_on(
 ) -> None:
     """A member of another kind, which the mark does not keep out, commits and goes on."""
     at, name = topic[0], f"of {topic[0].topic}"
-    registry.group(name).offsets.commit(at, 5)
+    registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
     marked: list[str | None] = []
 
     def come() -> None:
         marked.append(mark_of(registry, name))
         registry.client.create(f"/consumers/{name}/ids/scala", b"{}", ephemeral=True, makepath=True)
-        registry.group(name).offsets.commit(at, 6)
+        registry.group(name).offsets.set(at, 6)
 
     def arm() -> None:
-        registry.group(name).offsets.commit(topic[1], 2)
+        registry.group(name).offsets.set(topic[1], 2)
         meddling.before = come
 
     meddling.before = arm  # the first commit is that of an ordinary pass
@@ -293,7 +288,7 @@ def test_a_native_member_that_comes_during_the_last_pass_is_seen_and_the_group_n
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling], join: Join
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
-    registry.group(name).offsets.commit(at, 5)
+    registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
     with ExitStack() as stack:
         meddling.after = lambda: stack.enter_context(join(name, at.topic))
@@ -308,17 +303,17 @@ def test_what_is_committed_during_the_last_pass_is_carried_in_the_next(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
-    registry.group(name).offsets.commit(at, 5)
+    registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
     offsets = registry.group(name).offsets
 
     def arm() -> None:
-        offsets.commit(topic[1], 2)
+        offsets.set(topic[1], 2)
         meddling.before = lambda: setattr(meddling, "after", late)
 
     def late() -> None:
         assert mark_of(registry, name) == "moving"
-        offsets.commit_many({at: 7, topic[2]: 6})
+        offsets.set_many({at: 7, topic[2]: 6})
 
     meddling.before = arm
     [done] = run(rows, kind=meddling).end().values()
@@ -331,17 +326,17 @@ def test_who_comes_back_to_a_group_that_is_done_is_followed_again_while_others_a
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "ab"]
     for name in names:
-        registry.group(name).offsets.commit(at, 5)
+        registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     with foreign(registry, names[1]):
         running = run(rows)
         running.until(lambda: state_of(running, names[0]) is DONE)
         with foreign(registry, names[0]):
             running.until(lambda: state_of(running, names[0]) is FOLLOWING)
-            registry.group(names[0]).offsets.commit(at, 6)
+            registry.group(names[0]).offsets.set(at, 6)
             running.until(lambda: numbers(brokers, names[0]) == {at: 6})
         running.until(lambda: state_of(running, names[0]) is DONE)
-        registry.group(names[0]).offsets.commit(at, 7)  # without being registered
+        registry.group(names[0]).offsets.set(at, 7)  # without being registered
         running.until(lambda: numbers(brokers, names[0]) == {at: 7})
         assert mark_of(registry, names[0]) == "moved"
     assert {each.state for each in running.end().values()} == {DONE}
@@ -351,7 +346,7 @@ def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
-    registry.group(name).offsets.commit(at, 5)
+    registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
     passes: list[FollowPass] = []
     with ExitStack() as first, ExitStack() as second:
@@ -381,7 +376,7 @@ def test_offsets_that_may_not_be_read_any_more_are_told_and_waited_for_and_nothi
     names = [f"{number} {at.topic}" for number in range(len(parts))]
     paths = [f"/consumers/{name}/{part}" for name, part in zip(names, parts, strict=True)]
     for name in names:
-        registry.group(name).offsets.commit_many({at: 5, TopicPartition("other", 0): 1})
+        registry.group(name).offsets.set_many({at: 5, TopicPartition("other", 0): 1})
     rows = plan_of(registry, brokers, {name: name for name in names}, topics="moved.*")
     rows = [row for row in rows if row.topic == at.topic]
     with ExitStack() as stack:
@@ -390,7 +385,7 @@ def test_offsets_that_may_not_be_read_any_more_are_told_and_waited_for_and_nothi
         running = run(rows)
         running.until(lambda: all(numbers(brokers, name) == {at: 5} for name in names))
         for name, path in zip(names, paths, strict=True):
-            registry.group(name).offsets.commit(at, 9)
+            registry.group(name).offsets.set(at, 9)
             registry.client.set_acls(path, UNREADABLE)
     running.until(lambda: state_of(running, names[3]) is DONE)  # what is not followed may be hidden
     running.more_passes(4)
@@ -411,10 +406,10 @@ def test_offsets_that_are_gone_at_the_cut_over_are_in_the_way_and_those_of_a_gro
     names = [f"{which} {one.topic}" for which in ("planned", "seen", "done")]
     planned, seen, done = (registry.group(name) for name in names)
     for group in (planned, seen, done):
-        group.offsets.commit(one, 5)
+        group.offsets.set(one, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     registry.client.delete(f"/consumers/{planned.name}/offsets/{one.topic}/0")
-    seen.offsets.commit(two, 7)
+    seen.offsets.set(two, 7)
     with foreign(registry, seen.name):
         running = run(rows)
         running.until(lambda: numbers(brokers, seen.name) == {one: 5, two: 7})
@@ -436,10 +431,10 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     one, two, three = topic
     names = dict(zip(("past", "back", "fine"), (f"{which} {one.topic}" for which in ("p", "b", "f")), strict=True))
     past, back, fine = (registry.group(name).offsets for name in names.values())
-    past.commit_many({one: 101, two: 1})
-    back.commit(one, 9)
-    fine.commit_many({one: 5, two: 6, three: 7, TopicPartition("not-there", 0): 8})
-    registry.group(names["fine"]).offsets.commit(TopicPartition("not-chosen", 0), 9)
+    past.set_many({one: 101, two: 1})
+    back.set(one, 9)
+    fine.set_many({one: 5, two: 6, three: 7, TopicPartition("not-there", 0): 8})
+    registry.group(names["fine"]).offsets.set(TopicPartition("not-chosen", 0), 9)
     commit(brokers, names["fine"], {three: 8})
     rows = plan_of(registry, brokers, {name: name for name in names.values()}, topics="moved.*|not-there")
     skipped = {6: Reason.STALE, 8: Reason.NO_TOPIC}
@@ -464,7 +459,7 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     assert numbers(brokers, names["back"]) == {one: 9}
     assert mark_of(registry, names["past"]) is mark_of(registry, names["back"]) is None
     past.reset({one: 99})
-    fine.commit(two, 7)  # not stale any more
+    fine.set(two, 7)  # not stale any more
     remove_mark(registry, names["fine"])
     assert {each.state for each in run(rows).end().values()} == {DONE, LEFT}
     assert numbers(brokers, names["past"]) == {one: 99, two: 1}
@@ -478,7 +473,7 @@ def test_a_group_whose_planned_topic_is_deleted_meanwhile_is_left_and_not_called
     registry: Registry, broker: KafkaBroker, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     name = f"of {topic[0].topic}"
-    registry.group(name).offsets.commit_many(dict.fromkeys(topic, 10))
+    registry.group(name).offsets.set_many(dict.fromkeys(topic, 10))
     rows = plan_of(registry, brokers, {name: name})
     writer = Writer(broker.address)
     with foreign(registry, name):
@@ -486,7 +481,7 @@ def test_a_group_whose_planned_topic_is_deleted_meanwhile_is_left_and_not_called
         running.until(lambda: len(numbers(brokers, name)) == len(topic))
         writer.admin.delete_topics([topic[0].topic])[topic[0].topic].result()
         assert eventually(lambda: not brokers.partitions([topic[0].topic]), timeout=_LONGEST)
-        registry.group(name).offsets.commit(topic[1], 20)
+        registry.group(name).offsets.set(topic[1], 20)
         running.until(lambda: running.passes[-1].groups[0].detail == f"{topic[1]}: no such topic")
     found = running.end()[name]
     assert (found.state, found.detail) == (LEFT, "; ".join(f"{at}: no such topic" for at in topic))
@@ -497,10 +492,10 @@ def test_offsets_that_are_older_than_their_topic_are_not_carried(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
-    registry.group(name).offsets.commit(at, 5)
+    registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
     registry.client.create(f"/brokers/topics/{at.topic}", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
-    registry.group(name).offsets.commit(topic[1], 3)
+    registry.group(name).offsets.set(topic[1], 3)
     found = run(rows).end()[name]
     assert (found.state, found.detail) == (LEFT, f"{at}: older than its topic")
     assert numbers(brokers, name) == {topic[1]: 3}
@@ -517,7 +512,7 @@ def test_whoever_comes_and_goes_and_commits_nothing_goes_back_and_in_the_end_bot
     chance = random.Random(seed)
     names = [f"{which} {topic[0].topic}" for which in "abc"]
     for name in names:
-        registry.group(name).offsets.commit(topic[0], 0)
+        registry.group(name).offsets.set(topic[0], 0)
     rows = plan_of(registry, brokers, {name: name for name in names})
     highest = {name: numbers(brokers, name) for name in names}
     with ExitStack() as last, foreign(registry, names[2]):  # so that it goes on
@@ -546,7 +541,7 @@ def go_on(offsets: Any, partitions: list[TopicPartition], chance: random.Random)
     for at in partitions:
         found = offsets.fetch(at)
         last = found.offset if found else 0
-        offsets.commit(at, chance.randint(last, min(100, last + 9)))
+        offsets.set(at, chance.randint(last, min(100, last + 9)))
 
 
 # What is in the way, and what is not
@@ -557,7 +552,7 @@ def test_a_dry_run_looks_once_and_changes_nothing(
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
     for name in names:
-        registry.group(name).offsets.commit_many({at: 5, topic[1]: 7})
+        registry.group(name).offsets.set_many({at: 5, topic[1]: 7})
     rows = plan_of(registry, brokers, {name: name for name in names})
     with foreign(registry, names[0]), join(names[2], at.topic):
         before = tree(registry.client, "/consumers")
@@ -583,15 +578,15 @@ def test_plans_that_are_in_the_way_are_told(
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
     for name in names:
-        registry.group(name).offsets.commit(at, 5)
+        registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     blocked = [
         replace(each, obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))
         for each in rows
         if each.group == names[2]
     ]
-    marks.put(registry.context, {names[0]: "x"}, plan="another", state=MarkState.MOVING)
-    marks.put(registry.context, {names[1]: names[1]}, plan=PLAN, state=MarkState.MOVING)  # of a run that was killed
+    marks.put(registry._context, {names[0]: "x"}, plan="another", state=MarkState.MOVING)
+    marks.put(registry._context, {names[1]: names[1]}, plan=PLAN, state=MarkState.MOVING)  # of a run that was killed
     found = run([*rows[:2], *blocked]).end()
     assert [found[name].state for name in names] == [LEFT, DONE, LEFT]
     assert "another" in found[names[0]].detail
@@ -608,7 +603,7 @@ def test_an_end_that_is_asked_for_leaves_no_mark_of_a_group_that_is_not_moved(
 ) -> None:
     """Killed in the last pass of a group: members may join again, and the next run goes on."""
     at, name = topic[0], f"of {topic[0].topic}"
-    registry.group(name).offsets.commit(at, 5)
+    registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
     marked: list[str | None] = []
 
@@ -617,7 +612,7 @@ def test_an_end_that_is_asked_for_leaves_no_mark_of_a_group_that_is_not_moved(
         raise KeyboardInterrupt
 
     def arm() -> None:
-        registry.group(name).offsets.commit(topic[1], 6)
+        registry.group(name).offsets.set(topic[1], 6)
         meddling.before = interrupt
 
     meddling.before = arm
@@ -676,7 +671,7 @@ def test_servers_that_are_away_for_a_moment_are_waited_for_and_said(
     to_zookeeper: bool,
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
-    registry.group(name).offsets.commit(at, 5)
+    registry.group(name).offsets.set(at, 5)
     commit(brokers, name, {topic[1]: 6})
     rows = plan_of(registry, brokers, {name: name})
     commit(brokers, name, {topic[1]: 7})
@@ -709,7 +704,7 @@ def test_a_pass_in_which_nothing_has_changed_asks_no_broker_and_zookeeper_in_bul
 ) -> None:
     names = [f"{number} {topic[0].topic}" for number in range(40)]
     for name in names:
-        registry.group(name).offsets.commit_many(dict.fromkeys(topic, 5))
+        registry.group(name).offsets.set_many(dict.fromkeys(topic, 5))
         registry.client.create(f"/consumers/{name}/ids/scala", b"{}", ephemeral=True, makepath=True)
     rows = plan_of(registry, brokers, {name: name for name in names})
     with (
@@ -725,7 +720,7 @@ def test_a_pass_in_which_nothing_has_changed_asks_no_broker_and_zookeeper_in_bul
         made = len(running.passes) - passes
         assert Counted.asked == asked
         assert proxy.requests - requests <= 12 * (made + 1)
-        registry.group(names[20]).offsets.commit(topic[0], 6)
+        registry.group(names[20]).offsets.set(topic[0], 6)
         running.until(lambda: running.passes[-1].behind == 0 and sum(told.written for told in running.passes) == 121)
         assert Counted.asked - asked <= 2
 
@@ -755,7 +750,7 @@ def test_what_native_members_commit_is_carried_to_zookeeper_until_they_leave(
 ) -> None:
     one, two, three = topic
     name = f"of {one.topic}"
-    registry.group(name).offsets.commit_many({one: 1, two: 50})
+    registry.group(name).offsets.set_many({one: 1, two: 50})
     commit(brokers, name, {three: 9})
     rows = plan_of(registry, brokers, {name: name})
     commit(brokers, name, {one: 1, two: 50})
@@ -781,11 +776,11 @@ def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abcd"]
     for name in names:
-        registry.group(name).offsets.commit(at, 5)
+        registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     for name in names:
         commit(brokers, name, {at: 8, topic[1]: 3})
-    registry.group(names[1]).offsets.commit(at, 9)
+    registry.group(names[1]).offsets.set(at, 9)
     registry.client.create(f"/consumers/{names[2]}/offsets/{at.topic}/1", b"three")
     mark_as_moved(registry, *names)
     with foreign(registry, names[0]), join(names[3], at.topic):
@@ -808,10 +803,10 @@ def test_what_others_did_in_a_native_group_that_this_plan_has_not_moved_is_not_c
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in ("blocked", "theirs", "begun")]
     for name in names:
-        registry.group(name).offsets.commit(at, 5)
+        registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     mark_as_moved(registry, names[0])
-    marks.put(registry.context, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
+    marks.put(registry._context, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
     rows[0] = replace(rows[0], obstacles=(Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"]),))
     for name in names:
         commit(brokers, name, {at: 8})
@@ -828,7 +823,7 @@ def test_what_was_carried_to_where_it_may_not_be_listed_is_told_until_it_may(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
-    registry.group(name).offsets.commit(at, 5)
+    registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
     mark_as_moved(registry, name)
     commit(brokers, name, {at: 8})
@@ -860,4 +855,4 @@ def offsets_of(registry: Registry, group: str) -> dict[TopicPartition, int]:
 
 
 def remove_mark(registry: Registry, group: str) -> None:
-    assert marks.remove(registry.context, [group], plan=PLAN) == {group: None}
+    assert marks.remove(registry._context, [group], plan=PLAN) == {group: None}

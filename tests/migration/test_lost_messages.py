@@ -40,7 +40,7 @@ def test_a_group_whose_messages_are_gone_is_refused_until_it_is_said_where_it_go
     legacy_kafka: KafkaBroker, registry: Registry, topic: str
 ) -> None:
     first, second, third = (TopicPartition(topic, number) for number in range(3))
-    registry.group(topic).offsets.commit_many({first: 5, second: 10, third: 1000})
+    registry.group(topic).offsets.set_many({first: 5, second: 10, third: 1000})
     refused = Move(registry, legacy_kafka.address, topic)
 
     refused.plan()
@@ -65,7 +65,7 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_moved_and_its_new_ones_ar
     """With the first partition's messages written again, its old offset would be in the log."""
     first, second, third = (TopicPartition(topic, number) for number in range(3))
     offsets = registry.group(topic).offsets
-    offsets.commit_many({first: 5, second: 10, third: 15})
+    offsets.set_many({first: 5, second: 10, third: 15})
     writer = Writer(legacy_kafka.address)
     writer.admin.delete_topics([topic])[topic].result()
     assert eventually(lambda: registry.topic(topic) is None, timeout=30)

@@ -41,7 +41,7 @@ def _group_of(broker: KafkaBroker, registry: Registry) -> tuple[Move, str]:
     """A group with offsets, and the topic they are of."""
     topic = group = f"live-{next(_numbers)}"
     broker.create_topic(topic, 2)
-    registry.group(group).offsets.commit_many({TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0})
+    registry.group(group).offsets.set_many({TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0})
     return Move(registry, broker.address, group), topic
 
 

@@ -36,7 +36,7 @@ def topic(broker: KafkaBroker, make_topic: MakeTopic) -> str:
 @pytest.fixture
 def move(registry: Registry, broker: KafkaBroker, topic: str) -> Move:
     """A plan for a group that has read some."""
-    registry.group(topic).offsets.commit_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 10})
+    registry.group(topic).offsets.set_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 10})
     move = Move(registry, broker.address, topic)
     move.plan()
     assert all(row.topic_id for row in move.rows)

@@ -10,12 +10,12 @@ import pytest
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import MigrationStep, Outcome
 from zkgroups.core.migration.rules import Action
 from zkgroups.core.znodes.migration_mark import MarkState
-from zkgroups.core.znodes.values import NativeGroup, NativeOffset, NativeState
-from zkgroups.exceptions import InvalidOptionError, ZkgroupsException
+from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.apply import apply_groups
@@ -46,12 +46,12 @@ class Moved:
             self.other: NativeOffset(self.target, self.other, 5, "other"),
         }
         brokers.commit({self.target: self.before})
-        registry.group(self.group).offsets.commit_many({self.first: 7, self.second: 9})
+        registry.group(self.group).offsets.set_many({self.first: 7, self.second: 9})
         self.rows = plan_of(registry, brokers, {self.group: self.target})
 
     def mark(self) -> None:
         """As an apply does that is killed then."""
-        marks.put(self.registry.context, {self.group: self.target}, plan=PLAN, state=MarkState.MOVING)
+        marks.put(self.registry._context, {self.group: self.target}, plan=PLAN, state=MarkState.MOVING)
 
     def apply(self) -> None:
         assert "left" not in outcomes(apply_groups(self.rows, self.brokers, self.registry, execute=True))
@@ -62,7 +62,7 @@ class Moved:
 
     @property
     def marked(self) -> bool:
-        return self.group in marks.read(self.registry.context, [self.group])
+        return self.group in marks.read(self.registry._context, [self.group])
 
     def offsets(self) -> dict[TopicPartition, int]:
         """ZooKeeper's."""
@@ -101,7 +101,7 @@ def test_a_target_is_put_back_to_the_byte_and_what_was_not_there_goes(moved: Mov
 
 def test_a_target_that_had_nothing_is_gone_again(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
-    registry.group("new").offsets.commit(at, 7)
+    registry.group("new").offsets.set(at, 7)
     target = f"new-{at.topic}"
     rows = plan_of(registry, brokers, {"new": target})
     apply_groups(rows, brokers, registry, execute=True)
@@ -169,7 +169,7 @@ def test_a_target_that_somebody_takes_part_in_is_left_in_any_case(moved: Moved, 
 
 def test_what_another_plan_has_marked_is_left_unless_it_is_forced(moved: Moved) -> None:
     moved.brokers.commit({moved.target: {moved.first: 7}})
-    marks.put(moved.registry.context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
+    marks.put(moved.registry._context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
 
@@ -350,9 +350,9 @@ def test_nothing_is_carried_to_a_group_that_this_plan_has_not_marked_whatever_is
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20}})
     for other in (False, True):
-        marks.remove(moved.registry.context, [moved.group], plan=PLAN)
+        marks.remove(moved.registry._context, [moved.group], plan=PLAN)
         if other:
-            marks.put(moved.registry.context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
+            marks.put(moved.registry._context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
         report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, force=True, to_zookeeper=True)
         assert outcomes(report) == {"left"}
         assert (moved.offsets()[moved.first], moved.now[moved.first].offset) == (7, 20)

@@ -25,7 +25,7 @@ def test_every_row_that_differs_is_told_with_what_both_sides_have(
     topic = make_topic(6)
     ats = [TopicPartition(topic, number) for number in range(6)]
     target = f"verified-{topic}"
-    registry.group("verified").offsets.commit_many(dict.fromkeys(ats[:5], 7))
+    registry.group("verified").offsets.set_many(dict.fromkeys(ats[:5], 7))
     rows = plan_of(registry, brokers, {"verified": target, "other": f"other-{topic}"})
     assert {row.match for row in verify_groups(rows, brokers, registry)} == {Match.NOT_WRITTEN}
     assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [MigrationStage.NOT_BEGUN]
@@ -36,9 +36,9 @@ def test_every_row_that_differs_is_told_with_what_both_sides_have(
     assert [it.stage for it in status_of_groups(another, brokers, registry)] == [MigrationStage.NOT_MARKED]
     assert [it.stage for it in status_of_groups(another, brokers, None)] == [MigrationStage.DONE]
 
-    registry.group("verified").offsets.commit(ats[1], 8)
+    registry.group("verified").offsets.set(ats[1], 8)
     registry.group("verified").offsets.delete([ats[2]])
-    registry.group("verified").offsets.commit(ats[5], 1)
+    registry.group("verified").offsets.set(ats[5], 1)
     brokers.commit({target: {ats[3]: 9, ats[4]: 5}})
 
     found = {row.partition: row for row in verify_groups(rows, brokers, registry)}

@@ -1,4 +1,4 @@
-"""The command, run in this process with the one Spark of these tests: a start of another takes longer than they do."""
+"""Run `zkgroups` in this process with the Spark session of the tests, because starting another one is slow."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Command = Callable[..., Ended]
 
 
 @contextmanager
-def command_on(spark: SparkSession, hosts: str | None) -> Iterator[Command]:
-    """Runs `zkgroups`, with ZooKeeper named in the environment."""
+def command_on(spark: SparkSession, hosts: str | None, *, together: bool = False) -> Iterator[Command]:
+    """Run `zkgroups` with ZooKeeper named in the environment; with `together`, stdout also has what stderr prints."""
     from zkgroups_cli.shared.spark_options import SparkOptions
 
     @contextmanager
@@ -28,11 +28,11 @@ def command_on(spark: SparkSession, hosts: str | None) -> Iterator[Command]:
 
     def run(*arguments: Argument, **env: str) -> Ended:
         where = {} if hosts is None else {"ZKGROUPS_ZOOKEEPER": hosts}
-        return Ended(**one_run(list(map(str, arguments)), {"ZKGROUPS_CONFIG": os.devnull} | where | env, False))
+        return Ended(**one_run(list(map(str, arguments)), {"ZKGROUPS_CONFIG": os.devnull} | where | env, together))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SparkOptions, "session", kept)
-        # What a command sets for its own process.
+        # A command changes these for its process.
         patch.setattr(warnings, "showwarning", warnings.showwarning)
         patch.setattr(threading, "excepthook", threading.excepthook)
         yield run

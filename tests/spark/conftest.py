@@ -1,4 +1,4 @@
-"""One Spark for all of these tests, and the tree as other clients write it."""
+"""One Spark session for all tests, and the tree as other clients write it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from zkgroups.spark import register
 from zkgroups.testing import missing
 from zkgroups.testing.java import find_java
 
-# How long one example takes beside servers and Spark says nothing.
+# With servers and Spark, the time of one example varies too much for a deadline.
 settings.register_profile("beside-spark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside-spark")
 
 ENVIRONMENT_PASSWORD = "the environment's password"
-"""What Spark's processes find in their environment."""
+"""The environment of Spark's processes."""
 
 SETTINGS = {
     "spark.master": "local[2,4]",  # a task may fail three times
@@ -42,7 +42,7 @@ SETTINGS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever needs Spark is marked so, and runs in one process: a second Spark costs more than it saves."""
+    """Run all tests that need Spark in one process, because a second Spark session would cost more than it saves."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
@@ -51,13 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Spark and its workers say."""
+    """The log of Spark and its workers."""
     return tmp_path_factory.mktemp("spark") / "log"
 
 
 @pytest.fixture(scope="session")
 def another_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a `python3` in which zkgroups is not installed."""
+    """A folder with a `python3` without zkgroups."""
     folder = tmp_path_factory.mktemp("bin")
     python = folder / "python3"
     python.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" -S -E "$@"\n')
@@ -67,7 +67,7 @@ def another_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(spark_log: Path, another_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A Spark that has two cores and knows zkgroups; the `python3` on its path does not."""
+    """A Spark session with two cores and the data source; the `python3` on its path lacks zkgroups."""
     try:
         find_java()
     except MissingDependencyError as error:
@@ -92,7 +92,7 @@ Read = Callable[..., DataFrame]
 
 @pytest.fixture
 def read(spark: SparkSession, zookeeper_hosts: str) -> Read:
-    """A table of this test's ZooKeeper, read by one task unless told otherwise; options as the source has them."""
+    """Read a table of the test's ZooKeeper, in one task by default."""
 
     def read(table: str = "offsets", *, session: SparkSession = spark, **options: Any) -> DataFrame:
         given = {"zookeeper": zookeeper_hosts, "parallelism": 1, "table": table} | options
@@ -103,14 +103,14 @@ def read(spark: SparkSession, zookeeper_hosts: str) -> Read:
 
 @pytest.fixture
 def raw(zookeeper_hosts: str) -> Iterator[Any]:
-    """A plain kazoo client in the chroot of this test: whoever else writes there, and the eye of the test."""
+    """A plain kazoo client in the chroot of the test, which plays other clients and checks results."""
     with client_of(zookeeper_hosts) as client:
         yield client
 
 
 @contextmanager
 def client_of(hosts: str) -> Iterator[Any]:
-    """A plain kazoo client for a moment."""
+    """A temporary plain kazoo client."""
     client = KazooClient(hosts)
     client.start()
     yield client
@@ -119,7 +119,7 @@ def client_of(hosts: str) -> Iterator[Any]:
 
 
 def plant(client: Any, nodes: Mapping[str, bytes], *, ephemeral: bool = False) -> None:
-    """Make nodes below /consumers, and the directories above them."""
+    """Create nodes below /consumers, with their parents."""
     paths = [f"/consumers/{path}" for path in nodes]
     above = {path[:end] for path in paths for end in range(len(path)) if path[end] == "/" and end}
     for made in [client.create_async(path) for path in sorted(above)]:

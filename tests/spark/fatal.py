@@ -1,11 +1,10 @@
-"""Spark's Python workers, in which somebody is killed at a step that was chosen.
+"""Spark's Python workers, with a process that kills itself at a chosen step.
 
     spark.python.daemon.module=tests.spark.fatal
 
-A step is a moment in the talk with the world: a question to the brokers is about to be asked, was just sent to the
-process that asks it, or was answered; a write to ZooKeeper is about to be sent, or was answered. Steps are counted over
-all workers, in a file, so that "the third answer to a commit" is exactly that. There the worker kills itself, or the
-process of the driver, and then goes on: who is left does not know.
+A step is a moment in a request to the brokers (before, sent, answered) or in a write to ZooKeeper (before, answered).
+All workers count steps in one file, so "the third answer to a commit" is exact. At the chosen step the worker kills
+itself or the driver.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ VARIABLE = "ZKGROUPS_FATAL"
 
 WRITES = (Op.CREATE, Op.DELETE, Op.SET_DATA, Op.MULTI, Op.CREATE2)
 GROUPS = 2
-"""Of a chunk: so few groups are several, and somebody may die between two of them."""
+"""The groups per chunk. It is small, so that a process may die between two chunks."""
 
 
 @dataclass(frozen=True)
 class Fate:
-    """Who dies, and where: the step of that name, for the `nth` time; 0 is never. The file has a line for each step."""
+    """The process to kill, and the step: the `nth` one with this name; 0 is never. The file lists all steps."""
 
     victim: str
     step: str
@@ -53,17 +52,17 @@ class Fate:
         return {VARIABLE: json.dumps(asdict(self))}
 
     def steps(self) -> list[str]:
-        """What was done, in order."""
+        """Return the steps so far, in order."""
         path = Path(self.file)
         return path.read_text().splitlines() if path.exists() else []
 
     def came(self) -> bool:
-        """Whether it came to that."""
+        """Return whether the chosen step was reached."""
         return self.steps().count(self.step) >= self.nth > 0
 
 
 def arm(fate: Fate) -> None:
-    """From now on the steps of this process, and of those forked from it, count."""
+    """Count the steps of this process and its forks from now on."""
 
     def step(name: str) -> None:
         with Path(fate.file).open("a+") as file:

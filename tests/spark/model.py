@@ -1,4 +1,4 @@
-"""A tree in ZooKeeper, and the rows that must come of it: worked out by hand from what was written, not by our code."""
+"""A tree in ZooKeeper, and the expected rows, computed independently of zkgroups."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ COLUMNS = {
     Table.OWNERS: "group topic partition owner session claimed_at zxid raw problem",
     Table.MEMBERS: "group instance session registered_at subscription pattern dialect raw problem",
 }
-"""All but `cluster` and `read_at`."""
+"""All columns except `cluster` and `read_at`."""
 
 
 @dataclass
 class Model:
-    """The rows of each table. What is wrong with a node is here nothing but the path that its problem must name."""
+    """The rows of each table. A problem is represented by the path that it must name."""
 
     rows: dict[Table, list[Row]] = field(default_factory=lambda: {table: [] for table in Table})
     groups: int = 0
@@ -41,15 +41,15 @@ class Model:
         self.rows[table].append(dict.fromkeys(COLUMNS[table].split()) | known)
 
     def counts(self) -> Row:
-        """What a snapshot must say of itself."""
+        """The counts that a snapshot must report."""
         wrong = [row for rows in self.rows.values() for row in rows if row["problem"]]
         denied = sum(row["raw"] is None for row in wrong)
         lengths = {str(table): len(rows) for table, rows in self.rows.items()}
-        return {"groups": self.groups, **lengths, "problems": len(wrong), "denied": denied}
+        return {"groups": self.groups, **lengths, "problems": len(wrong), "forbidden": denied}
 
 
 def plant(client: Any, groups: Sequence[str], *, topics: int = 2, partitions: int = 5) -> Model:
-    """Groups with offsets; the first partition of each topic is owned by the group's one instance, `anna`."""
+    """Create groups with offsets. Their instance `anna` owns the first partition of each topic."""
     model = Model(groups=len(groups))
     for group in groups:
         paths = {f"{part}/t{topic}": b"" for part in ("offsets", "owners") for topic in range(topics)}
@@ -99,7 +99,7 @@ def at_ms(ms: int) -> datetime:
 
 
 def spoil(model: Model, client: Any) -> None:
-    """Add a group `odd`, in which something is wrong with every node but one; a stranger may not read some of them."""
+    """Add a group `odd` with one valid node. The others are malformed or forbidden."""
     root = "/consumers/odd"
     client.add_auth("digest", "alice:sesame")
     client.ensure_path(root)
@@ -129,11 +129,11 @@ def spoil(model: Model, client: Any) -> None:
         model.add(Table.OWNERS, **at, partition=number, **held(stat, "claimed_at"), zxid=stat.czxid, **of)
 
 
-# What was written
+# Written files
 
 
 def appeared(destination: Path, pattern: str) -> bool:
-    """Whether such a file or folder is there; while others go away it cannot be told, and one looks again."""
+    """Return whether a matching file or folder exists. Retry while others are being deleted."""
     with suppress(FileNotFoundError):
         return next(destination.glob(pattern), None) is not None
     return False
@@ -144,12 +144,12 @@ def files(destination: Path, table: Table, name: str) -> list[Path]:
 
 
 def parquet(destination: Path, table: Table, name: str) -> list[Row]:
-    """The rows of a table, as the files have them; Spark has no part in it."""
+    """Read the rows of a table from its files without Spark."""
     return [row for file in files(destination, table, name) for row in pq.ParquetFile(file).read().to_pylist()]
 
 
 def assert_is(model: Model, destination: Path, name: str, tables: Iterable[Table] = Table) -> None:
-    """Every row of these tables is there, once, and nothing else is."""
+    """Assert that these tables have exactly the expected rows."""
     for table in tables:
         found = list(parquet(destination, table, name))
         for row in found:
@@ -166,7 +166,7 @@ def _in_order(rows: Iterable[Row]) -> list[Row]:
 
 
 def assert_complete(model: Model, destination: Path, snapshots: Iterable[Snapshot | str] = ()) -> list[str]:
-    """What somebody sees who only lists folders: each is whole. Returns the names that stand under the offsets."""
+    """Assert that every visible folder is complete, as a reader without zkgroups would see it. Return the names."""
     names = {}
     for table in Table:
         names[table] = sorted(path.name.removeprefix("snapshot=") for path in destination.glob(f"table={table}/*"))

@@ -1,4 +1,4 @@
-"""Processes as Linux shows them: who descends from whom, and who is still there."""
+"""Processes and their descendants, from /proc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 150.0
 
 
 def descendants(pid: int) -> list[int]:
-    """The children of a process, their children, and so on."""
+    """Return all descendants of a process."""
     parents = {each: parent for each, (parent, _) in _table().items()}
     found = [pid]
     for above in found:
@@ -29,7 +29,7 @@ def children(pid: int) -> list[int]:
 
 
 def family(process: subprocess.Popen[Any], timeout: float = PATIENCE) -> dict[int, str]:
-    """It and all that ever descended from it, each with its command line, once it has ended or the time is over."""
+    """Collect a process and all its descendants with their command lines, until it has ended or the time is over."""
     found = {process.pid: program(process.pid)}
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -41,7 +41,7 @@ def family(process: subprocess.Popen[Any], timeout: float = PATIENCE) -> dict[in
 
 
 def program(pid: int) -> str:
-    """Its command line; empty where it is gone."""
+    """Return its command line; empty if it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
@@ -53,7 +53,7 @@ def sigkill(pid: int) -> None:
 
 
 def wait_until_gone(pids: Iterable[int], *, timeout: float = 90.0) -> None:
-    """Fails with their command lines if some are still there then."""
+    """Fail with their command lines if some are still running at the deadline."""
     deadline = time.monotonic() + timeout
     wanted = set(pids)
     while alive := {pid for pid, (_, state) in _table().items() if pid in wanted and state != "Z"}:
@@ -62,7 +62,7 @@ def wait_until_gone(pids: Iterable[int], *, timeout: float = 90.0) -> None:
 
 
 def _table() -> dict[int, tuple[int, str]]:
-    """The parent and the state of every process."""
+    """Return the parent and the state of every process."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Columns cut out of answers, and rows made of nodes: the same values, whatever is in them, or no columns at all."""
+"""Columns sliced from responses equal the rows of the decoders, for any data."""
 
 from __future__ import annotations
 
@@ -15,16 +15,26 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import TimestampType
 
-from zkgroups.core.znodes.codec import MAX_OFFSET, decode_offset
+from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.paths import Part
-from zkgroups.core.znodes.values import DeniedNode
+from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.spark import Table
 from zkgroups.spark.source import table_reader
 from zkgroups.spark.source.arrow_columns import offset_columns
 from zkgroups.spark.source.tables import LATEST_MS, SCHEMAS, arrow_schema
-from zkgroups.zookeeper.reading.tree_walk import Place
+from zkgroups.zookeeper.reading.tree_walk import PartDirectory
 from zkgroups.zookeeper.requests.bulk_read import Block, Siblings
-from zkgroups.zookeeper.requests.multiread import DATA_AT, DENIED, END, GONE, GOOD_HEAD, Kind, answered, failed, records
+from zkgroups.zookeeper.requests.multiread import (
+    DATA_AT,
+    DENIED,
+    END,
+    GONE,
+    GOOD_HEAD,
+    Kind,
+    encode_error,
+    encode_result,
+    records,
+)
 
 from ..core.strategies import NAMES, NEARLY_REGISTRATIONS, TOPICS
 
@@ -36,9 +46,9 @@ MOMENTS = st.integers(0, LATEST_MS) | st.just(0) | st.just(LATEST_MS)
 
 
 def record(data: bytes | None, stat: bytes) -> bytes:
-    """A node in an answer, as ZooKeeper puts it together."""
+    """Encode a node as ZooKeeper does in a response."""
     length = struct.pack(">i", -1 if data is None else len(data))
-    return answered(Kind.NODE, length + (data or b"") + stat)
+    return encode_result(Kind.NODE, length + (data or b"") + stat)
 
 
 def stat(czxid: int, mzxid: int, ctime: int, mtime: int, version: int, session: int = 0, rest: int = 0) -> bytes:
@@ -49,7 +59,7 @@ SOUND = st.builds(stat, LONGS, LONGS, MOMENTS, MOMENTS, INTS, LONGS, INTS)
 EXTREME = st.builds(stat, LONGS, LONGS, LONGS, LONGS, INTS, LONGS, INTS)
 PLAIN = st.integers(0, 10**18 - 1).map(lambda n: str(n).encode()) | st.from_regex(rb"[0-9]{1,18}", fullmatch=True)
 LONG_AS_SEVERAL = b"123" + bytes(68) + b"".join(GOOD_HEAD + bytes([n]) + b"7" * n + bytes(68) for n in (5, 4, 4))[:-68]
-"""Of 259 bytes: to whoever looks at the last byte of that only, a record of three, and three more behind it."""
+"""A record of 259 bytes. The last byte of its length suggests a record of three bytes, followed by three more."""
 
 EDGE_CASES = [
     b"",
@@ -83,16 +93,16 @@ RECORDS = (
     SOUND_RECORDS
     | st.builds(record, DATA, SOUND)
     | st.builds(record, DATA, EXTREME)
-    | st.sampled_from([GONE, DENIED, -4]).map(failed)
+    | st.sampled_from([GONE, DENIED, -4]).map(encode_error)
 )
 ANSWERS = st.lists(st.lists(SOUND_RECORDS, max_size=5), max_size=3) | st.lists(
     st.lists(RECORDS, max_size=5), max_size=3
 )
-"""Requests' answers, as their records: of plain offsets only, or of anything."""
+"""Responses with plain offsets only, or with anything."""
 
 
 def by_row(some: Sequence[Sequence[bytes]]) -> list[tuple[int, int, int, int, int]] | None:
-    """What the decoders that everybody uses make of it, None where something is no offset, or no time."""
+    """Decode row by row; return None if any node is not an offset or has an invalid time."""
     found = []
     for answer in some:
         for each in records(b"".join(answer) + END, len(answer)):
@@ -121,13 +131,13 @@ def is_time(column: Any) -> bool:
 @given(ANSWERS)
 @example([[]])
 @example([])
-def test_columns_are_what_the_decoders_read_row_by_row_or_none_at_all(some: list[list[bytes]]) -> None:
+def test_columns_equal_the_rows_of_the_decoders_or_are_refused(some: list[list[bytes]]) -> None:
     found = columns(some)
     assert found is None or found == by_row(some)
 
 
 @pytest.mark.parametrize("data", EDGE_CASES, ids=lambda data: repr(data)[:24])
-def test_so_they_are_where_the_data_is_nearly_an_offset_or_nearly_a_record(data: bytes | None) -> None:
+def test_columns_equal_the_rows_for_data_that_almost_is_an_offset_or_a_record(data: bytes | None) -> None:
     plain, edge = (record(each, stat(1, 2, 3, 4, 5)) for each in (b"42", data))
     for some in ([edge], [plain, edge], [edge, plain], [plain, edge, plain, edge]):
         found = columns([some])
@@ -141,12 +151,12 @@ def test_plain_offsets_are_always_read_as_columns(some: list[list[bytes]]) -> No
 
 
 @given(st.lists(st.binary(max_size=400), max_size=3))
-def test_bytes_that_are_no_answer_are_no_columns(some: list[bytes]) -> None:
+def test_bytes_that_are_not_a_response_are_refused(some: list[bytes]) -> None:
     assert not offset_columns(some)
 
 
 @given(st.lists(SOUND_RECORDS, min_size=1, max_size=4).map(b"".join), st.data())
-def test_an_answer_that_is_cut_short_is_no_columns(answer: bytes, data: st.DataObject) -> None:
+def test_a_truncated_response_is_refused(answer: bytes, data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, DATA_AT + 68))
     assert offset_columns([answer[:-cut] + END]) is None
 
@@ -160,23 +170,23 @@ def test_columns_have_the_types_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("table", Table)
-def test_tables_are_for_arrow_what_spark_says_that_they_are(table: Table) -> None:
-    """Spark compares them, and refuses what is not equal."""
+def test_arrow_schemas_equal_the_spark_schemas(table: Table) -> None:
+    """Spark compares the schemas, and refuses different ones."""
     assert arrow_schema(table).equals(to_arrow_schema(SCHEMAS[table], timezone="UTC"))
 
 
 # Rows
 
 
-def block(place: Place, names: Sequence[str], some: Sequence[bytes]) -> Block[Place]:
-    made = Block[Place]()
+def block(place: PartDirectory, names: Sequence[str], some: Sequence[bytes]) -> Block[PartDirectory]:
+    made = Block[PartDirectory]()
     made.add(Siblings(place, f"/consumers/{place.group}/{place.part}/{place.topic}", list(names)), b"")
     made.answer = b"".join(some) + END
     return made
 
 
-def offsets(blocks: Iterable[Block[Place]], *, plain: bool) -> Any:
-    """A batch of offsets, by columns or by rows."""
+def offsets(blocks: Iterable[Block[PartDirectory]], *, plain: bool) -> Any:
+    """Build a batch of offsets, by columns or by rows."""
     blocks = list(blocks)
     owners = table_reader._Owners(iter(()), {each.parts[0].key.group for each in blocks})
     if plain:
@@ -201,9 +211,11 @@ TREES = st.lists(st.tuples(NAMES, TOPICS | NAMES, PARTITIONS), min_size=1, max_s
 
 @settings(max_examples=200)
 @given(TREES)
-def test_a_batch_is_the_same_whichever_way_it_is_made(tree: list[tuple[str, str, list[tuple[str, bytes]]]]) -> None:
+def test_a_batch_by_columns_equals_the_batch_by_rows(tree: list[tuple[str, str, list[tuple[str, bytes]]]]) -> None:
     tree = sorted(tree, key=lambda each: each[0])
-    blocks = [block(Place(g, Part.OFFSETS, t), [n for n, _ in some], [r for _, r in some]) for g, t, some in tree]
+    blocks = [
+        block(PartDirectory(g, Part.OFFSETS, t), [n for n, _ in some], [r for _, r in some]) for g, t, some in tree
+    ]
     by_columns = offsets(blocks, plain=True)
     if by_columns is not None:
         assert without_the_time(by_columns).equals(without_the_time(offsets(blocks, plain=False)))
@@ -211,12 +223,12 @@ def test_a_batch_is_the_same_whichever_way_it_is_made(tree: list[tuple[str, str,
 
 @settings(max_examples=150)
 @given(TREES)
-def test_every_node_that_is_there_has_a_row_whatever_it_holds(
+def test_every_node_has_a_row_whatever_its_data(
     tree: list[tuple[str, str, list[tuple[str, bytes]]]],
 ) -> None:
     for group, topic, some in tree:
-        some = [(name, each) for name, each in some if each not in (failed(GONE), failed(-4))]
-        there = block(Place(group, Part.OFFSETS, topic), [n for n, _ in some], [r for _, r in some])
+        some = [(name, each) for name, each in some if each not in (encode_error(GONE), encode_error(-4))]
+        there = block(PartDirectory(group, Part.OFFSETS, topic), [n for n, _ in some], [r for _, r in some])
         batch = offsets([there], plain=False)
         batch.validate(full=True)
         rows = batch.to_pylist()
@@ -232,8 +244,8 @@ REGISTERED = NEARLY_REGISTRATIONS.map(lambda fields: json.dumps(fields).encode()
 @given(st.lists(st.tuples(NAMES, st.builds(record, REGISTERED | DATA, SOUND | EXTREME)), max_size=4))
 def test_members_and_owners_of_every_kind_make_rows_that_arrow_takes(some: list[tuple[str, bytes]]) -> None:
     for table, rows, place in (
-        (Table.MEMBERS, table_reader._member_rows, Place("g", Part.IDS)),
-        (Table.OWNERS, table_reader._owner_rows, Place("g", Part.OWNERS, "b'orders'")),
+        (Table.MEMBERS, table_reader._member_rows, PartDirectory("g", Part.IDS)),
+        (Table.OWNERS, table_reader._owner_rows, PartDirectory("g", Part.OWNERS, "b'orders'")),
     ):
         there = block(place, [name for name, _ in some], [each for _, each in some])
         batch = table_reader._batch(table, rows([there]), "zk1")
@@ -243,9 +255,9 @@ def test_members_and_owners_of_every_kind_make_rows_that_arrow_takes(some: list[
 
 
 @pytest.mark.parametrize("ms", [-1, -(2**63), LATEST_MS + 1, 10**15, 2**63 - 1])
-def test_what_is_no_time_is_null_and_the_offset_is_there_all_the_same(ms: int) -> None:
+def test_an_invalid_time_is_null_and_the_offset_is_kept(ms: int) -> None:
     some = [record(b"1", stat(1, 2, 3000, 4000, 0)), record(b"2", stat(1, 2, ms, ms, 0))]
-    there = block(Place("g", Part.OFFSETS, "t"), ["0", "1"], some)
+    there = block(PartDirectory("g", Part.OFFSETS, "t"), ["0", "1"], some)
     assert offsets([there], plain=True) is None
     sound, odd = offsets([there], plain=False).to_pylist()
     assert (sound["offset"], sound["committed_at"].timestamp(), sound["created_at"].timestamp()) == (1, 4, 3)
@@ -253,8 +265,8 @@ def test_what_is_no_time_is_null_and_the_offset_is_there_all_the_same(ms: int) -
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "UTC", "Pacific/Niue"])
-def test_the_latest_time_is_one_in_every_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python, to whom Spark hands times in that of the machine, knows no year 10000."""
+def test_the_latest_time_is_valid_in_every_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark passes times to Python in the local zone, and Python supports no year 10000."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", zone)
         time.tzset()
@@ -265,15 +277,15 @@ def test_the_latest_time_is_one_in_every_zone(zone: str, monkeypatch: pytest.Mon
 # Batches
 
 
-def answers(count: int, each: int, size: int) -> Iterator[Block[Place]]:
+def answers(count: int, each: int, size: int) -> Iterator[Block[PartDirectory]]:
     for _ in range(count):
-        yield block(Place("g", Part.OFFSETS, "t"), [str(n) for n in range(each)], [b"x" * size] * each)
+        yield block(PartDirectory("g", Part.OFFSETS, "t"), [str(n) for n in range(each)], [b"x" * size] * each)
 
 
-def test_a_batch_is_made_of_about_so_many_rows() -> None:
+def test_a_batch_has_about_the_configured_number_of_rows() -> None:
     blocks = answers(50, 1_000, 85)
     sizes = []
-    while some := table_reader._some(blocks):
+    while some := table_reader._next_blocks(blocks):
         sizes.append(sum(each.count for each in some))
     assert sizes == [table_reader.ROWS] * 5
 
@@ -281,7 +293,7 @@ def test_a_batch_is_made_of_about_so_many_rows() -> None:
 def test_large_nodes_make_batches_of_fewer_rows() -> None:
     blocks = answers(64, 10, 100_000)
     sizes = []
-    while some := table_reader._some(blocks):
+    while some := table_reader._next_blocks(blocks):
         sizes.append(sum(len(each.answer) for each in some))
     assert sum(sizes) > 64 * 1_000_000
     assert max(sizes) < table_reader.BYTES + 1_100_000
@@ -294,13 +306,13 @@ def owned(group: str, topic: str, partition: int, owner: str | None) -> dict[str
     return {"group": group, "topic": topic, "partition": partition} | ({"owner": owner} if owner else {})
 
 
-def test_owners_are_found_in_the_order_of_the_offsets_and_skipped_where_there_are_none() -> None:
+def test_owners_are_matched_in_the_order_of_the_offsets() -> None:
     rows = [
         owned("a", "t1", 0, "anna"),
         owned("a", "t3", 0, "ben"),
-        owned("a", "t3", 0, "carl"),  # in another dialect
-        owned("a", "t3", 1, None),  # cannot be read
-        {"group": "b", "topic": None, "partition": None},  # may not be listed
+        owned("a", "t3", 0, "carl"),  # of another client
+        owned("a", "t3", 1, None),  # malformed
+        {"group": "b", "topic": None, "partition": None},  # forbidden
         owned("c", "t1", 10, "dora"),
     ]
     owners = table_reader._Owners(iter(rows), ["a", "b", "c", "d"])
@@ -309,11 +321,11 @@ def test_owners_are_found_in_the_order_of_the_offsets_and_skipped_where_there_ar
     assert found == [{"0": "anna"}, {}, {"0": "ben"}, {"0": "ben"}, {}, {}, {"10": "dora"}, {}]
 
 
-def test_what_may_not_be_read_has_a_row_without_bytes() -> None:
-    hidden = DeniedNode("/consumers/g/offsets", b"", "no permission to read it")
-    made = Block[Place]()
-    made.add(Siblings(Place("g", Part.OFFSETS, "", hidden), "/consumers/g/offsets", ()), b"")
-    denied = block(Place("g", Part.OFFSETS, "t"), ["5"], [failed(DENIED)])
+def test_a_forbidden_node_has_a_row_without_bytes() -> None:
+    hidden = ForbiddenNode("/consumers/g/offsets")
+    made = Block[PartDirectory]()
+    made.add(Siblings(PartDirectory("g", Part.OFFSETS, "", hidden), "/consumers/g/offsets", ()), b"")
+    denied = block(PartDirectory("g", Part.OFFSETS, "t"), ["5"], [encode_error(DENIED)])
     rows = offsets([made, denied], plain=False).to_pylist()
     assert [(row["group"], row["topic"], row["partition"], row["raw"], row["problem"]) for row in rows] == [
         ("g", None, None, None, "/consumers/g/offsets: no permission to read it"),

@@ -1,4 +1,4 @@
-"""An audit of commits: nothing that stands is missed and nothing is there twice, whatever breaks meanwhile."""
+"""The audit records every current offset exactly once, whatever fails meanwhile."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from zkgroups.exceptions import (
     RefusedError,
     SparkJobError,
 )
-from zkgroups.spark import Audited, AuditStep, SourceOptions, read_audit, run_audit, standing_at
+from zkgroups.spark import AuditResult, AuditStep, SourceOptions, offsets_at, read_audit, run_audit
 from zkgroups.spark.audit.audit import locked
-from zkgroups.spark.audit.journal import TOGETHER, Journal
+from zkgroups.spark.audit.journal import MERGE_FACTOR, Journal
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 
 from ..cli.running import environment
@@ -44,9 +44,9 @@ from .processes import PATIENCE, family, sigkill, wait_until_gone
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 SECONDS = float(os.environ.get("ZKGROUPS_SOAK_SECONDS", "120"))
-"""How long `make soak` commits."""
+"""The duration of `make soak` in seconds."""
 RATE = 1_000
-"""Commits a second."""
+"""Commits per second."""
 
 Found = list[dict[str, Any]]
 
@@ -59,7 +59,7 @@ def commit(client: Any, path: str, offset: int) -> Any:
     return client.set(f"/consumers/{path}", str(offset).encode())
 
 
-# What is in it
+# Contents
 
 
 @pytest.fixture
@@ -68,25 +68,25 @@ def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
         yield proxy
 
 
-def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again(
+def test_each_commit_has_the_previous_offset_and_offsets_at_a_time_are_found(
     spark: SparkSession, proxy: TcpProxy, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """And each offset is read once for each batch."""
+    """Each offset is read once per batch, too."""
     plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"6", "h/offsets/t/0": b"7", "h/offsets/t/odd": b"7"})
     told: list[AuditStep] = []
 
-    def look() -> Audited:
+    def look() -> AuditResult:
         hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-        return run_audit(spark, str(tmp_path), hosts, once=True, told=told.append)
+        return run_audit(spark, str(tmp_path), hosts, once=True, on_progress=told.append)
 
     destination = f"file:{tmp_path}"
-    assert look() == Audited(destination, batches=1, commits=3, problems=0, denied=0)
+    assert look() == AuditResult(destination, batches=1, commits=3, problems=0, forbidden=0)
     first = raw.get("/consumers/g/offsets/t/0")[1]
     for offset in (8, 9):
         stat = commit(raw, "g/offsets/t/0", offset)
     raw.set("/consumers/h/offsets/t/0", b"x")
-    assert look() == Audited(destination, batches=1, commits=2, problems=1, denied=0)
-    assert look() == Audited(destination, batches=1, commits=0, problems=0, denied=0)
+    assert look() == AuditResult(destination, batches=1, commits=2, problems=1, forbidden=0)
+    assert look() == AuditResult(destination, batches=1, commits=0, problems=0, forbidden=0)
     assert told == [AuditStep(0, 3), AuditStep(1, 2, 1), AuditStep(2, 0)]
     assert proxy.requests_by_type[Op.GET_DATA] == 3 * 4
 
@@ -103,12 +103,12 @@ def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again
     assert round(again["committed_at"].timestamp() * 1000) == stat.mtime
     assert found[4]["problem"].startswith("/consumers/h/offsets/t/0: ")
 
-    looked = Journal(spark, str(tmp_path)).looked_ms()
+    looked = Journal(spark, str(tmp_path)).last_look_ms()
     assert looked is not None
 
     def standing(ms: int, group: str | None = None) -> list[tuple[Any, ...]]:
         at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
-        read = standing_at(spark, str(tmp_path), at, group).orderBy("group", "partition")
+        read = offsets_at(spark, str(tmp_path), at, group).orderBy("group", "partition")
         assert read.columns == ["group", "topic", "partition", "offset", "committed_at"]
         return [tuple(row)[:4] for row in read.collect()]
 
@@ -117,20 +117,20 @@ def test_each_commit_has_what_was_before_and_what_stood_at_a_time_is_found_again
     assert ("g", "t", 0, 5) in standing(stat.mtime - 1, "g")
     assert standing(first.mtime - 1) == []
     with pytest.raises(InvalidOptionError, match="a datetime that has a zone"):
-        standing_at(spark, str(tmp_path), datetime(2026, 1, 1))
-    with pytest.raises(RefusedError, match="what was committed after that is not in it"):
+        offsets_at(spark, str(tmp_path), datetime(2026, 1, 1))
+    with pytest.raises(RefusedError, match="does not know later commits"):
         standing(looked + 1)
-    with pytest.raises(NotFoundError, match="there is no audit in"):
+    with pytest.raises(NotFoundError, match="no audit in"):
         read_audit(spark, str(tmp_path / "nowhere"))
 
 
-def test_a_place_is_of_one_audit(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -> None:
+def test_a_destination_holds_one_audit(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -> None:
     plant(raw, {"g/offsets/t/0": b"5", "h/offsets/t/0": b"7"})
     some = SourceOptions(zookeeper=zookeeper_hosts, groups="g")
     assert run_audit(spark, str(tmp_path), some, once=True).commits == 1
     with pytest.raises(RefusedError, match=r"is of groups g, topics \.\*, not of groups \.\*, topics \.\*"):
         run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
-    with locked(Journal(spark, str(tmp_path))), pytest.raises(ConflictError, match="another audit writes to"):
+    with locked(Journal(spark, str(tmp_path))), pytest.raises(ConflictError, match="another audit is writing to"):
         run_audit(spark, str(tmp_path), some, once=True)
     shutil.rmtree(tmp_path / "_checkpoint")
     with pytest.raises(RefusedError, match="has lost its _checkpoint"):
@@ -139,10 +139,10 @@ def test_a_place_is_of_one_audit(spark: SparkSession, zookeeper_hosts: str, raw:
         run_audit(spark, str(tmp_path / "b"), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5), once=True)
 
 
-def test_an_audit_goes_on_with_no_other_zookeeper_also_where_its_groups_are_younger(
+def test_an_audit_refuses_another_zookeeper_even_with_younger_groups(
     spark: SparkSession, zookeeper: Any, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """By what a stream knows, such a one may be the one that it has followed, with its groups made anew."""
+    """The stream alone cannot detect this ZooKeeper: it looks like the followed one with recreated groups."""
     plant(raw, {"g/offsets/t/0": b"5"})
     assert run_audit(spark, str(tmp_path), zookeeper_hosts, once=True).commits == 1
     raw.delete("/consumers", recursive=True)
@@ -157,28 +157,28 @@ def test_an_audit_goes_on_with_no_other_zookeeper_also_where_its_groups_are_youn
     assert [row["offset"] for row in rows(spark, tmp_path)] == [5, 6]
 
 
-def test_what_was_in_another_zookeeper_before_it_was_begun_anew_stands_no_more(
+def test_offsets_from_before_the_audit_started_over_are_not_current(
     spark: SparkSession, zookeeper: Any, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """Nor is it what the other one's offsets were before."""
+    """Its offsets are not the previous ones of the new ZooKeeper either."""
     plant(raw, {"g/offsets/t/0": b"900", "g/offsets/t/1": b"901"})
     run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
     with fresh_chroot(zookeeper) as other, client_of(other) as client:
         plant(client, {"g/offsets/t/0": b"5"})
         before = datetime.now(UTC)
-        run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
+        run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, start_over=True), once=True)
         assert [(row["before"], row["offset"]) for row in rows(spark, tmp_path) if row["batch"]] == [(None, 5)]
-        standing = standing_at(spark, str(tmp_path), before).collect()
+        standing = offsets_at(spark, str(tmp_path), before).collect()
         assert [(row["partition"], row["offset"]) for row in standing] == [(0, 5)]
         commit(client, "g/offsets/t/0", 6)
         run_audit(spark, str(tmp_path), other, once=True)
     assert rows(spark, tmp_path)[-1]["before"] == 5
 
 
-def test_a_batch_that_could_not_be_written_comes_again_and_nothing_is_twice(
+def test_a_batch_that_could_not_be_written_is_repeated_without_duplicates(
     spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """What was committed since it was planned comes with it, and then with the next one again."""
+    """A repeated batch includes later commits, which come again with the next batch."""
     plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"5"})
     (tmp_path / "commits").touch()
     with pytest.raises(SparkJobError, match="could not be written"):
@@ -192,14 +192,14 @@ def test_a_batch_that_could_not_be_written_comes_again_and_nothing_is_twice(
     ]
 
 
-# While it is committed all the time
+# Under load
 
 
 class Committer:
-    """Commits as fast as it is told to, on many partitions, and remembers what the server has taken."""
+    """Commits at a given rate on many partitions, and records what the server has accepted."""
 
     def __init__(self, hosts: str, *, partitions: int = 400) -> None:
-        # A client that comes while a server starts is not left waiting: see ZooKeeperServer.
+        # A client that connects while the server starts is not left waiting: see ZooKeeperServer.
         patient = KazooRetry(max_tries=-1, delay=0.05, backoff=1, max_delay=0.2)
         self._client = KazooClient(through_restarts(hosts), timeout=40.0, connection_retry=patient)
         self._client.start()
@@ -215,7 +215,7 @@ class Committer:
             due = int((time.monotonic() - began) * RATE) - self.commits
             asked = []
             for number in range(self.commits, self.commits + min(due, RATE)):
-                # One of them is hot: it is committed again before it can be read.
+                # One partition is committed so often that it changes before it can be read.
                 path = self._paths[0 if number % 10 == 0 else number % len(self._paths)]
                 asked.append(self._client.set_async(f"/consumers/{path}", str(number + 1).encode()))
             self.commits += len(asked)
@@ -232,7 +232,7 @@ class Committer:
         self._thread.join()
 
     def standing(self) -> dict[tuple[str, str, int], tuple[int, int]]:
-        """Offset and zxid of all that stands."""
+        """Return the offset and zxid of all current offsets."""
         found = {}
         for path in self._paths:
             data, stat = self._client.get(f"/consumers/{path}")
@@ -249,11 +249,11 @@ def with_suppressed(answer: Any) -> None:
     try:
         answer.get(timeout=60)
     except KazooException:
-        return  # the server was away, and may have taken it
+        return  # the server may have accepted it
 
 
 def assert_whole(spark: SparkSession, destination: Path, committer: Committer) -> Found:
-    """All that stands is there, nothing is twice, and each commit knows the one that was found before it."""
+    """Assert that all current offsets are recorded once, each with the previous recorded offset."""
     found = rows(spark, destination)
     chains: dict[tuple[str, str, int], Found] = defaultdict(list)
     for row in found:
@@ -267,7 +267,7 @@ def assert_whole(spark: SparkSession, destination: Path, committer: Committer) -
 
 
 class Steps:
-    """Hears of the batches of an audit that goes on."""
+    """Collects the batches of a running audit."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -279,7 +279,7 @@ class Steps:
             self._changed.notify_all()
 
     def wait_for(self, batches: int) -> None:
-        """So many more than there are now."""
+        """Wait for this many more batches."""
         with self._changed:
             wanted = self._batches + batches
             assert self._changed.wait_for(lambda: self._batches >= wanted, PATIENCE)
@@ -287,14 +287,14 @@ class Steps:
 
 @contextmanager
 def auditing(spark: SparkSession, destination: Path, hosts: str) -> Iterator[Steps]:
-    """An audit that goes on meanwhile, with little time between two batches."""
+    """Run an audit during the block, with little time between two batches."""
     steps, stop = Steps(), threading.Event()
     source = SourceOptions(zookeeper=hosts, timeout=5.0, parallelism=2)
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            run_audit(spark, str(destination), source, every=0.1, told=steps, stop=stop)
+            run_audit(spark, str(destination), source, every=0.1, on_progress=steps, stop=stop)
         except BaseException as error:
             failed.append(error)
 
@@ -342,7 +342,7 @@ def begin(self, *args, usual=journal.Journal.__init__):
     self._files = Fatal(self._files)
 
 armed = 0
-ledger.TOGETHER = int(sys.argv[4])
+ledger.MERGE_FACTOR = int(sys.argv[4])
 with own_session(master="local[2,4]") as spark:
     run_audit(spark, sys.argv[2], sys.argv[3], once=True)
     armed = 1
@@ -353,7 +353,7 @@ with own_session(master="local[2,4]") as spark:
 
 
 def audited_until_killed(calls: int, destination: Path, hosts: str) -> None:
-    """An audit in a process that is killed, with its Java and all, before so many calls to the file system."""
+    """Run an audit in a process that is killed after this many calls to the file system."""
     command = [sys.executable, "-c", DRIVER, str(calls), str(destination), hosts, "4"]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE) as process:
         others: dict[int, str] = {}
@@ -367,7 +367,7 @@ def audited_until_killed(calls: int, destination: Path, hosts: str) -> None:
         assert process.returncode == -9, process.stderr.read() if process.stderr else ""
 
 
-def test_under_a_thousand_commits_a_second_nothing_is_missed_across_a_restart_of_the_server_and_a_kill(
+def test_a_server_restart_and_a_kill_under_load_lose_no_commit(
     spark: SparkSession, server: ZooKeeperServer, committer: Committer, tmp_path: Path
 ) -> None:
     with committer:
@@ -376,18 +376,18 @@ def test_under_a_thousand_commits_a_second_nothing_is_missed_across_a_restart_of
             steps.wait_for(1)
             server.restart()
             steps.wait_for(2)
-    # What was planned, and not done when it was stopped, comes first.
+    # The batch that was planned but not finished comes first.
     assert run_audit(spark, str(tmp_path), server.address, once=True).batches in {1, 2}
     found = assert_whole(spark, tmp_path, committer)
     hot = [row for row in found if (row["group"], row["topic"], row["partition"]) == ("g0", "t0", 0)]
-    assert len(hot) > 2, "what is committed all the time is found all the time"
+    assert len(hot) > 2, "a partition that is committed all the time appears in many batches"
 
 
 @pytest.mark.soak
-def test_many_batches_are_put_together_and_read_as_before(
+def test_many_batches_are_merged_and_read_as_before(
     spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zkgroups.spark.audit.ledger.TOGETHER", 2)
+    monkeypatch.setattr("zkgroups.spark.audit.ledger.MERGE_FACTOR", 2)
     plant(raw, {"g/offsets/t/0": b"0", "g/offsets/t/1": b"7"})
     for offset in range(1, 6):
         run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
@@ -400,7 +400,7 @@ def test_many_batches_are_put_together_and_read_as_before(
     journal = Journal(spark, str(tmp_path))
     assert [piece.name for piece in journal.pieces()] == ["2-000000000000-000000000003", "0-000000000004-000000000004"]
     assert journal.standing() == 3
-    assert len(list((tmp_path / "commits").iterdir())) < 5 + TOGETHER
+    assert len(list((tmp_path / "commits").iterdir())) < 5 + MERGE_FACTOR
     about = json.loads((tmp_path / "_audit.json").read_text())
     assert (about["groups"], about["topics"], about["cluster"]) == (None, None, zookeeper_hosts)
 
@@ -408,7 +408,7 @@ def test_many_batches_are_put_together_and_read_as_before(
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_soak(spark: SparkSession, server: ZooKeeperServer, committer: Committer, tmp_path: Path) -> None:
-    """The same for long, with kills at every step of writing, and the server killed in between."""
+    """Run for a long time, with kills at every step of writing, and kills of the server in between."""
     end = time.monotonic() + SECONDS
     with committer:
         for kill in range(1000):

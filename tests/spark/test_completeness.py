@@ -1,4 +1,4 @@
-"""Snapshots, plans, reports and audits that have lost a file are errors, and are not read as if they had fewer rows."""
+"""Snapshots, plans, reports and audits with missing files are errors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from zkgroups.exceptions import DamagedFileError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_audit, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.migration import SnapshotSource, plan, read_plan, summary
-from zkgroups.spark.migration.execution import PlanTable
+from zkgroups.spark.migration.execution import ExecutablePlan
 from zkgroups.spark.migration.plan_folder import PlanFolder
-from zkgroups.spark.storage.completeness import write_and_list
+from zkgroups.spark.storage.destination import write_and_list
 
 from .commands import Command, command_on
 from .conftest import plant
@@ -31,7 +31,7 @@ Damage = Callable[[Path], object]
 
 @pytest.fixture
 def hosts(zookeeper_hosts: str, raw: Any) -> str:
-    """A ZooKeeper with groups enough for several files."""
+    """A ZooKeeper with enough groups for several files."""
     plant(raw, {f"g{number}/offsets/t{number}/0": b"5" for number in range(8)})
     return zookeeper_hosts
 
@@ -43,7 +43,7 @@ def zkgroups(spark: SparkSession, hosts: str) -> Iterator[Command]:
 
 
 def with_rows(folder: Path) -> Path:
-    """A Parquet file that has rows, one of several."""
+    """Return a Parquet file with rows."""
     found = [file for file in sorted(folder.glob("part-*")) if pq.read_metadata(file).num_rows]
     assert found
     return found[0]
@@ -63,7 +63,7 @@ def garble(folder: Path) -> None:
 
 
 def text_of(folder: Path, name: str, text: str) -> None:
-    """Overwrite a small file, behind the back of Hadoop's checksums."""
+    """Overwrite a small file without updating Hadoop's checksum."""
     file = folder / name
     file.parent.mkdir(exist_ok=True)
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
@@ -73,32 +73,32 @@ def text_of(folder: Path, name: str, text: str) -> None:
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a file is missing": (lambda folder: with_rows(folder).unlink(), r"part-\S+ is missing"),
     "a file was cut": (cut, r"part-\S+ has \d+ bytes, not \d+"),
-    "a file was added": (add, r"part-9\.parquet was not written with it"),
+    "a file was added": (add, r"part-9\.parquet is not in the list of files"),
     "the list is garbled": (garble, "_SUCCESS is damaged"),
 }
 
 
-def test_a_snapshot_that_has_lost_a_file_is_neither_read_nor_planned_from(
+def test_a_snapshot_with_a_missing_file_is_neither_read_nor_planned_from(
     spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path
 ) -> None:
     taken = take_snapshot(spark, str(tmp_path / "kept"), SourceOptions(zookeeper=hosts, parallelism=2))
     with_rows(tmp_path / f"kept/table=offsets/snapshot={taken.name}").unlink()
 
     for name in (None, taken.name):
-        with pytest.raises(DamagedFileError, match=rf"snapshot {taken.name} in .* is not whole: .*missing"):
+        with pytest.raises(DamagedFileError, match=rf"snapshot {taken.name} in .* is damaged: .*missing"):
             read_snapshot(spark, str(tmp_path / "kept"), name)
     assert read_snapshot(spark, str(tmp_path / "kept"), table=Table.MEMBERS).count() == 0
     ended = zkgroups("migrate", "plan", tmp_path / "plan", "--without-brokers", "--from-snapshot", tmp_path / "kept")
 
     assert (ended.code, ended.out) == (10, "")
-    assert "is not whole" in ended.err
+    assert "is damaged" in ended.err
     with pytest.raises(DamagedFileError):
         plan(spark, str(tmp_path / "plan"), SnapshotSource(destination=str(tmp_path / "kept")), None)
     assert not PlanFolder(spark, str(tmp_path / "plan")).has_plan()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_plan_or_report_whose_files_are_not_as_they_were_written_is_an_error(
+def test_a_plan_or_report_with_changed_files_is_an_error(
     spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path, damage: str
 ) -> None:
     plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
@@ -111,7 +111,7 @@ def test_a_plan_or_report_whose_files_are_not_as_they_were_written_is_an_error(
     do(tmp_path / "reports" / report.name)
 
     for look in (
-        lambda: PlanTable.read(spark, folder),
+        lambda: ExecutablePlan.of(spark, folder),
         lambda: summary(spark, str(tmp_path)),
         lambda: folder.report(report.name),
     ):
@@ -131,7 +131,7 @@ def test_a_plan_of_an_earlier_version_has_an_empty_mark_and_is_read(
     PlanFolder(spark, str(tmp_path)).check_rows(7)
 
 
-def test_a_word_that_a_plan_may_not_have_is_an_error(
+def test_an_unknown_action_in_a_plan_is_an_error(
     spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path
 ) -> None:
     plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
@@ -149,17 +149,15 @@ def test_a_word_that_a_plan_may_not_have_is_an_error(
     assert "'explode' is not a known action" in ended.err
 
 
-def test_a_plan_with_another_number_of_rows_than_were_written_is_an_error(
-    spark: SparkSession, hosts: str, tmp_path: Path
-) -> None:
+def test_a_plan_with_a_wrong_number_of_rows_is_an_error(spark: SparkSession, hosts: str, tmp_path: Path) -> None:
     plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
     folder = PlanFolder(spark, str(tmp_path))
     folder.check_rows(8)
-    with pytest.raises(DamagedFileError, match="was written with 8 rows, and 7 are there"):
+    with pytest.raises(DamagedFileError, match="was written with 8 rows, but has 7 now"):
         folder.check_rows(7)
 
 
-def test_an_audit_that_has_lost_a_file_is_neither_read_nor_gone_on_with(
+def test_an_audit_with_a_missing_file_is_neither_read_nor_continued(
     spark: SparkSession, hosts: str, raw: Any, zkgroups: Command, tmp_path: Path
 ) -> None:
     for offset in (b"10", b"55"):
@@ -169,9 +167,9 @@ def test_an_audit_that_has_lost_a_file_is_neither_read_nor_gone_on_with(
     [piece] = tmp_path.glob("commits/0-000000000001-*")
     with_rows(piece).unlink()
 
-    with pytest.raises(DamagedFileError, match=r"part-\S+ is missing: put it back from a backup, or begin a new"):
+    with pytest.raises(DamagedFileError, match=r"part-\S+ is missing: restore it from a backup, or start a new"):
         read_audit(spark, str(tmp_path))
-    looked = Journal(spark, str(tmp_path)).looked_ms()
+    looked = Journal(spark, str(tmp_path)).last_look_ms()
     assert looked is not None
     at = datetime.fromtimestamp(looked / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     commands = (
@@ -194,7 +192,7 @@ NOTES = {
 
 
 @pytest.mark.parametrize("note", NOTES)
-def test_damaged_notes_of_an_audit_are_errors_that_name_the_file(
+def test_damaged_small_files_of_an_audit_are_errors_that_name_the_file(
     spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path, note: str
 ) -> None:
     run_audit(spark, str(tmp_path), hosts, once=True)
@@ -204,10 +202,10 @@ def test_damaged_notes_of_an_audit_are_errors_that_name_the_file(
         text_of(tmp_path, note, text)
         ended = zkgroups(*reset) if note == "_looked" else zkgroups("audit", tmp_path, "--once")
         assert (ended.code, ended.out) == (10, ""), text
-        assert f"{tmp_path}/{note} is not as the audit has written it" in ended.err
+        assert f"{tmp_path}/{note} was changed after the audit wrote it" in ended.err
 
 
-def test_an_audit_that_has_lost_its_description_takes_no_other_groups(
+def test_an_audit_without_its_description_refuses_other_groups(
     spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path
 ) -> None:
     run_audit(spark, str(tmp_path), hosts, once=True)
@@ -224,7 +222,7 @@ def test_an_audit_that_has_lost_its_description_takes_no_other_groups(
     with pytest.raises(RefusedError, match=r"is of groups \.\*, topics \.\*, not of groups g1"):
         run_audit(spark, str(tmp_path), SourceOptions(zookeeper=hosts, groups="g1"), once=True)
     assert run_audit(spark, str(tmp_path), hosts, once=True).commits == 0
-    Journal(spark, str(tmp_path)).put_looked(1)
+    Journal(spark, str(tmp_path)).write_last_look(1)
     assert {file.name for file in tmp_path.glob("_[al]*")} == {"_audit.json.new", "_lock", "_looked"}
 
 
@@ -232,17 +230,17 @@ def test_a_small_file_of_an_audit_can_be_read_at_every_step_of_its_replacement(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     journal = Journal(spark, str(tmp_path))
-    journal.put_looked(1)
+    journal.write_last_look(1)
     looked: list[int | None] = []
-    journal._files = Steps(journal._files, lambda: looked.append(Journal(spark, str(tmp_path)).looked_ms()))
+    journal._files = Steps(journal._files, lambda: looked.append(Journal(spark, str(tmp_path)).last_look_ms()))
 
-    journal.put_looked(2)
+    journal.write_last_look(2)
 
     assert looked == [1, 1, 2, 2]
 
 
 class Steps:
-    """A file system that calls `after` whenever it has renamed or deleted a file."""
+    """A file system that calls `after` after each rename or deletion."""
 
     def __init__(self, files: Any, after: Callable[[], None]) -> None:
         self._files = files
@@ -261,7 +259,9 @@ class Steps:
         return followed
 
 
-def test_an_audit_whose_first_batch_was_cut_short_begins_again(spark: SparkSession, hosts: str, tmp_path: Path) -> None:
+def test_an_audit_whose_first_batch_was_interrupted_starts_again(
+    spark: SparkSession, hosts: str, tmp_path: Path
+) -> None:
     Journal(spark, str(tmp_path)).begin(None, None)
     offsets = tmp_path / "_checkpoint" / "offsets"
     offsets.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`dataDir`: the rows out of a server's files are those of the server."""
+"""The option `dataDir`: rows from a server's files equal those of the server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.zookeeper
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    """With groups of all kinds, in a chroot; the sessions of their members outlive its restarts."""
+    """A server with groups of all kinds in a chroot. The sessions of their members survive its restarts."""
     data = tmp_path_factory.mktemp("files") / "data"
     with ZooKeeperServer(data_dir=data) as server:
         with lasting_client(server.address) as client:
@@ -50,10 +50,10 @@ def rows(spark: SparkSession, table: str, **options: Any) -> Rows:
 
 
 @pytest.mark.parametrize("table", Table)
-def test_the_rows_out_of_the_files_are_those_of_the_server(
+def test_the_rows_read_from_files_equal_those_of_the_server(
     spark: SparkSession, server: ZooKeeperServer, table: Table
 ) -> None:
-    """Also while it runs, of what has happened until then."""
+    """The files of a running server are readable, too."""
     of_server = rows(spark, table, zookeeper=f"{server.address}/kafka")
     files = {"dataDir": str(server.data_dir), "chroot": "/kafka"}
     assert rows(spark, table, **files) == of_server
@@ -63,29 +63,31 @@ def test_the_rows_out_of_the_files_are_those_of_the_server(
     assert len(of_server) == {"offsets": 74, "owners": 3, "members": 2}[table]
 
 
-def test_a_snapshot_out_of_files_is_of_one_state(spark: SparkSession, server: ZooKeeperServer, tmp_path: Path) -> None:
+def test_a_snapshot_from_files_has_one_consistent_state(
+    spark: SparkSession, server: ZooKeeperServer, tmp_path: Path
+) -> None:
     files = SourceOptions(data_dir=str(server.data_dir), chroot="/kafka")
     found = survey(files)
     assert found == survey(f"{server.address}/kafka")
     taken = take_snapshot(spark, str(tmp_path), files)
-    assert (taken.groups, taken.offsets, taken.owners, taken.members, taken.denied) == (4, 74, 3, 2, 0)
+    assert (taken.groups, taken.offsets, taken.owners, taken.members, taken.forbidden) == (4, 74, 3, 2, 0)
     assert {row.cluster for row in read_snapshot(spark, str(tmp_path)).collect()} == {f"{server.data_dir}/kafka"}
     state = DataDir(str(server.data_dir)).state()
     [listed], chosen = listing(spark, str(tmp_path)), choose(spark, str(tmp_path))
     assert listed.zxid == chosen.zxid == state.zxid
 
 
-def test_what_cannot_be_read_is_an_error_of_ours_and_no_snapshot(
+def test_unreadable_files_are_a_typed_error_and_leave_no_snapshot(
     spark: SparkSession, server: ZooKeeperServer, tmp_path: Path
 ) -> None:
     data, destination = tmp_path / "data", tmp_path / "destination"
-    with pytest.raises(NotFoundError, match="there is no directory"), translated("it was not read"):
+    with pytest.raises(NotFoundError, match=r"the directory .* does not exist"), translated("it was not read"):
         rows(spark, "offsets", dataDir=str(data))
     (data / "version-2").mkdir(parents=True)
     (data / "version-2" / "snapshot.7").write_bytes(b"")
-    with pytest.raises(DamagedDataError, match="there is nothing to begin from"), translated("it was not read"):
+    with pytest.raises(DamagedDataError, match="it has no snapshot to start from"), translated("it was not read"):
         rows(spark, "offsets", dataDir=str(data))
-    with pytest.raises(DamagedDataError, match="there is nothing to begin from"):
+    with pytest.raises(DamagedDataError, match="it has no snapshot to start from"):
         take_snapshot(spark, str(destination), SourceOptions(data_dir=str(data)))
     assert not destination.exists()
 
@@ -93,8 +95,8 @@ def test_what_cannot_be_read_is_an_error_of_ours_and_no_snapshot(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "zookeeper is not given, but it must say where ZooKeeper is"),
-        ({"dataDir": "/d", "zookeeper": "zk:1"}, "dataDir is '/d', but there is a zookeeper, too"),
+        ({}, "zookeeper is not given, but it must be the address of ZooKeeper"),
+        ({"dataDir": "/d", "zookeeper": "zk:1"}, "dataDir is '/d', but zookeeper is set, too"),
         ({"zookeeper": "zk:1", "chroot": "/kafka"}, "chroot is '/kafka', but it needs a dataDir"),
         ({"zookeeper": "zk:1", "zxid": "7"}, "zxid is 7, but it needs a dataDir"),
         ({"zookeeper": "zk:1", "dataLogDir": "/l"}, "dataLogDir is '/l', but it needs a dataDir"),
@@ -103,18 +105,18 @@ def test_what_cannot_be_read_is_an_error_of_ours_and_no_snapshot(
     ],
     ids=str,
 )
-def test_options_that_do_not_go_together_are_refused(options: dict[str, str], said: str) -> None:
+def test_incompatible_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOptionError) as caught:
         SourceOptions.parse(options)
     assert str(caught.value).startswith(said)
 
 
-def test_a_data_directory_is_an_option_like_others() -> None:
+def test_a_data_directory_is_parsed_like_other_options() -> None:
     options = SourceOptions(data_dir="/d", data_log_dir="/l", chroot="/kafka/", zxid=0x1F)
     assert options.as_text() == {"dataDir": "/d", "dataLogDir": "/l", "chroot": "/kafka/", "zxid": "31"}
     assert (
         SourceOptions.parse(options.as_text()) == SourceOptions.parse(options.as_text() | {"zxid": "0x1f"}) == options
     )
     assert options.shown_cluster == "/d/kafka"
-    with pytest.raises(InvalidOptionError, match="there is no server"):
+    with pytest.raises(InvalidOptionError, match="this operation needs a server"):
         options.connect()

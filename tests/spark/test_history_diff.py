@@ -1,4 +1,4 @@
-"""`diff`: every state, as real snapshots show it, and the same as a plain program finds in their files."""
+"""`diff_snapshots` and the command: every state in real snapshots, checked against a plain program."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, B
 from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
 from zkgroups.spark import SourceOptions, Table, diff_snapshots, take_snapshot
 from zkgroups.spark.snapshots import diff as history
-from zkgroups.spark.snapshots.layout import snapshot_time
-from zkgroups.spark.snapshots.side_by_side import Side, parts
+from zkgroups.spark.snapshots.clusters import ChosenSnapshot
+from zkgroups.spark.snapshots.side_by_side import DiffSide, aligned_parts
+from zkgroups.spark.storage.timestamps import parse_timestamp
 from zkgroups.testing import Server, fresh_chroot
 
 from ..cli.test_help import examples
@@ -51,7 +52,7 @@ def take(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> Take:
 
 @dataclass(frozen=True)
 class Change:
-    """Two snapshots in one folder, and in another the same two with one more of the second state, in three shares."""
+    """Two snapshots in one folder; and in another folder both again, with one more in three shares."""
 
     folder: Path
     more: Path
@@ -62,7 +63,7 @@ class Change:
 
 @pytest.fixture(scope="module")
 def change(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.TempPathFactory) -> Change:
-    """All that can have happened to an offset; most stand where they stood. No test changes it."""
+    """Every possible change of an offset. Most offsets are unchanged. No test modifies the snapshots."""
     folder, more = tmp_path_factory.mktemp("change"), tmp_path_factory.mktemp("more")
     with fresh_chroot(zookeeper) as hosts, client_of(hosts) as raw:
 
@@ -76,7 +77,7 @@ def change(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def changed(change: Change, tmp_path: Path) -> tuple[str, str]:
-    """A copy of both."""
+    """Copy both snapshots."""
     copytree(change.folder, tmp_path, dirs_exist_ok=True)
     return change.before, change.after
 
@@ -123,7 +124,7 @@ def found(rows: DataFrame) -> Found:
 
 
 def modelled(destination: Path, before: str, after: str) -> dict[str, tuple[str, int | None]]:
-    """Each offset's state and delta, by a plain program."""
+    """Compute each offset's state and delta with a plain program."""
     sides = [list(parquet(destination, Table.OFFSETS, name)) for name in (before, after)]
     at = [{_name(row): row for row in side if row["partition"] is not None} for side in sides]
     unseen = [{_name(row) for row in side if row["partition"] is None and row["raw"] is None} for side in sides]
@@ -146,10 +147,10 @@ def _name(row: dict[str, Any]) -> str:
     return f"{row['group']}/{row['topic']}/{row['partition']}"
 
 
-def test_every_offset_is_in_the_state_in_which_a_plain_program_finds_it(
+def test_every_state_equals_that_of_a_plain_program(
     spark: SparkSession, change: Change, changed: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a shuffle and without, and also where different names have the same number."""
+    """With and without a shuffle, and with colliding hashes."""
     rows = found(diff_snapshots(spark, str(tmp_path), by="partition"))
     assert {name: (row["state"], row["delta"]) for name, row in rows.items()} == modelled(tmp_path, *changed)
     assert {row["state"] for row in rows.values()} == set(State)
@@ -162,11 +163,11 @@ def test_every_offset_is_in_the_state_in_which_a_plain_program_finds_it(
     assert {name: (row["state"], row["delta"]) for name, row in back.items()} == modelled(tmp_path, *changed[::-1])
 
 
-def test_what_became_of_it_is_told_and_what_cannot_be_known_is_null(
+def test_a_row_has_all_details_and_unknown_values_are_null(
     spark: SparkSession, changed: tuple[str, str], tmp_path: Path
 ) -> None:
     rows = found(diff_snapshots(spark, str(tmp_path), by="partition"))
-    names = ("state", "before", "after", "delta", "commits", "anew", "held")
+    names = ("state", "before", "after", "delta", "commits", "recreated", "held")
     told = {n: tuple(rows[f"g0/t0/{n}"][name] for name in names) for n in (0, 1, 2, 3, 4, 5, 10, 11, 20, 21)}
     assert told == {
         0: ("moved", 10, 25, 15, 1, False, False),
@@ -199,7 +200,7 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
             its = [one for other, one in each.items() if f"{other}/".startswith(f"{name}/")]
             states = [one["state"] for one in its]
             assert {state: row[field(state)] for state in State} == {state: states.count(state) for state in State}
-            assert (row["partitions"], row["anew"]) == (len(its), sum(one["anew"] for one in its))
+            assert (row["partitions"], row["recreated"]) == (len(its), sum(one["recreated"] for one in its))
             assert row["unchanged_held"] == sum(one["held"] for one in its if one["state"] == "unchanged")
             assert row["committed_at"] == max(one["committed_at"] for one in its)
             deltas = [one["delta"] for one in its if one["delta"] is not None]
@@ -207,16 +208,17 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
         assert dict(history.totals(rows)) == {
             name: sum(row[field(name)] for row in together.values()) for name in LOOKED_FOR
         }
-    some = history.having(diff_snapshots(spark, str(tmp_path)), [State.NEW, State.WENT_BACK])
+    some = history.with_states(diff_snapshots(spark, str(tmp_path)), [State.NEW, State.WENT_BACK])
     assert found(some).keys() == {"g0", "late"}
     assert history.totals(diff_snapshots(spark, str(tmp_path), by="partition")) == history.totals(rows)
     held = [
-        history.having(diff_snapshots(spark, str(tmp_path), by=by), [UNCHANGED_HELD]) for by in (By.GROUP, By.PARTITION)
+        history.with_states(diff_snapshots(spark, str(tmp_path), by=by), [UNCHANGED_HELD])
+        for by in (By.GROUP, By.PARTITION)
     ]
     assert [found(rows).keys() for rows in held] == [{"g0"}, {"g0/t0/1"}]
 
 
-def test_only_those_are_compared_whose_whole_names_match(
+def test_only_groups_and_topics_whose_whole_names_match_are_compared(
     spark: SparkSession, changed: tuple[str, str], tmp_path: Path
 ) -> None:
     rows = found(diff_snapshots(spark, str(tmp_path), by="topic", groups="g[02]|hidden-after", topics="t0|t2?"))
@@ -228,26 +230,26 @@ def test_only_those_are_compared_whose_whole_names_match(
         diff_snapshots(spark, str(tmp_path), "2001-01-01")
 
 
-def test_files_are_brought_together_only_where_both_snapshots_say_how_they_were_shared(
+def test_files_are_joined_by_share_only_if_both_summaries_allow_it(
     spark: SparkSession, take: Take, raw: Any, tmp_path: Path
 ) -> None:
-    """Else a diff would be wrong without a word; an older one, which lacks columns, too, is compared all the same."""
+    """Otherwise the diff would be wrong without an error. A snapshot of an older version can still be compared."""
     plant(raw, {f"g{group}/offsets/t/{n}": b"1" for group in range(8) for n in range(4)})
     before, after, in_three = take(), take(), take(parallelism=3)
     sides = {name: _side(spark, tmp_path, name) for name in (before, after, in_three)}
-    assert len(parts(spark, sides[before], sides[after])) == 2
-    assert len(parts(spark, sides[before], sides[in_three])) == 1
+    assert len(aligned_parts(spark, sides[before], sides[after])) == 2
+    assert len(aligned_parts(spark, sides[before], sides[in_three])) == 1
     plan = _plan(diff_snapshots(spark, str(tmp_path), by="partition", before=before, after=after))
     assert "Exchange" not in plan
     _as_it_was(tmp_path, before)
-    assert len(parts(spark, _side(spark, tmp_path, before), sides[after])) == 1
+    assert len(aligned_parts(spark, _side(spark, tmp_path, before), sides[after])) == 1
     rows = found(diff_snapshots(spark, str(tmp_path), before, after, by="partition"))
-    assert {(row["state"], row["held"], row["anew"]) for row in rows.values()} == {("unchanged", False, False)}
+    assert {(row["state"], row["held"], row["recreated"]) for row in rows.values()} == {("unchanged", False, False)}
     assert (len(rows), {row["commits"] for row in rows.values()}) == (32, {None})
 
 
-def _side(spark: SparkSession, destination: Path, name: str) -> Side:
-    return Side.of(spark, history.Choice(str(destination), name, None))
+def _side(spark: SparkSession, destination: Path, name: str) -> DiffSide:
+    return DiffSide.of(spark, ChosenSnapshot(str(destination), name, None))
 
 
 def _plan(rows: DataFrame) -> str:
@@ -255,7 +257,7 @@ def _plan(rows: DataFrame) -> str:
 
 
 def _as_it_was(destination: Path, name: str) -> None:
-    """As an earlier version left it: no summary, and not all columns. The files of both shares are exchanged."""
+    """Convert to an earlier version: no summary, fewer columns. The files of the two shares are exchanged."""
     its: list[Path] = sorted(files(destination, Table.OFFSETS, name))
     tables: Iterable[pa.Table] = [pq.ParquetFile(file).read() for file in reversed(its)]
     for file, table in zip(its, tables, strict=True):
@@ -265,10 +267,10 @@ def _as_it_was(destination: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("said", [None, 3], ids=["nothing", "another"])
-def test_a_summary_that_does_not_say_the_same_of_shares_is_trusted_with_nothing(
+def test_shares_of_an_inconsistent_summary_are_ignored(
     spark: SparkSession, take: Take, raw: Any, tmp_path: Path, said: int | None
 ) -> None:
-    """Of three shares, one may be empty, and then there are as many files as of two."""
+    """With three shares one may be empty, so there may be as many files as with two."""
     plant(raw, {f"g{number}/offsets/t/0": b"1" for number in range(8)})
     name, other = take(), _side(spark, tmp_path, take())
     file = tmp_path / f"table=offsets/snapshot={name}" / "_SUMMARY.json"
@@ -276,10 +278,10 @@ def test_a_summary_that_does_not_say_the_same_of_shares_is_trusted_with_nothing(
     assert text.pop("shares") == 2
     file.write_text(json.dumps(text | ({"shares": said} if said else {})))
     file.with_name(f".{file.name}.crc").unlink()
-    assert [len(parts(spark, side, other)) for side in (_side(spark, tmp_path, name), other)] == [1, 2]
+    assert [len(aligned_parts(spark, side, other)) for side in (_side(spark, tmp_path, name), other)] == [1, 2]
 
 
-def test_of_several_clusters_those_of_one_are_compared(
+def test_snapshots_of_one_cluster_among_several_are_compared(
     spark: SparkSession, take: Take, raw: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     plant(raw, {"g/offsets/t/0": b"1"})
@@ -297,15 +299,15 @@ def test_of_several_clusters_those_of_one_are_compared(
         diff_snapshots(spark, str(tmp_path), cluster="red")
 
 
-def test_a_snapshot_that_lost_a_file_is_an_error_and_no_diff(
+def test_a_diff_of_a_snapshot_with_a_missing_file_is_an_error(
     spark: SparkSession, changed: tuple[str, str], tmp_path: Path
 ) -> None:
     next(iter(files(tmp_path, Table.OFFSETS, changed[0]))).unlink()
-    with pytest.raises(DamagedFileError, match=re.escape(f"snapshot {changed[0]}") + ".* is not whole"):
+    with pytest.raises(DamagedFileError, match=re.escape(f"snapshot {changed[0]}") + ".* is damaged"):
         diff_snapshots(spark, str(tmp_path))
 
 
-def test_a_snapshot_of_which_a_byte_was_changed_is_an_error_that_says_so(
+def test_a_diff_of_a_snapshot_with_a_changed_byte_is_an_error(
     spark: SparkSession, changed: tuple[str, str], tmp_path: Path
 ) -> None:
     file = next(iter(files(tmp_path, Table.OFFSETS, changed[1])))
@@ -315,11 +317,11 @@ def test_a_snapshot_of_which_a_byte_was_changed_is_an_error_that_says_so(
     with command_on(spark, None) as zkgroups:
         ended = zkgroups("snapshots", "diff", tmp_path)
     assert (ended.code, ended.out) == (10, "")
-    assert "the snapshots cannot be compared, because a file is damaged: " in ended.err
+    assert "the snapshots cannot be compared because a file is damaged: " in ended.err
     assert str(file) in ended.err
 
 
-def test_the_command_shows_it_says_what_is_compared_and_fails_on_what_it_is_told(
+def test_the_command_names_both_snapshots_and_fails_on_given_states(
     spark: SparkSession, changed: tuple[str, str], tmp_path: Path
 ) -> None:
     with command_on(spark, None) as zkgroups:
@@ -354,7 +356,7 @@ def test_the_command_shows_it_says_what_is_compared_and_fails_on_what_it_is_told
 @pytest.mark.soak
 def test_the_examples_of_its_help_work(spark: SparkSession, changed: tuple[str, str], tmp_path: Path) -> None:
     [(_, lines)] = examples(command, everything=True)
-    at = snapshot_time(changed[0]).isoformat()
+    at = parse_timestamp(changed[0]).isoformat()
     codes = []
     with command_on(spark, None) as zkgroups:
         for line in lines:

@@ -1,4 +1,4 @@
-"""The list of snapshots: what is in each, as they say, and counted where they say nothing."""
+"""The list of snapshots, with counts from their summaries or from their rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from zkgroups_cli.snapshots.list import list_ as command
 
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
 from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, read_snapshot, take_snapshot
-from zkgroups.spark.snapshots.layout import snapshot_time
-from zkgroups.spark.snapshots.listing import Listed, listing
+from zkgroups.spark.snapshots.listing import ListedSnapshot, listing
+from zkgroups.spark.storage.timestamps import parse_timestamp
 
 from ..cli.test_help import examples
 from .commands import command_on
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 @pytest.fixture
 def taken(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -> list[Snapshot]:
-    """Three, the oldest of nothing, and the newest of a cluster with a name."""
+    """Three snapshots: the oldest is empty, the newest is of a named cluster."""
     empty = take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, parallelism=1))
     spoil(plant(raw, ["billing", "shipping"]), raw)
     raw.create("/consumers/idle")
@@ -34,17 +34,17 @@ def taken(spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path) -
     return [empty, *(take_snapshot(spark, str(tmp_path), source) for source in sources)]
 
 
-def expected(taken: Snapshot, cluster: str, destination: Path) -> Listed:
+def expected(taken: Snapshot, cluster: str, destination: Path) -> ListedSnapshot:
     size = sum(file.stat().st_size for table in Table for file in files(destination, table, taken.name))
     counts = (taken.groups, taken.offsets, taken.owners, taken.members, taken.problems)
-    return Listed(taken.name, snapshot_time(taken.name), cluster, *counts, size)
+    return ListedSnapshot(taken.name, parse_timestamp(taken.name), cluster, *counts, size)
 
 
 def jobs(spark: SparkSession, group: str) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
-def test_each_is_listed_with_what_is_in_it_and_no_job_is_run(
+def test_snapshots_are_listed_with_their_counts_without_a_job(
     spark: SparkSession, taken: list[Snapshot], zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     spark.sparkContext.setJobGroup("of the list", "none")
@@ -62,7 +62,7 @@ def test_each_is_listed_with_what_is_in_it_and_no_job_is_run(
     assert [row.time.timestamp() for row in rows] == [each.time.timestamp() for each in found]
 
 
-def test_those_that_say_nothing_are_counted_and_how_many_groups_there_were_is_not_known(
+def test_snapshots_without_summary_are_counted_and_their_groups_are_unknown(
     spark: SparkSession, taken: list[Snapshot], zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     empty, newest = taken[0], taken[2]
@@ -79,14 +79,16 @@ def test_those_that_say_nothing_are_counted_and_how_many_groups_there_were_is_no
 
     rmtree(tmp_path / f"table=owners/snapshot={newest.name}")
     [*_, last] = listing(spark, str(tmp_path))
-    assert (last.offsets, last.owners, last.problems) == (newest.offsets, None, None), "what is not there is not 0"
+    assert (last.offsets, last.owners, last.problems) == (newest.offsets, None, None), (
+        "a missing table is unknown, not 0"
+    )
     for file in files(tmp_path, Table.OFFSETS, newest.name):
         file.write_text("cut")
     [first, second, last] = listing(spark, str(tmp_path))
-    assert (first.offsets, second.offsets, last.offsets) == (None, newest.offsets, None), "there is a list all the same"
+    assert (first.offsets, second.offsets, last.offsets) == (None, newest.offsets, None), "listing still works"
 
 
-def test_the_command_prints_them(
+def test_the_command_prints_the_snapshots(
     spark: SparkSession, taken: list[Snapshot], zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     with command_on(spark, None) as zkgroups:
@@ -100,25 +102,23 @@ def test_the_command_prints_them(
         ]
         header, *lines = (line.split() for line in zkgroups("snapshots", "list", tmp_path).lines)
         assert " ".join(header) == "SNAPSHOT TIME CLUSTER GROUPS OFFSETS OWNERS MEMBERS PROBLEMS BYTES ZXID"
-        time = f"{snapshot_time(taken[2].name):%Y-%m-%dT%H:%M:%SZ}"
+        time = f"{parse_timestamp(taken[2].name):%Y-%m-%dT%H:%M:%SZ}"
         numbers = [str(number) for number in astuple(expected(taken[2], "blue", tmp_path))[3:-1]]
         assert lines[2] == [taken[2].name, time, "blue", *numbers, "-"]
 
 
-def test_of_nothing_the_list_is_empty_and_where_there_is_no_folder_that_is_an_error(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_empty_folder_has_an_empty_list_and_a_missing_one_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     assert list_snapshots(spark, str(tmp_path)).count() == 0
-    with pytest.raises(NotFoundError, match=f"there is no folder file:{tmp_path}/nowhere$"):
+    with pytest.raises(NotFoundError, match=f"the folder file:{tmp_path}/nowhere does not exist$"):
         listing(spark, str(tmp_path / "nowhere"))
     with command_on(spark, None) as zkgroups:
         ended = zkgroups("snapshots", "list", tmp_path)
         assert (ended.code, ended.out) == (0, "")
-        assert f"There are no snapshots in {tmp_path}.\n" in ended.err
+        assert f"No snapshots in {tmp_path}.\n" in ended.err
         assert zkgroups("snapshots", "list", tmp_path / "nowhere").code == 3
 
 
 @pytest.mark.parametrize("destination", ["", Path("snapshots"), None])
-def test_a_destination_that_is_no_text_or_empty_is_refused(spark: SparkSession, destination: Any) -> None:
+def test_a_destination_that_is_empty_or_not_a_string_is_refused(spark: SparkSession, destination: Any) -> None:
     with pytest.raises(InvalidOptionError, match="destination is "):
         read_snapshot(spark, destination)

@@ -1,4 +1,4 @@
-"""Whether snapshots are whole: all damage is found, what another version wrote is read, and nothing else is said."""
+"""Verification finds all damage, accepts other versions, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from zkgroups_cli.snapshots.verify import verify as command
 
 from zkgroups.exceptions import NotFoundError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, take_snapshot, verify_snapshots
-from zkgroups.spark.snapshots.layout import Layout, snapshot_time
-from zkgroups.spark.snapshots.summary import Contents, Summary, columns_of, digest
+from zkgroups.spark.snapshots.layout import Layout
+from zkgroups.spark.snapshots.summary import Summary, TableSummary, columns_of, digest
 from zkgroups.spark.snapshots.verify import verify
+from zkgroups.spark.storage.timestamps import parse_timestamp
 from zkgroups.testing import Server
 from zkgroups.testing.server_choice import fresh_chroot
 
@@ -37,7 +38,7 @@ OLDER = "20200101T000000.000Z"
 
 @pytest.fixture(scope="module")
 def taken(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One snapshot, which no test changes; some of its rows have a problem, and some no partition."""
+    """A snapshot that no test modifies, with problems and rows without a partition."""
     destination = tmp_path_factory.mktemp("taken")
     with fresh_chroot(zookeeper) as hosts, client_of(hosts) as client:
         spoil(plant(client, ["billing", "shipping"], partitions=50), client)
@@ -48,12 +49,12 @@ def taken(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def destination(taken: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """A copy of the snapshot."""
     return Path(copytree(taken, tmp_path / "data"))
 
 
 def found(spark: SparkSession, destination: Path, at: str | None = None) -> list[tuple[str | None, str]]:
-    """The findings, each with its table."""
+    """Return the findings, each with its table."""
     checks = list(verify(spark, str(destination), at))
     assert all(each.detail and each.snapshot == check.name for check in checks for each in check.findings)
     return [(each.table, each.finding.value) for check in checks for each in check.findings]
@@ -69,17 +70,17 @@ def summary_of(destination: Path) -> Path:
 
 
 def file_of(destination: Path, table: Table = Table.OFFSETS) -> Path:
-    """The largest file of a table."""
+    """Return the largest file of a table."""
     return max(files(destination, table, name_of(destination)), key=lambda file: file.stat().st_size)
 
 
 def without_sums(file: Path) -> Path:
-    """As it is where files have no sums of their own beside them, or come back from a backup."""
+    """Delete the checksum file, as on file systems without checksums or after a restore from a backup."""
     (file.parent / f".{file.name}.crc").unlink()
     return file
 
 
-def test_all_is_well_and_nothing_is_said(spark: SparkSession, taken: Path) -> None:
+def test_an_intact_snapshot_has_no_findings(spark: SparkSession, taken: Path) -> None:
     assert found(spark, taken) == []
     assert verify_snapshots(spark, str(taken)).count() == 0
 
@@ -88,14 +89,14 @@ def test_all_is_well_and_nothing_is_said(spark: SparkSession, taken: Path) -> No
 
 
 def flip(file: Path, at: int | None = None) -> None:
-    """A bit of some byte, or of one in the midst of the offsets."""
+    """Flip a bit of a random byte in the offset column."""
     data = bytearray(file.read_bytes())
     data[_in_offsets(file) if at is None else at] ^= 0x10
     file.write_bytes(data)
 
 
 def _in_offsets(file: Path) -> int:
-    """The last bytes of a column are those of a page, and no header."""
+    """The last bytes of a column belong to a page, not to a header."""
     with pq.ParquetFile(file) as opened:
         columns = opened.metadata.row_group(0)
         [column] = [
@@ -112,7 +113,7 @@ def rewrite(file: Path, change: Callable[[pa.Table], pa.Table]) -> None:
 
 
 def one_further(table: pa.Table) -> pa.Table:
-    """The same rows, but for one offset."""
+    """Rewrite the rows with one changed offset."""
     offsets = table["offset"].to_pylist()
     at = offsets.index(49 * 7)
     return with_column(table, "offset", pa.array([*offsets[:at], 1, *offsets[at + 1 :]], pa.int64()))
@@ -151,7 +152,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], set[tuple[str | None, str]]]] 
     ),
     "a file is added": (added, {("offsets", "other-file"), ("offsets", "wrong-rows"), ("offsets", "duplicate")}),
     "a bit is flipped": (lambda d: flip(file_of(d)), {("offsets", "unreadable")}),
-    "a bit is flipped where there are no sums": (
+    "a bit is flipped without a checksum file": (
         lambda d: flip(without_sums(file_of(d))),
         {("offsets", "unreadable")},
     ),
@@ -193,10 +194,8 @@ def test_damage_is_found(
 
 
 @pytest.mark.soak
-def test_wherever_a_bit_is_flipped_it_is_found_or_the_rows_are_the_same(
-    spark: SparkSession, taken: Path, tmp_path: Path
-) -> None:
-    """Without the sums of the file system. What Parquet keeps beside its pages has none either."""
+def test_a_flipped_bit_is_found_or_does_not_change_the_rows(spark: SparkSession, taken: Path, tmp_path: Path) -> None:
+    """Without checksum files. Parquet has no checksums for data beside its pages either."""
 
     def rows(destination: Path) -> list[Any]:
         return sorted(read_snapshot(spark, str(destination)).collect(), key=repr)
@@ -210,26 +209,24 @@ def test_wherever_a_bit_is_flipped_it_is_found_or_the_rows_are_the_same(
             assert rows(destination) == rows(taken)
 
 
-def test_what_was_begun_and_not_finished_is_told_and_nothing_is_wrong(
-    spark: SparkSession, taken: Path, destination: Path
-) -> None:
-    unfinished = Layout(spark, str(destination)).begin(snapshot_time(OLDER))
-    (destination / f"table=owners/snapshot={OLDER}").mkdir()  # it is in the midst of moving
+def test_an_unfinished_snapshot_is_reported_as_info(spark: SparkSession, taken: Path, destination: Path) -> None:
+    unfinished = Layout(spark, str(destination)).begin(parse_timestamp(OLDER))
+    (destination / f"table=owners/snapshot={OLDER}").mkdir()  # it is moving its tables
     try:
         assert found(spark, destination) == [(None, "unfinished")]
-        assert [check.is_wrong for check in verify(spark, str(destination))] == [False, False]
+        assert [check.has_errors for check in verify(spark, str(destination))] == [False, False]
         assert found(spark, destination, "latest") == []
     finally:
         unfinished.discard()
-    assert found(spark, destination) == [(None, "unmarked")], "nobody finishes it any more"
+    assert found(spark, destination) == [(None, "unmarked")], "no process will finish it"
 
 
 # Other versions
 
 
 def of_another_version(spark: SparkSession, destination: Path) -> None:
-    """A snapshot of a version that knew no owner of an offset, counted in longs, and had a colour."""
-    unfinished = Layout(spark, str(destination)).begin(snapshot_time(OLDER))
+    """Write a snapshot of another version: no owner column, counts as longs, and an additional column."""
+    unfinished = Layout(spark, str(destination)).begin(parse_timestamp(OLDER))
     tables = {}
     for table in Table:
         rows = read_snapshot(spark, str(destination), name_of(destination), table=table)
@@ -238,26 +235,26 @@ def of_another_version(spark: SparkSession, destination: Path) -> None:
             rows = rows.withColumn("commit_count", f.col("commit_count").cast("long"))
         rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(unfinished.table(table))
         count = rows.agg(f.count("*"), f.count("problem"), digest(rows.schema)).collect()[0]
-        tables[table] = Contents(*count, unfinished.files(table), columns_of(rows))
+        tables[table] = TableSummary(*count, unfinished.files(table), columns_of(rows))
     unfinished.summarize(Summary("blue", 3, tables))
     unfinished.finish()
 
 
-def test_what_another_version_wrote_is_whole_and_read_in_the_columns_of_this_one(
+def test_snapshots_of_other_versions_are_intact_and_read_in_the_current_columns(
     spark: SparkSession, destination: Path
 ) -> None:
     of_another_version(spark, destination)
     assert found(spark, destination, OLDER) == [("offsets", "other-columns")]
     [row] = verify_snapshots(spark, str(destination)).collect()
     assert (row.severity, row.snapshot) == ("info", OLDER)
-    assert row.detail == "when it is read, commit_count: of another type; owner: null; colour: left out"
+    assert row.detail == "on reading: commit_count: of another type; owner: null; colour: left out"
     old, new = (read_snapshot(spark, str(destination), name) for name in (OLDER, None))
     assert old.columns == new.columns
     assert old.where("owner is not null").count() == 0 < new.where("owner is not null").count()
     assert sorted(map(repr, old.drop("owner").collect())) == sorted(map(repr, new.drop("owner").collect()))
 
 
-def test_of_one_without_a_summary_it_is_known_that_it_can_be_read(spark: SparkSession, destination: Path) -> None:
+def test_a_snapshot_without_summary_is_checked_for_being_readable(spark: SparkSession, destination: Path) -> None:
     summary_of(destination).unlink()
     assert found(spark, destination) == [(None, "no-summary")]
     added(destination)
@@ -275,30 +272,30 @@ def zkgroups(spark: SparkSession) -> Iterator[Any]:
         yield run
 
 
-def test_the_command_says_what_is_wrong_and_how_many_are_whole(zkgroups: Any, destination: Path) -> None:
+def test_the_command_prints_errors_and_the_number_of_damaged_snapshots(zkgroups: Any, destination: Path) -> None:
     for [*_], lines in examples(command):
         for line in lines:
             [_, *words] = shlex.split(line.replace("/data/groups", str(destination)))
             ended = zkgroups(*words)
-            assert (ended.code, ended.err.splitlines()[1:]) == (0, ["1 snapshot looked through: whole."])
+            assert (ended.code, ended.err.splitlines()[1:]) == (0, ["1 snapshot verified: no errors."])
     assert ended.json == {"schema": 1, "findings": []}
 
     summary_of(destination).unlink()
     added(destination)
     ended = zkgroups("snapshots", "verify", destination)
-    assert (ended.code, ended.err.splitlines()[1:]) == (10, ["1 snapshot looked through: 1 not whole."])
+    assert (ended.code, ended.err.splitlines()[1:]) == (10, ["1 snapshot verified: 1 damaged."])
     header, *lines = (line.split(maxsplit=4) for line in ended.lines)
     assert header == ["SEVERITY", "SNAPSHOT", "TABLE", "FINDING", "DETAIL"]
     name = name_of(destination)
     assert [line[:4] for line in lines] == [["info", name, "-", "no-summary"], ["error", name, "offsets", "duplicate"]]
 
 
-def test_where_there_is_no_snapshot_it_is_not_said_that_all_is_whole(
+def test_a_destination_without_snapshots_is_an_error(
     spark: SparkSession, zkgroups: Any, taken: Path, tmp_path: Path
 ) -> None:
     assert zkgroups("snapshots", "verify", tmp_path).code == 3
     assert zkgroups("snapshots", "verify", tmp_path / "nowhere").code == 3
     assert zkgroups("snapshots", "verify", taken, "--at", "previous").code == 3
     (tmp_path / f"_unfinished/{OLDER}-01234567").mkdir(parents=True)
-    with pytest.raises(NotFoundError, match="there is no snapshot in"):
+    with pytest.raises(NotFoundError, match="no snapshot in"):
         found(spark, tmp_path)

@@ -1,7 +1,7 @@
-"""SIGKILL to everybody who takes part in a snapshot, at moments spread over the whole of it.
+"""SIGKILL at any moment to any process that takes part in a snapshot.
 
-At no moment is half a snapshot there: neither for our reader, nor for somebody who lists folders. And the next run
-succeeds. A dozen kills are part of every run of the tests; `make soak` does as many as one likes.
+No partial snapshot is ever visible, neither to zkgroups nor to a program that lists folders. And the next run succeeds.
+The tests run a dozen kills; `make soak` runs any number.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from .processes import children, descendants, program, sigkill, wait_until_gone
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 SEED = int(os.environ.get("ZKGROUPS_KILLS_SEED", "1"))
-"""What the moments follow from; of `make soak` it is the time, unless it is given."""
+"""The seed of the random moments; `make soak` uses the time by default."""
 SOAK = int(os.environ.get("ZKGROUPS_SOAK_KILLS", "120"))
-"""How many kills `make soak` does."""
+"""The number of kills in `make soak`."""
 
 WRITING = ("**/table={}/**/_temporary", "**/table={}/**/*.parquet", "**/table={}/**/task_*")
 PHASES = (
@@ -46,10 +46,10 @@ PHASES = (
     *(f"table={table}/*" for table in IN_ORDER),
     "table=offsets/*/_SUCCESS",
 )
-"""What appears one after the other."""
+"""The files and folders that appear in this order."""
 
 CALLS = range(3, 15)
-"""Before how many calls to the file system it dies: from when all is written until all is done."""
+"""The number of calls to the file system before the kill, between the last write and the end."""
 
 DRIVER = """
 import os, signal, sys
@@ -79,7 +79,7 @@ with own_session(master="local[2,4]") as spark:
 
 @dataclass(frozen=True)
 class Kill:
-    """Who is killed, and when: `at` is a share of the run's time, what has appeared, or the number of a call."""
+    """The process to kill, and when: a share of the run's time, a path that has appeared, or the number of a call."""
 
     victim: str
     at: float | str | int
@@ -89,13 +89,13 @@ class Kill:
 
 
 VICTIMS = ("worker", "server", "driver", "java", "worker", "server", "driver itself", "forker")
-"""In the long run."""
+"""The kills of `make soak`."""
 A_DOZEN = 7 * ("worker",) + 3 * ("server",) + ("java", "driver itself")
-"""In every run of the tests: the last two each cost the start of another Spark."""
+"""The kills of every test run. The last two each start another Spark."""
 
 
 def kills(seed: int, victims: Sequence[str]) -> list[Kill]:
-    """Spread over phases; of two with the same victim one is early and the other late."""
+    """Distribute over phases: with two kills of one process, one is early and one is late."""
     rng = random.Random(seed)
     drawn = []
     for victim in dict.fromkeys(victims):
@@ -113,7 +113,7 @@ def _moment(victim: str, share: float) -> float | str | int:
 
 
 class Scene:
-    """A server with groups in it, and a Spark that is warm."""
+    """A server with groups, and a warm Spark session."""
 
     def __init__(self, spark: SparkSession, server: ZooKeeperServer, model: Model) -> None:
         self.spark = spark
@@ -123,7 +123,7 @@ class Scene:
         self.java: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
     def take(self, destination: Path) -> float:
-        """A snapshot that must succeed, and how long it took."""
+        """Take a snapshot that must succeed; return its duration."""
         began = time.monotonic()
         taken = take_snapshot(self.spark, str(destination), SourceOptions(zookeeper=self.server.address))
         assert_is(self.model, destination, taken.name)
@@ -131,7 +131,7 @@ class Scene:
         return time.monotonic() - began
 
     def play(self, kill: Kill, destination: Path, duration: float) -> None:
-        """One kill, and what must be so afterwards."""
+        """Run one kill, and check the result."""
         if kill.victim in {"worker", "server"}:
             self._in_this_process(kill, destination, duration)
         else:
@@ -147,7 +147,10 @@ class Scene:
         over = threading.Event()
         strike, timeout = partial(self._kill_worker, over), 2.0
         if kill.victim == "server":
-            strike, timeout = self.server.kill, 1.0  # it stays away, and every task waits for it so long, four times
+            strike, timeout = (
+                self.server.kill,
+                1.0,
+            )  # the server stays down longer than any task waits, for four attempts
         killer = threading.Thread(target=_later, args=(float(kill.at) * duration, over, strike))
         killer.start()
         try:
@@ -163,14 +166,14 @@ class Scene:
             self.server.start()
 
     def _kill_worker(self, over: threading.Event) -> None:
-        """One of those that read or plan: the first that is there. Not who forks them: Spark goes on without noticing,
-        and fails at something else much later, which may be another test."""
+        """Return a Python worker. Its parent, which forks workers, is not killed: Spark would fail much later, perhaps
+        in another test."""
         while not over.is_set():
             if found := [pid for forker in children(self.java) for pid in children(forker)]:
                 sigkill(self.rng.choice(found))
                 return
 
-    # In processes of its own
+    # In separate processes
 
     def _in_another(self, kill: Kill, destination: Path) -> None:
         if kill.victim == "driver itself":
@@ -187,11 +190,11 @@ class Scene:
         if kill.victim in {"java", "forker"} and process.returncode:
             assert (process.returncode, out) == (1, "")
             assert "Traceback" not in err
-        assert_complete(self.model, destination)  # Java may still be at work
+        assert_complete(self.model, destination)  # Java may still be running
         wait_until_gone(others)
 
     def _watch(self, process: subprocess.Popen[str], moment: Kill, destination: Path) -> set[int]:
-        """Strike when the moment has come; returns the processes that should end with this one."""
+        """Kill at the chosen moment; return the processes that should end, too."""
         seen: set[int] = set()
         struck = moment.victim == "driver itself"
         looked = 0.0
@@ -219,7 +222,7 @@ def _later(seconds: float, over: threading.Event, act: Callable[[], object]) -> 
 
 @pytest.fixture(scope="module")
 def scene(spark: SparkSession) -> Iterator[Scene]:
-    # Sessions last through a restart, and a client that comes too early is not left waiting: see ZooKeeperServer.
+    # Sessions survive a restart, and a client that connects too early is not left waiting: see ZooKeeperServer.
     with ZooKeeperServer(tick_time=2.0) as server:
         client = KazooClient(through_restarts(server.address), timeout=40.0)
         client.start()
@@ -230,12 +233,12 @@ def scene(spark: SparkSession) -> Iterator[Scene]:
 
 @pytest.fixture(scope="module")
 def duration(scene: Scene, tmp_path_factory: Any) -> float:
-    """How long a snapshot takes, when all is warm."""
+    """Return the duration of a warm snapshot."""
     return min(scene.take(tmp_path_factory.mktemp("warm")) for _ in range(2))
 
 
 @pytest.mark.parametrize("kill", kills(SEED, A_DOZEN), ids=str)
-def test_whoever_is_killed_no_half_snapshot_is_seen_and_the_next_run_succeeds(
+def test_a_kill_leaves_no_partial_snapshot_and_the_next_run_succeeds(
     scene: Scene, duration: float, tmp_path: Path, kill: Kill
 ) -> None:
     print(f"ZKGROUPS_KILLS_SEED={SEED}")
@@ -245,7 +248,7 @@ def test_whoever_is_killed_no_half_snapshot_is_seen_and_the_next_run_succeeds(
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_soak(scene: Scene, duration: float, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same, many times."""
+    """Run many random kills."""
     seed = int(os.environ.get("ZKGROUPS_KILLS_SEED", time.time_ns() % 1_000_000))
     print(f"\nZKGROUPS_KILLS_SEED={seed} ZKGROUPS_SOAK_KILLS={SOAK}")
     drawn = kills(seed, [VICTIMS[number % len(VICTIMS)] for number in range(SOAK)])

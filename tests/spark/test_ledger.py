@@ -1,4 +1,4 @@
-"""What an audit makes of what may not be read, and of a clock that says nothing."""
+"""Forbidden nodes and invalid clocks in an audit."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SCHEMA = SCHEMAS[Table.OFFSETS]
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 
-def test_what_was_committed_where_it_may_not_be_read_is_found_once_it_may_be(
+def test_commits_to_forbidden_nodes_are_recorded_once_readable(
     spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
-    """A node that may not be read, and a topic that may not be listed; what is beside them is not found twice."""
+    """A forbidden node, and a topic that may not be listed. Other offsets are not recorded twice."""
     plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"6", "h/offsets/t/0": b"7", "i/offsets/t/0": b"8"})
     closed = ("/consumers/g/offsets/t/0", "/consumers/h/offsets/t")
     raw.add_auth("digest", "ops:secret")
     told: list[AuditStep] = []
 
     def look() -> AuditStep:
-        done = run_audit(spark, str(tmp_path), zookeeper_hosts, once=True, told=told.append)
-        assert done.denied == told[-1].denied
+        done = run_audit(spark, str(tmp_path), zookeeper_hosts, once=True, on_progress=told.append)
+        assert done.forbidden == told[-1].forbidden
         return told[-1]
 
     assert look() == AuditStep(0, 4)
@@ -40,9 +40,9 @@ def test_what_was_committed_where_it_may_not_be_read_is_found_once_it_may_be(
         raw.set_acls(path, [make_digest_acl("ops", "secret", all=True)])
     raw.set("/consumers/g/offsets/t/0", b"15")
     raw.set("/consumers/h/offsets/t/0", b"17")
-    assert look() == AuditStep(1, commits=0, denied=2)
+    assert look() == AuditStep(1, commits=0, forbidden=2)
     raw.set("/consumers/g/offsets/t/1", b"16")
-    assert look() == AuditStep(2, commits=1, denied=2)
+    assert look() == AuditStep(2, commits=1, forbidden=2)
     for path in closed:
         raw.set_acls(path, OPEN_ACL_UNSAFE)
     assert look() == AuditStep(3, commits=2)
@@ -54,19 +54,17 @@ def test_what_was_committed_where_it_may_not_be_read_is_found_once_it_may_be(
     ]
 
 
-def test_of_what_was_denied_it_is_known_what_was_before_a_batch_that_comes_again(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_forbidden_groups_are_known_for_a_repeated_batch(spark: SparkSession, tmp_path: Path) -> None:
     journal = Journal(spark, str(tmp_path))
-    journal.put_denied([], 2)
+    journal.write_forbidden_groups([], 2)
     assert list(tmp_path.iterdir()) == []
     for batch, groups in ((3, ["g"]), (4, ["g"]), (5, ["g", "h/"]), (5, [])):
-        journal.put_denied(groups, batch)
-        assert journal.denied(batch + 1) == groups
-    assert [journal.denied(batch) for batch in range(3, 7)] == [[], ["g"], ["g"], []]
+        journal.write_forbidden_groups(groups, batch)
+        assert journal.forbidden_groups(batch + 1) == groups
+    assert [journal.forbidden_groups(batch) for batch in range(3, 7)] == [[], ["g"], ["g"], []]
 
 
-def test_a_commit_whose_time_is_none_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_commit_with_an_invalid_time_is_recorded_once(spark: SparkSession, tmp_path: Path) -> None:
     values = {"group": "'g'", "topic": "'t'", "partition": "0", "offset": "5L", "zxid": "7L", "read_at": "now()"}
     columns = (f"cast({values.get(each.name, 'null')} as {each.dataType.simpleString()})" for each in SCHEMA)
     found = spark.range(1).selectExpr(

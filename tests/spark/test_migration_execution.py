@@ -1,4 +1,4 @@
-"""Plans carried out by Spark on a real broker: applied, verified, looked at and taken back, with reports."""
+"""Apply, verify, status and rollback with Spark on a real broker, with reports."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from pyspark.sql import SparkSession
 
 from tests.migration.rows import numbers, tree
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.plan_rows import Match, MigrationStep
-from zkgroups.core.znodes.values import NativeOffset
-from zkgroups.exceptions import GuardFailedError, InvalidOptionError, NotConnectedError, NotFoundError, SparkJobError
+from zkgroups.exceptions import GuardFailedError, NotConnectedError, NotFoundError, SparkJobError
+from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration import execution, plan_folder
-from zkgroups.spark.migration.execution import STEPS, Endpoints, apply, rollback, verify
+from zkgroups.spark.migration import execution
+from zkgroups.spark.migration.execution import STEPS, MigrationConnections, apply, rollback, verify
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.spark.migration.reports import differing, group_results, read_report
 from zkgroups.spark.migration.status import status
+from zkgroups.spark.storage import destination
 from zkgroups.testing import KafkaBroker
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1000)]
@@ -31,12 +33,12 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark, pytes
 _numbers = itertools.count()
 GROUPS = 6
 ROWS = 3 * GROUPS - 1
-"""That are to be written."""
+"""The number of offsets to write."""
 SECRET = "the-s3cret"
 
 
 class Migration:
-    """Some groups of three partitions, two of which had offsets on the target before; planned, with a secret."""
+    """Groups with three partitions, two of which had offsets on the target before; a plan made with a secret."""
 
     def __init__(self, spark: SparkSession, hosts: str, registry: Registry, broker: KafkaBroker, folder: Path) -> None:
         self.spark, self.registry, self.folder = spark, registry, str(folder / "move")
@@ -48,7 +50,7 @@ class Migration:
         broker.create_topic(other, 1)
         self.names = [f"{self.topic}-{number}" for number in range(GROUPS)]
         for name in self.names:
-            registry.group(name).offsets.commit_many({TopicPartition(self.topic, number): 0 for number in range(3)})
+            registry.group(name).offsets.set_many({TopicPartition(self.topic, number): 0 for number in range(3)})
         note = NativeOffset(self.names[2], TopicPartition(other, 0), 3, "a note")
         with self.brokers() as brokers:
             brokers.commit({self.names[1]: {self.first: 0}, note.group: {note.at: note}})
@@ -62,7 +64,7 @@ class Migration:
         return self.options.connect()
 
     def sides(self) -> tuple[Any, Any]:
-        """Both stores as they are."""
+        """Return the offsets of both sides."""
         with self.brokers() as brokers:
             return tree(self.registry.client, "/consumers"), brokers.committed(self.names)
 
@@ -80,7 +82,7 @@ def migration(
     return Migration(spark, zookeeper_hosts, registry, kafka_broker, tmp_path)
 
 
-def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report(migration: Migration) -> None:
+def test_a_plan_is_applied_verified_and_rolled_back_with_a_report_of_each_run(migration: Migration) -> None:
     before = migration.sides()
     heard: list[str] = []
 
@@ -91,7 +93,7 @@ def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report
     assert len(heard) == STEPS
     assert migration.sides() == before
     with pytest.raises(GuardFailedError, match="the plan was made with another cluster, staging"):
-        Endpoints(migration.options, None).check("staging")
+        MigrationConnections(migration.options, None).check("staging")
     assert {group.target for group in group_results(migration.spark, migration.folder)} == set(migration.names)
 
     applied = migration.call(apply, execute=True)
@@ -115,7 +117,7 @@ def test_a_plan_is_applied_verified_and_taken_back_and_every_run_leaves_a_report
     assert not any(SECRET.encode() in path.read_bytes() for path in Path(migration.folder).rglob("*") if path.is_file())
 
 
-def test_a_report_that_cannot_be_written_is_found_before_the_work_or_the_error_says_what_to_do(
+def test_a_report_that_cannot_be_written_is_detected_before_the_work_or_has_advice(
     migration: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = migration.sides()
@@ -124,7 +126,7 @@ def test_a_report_that_cannot_be_written_is_found_before_the_work_or_the_error_s
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_folder, "write_text", full)
+        patch.setattr(destination, "write_text", full)
         with pytest.raises(SparkJobError, match="cannot be written to: No space") as early:
             migration.call(apply, execute=True)
     assert not hasattr(early.value, "__notes__")
@@ -140,14 +142,14 @@ def test_a_report_that_cannot_be_written_is_found_before_the_work_or_the_error_s
     assert migration.call(apply, execute=True).failed == 0
 
 
-def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_to_zookeeper(
+def test_groups_with_obstacles_are_left_and_progress_is_copied_back(
     migration: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By several tasks."""
+    """In several tasks."""
     monkeypatch.setattr(execution, "ROWS_OF_A_TASK", 9)
     live, written, moved, *free = migration.names
     migration.registry.client.create(f"/consumers/{live}/ids/scala-1", b"{}", ephemeral=True, makepath=True)
-    migration.registry.group(written).offsets.commit(migration.first, 1)
+    migration.registry.group(written).offsets.set(migration.first, 1)
     with migration.brokers() as brokers:
         brokers.commit({moved: {migration.first: 5}})
 
@@ -175,12 +177,12 @@ def test_groups_that_something_is_in_the_way_of_are_left_and_progress_goes_back_
     assert found_again.offset == 8
 
 
-def test_what_cannot_be_carried_out_is_refused_at_once(
+def test_impossible_requests_are_refused_at_once(
     spark: SparkSession, zookeeper_hosts: str, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 7)
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 7)
     source, nobody = SourceOptions(zookeeper=zookeeper_hosts), BrokerOptions("127.0.0.1:1", timeout=0.2)
-    with pytest.raises(NotFoundError, match="there is no plan in"):
+    with pytest.raises(NotFoundError, match="no plan in"):
         apply(spark, str(tmp_path), nobody, source, execute=True)
     plan(spark, str(tmp_path), replace(source, topics="ord.*"), None)
     assert [row["topics"] for row in read_plan(spark, str(tmp_path)).collect()] == ["ord.*"]
@@ -190,10 +192,10 @@ def test_what_cannot_be_carried_out_is_refused_at_once(
         rollback(spark, str(tmp_path), nobody, None, execute=True, to_zookeeper=True)
     with pytest.raises(InvalidOptionError, match=r"spark\.speculation"):
         apply(_speculating(spark), str(tmp_path), nobody, source, execute=True)
-    with pytest.raises(NotFoundError, match="there is no report in"):
+    with pytest.raises(NotFoundError, match="no report in"):
         read_report(spark, str(tmp_path))
     with pytest.raises(NotConnectedError):
-        Endpoints(nobody, source).check(None)
+        MigrationConnections(nobody, source).check(None)
 
 
 def _speculating(spark: SparkSession) -> SparkSession:

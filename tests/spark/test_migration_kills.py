@@ -1,9 +1,8 @@
-"""SIGKILL to Spark's driver and to its workers, in the middle of applying a plan and of taking it back.
+"""SIGKILL to Spark's driver and workers during apply and rollback.
 
-Both are asked what they have before and after. Whoever was killed, and at whichever step, the same command run again
-ends as if nothing had been: the target has what was planned, or to the byte what it had before, and ZooKeeper has the
-marks that it should have and is otherwise as it was. Four kills are part of every run of the tests; `make soak` does
-one at every step.
+Both sides are read before and after. Whatever process was killed at whatever step, repeating the command gives the same
+result as without a kill: the target has the planned offsets, or its previous state to the byte, and ZooKeeper has the
+right marks and is otherwise unchanged. Every test run kills four times; `make soak` kills at every step.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from pyspark.sql import SparkSession
 
 from tests.migration.rows import tree
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.core.znodes.values import NativeOffset
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration.arrow_rows import collected
-from zkgroups.spark.migration.execution import PlanRun, apply, rollback
+from zkgroups.spark.migration.arrow_rows import collect_rows
+from zkgroups.spark.migration.execution import ExecutionResult, apply, rollback
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.admin import migration_marks as marks
@@ -44,7 +43,7 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("ZKGROUPS_KILLS_SEED", "1"))
-"""What the steps follow from; of `make soak` it is the time, unless it is given."""
+"""The seed of the random steps; `make soak` uses the time by default."""
 
 GROUPS, PARTITIONS, MESSAGES = 6, 4, 30
 
@@ -55,7 +54,7 @@ STEPS = {
     "apply": (*(f"{kind} {moment}" for kind in (*_LOOKS, "commit") for moment in _MOMENTS), *_MARKS),
     "rollback": (*(f"{kind} {moment}" for kind in (*_LOOKS, "delete", "commit") for moment in _MOMENTS), *_MARKS),
 }
-"""What a chunk of groups comes to; there are at least two chunks."""
+"""The steps of a chunk of groups; there are at least two chunks."""
 
 DRIVER = """
 import os, sys
@@ -77,7 +76,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Kill:
-    """Who is killed while what is done, and at which step."""
+    """The process to kill, the command, and the step."""
 
     command: str
     victim: str
@@ -89,13 +88,13 @@ class Kill:
 
 
 def kills(seed: int, victim: str) -> list[Kill]:
-    """One in each command, at a step that each chunk comes to."""
+    """One kill in each command, at a step that each chunk reaches."""
     rng = random.Random(f"{seed} {victim}")
     return [Kill(command, victim, rng.choice(steps), rng.randint(1, 2)) for command, steps in STEPS.items()]
 
 
 class Scene:
-    """Some groups with offsets on both sides, and their plan."""
+    """Groups with offsets on both sides, and their plan."""
 
     def __init__(self, spark: SparkSession, registry: Registry, hosts: str, broker: KafkaBroker, folder: Path) -> None:
         self.spark, self.registry = spark, registry
@@ -108,7 +107,7 @@ class Scene:
         self.before = self.on_target()
         self.source = SourceOptions(zookeeper=hosts)
         assert plan(spark, self.destination, self.source, BrokerOptions(self.address)).blocked == 0
-        self.rows = collected(PlanRow, read_plan(spark, self.destination))
+        self.rows = collect_rows(PlanRow, read_plan(spark, self.destination))
         self.zookeeper = tree(registry.client, "/consumers")
 
     def _write_messages(self) -> None:
@@ -118,12 +117,12 @@ class Scene:
         assert producer.flush(30) == 0
 
     def _commit(self) -> None:
-        """On the target: nothing; or what is behind, ahead and as it is to be, with notes of other clients."""
+        """Target offsets: missing, behind, ahead and equal, with notes of other clients."""
         wanted: dict[str, dict[TopicPartition, NativeOffset]] = {}
         for number, group in enumerate(self.groups):
             ats = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
             offsets = {at: 10 + number + at.partition for at in ats}
-            self.registry.group(group).offsets.commit_many(offsets)
+            self.registry.group(group).offsets.set_many(offsets)
             if number % 3:
                 behind, ahead, same = ats[:3]
                 there = (
@@ -135,14 +134,14 @@ class Scene:
         with BrokerOptions(self.address).connect() as brokers:
             assert brokers.commit(wanted) == {group: dict.fromkeys(those) for group, those in wanted.items()}
 
-    # What is there
+    # State
 
     def on_target(self) -> dict[str, dict[TopicPartition, NativeOffset]]:
         with BrokerOptions(self.address).connect() as brokers:
             return brokers.committed(self.groups)
 
     def applied(self) -> Mapping[str, Mapping[TopicPartition, NativeOffset]]:
-        """What the target is to have by the plan."""
+        """Return the planned state of the target."""
         found = {group: dict(those) for group, those in self.before.items()}
         for row in self.rows:
             if row.action is Action.COMMIT:
@@ -152,8 +151,8 @@ class Scene:
         return found
 
     def assert_is(self, command: str) -> None:
-        """Both sides are as this command leaves them."""
-        found = marks.read(self.registry.context, self.groups)
+        """Assert that both sides have the state after this command."""
+        found = marks.read(self.registry._context, self.groups)
         states = {group: it.state for group, it in found.items() if isinstance(it, Mark)}
         if command == "apply":
             assert self.on_target() == self.applied()
@@ -168,17 +167,19 @@ class Scene:
         }
         assert there == self.zookeeper
 
-    # What is done
+    # Actions
 
     def run(self, command: str) -> None:
-        """Without a kill, in the Spark of all tests."""
+        """Run without a kill, in the Spark session of the tests."""
         call = {"apply": apply, "rollback": rollback}[command]
-        done: PlanRun = call(self.spark, self.destination, BrokerOptions(self.address), self.source, execute=True)
+        done: ExecutionResult = call(
+            self.spark, self.destination, BrokerOptions(self.address), self.source, execute=True
+        )
         assert (done.left, done.failed) == (0, 0)
         self.assert_is(command)
 
     def play(self, kill: Kill, folder: Path) -> bool:
-        """One kill, and the same command again; whether it came to that."""
+        """Kill, and repeat the command; return whether the step was reached."""
         fate = Fate(kill.victim, kill.step, kill.nth, str(folder / f"steps-{next(_numbers)}"))
         status = self._run_in_another(kill, fate)
         if kill.victim == "driver" and fate.came():
@@ -190,7 +191,7 @@ class Scene:
         return fate.came()
 
     def _run_in_another(self, kill: Kill, fate: Fate) -> int:
-        """In a Spark of its own, until none of its processes is left."""
+        """Run in another Spark, and wait until all its processes have ended."""
         command = [sys.executable, "-c", DRIVER, kill.command, self.destination, self.address, self.hosts]
         env = environment(fate.environment() | {"PYTHONPATH": str(ROOT)})
         with subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
@@ -211,10 +212,8 @@ def scene(
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("victim", ["driver", "worker"])
-def test_whoever_is_killed_while_groups_are_moved_and_put_back_the_next_run_ends_as_if_nothing_had_been(
-    scene: Scene, tmp_path: Path, victim: str
-) -> None:
-    """A kill of one while the plan is applied, and another while it is taken back."""
+def test_after_a_kill_the_repeated_run_has_the_same_result(scene: Scene, tmp_path: Path, victim: str) -> None:
+    """Kill one process during apply, and another during rollback."""
     print(f"ZKGROUPS_KILLS_SEED={SEED}")
     for kill in kills(SEED, victim):
         assert scene.play(kill, tmp_path), f"{kill} did not come"
@@ -224,7 +223,7 @@ def test_whoever_is_killed_while_groups_are_moved_and_put_back_the_next_run_ends
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("victim", ["driver", "worker"])
 def test_soak(scene: Scene, tmp_path: Path, victim: str) -> None:
-    """A kill at every step, the first time that it comes, the second time, and so on."""
+    """Kill at every step, at its first occurrence, then at its second, and so on."""
     seed = int(os.environ.get("ZKGROUPS_KILLS_SEED", time.time_ns() % 1_000_000))
     print(f"\nZKGROUPS_KILLS_SEED={seed}")
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Plans by Spark: what is in one, from a ZooKeeper and from a snapshot, and when it is there."""
+"""Plans made with Spark, from ZooKeeper and from a snapshot."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import GroupPlan, MatchRow, MigrationStep, PlanRow, ReportRow
 from zkgroups.core.migration.rules import Action, NoLog, Reason
 from zkgroups.core.migration.target_names import Renaming
-from zkgroups.exceptions import InvalidOptionError, NotFoundError, RefusedError, SparkJobError
+from zkgroups.exceptions import NotFoundError, RefusedError, SparkJobError
+from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions
 from zkgroups.migration.plan import PlanSettings, SourceNode
 from zkgroups.spark import SourceOptions, take_snapshot
 from zkgroups.spark.migration import arrow_rows, chunks, planning
-from zkgroups.spark.migration.chunks import in_chunks
-from zkgroups.spark.migration.jobs import by_target, mapped
+from zkgroups.spark.migration.chunks import group_chunks
+from zkgroups.spark.migration.jobs import by_target, map_batches
 from zkgroups.spark.migration.plan_folder import PlanFolder
 from zkgroups.spark.migration.planning import PlanningTask, groups, plan, read_plan, summary
 from zkgroups.spark.migration.sources import SnapshotSource, TargetNaming, read
-from zkgroups.spark.snapshots.layout import ABANDONED_AFTER, snapshot_name
-from zkgroups.spark.storage.completeness import write_and_list
+from zkgroups.spark.storage.destination import ABANDONED_AFTER, write_and_list
+from zkgroups.spark.storage.timestamps import timestamp_text
 from zkgroups.testing import KafkaBroker
 
 from ..kafka.conftest import Writer
@@ -78,7 +79,7 @@ def _row(target: str = "t", **fields: Any) -> PlanRow:
         max_size=5,
     )
 )
-def test_rows_are_the_same_as_columns_and_back(rows: list[PlanRow]) -> None:
+def test_rows_survive_conversion_to_columns_and_back(rows: list[PlanRow]) -> None:
     batches = arrow_rows.batches(PlanRow, rows)
     assert [row for batch in batches for row in arrow_rows.rows(PlanRow, batch)] == rows
 
@@ -89,13 +90,13 @@ def test_spark_and_arrow_have_the_same_columns(kind: type[Any]) -> None:
 
 
 @given(st.lists(st.integers(1, 12), max_size=30), st.integers(1, 20))
-def test_chunks_have_whole_groups_and_no_more_than_they_may(sizes: list[int], size: int) -> None:
+def test_chunks_have_whole_groups_within_the_limits(sizes: list[int], size: int) -> None:
     rows = [_row(f"g{number}", offset=each) for number, count in enumerate(sizes) for each in range(count)]
     table = pa.Table.from_batches(arrow_rows.batches(PlanRow, rows), arrow_rows.arrow_schema(PlanRow))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "MAX_GROUPS", 3)
         patch.setattr(chunks, "MAX_OFFSETS", 10)
-        found = list(in_chunks(PlanRow, table.to_batches(max_chunksize=size)))
+        found = list(group_chunks(PlanRow, table.to_batches(max_chunksize=size)))
     assert [row for chunk in found for row in chunk] == rows
     seen: set[str] = set()
     for chunk in found:
@@ -111,7 +112,7 @@ def test_chunks_have_whole_groups_and_no_more_than_they_may(sizes: list[int], si
 
 @pytest.fixture(scope="module")
 def legacy(legacy_kafka: KafkaBroker) -> Iterator[tuple[str, str]]:
-    """The address of a ZooKeeper with groups, and the topic they read; a group in which somebody is registered."""
+    """The address of a ZooKeeper with groups, and their topic; one group has a member."""
     topic = "moving"
     legacy_kafka.create_topic(topic, 4)
     writer = Writer(legacy_kafka.address)
@@ -126,7 +127,7 @@ def legacy(legacy_kafka: KafkaBroker) -> Iterator[tuple[str, str]]:
                 f"{ODD}/offsets/{topic}/1": b"-3",
                 f"{ODD}/offsets/{topic}/2": b"abc",
                 f"{ODD}/offsets/{topic}/9": b"5",
-                "moving-alive/ids/gone_host-1": b"{}",  # of no session, so that no client is behind it
+                "moving-alive/ids/gone_host-1": b"{}",  # without a session, so no client owns it
                 "moving-past/ids/gone_host-1": f'{{"subscription":{{"{topic}":1}},"pattern":"static"}}'.encode(),
                 f"moving-alive/offsets/{topic}/0": b"10",
                 f"moving-one/offsets/{topic}/0": b"1",
@@ -198,11 +199,11 @@ EXPECTED = [
 
 
 def _plan_rows(spark: SparkSession, destination: str) -> list[PlanRow]:
-    rows = arrow_rows.collected(PlanRow, read_plan(spark, destination))
+    rows = arrow_rows.collect_rows(PlanRow, read_plan(spark, destination))
     return sorted(rows, key=lambda row: (row.group, row.topic or "", row.partition or 0))
 
 
-def test_a_plan_has_every_offset_of_every_group_live_and_from_a_snapshot_and_no_secret(
+def test_a_plan_has_all_offsets_live_and_from_a_snapshot_and_no_secret(
     spark: SparkSession, spark_log: Path, legacy: tuple[str, str], legacy_kafka: KafkaBroker, tmp_path: Path
 ) -> None:
     (hosts, topic), live, later = legacy, str(tmp_path / "[live] é"), str(tmp_path / "later")
@@ -217,7 +218,7 @@ def test_a_plan_has_every_offset_of_every_group_live_and_from_a_snapshot_and_no_
     assert (planned.source, planned.brokers) == (hosts, legacy_kafka.address)
     with brokers.connect() as connected:
         assert planned.cluster == connected.cluster_id()
-    assert planned.retention_seconds == 86_400.0  # a day, with this release
+    assert planned.retention_seconds == 86_400.0  # one day in this release
     assert summary(spark, live) == planned
     rows = _plan_rows(spark, live)
     assert {(row.plan, row.planned_ms, row.stale) for row in rows} == {(planned.plan, planned.planned_ms, False)}
@@ -257,21 +258,21 @@ def _properties(path: Path) -> str:
 def _assert_no_secret(
     spark: SparkSession, source: SourceOptions, brokers: BrokerOptions, files: Sequence[Path]
 ) -> None:
-    """Neither in what was written, nor in what Spark shows of the job."""
+    """No secret is in the files or in Spark's view of the job."""
     _shown, found = read(spark, source)
     work = PlanningTask(brokers, PlanSettings(plan="p", planned_ms=1))
-    named = mapped(found, TargetNaming(Renaming(), None, None), SourceNode)
-    shown = mapped(by_target(named, 2), work, PlanRow)._jdf.queryExecution().toString()
-    assert "PlanningWork" in shown
+    named = map_batches(found, TargetNaming(Renaming(), None, None), SourceNode)
+    shown = map_batches(by_target(named, 2), work, PlanRow)._jdf.queryExecution().toString()
+    assert "PlanningTask" in shown
     assert SECRET not in shown
     for file in files:
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
 
 
-def test_a_topic_made_anew_is_seen_in_a_live_zookeeper(
+def test_a_recreated_topic_is_detected_in_a_live_zookeeper(
     spark: SparkSession, raw: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    """Without brokers, for whom it would be any topic."""
+    """Without brokers, which would treat it as any topic."""
     plant(raw, {"g/offsets/orders/0": b"5", "g/offsets/kept/0": b"6"})
     for topic in ("kept", "orders"):
         raw.create(f"/brokers/topics/{topic}", b"{}", makepath=True)
@@ -286,37 +287,37 @@ def test_a_topic_made_anew_is_seen_in_a_live_zookeeper(
     ]
 
 
-def test_a_plan_is_seen_whole_or_not_at_all_and_is_never_written_over(
+def test_a_plan_appears_completely_or_not_at_all_and_is_never_overwritten(
     spark: SparkSession, raw: Any, zookeeper_hosts: str, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     plant(raw, {"g/offsets/orders/0": b"5"})
-    source, destination, steps = SourceOptions(zookeeper=zookeeper_hosts), tmp_path / "plan of g", list[str]()
+    source, destination, told = SourceOptions(zookeeper=zookeeper_hosts), tmp_path / "plan of g", list[str]()
     properties = tmp_path / "client.properties"
     properties.write_text("client.id=planner\n")
     brokers = BrokerOptions(kafka_broker.address, str(properties))
     long_ago, lately = (_left(destination, age) for age in (ABANDONED_AFTER * 1.1, ABANDONED_AFTER * 0.9))
 
-    with pytest.raises(NotFoundError, match="has no plan"):
+    with pytest.raises(NotFoundError, match="no plan in"):
         read_plan(spark, str(destination))
-    with pytest.raises(InvalidOptionError, match="cannot be read"):  # the driver has had it, the workers have not
+    with pytest.raises(InvalidOptionError, match="cannot be read"):  # the driver has read it, the workers have not
         plan(spark, str(destination), source, brokers, on_progress=lambda _step: properties.unlink())
-    with pytest.raises(NotFoundError, match="none of the selected groups"):
+    with pytest.raises(NotFoundError, match="none of the groups"):
         plan(spark, str(destination), replace(source, groups="h"), None)
     assert (_parts(destination), long_ago.exists(), lately.exists()) == ([], False, True)
     assert [each.name for each in (destination / "_unfinished").iterdir()] == [lately.name]
 
     (destination / "plan").mkdir()
-    (destination / "plan" / "part-0.parquet").write_bytes(b"half of it")  # by somebody who was killed
+    (destination / "plan" / "part-0.parquet").write_bytes(b"half of it")  # by a killed run
     assert not PlanFolder(spark, str(destination)).has_plan()
-    first = plan(spark, str(destination), source, None, on_progress=steps.append)
+    first = plan(spark, str(destination), source, None, on_progress=told.append)
 
-    assert len(steps) == planning.STEPS
+    assert len(told) == planning.STEPS
     with pytest.raises(RefusedError, match="already has a plan"):
         plan(spark, str(destination), source, None)
     assert summary(spark, str(destination)) == first
 
 
-def test_reports_lie_beside_the_plan_and_are_told_oldest_first(spark: SparkSession, tmp_path: Path) -> None:
+def test_reports_are_stored_beside_the_plan_and_listed_oldest_first(spark: SparkSession, tmp_path: Path) -> None:
     folder, now = PlanFolder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
     for step, at in (
         (MigrationStep.TO_ZOOKEEPER, now + timedelta(seconds=1)),
@@ -342,7 +343,7 @@ def test_reports_lie_beside_the_plan_and_are_told_oldest_first(spark: SparkSessi
 
 
 def _left(destination: Path, age: timedelta) -> Path:
-    folder = destination / "_unfinished" / f"{snapshot_name(datetime.now(UTC) - age)}-0123abcd"
+    folder = destination / "_unfinished" / f"{timestamp_text(datetime.now(UTC) - age)}-0123abcd"
     folder.mkdir(parents=True)
     return folder
 

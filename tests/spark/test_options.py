@@ -1,4 +1,4 @@
-"""The options of the data source: what is taken, what is refused and how it is said, and that secrets stay out."""
+"""The options of the data source: parsing, validation, error messages and secrets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_option_is_known_in_any_case(spelled: type[str]) -> None:
     assert SourceOptions.parse(by_sasl) == replace(PARSED, digest_user=None, sasl_user="ops")
 
 
-def test_every_option_is_told_of_at_the_top_of_its_file() -> None:
+def test_every_option_is_documented_in_the_module() -> None:
     from zkgroups.spark.source import options as module
 
     told = set(re.findall(r"\w+", module.__doc__ or ""))
@@ -71,7 +71,7 @@ def test_every_option_is_told_of_at_the_top_of_its_file() -> None:
 
 
 @pytest.mark.parametrize("text", ["true", "TRUE", "True"])
-def test_what_is_no_name_is_known_in_any_case_too(text: str) -> None:
+def test_enum_values_are_accepted_in_any_case(text: str) -> None:
     assert SourceOptions.parse({"zookeeper": "zk1", "readOnly": text, "table": "OWNERS"}) == SourceOptions(
         zookeeper="zk1", read_only=True, table=Table.OWNERS
     )
@@ -105,29 +105,32 @@ OPTIONS = st.builds(
     session_timeout=SECONDS,
     read_only=st.booleans(),
     starting_zxid=st.sampled_from(Starting) | st.integers(0, 2**63 - 1),
-    begin_anew=st.booleans(),
+    start_over=st.booleans(),
 )
 
 
 @given(OPTIONS)
-def test_as_text_and_parse_undo_each_other(options: SourceOptions) -> None:
+def test_parse_reverses_as_text(options: SourceOptions) -> None:
     text = options.as_text()
     assert SourceOptions.parse(text) == options
     assert all(type(value) is str for value in text.values())
 
 
-def test_what_is_as_by_default_is_no_part_of_the_text() -> None:
+def test_defaults_are_not_part_of_the_text() -> None:
     assert SourceOptions(zookeeper="zk1").as_text() == {"zookeeper": "zk1"}
 
 
 REFUSED = {
-    "no such option": ({"groop": "x"}, r"option is 'groop', but there is no such option"),
-    "a password": ({"password": "hunter2"}, r"option is 'password', but options are shown in plans and logs: put"),
-    "another": ({"tlsKeyPASSWORD": "hunter2"}, r"option is 'tlsKeyPASSWORD', but options are shown in plans"),
-    "what load() was given": ({"path": "zk1"}, r"option is 'path', but load\(\) takes none: use option\(\"zookeeper\""),
+    "no such option": ({"groop": "x"}, r"option is 'groop', but no such option exists"),
+    "a password": ({"password": "hunter2"}, r"option is 'password', but options are visible in plans and logs: put"),
+    "another": ({"tlsKeyPASSWORD": "hunter2"}, r"option is 'tlsKeyPASSWORD', but options are visible in plans"),
+    "what load() was given": (
+        {"path": "zk1"},
+        r"option is 'path', but load\(\) takes no path: use option\(\"zookeeper\"",
+    ),
     "an unknown table": ({"table": "groups"}, r"table is 'groups', but it must be one of offsets, owners, members"),
     "no hosts": ({"zookeeper": " "}, r"zookeeper is ' ', but it must be like host:port,host:port/chroot"),
-    "no port": ({"zookeeper": "zk1:x"}, r"zookeeper is 'zk1:x', but it must be like .*'zk1:x' is no host and port"),
+    "no port": ({"zookeeper": "zk1:x"}, r"zookeeper is 'zk1:x', but it must be like .*'zk1:x' is not a host and port"),
     "no task": ({"parallelism": "0"}, r"parallelism is 0, but it must be from 1 to 1024"),
     "too many": ({"parallelism": "1025"}, r"parallelism is 1025, but it must be from 1 to 1024"),
     "far too many": ({"parallelism": "9" * 5_000}, r"parallelism is '9{195}\.\.\., but it must be a whole number"),
@@ -140,9 +143,12 @@ REFUSED = {
     "an endless one": ({"sessionTimeout": "inf"}, r"sessionTimeout is inf, but it must be over 0 and at most \d+"),
     "maybe": ({"readOnly": "maybe"}, r"readOnly is 'maybe', but it must be true or false"),
     "empty": ({"tls": ""}, r"tls is '', but it must be true or false"),
-    "an expression": ({"groups": "a("}, r"groups is 'a\(', but it is no regular expression: missing \)"),
-    "a deep one": ({"topics": "(" * 9_999 + ")" * 9_999}, r"topics is '\({195}\.\.\., but it is no regular expression"),
-    "two users": ({"digestUser": "a", "saslUser": "b"}, r"saslUser is 'b', but there is a digestUser, too; give one"),
+    "an expression": ({"groups": "a("}, r"groups is 'a\(', but it is not a regular expression: missing \)"),
+    "a deep one": (
+        {"topics": "(" * 9_999 + ")" * 9_999},
+        r"topics is '\({195}\.\.\., but it is not a regular expression",
+    ),
+    "two users": ({"digestUser": "a", "saslUser": "b"}, r"saslUser is 'b', but digestUser is set, too: set only one"),
     "whose?": ({"passwordFile": "/x"}, r"passwordFile is '/x', but it needs a digestUser or a saslUser"),
     "no tls": ({"tlsCa": "/x"}, r"tlsCa is '/x', but it needs tls"),
     "nor here": ({"tlsKeyPasswordFile": "/x", "tls": "false"}, r"tlsKeyPasswordFile is '/x', but it needs tls"),
@@ -150,7 +156,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("given", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_refused_is_refused_in_one_sentence(given: dict[str, str], said: str) -> None:
+def test_invalid_options_are_refused_in_one_sentence(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOptionError) as caught:
         SourceOptions.parse({"zookeeper": "zk1"} | given)
     assert re.match(said, str(caught.value)), caught.value
@@ -159,12 +165,12 @@ def test_what_is_refused_is_refused_in_one_sentence(given: dict[str, str], said:
     assert len(str(caught.value)) < 400
 
 
-def test_without_an_address_it_is_said_what_is_missing() -> None:
-    with pytest.raises(InvalidOptionError, match="zookeeper is not given, but it must say where ZooKeeper is"):
+def test_a_missing_address_is_reported() -> None:
+    with pytest.raises(InvalidOptionError, match="zookeeper is not given, but it must be the address of ZooKeeper"):
         SourceOptions.parse({"table": "owners"})
 
 
-def test_a_cluster_is_called_after_its_address_however_that_is_written() -> None:
+def test_a_cluster_is_named_after_its_normalized_address() -> None:
     named = {SourceOptions(zookeeper=hosts).shown_cluster for hosts in ("zk1,zk2/kafka", " zk1,zk2/kafka/ ")}
     assert named == {"zk1,zk2/kafka"}
     assert SourceOptions(zookeeper="zk1", cluster="main").shown_cluster == "main"
@@ -173,7 +179,7 @@ def test_a_cluster_is_called_after_its_address_however_that_is_written() -> None
 # Secrets
 
 
-def test_a_password_is_read_where_the_connection_is_opened_and_is_no_part_of_the_value(
+def test_a_password_is_read_on_connecting_and_is_not_part_of_the_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "password"
@@ -189,7 +195,7 @@ def test_a_password_is_read_where_the_connection_is_opened_and_is_no_part_of_the
             assert "of the environment" not in shown
 
 
-def test_a_password_file_that_never_ends_is_refused() -> None:
+def test_an_endless_password_file_is_refused() -> None:
     options = SourceOptions(zookeeper="zk1", digest_user="ops", password_file="/dev/zero")
     with pytest.raises(InvalidOptionError, match=r"/dev/zero.* it cannot be read: .*it is longer than"):
         options._auth()
@@ -211,15 +217,18 @@ def test_the_password_of_a_key_comes_from_its_file_or_the_environment(
     assert SourceOptions(zookeeper="zk1")._tls() is None
 
 
-def test_a_password_that_is_nowhere_is_missed_before_anything_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_password_is_reported_before_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZKGROUPS_PASSWORD", raising=False)
     options = SourceOptions(zookeeper="127.0.0.1:1", digest_user="ops")
-    with pytest.raises(InvalidOptionError, match="there is no password for 'ops': name a file, or set ZKGROUPS_PASS"):
+    with pytest.raises(
+        InvalidOptionError,
+        match="the user 'ops' needs a password: set passwordFile or the environment variable ZKGROUPS_PASS",
+    ):
         options.connect()
 
 
 @pytest.mark.parametrize("held", [None, b"hunter\xff2"], ids=["no file", "no text"])
-def test_a_file_that_cannot_be_read_is_named_and_what_it_holds_is_not(tmp_path: Path, held: bytes | None) -> None:
+def test_an_unreadable_file_is_named_without_its_contents(tmp_path: Path, held: bytes | None) -> None:
     file = tmp_path / "password"
     if held is not None:
         file.write_bytes(held)
@@ -232,8 +241,8 @@ def test_a_file_that_cannot_be_read_is_named_and_what_it_holds_is_not(tmp_path: 
 
 
 @pytest.mark.zookeeper
-def test_each_connection_is_a_session_of_its_own(zookeeper_hosts: str) -> None:
+def test_each_connection_has_its_own_session(zookeeper_hosts: str) -> None:
     options = SourceOptions(zookeeper=zookeeper_hosts, timeout=5.0)
     with options.connect() as one, options.connect() as other:
         assert isinstance(one, Registry)
-        assert one.context.session.id != other.context.session.id
+        assert one._context.session.id != other._context.session.id

@@ -1,4 +1,4 @@
-"""Plots: what the lines are of, that a picture shows them, and that it can be read on light and on dark."""
+"""Plots: their lines, their contents, and their readability on light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pyspark.sql import SparkSession
 from zkgroups import Registry, TopicPartition
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
 from zkgroups.spark import SourceOptions, take_snapshot
-from zkgroups.spark.snapshots.layout import snapshot_name, snapshot_time
-from zkgroups.spark.snapshots.plot import COLOURS, INK, draw, told_apart
+from zkgroups.spark.snapshots.plot import COLOURS, INK, draw, select_lines
 from zkgroups.spark.snapshots.timeline import (
     FEW,
     TIMES,
-    By,
     Line,
+    LineKind,
     Point,
-    Sighting,
+    RecordedOffset,
     Timeline,
+    default_line_kind,
     lines,
-    lines_by,
-    spread,
+    sample_evenly,
     timeline,
 )
+from zkgroups.spark.storage.timestamps import parse_timestamp, timestamp_text
 
 from .commands import command_on
 
@@ -40,16 +40,16 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 START = 1_769_817_600.0
 
 
-def seen(offsets: Sequence[int | None], *, step: float = 10.0, created: str = "a") -> dict[float, Sighting]:
-    """A partition at one time after the other, committed twice each time; None where it was not seen."""
+def seen(offsets: Sequence[int | None], *, step: float = 10.0, created: str = "a") -> dict[float, RecordedOffset]:
+    """Build the offsets of a partition at consecutive times, with two commits each; None if it is missing."""
     return {
-        START + step * number: Sighting(offset, 2 * number, created)
+        START + step * number: RecordedOffset(offset, 2 * number, created)
         for number, offset in enumerate(offsets)
         if offset is not None
     }
 
 
-def points(found: Mapping[TopicPartition, Mapping[float, Sighting]], by: By) -> list[list[tuple[Any, ...]]]:
+def points(found: Mapping[TopicPartition, Mapping[float, RecordedOffset]], by: LineKind) -> list[list[tuple[Any, ...]]]:
     times = sorted({time for each in found.values() for time in each})
     return [
         [(point.offset, point.messages, point.commits) for point in line.points] for line in lines(found, times, by)
@@ -59,60 +59,60 @@ def points(found: Mapping[TopicPartition, Mapping[float, Sighting]], by: By) -> 
 # Lines
 
 
-def test_a_rate_is_what_was_done_since_the_snapshot_before() -> None:
-    [line] = points({P0: seen([100, 150, 150])}, By.PARTITION)
+def test_a_rate_is_measured_since_the_previous_snapshot() -> None:
+    [line] = points({P0: seen([100, 150, 150])}, LineKind.PARTITION)
     assert line == [(100, None, None), (150, 5.0, 0.2), (150, 0.0, 0.2)]
 
 
-def test_what_is_not_known_is_not_guessed() -> None:
-    """Neither over a gap, nor of who went back."""
-    [line, _] = points({P0: seen([100, None, 150, 120, 130]), P1: seen([0, 0, 0, 0, 0])}, By.PARTITION)
+def test_unknown_rates_are_none() -> None:
+    """No rate over a gap, or if the offset went back."""
+    [line, _] = points({P0: seen([100, None, 150, 120, 130]), P1: seen([0, 0, 0, 0, 0])}, LineKind.PARTITION)
     assert line == [(100, None, None), (None, None, None), (150, None, None), (120, None, 0.2), (130, 1.0, 0.2)]
 
 
-def test_a_node_that_was_made_anew_counts_its_commits_from_its_beginning() -> None:
-    made_anew = {START: Sighting(100, 900, "a"), START + 10: Sighting(110, 4, "b")}
-    [line] = points({P0: made_anew}, By.PARTITION)
+def test_a_recreated_node_counts_its_commits_from_its_creation() -> None:
+    made_anew = {START: RecordedOffset(100, 900, "a"), START + 10: RecordedOffset(110, 4, "b")}
+    [line] = points({P0: made_anew}, LineKind.PARTITION)
     assert line[1] == (110, 1.0, 0.5)
 
 
-def test_a_topic_is_all_of_its_partitions_and_one_that_was_not_seen_for_once_makes_no_dip() -> None:
-    [line] = points({P0: seen([100, 110, 120]), P1: seen([5, None, 25])}, By.TOPIC)
+def test_a_topic_sums_its_partitions_and_a_missing_one_causes_no_dip() -> None:
+    [line] = points({P0: seen([100, 110, 120]), P1: seen([5, None, 25])}, LineKind.TOPIC)
     assert line == [(105, None, None), (115, 1.0, 0.2), (145, 1.0, 0.2)]
 
 
-def test_a_line_is_of_a_partition_where_these_are_few_or_of_one_topic() -> None:
+def test_a_line_stands_for_a_partition_if_they_are_few_or_of_one_topic() -> None:
     few = {TopicPartition(f"t{number}", 0): {} for number in range(FEW)}
-    assert lines_by(few) is By.PARTITION
-    assert lines_by(few | {P0: {}}) is By.TOPIC
-    assert lines_by({TopicPartition("t", number): {} for number in range(500)}) is By.PARTITION
+    assert default_line_kind(few) is LineKind.PARTITION
+    assert default_line_kind(few | {P0: {}}) is LineKind.TOPIC
+    assert default_line_kind({TopicPartition("t", number): {} for number in range(500)}) is LineKind.PARTITION
 
 
-def test_of_many_lines_those_are_drawn_that_went_back_or_moved_least_like_the_rest() -> None:
+def test_of_many_lines_the_unusual_ones_are_drawn() -> None:
     moved = {TopicPartition("t", number): seen([0, 1000 + number % 3]) for number in range(200)}
     special = {17: [0, 0], 40: [0, 9000], 99: [500, 400, 1501]}
     moved |= {TopicPartition("t", number): seen(offsets) for number, offsets in special.items()}
-    drawn, others = told_apart(lines(moved, [START, START + 10, START + 20], By.PARTITION))
+    drawn, others = select_lines(lines(moved, [START, START + 10, START + 20], LineKind.PARTITION))
     assert {"t/17", "t/40", "t/99"} <= {line.name for line in drawn}
     assert (len(drawn), len(drawn) + len(others)) == (FEW - 1, 200)
-    assert told_apart(drawn) == (drawn, [])
+    assert select_lines(drawn) == (drawn, [])
 
 
-def test_snapshots_are_spread_over_the_time_with_the_first_and_the_last() -> None:
-    begin = snapshot_time("20260131T120000.000Z")
-    often = [snapshot_name(begin + timedelta(minutes=number)) for number in range(3000)]
-    chosen = spread(often, TIMES)
+def test_sampled_snapshots_cover_the_time_evenly() -> None:
+    begin = parse_timestamp("20260131T120000.000Z")
+    often = [timestamp_text(begin + timedelta(minutes=number)) for number in range(3000)]
+    chosen = sample_evenly(often, TIMES)
     assert (len(chosen), chosen[0], chosen[-1]) == (TIMES, often[0], often[-1])
     assert max(often.index(b) - often.index(a) for a, b in pairwise(chosen)) <= 3000 // TIMES + 2
-    assert spread(often[:5], TIMES) == often[:5]
-    assert spread(often[:5], 1) == [often[0], often[4]]
+    assert sample_evenly(often[:5], TIMES) == often[:5]
+    assert sample_evenly(often[:5], 1) == [often[0], often[4]]
 
 
 # The picture
 
 
 def contrast(one: Sequence[float], other: Sequence[float]) -> float:
-    """As WCAG has it: from 1 to 21."""
+    """Return the contrast ratio of WCAG, from 1 to 21."""
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -131,14 +131,16 @@ WHITE, BLACK = (255, 255, 255), (0, 0, 0)
 
 
 @pytest.mark.parametrize("ground", [WHITE, BLACK], ids=["light", "dark"])
-def test_words_and_lines_stand_out_from_the_ground(ground: tuple[int, ...]) -> None:
-    """By the numbers of WCAG 2.1: 4.5 for words, 3 for lines."""
+def test_text_and_lines_have_enough_contrast(ground: tuple[int, ...]) -> None:
+    """The limits of WCAG 2.1: 4.5 for text, 3 for lines."""
     assert contrast(_rgb(INK), ground) >= 4.5
     assert [colour for colour in COLOURS if contrast(_rgb(colour), ground) < 3.2] == []
     assert len(set(COLOURS)) == FEW
 
 
-def of(found: Mapping[TopicPartition, Mapping[float, Sighting]], by: By = By.PARTITION, group: str = "g") -> Timeline:
+def of(
+    found: Mapping[TopicPartition, Mapping[float, RecordedOffset]], by: LineKind = LineKind.PARTITION, group: str = "g"
+) -> Timeline:
     times = sorted({time for each in found.values() for time in each})
     return Timeline(group, "zk1:2181/kafka", by, len(times), times, lines(found, times, by))
 
@@ -147,7 +149,7 @@ def words(svg: bytes) -> list[str]:
     return ["".join(each.itertext()) for each in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_a_picture_has_no_ground_and_shows_each_line_in_its_colour() -> None:
+def test_a_plot_is_transparent_and_shows_each_line_in_its_colour() -> None:
     found = {TopicPartition("t", number): seen([0, 50 * number, 170 * number]) for number in range(1, 4)}
     with Image.open(io.BytesIO(draw(of(found), "png"))) as picture:
         pixels = picture.convert("RGBA")
@@ -159,16 +161,16 @@ def test_a_picture_has_no_ground_and_shows_each_line_in_its_colour() -> None:
     assert not {_rgb(colour) for colour in COLOURS[3:]} & solid
 
 
-def test_names_are_shown_as_they_are() -> None:
-    """Also where they mean something to whoever draws: `$` begins a formula, `_` hides a line."""
+def test_special_characters_in_names_are_shown_literally() -> None:
+    """Also if matplotlib treats them specially: `$` starts a formula, `_` hides a line."""
     names = ["_hidden", "$x^2$", "注文", "<b>&amp;", "long-" * 40]
     found = {TopicPartition(name, 0): seen([0, 50]) for name in names}
-    said = words(draw(of(found, By.TOPIC, group="$зака_зы$"), "svg"))
+    said = words(draw(of(found, LineKind.TOPIC, group="$зака_зы$"), "svg"))
     assert {"_hidden", "$x^2$", "注文", "<b>&amp;", "long-long-long…long-long-long-"} <= set(said)
     assert any("$зака_зы$ in zk1:2181/kafka, by 2 snapshots" in text for text in said)
 
 
-def test_many_partitions_make_no_large_picture_and_all_are_named_or_counted() -> None:
+def test_a_plot_of_many_partitions_stays_small_and_names_or_counts_all() -> None:
     found = {TopicPartition("t", number): seen([number * time for time in range(60)]) for number in range(500)}
     svg = draw(of(found), "svg")
     assert len(svg) < 300_000
@@ -177,13 +179,13 @@ def test_many_partitions_make_no_large_picture_and_all_are_named_or_counted() ->
 
 
 @pytest.mark.parametrize("offsets", [[5], [5, 5], [0, None, 7], [2**63 - 2, 2**63 - 1]], ids=str)
-def test_little_is_drawn_too(offsets: list[int | None]) -> None:
+def test_a_plot_of_few_points_is_drawn(offsets: list[int | None]) -> None:
     for form in ("svg", "png"):
         assert draw(of({P0: seen(offsets)}), form)
-    assert draw(Timeline("g", "c", By.TOPIC, 1, [START], [Line("t", [Point(5)])]), "svg")
+    assert draw(Timeline("g", "c", LineKind.TOPIC, 1, [START], [Line("t", [Point(5)])]), "svg")
 
 
-def test_the_same_is_drawn_the_same() -> None:
+def test_equal_data_gives_an_equal_plot() -> None:
     found = of({P0: seen([1, 2, 3])})
     assert draw(found, "svg") == draw(found, "svg")
 
@@ -203,19 +205,19 @@ def take(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> Any:
 @pytest.fixture
 def billing(registry: Registry) -> Iterator[Any]:
     group = registry.group("billing")
-    group.offsets.commit_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
+    group.offsets.set_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
     return group
 
 
 @pytest.mark.zookeeper
-def test_a_group_is_drawn_from_all_snapshots_that_have_seen_it(
+def test_a_timeline_uses_all_snapshots_with_the_group(
     spark: SparkSession, take: Any, billing: Any, registry: Registry, raw: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    registry.group("other").offsets.commit(P0, 1)
+    registry.group("other").offsets.set(P0, 1)
     take("blue")
     first = take()
     take(groups="other")
-    billing.offsets.commit(P0, 90)
+    billing.offsets.set(P0, 90)
     billing.offsets.reset({P1: 10})
     raw.set("/consumers/billing/offsets/refunds/0", b"many")
     last = take()
@@ -225,29 +227,29 @@ def test_a_group_is_drawn_from_all_snapshots_that_have_seen_it(
         return timeline(spark, destination, "billing", address=zookeeper_hosts, **options)
 
     whole = found()
-    assert (whole.cluster, whole.by, whole.snapshots) == (zookeeper_hosts, By.PARTITION, 2)
+    assert (whole.cluster, whole.by, whole.snapshots) == (zookeeper_hosts, LineKind.PARTITION, 2)
     assert {line.name: [point.offset for point in line.points] for line in whole.lines} == {
         "orders/0": [50, 90],
         "orders/1": [60, 10],
         "refunds/0": [7, None],
     }
     [before, after] = whole.times
-    assert snapshot_time(first).timestamp() <= before < snapshot_time(last).timestamp() <= after
+    assert parse_timestamp(first).timestamp() <= before < parse_timestamp(last).timestamp() <= after
     assert [point.messages for point in whole.lines[0].points] == [None, pytest.approx(40 / (after - before))]
     assert [point.commits for point in whole.lines[0].points] == [None, pytest.approx(1 / (after - before))]
-    some = found(topics={"orders": [1]}, by=By.TOPIC, since=snapshot_time(last))
+    some = found(topics={"orders": [1]}, by=LineKind.TOPIC, since=parse_timestamp(last))
     assert [(line.name, [point.offset for point in line.points]) for line in some.lines] == [("orders", [10])]
-    assert found(until=snapshot_time(first)).snapshots == 1
+    assert found(until=parse_timestamp(first)).snapshots == 1
     assert timeline(spark, destination, "billing", cluster="blue").snapshots == 1
     with pytest.raises(InvalidOptionError, match="say which"):
         timeline(spark, destination, "billing", address="zk9:2181")
-    for options in ({"topics": {"none": None}}, {"cluster": "red"}, {"until": snapshot_time("20010101T000000.000Z")}):
+    for options in ({"topics": {"none": None}}, {"cluster": "red"}, {"until": parse_timestamp("20010101T000000.000Z")}):
         with pytest.raises(NotFoundError):
             found(**options)
 
 
 @pytest.mark.zookeeper
-def test_the_command_writes_the_picture_and_says_what_it_shows(
+def test_the_command_writes_the_plot_and_describes_it(
     spark: SparkSession, take: Any, billing: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     take()

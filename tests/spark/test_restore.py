@@ -1,4 +1,4 @@
-"""Offsets out of a snapshot or an audit: which of them is meant, what is printed, and what is put back."""
+"""Restoring offsets from snapshots and audits: choosing, printing and writing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from zkgroups import CommittedOffset, DeniedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError, NotFoundError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.snapshots.clusters import choose
-from zkgroups.spark.snapshots.layout import snapshot_time
-from zkgroups.spark.snapshots.restore import KeptTopic, kept
+from zkgroups.spark.snapshots.restore import RestorableTopic, restorable_topics
+from zkgroups.spark.storage.timestamps import parse_timestamp
 
 from .commands import Command, command_on
 from .model import files, plant, spoil
@@ -30,7 +30,7 @@ Take = Callable[..., str]
 
 @pytest.fixture
 def take(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> Take:
-    """Takes a snapshot, of a cluster that may have a name; returns what the snapshot is called."""
+    """Take a snapshot, optionally with a cluster name; return its name."""
 
     def take(cluster: str | None = None, **chosen: Any) -> str:
         source = SourceOptions(zookeeper=zookeeper_hosts, cluster=cluster, parallelism=1, **chosen)
@@ -48,7 +48,7 @@ def zkgroups(spark: SparkSession, zookeeper_hosts: str) -> Iterator[Command]:
 @pytest.fixture
 def billing(registry: Registry) -> Any:
     group = registry.group("billing")
-    group.offsets.commit_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
+    group.offsets.set_many({P0: 50, P1: 60, TopicPartition("refunds", 0): 7})
     return group
 
 
@@ -56,16 +56,14 @@ def there(registry: Registry) -> dict[str, int]:
     return {f"{each.group}/{each.at}": each.offset for each in registry.offsets() if isinstance(each, CommittedOffset)}
 
 
-# What is in it
+# Contents
 
 
-def test_every_offset_is_there_and_in_place_of_the_others_what_was_wrong(
-    spark: SparkSession, take: Take, raw: Any, tmp_path: Path
-) -> None:
+def test_every_offset_is_restorable_or_has_a_problem(spark: SparkSession, take: Take, raw: Any, tmp_path: Path) -> None:
     model = plant(raw, ["billing", "shipping"])
     spoil(model, raw)
     rows = read_snapshot(spark, str(tmp_path), take())
-    found = list(kept(rows))
+    found = list(restorable_topics(rows))
     expected = [row for row in model.rows[Table.OFFSETS] if row["problem"] is None]
     assert {(each.group, at.topic, at.partition): offset for each in found for at, offset in each.offsets.items()} == {
         (row["group"], row["topic"], row["partition"]): row["offset"] for row in expected
@@ -74,19 +72,23 @@ def test_every_offset_is_there_and_in_place_of_the_others_what_was_wrong(
     problems = {node.path: node for each in found for node in each.problems}
     assert problems.keys() == {f"/consumers/odd/offsets/{name}" for name in ("t/1", "t/2", "hidden")}
     assert problems["/consumers/odd/offsets/t/1"].data == b"7.5"
-    assert isinstance(problems["/consumers/odd/offsets/hidden"], DeniedNode)
+    assert isinstance(problems["/consumers/odd/offsets/hidden"], ForbiddenNode)
 
-    some = list(kept(rows, groups=["shipping", "odd"], topics={"t1": [1, 3], "t": [1]}))
+    some = list(restorable_topics(rows, groups=["shipping", "odd"], topics={"t1": [1, 3], "t": [1]}))
     assert [(each.group, [at.partition for at in each.offsets], len(each.problems)) for each in some] == [
         ("odd", [], 1),
         ("shipping", [1, 3], 0),
     ]
-    assert [len(each.problems) for each in kept(rows, groups=["odd"], topics={"hidden": [9]})] == [1]
+    assert [len(each.problems) for each in restorable_topics(rows, groups=["odd"], topics={"hidden": [9]})] == [1]
 
 
-def test_rows_that_others_have_written_are_not_trusted(spark: SparkSession) -> None:
-    def of(*rows: str) -> list[KeptTopic]:
-        return list(kept(spark.sql(f"select * from values {', '.join(rows)} as t(group, topic, partition, offset)")))
+def test_rows_written_by_other_programs_are_checked(spark: SparkSession) -> None:
+    def of(*rows: str) -> list[RestorableTopic]:
+        return list(
+            restorable_topics(
+                spark.sql(f"select * from values {', '.join(rows)} as t(group, topic, partition, offset)")
+            )
+        )
 
     [found] = of("('g', 't', 1, null)", "('g', 't', 0, 5)")
     assert (found.offsets, [node.path for node in found.problems]) == (
@@ -100,12 +102,12 @@ def test_rows_that_others_have_written_are_not_trusted(spark: SparkSession) -> N
         of("('g', 't', 0, 5)", "('g', 't', 0, 6)")
 
 
-def test_of_several_clusters_the_one_of_the_address_is_meant_or_the_one_named(
+def test_the_cluster_of_the_address_or_the_named_one_is_chosen(
     spark: SparkSession, take: Take, registry: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    registry.group("billing").offsets.commit(P0, 1)
+    registry.group("billing").offsets.set(P0, 1)
     blue, ours, blue_again = take("blue"), take(), take("blue")
-    (tmp_path / f"table=offsets/snapshot={blue}" / "_SUMMARY.json").unlink()  # as an earlier version left it
+    (tmp_path / f"table=offsets/snapshot={blue}" / "_SUMMARY.json").unlink()  # as written by an earlier version
 
     def meant(at: str | None = None, **of: str | None) -> tuple[str, str | None]:
         found = choose(spark, str(tmp_path), at, **of)
@@ -114,34 +116,34 @@ def test_of_several_clusters_the_one_of_the_address_is_meant_or_the_one_named(
     assert meant(address=zookeeper_hosts) == (ours, zookeeper_hosts)
     assert meant(cluster="blue", address=zookeeper_hosts) == (blue_again, "blue")
     assert meant("previous", cluster="blue") == (blue, "blue")
-    assert meant(snapshot_time(ours).isoformat(), cluster="blue") == (blue, "blue")
+    assert meant(parse_timestamp(ours).isoformat(), cluster="blue") == (blue, "blue")
     assert meant(blue, address=zookeeper_hosts) == (blue, "blue"), "it was named"
     for unclear in (None, "latest", "previous"):
         with pytest.raises(InvalidOptionError, match=f"there are {zookeeper_hosts}, blue|there are blue, "):
             meant(unclear, address="zk9:2181")
     for since in ({"address": zookeeper_hosts}, {"cluster": zookeeper_hosts}):
         with pytest.raises(NotFoundError, match=f"of {zookeeper_hosts} in "):
-            meant(snapshot_time(blue).isoformat(), **since)
+            meant(parse_timestamp(blue).isoformat(), **since)
     with pytest.raises(InvalidOptionError, match="say which"):
-        meant(snapshot_time(blue).isoformat(), address="zk9:2181")
+        meant(parse_timestamp(blue).isoformat(), address="zk9:2181")
     for at, cluster in ((None, "red"), (ours, "blue"), ("2001-01-01", None), ("yesterday", None)):
-        with pytest.raises(NotFoundError, match="there is no snapshot"):
+        with pytest.raises(NotFoundError, match="no snapshot"):
             meant(at, cluster=cluster)
 
 
-def test_rows_of_another_cluster_in_the_same_snapshot_are_not_taken(
+def test_rows_of_another_cluster_in_the_same_snapshot_are_ignored(
     spark: SparkSession, take: Take, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("billing").offsets.commit(P0, 1)
+    registry.group("billing").offsets.set(P0, 1)
     blue = take("blue")
-    registry.group("billing").offsets.commit(P0, 2)
+    registry.group("billing").offsets.set(P0, 2)
     [file] = files(tmp_path, Table.OFFSETS, take("red"))
     copy(file, tmp_path / f"table=offsets/snapshot={blue}" / "part-of-red.parquet")
-    [found] = kept(choose(spark, str(tmp_path), blue, cluster="blue").rows(spark))
+    [found] = restorable_topics(choose(spark, str(tmp_path), blue, cluster="blue").rows(spark))
     assert found.offsets == {P0: 1}
 
 
-def test_a_snapshot_that_has_lost_offsets_is_not_taken_for_one_that_had_fewer(
+def test_a_snapshot_that_lost_offsets_is_an_error(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
     name = take()
@@ -153,7 +155,7 @@ def test_a_snapshot_that_has_lost_offsets_is_not_taken_for_one_that_had_fewer(
         option = "--to-snapshot" if asked[0] == "reset" else "--from-snapshot"
         ended = zkgroups("offsets", *asked, option, tmp_path)
         assert (ended.code, ended.out) == (10, "")
-        assert f"is not whole: {file.name} of table=offsets is missing" in ended.err
+        assert f"is damaged: {file.name} of table=offsets is missing" in ended.err
     assert there(registry) == before
 
 
@@ -186,7 +188,7 @@ def test_a_snapshot_is_printed_in_every_form_without_a_connection(
         assert zkgroups("offsets", "export", *some).out == "billing,orders,1,60\n"
 
 
-def test_a_newer_snapshot_that_is_not_whole_is_named_and_the_last_that_is_whole_is_read(
+def test_a_newer_incomplete_snapshot_is_named_and_the_last_complete_one_is_read(
     zkgroups: Command, take: Take, billing: Any, tmp_path: Path
 ) -> None:
     whole, cut_off = take(), take()
@@ -195,13 +197,11 @@ def test_a_newer_snapshot_that_is_not_whole_is_named_and_the_last_that_is_whole_
 
     ended = zkgroups(*some, "-q")
     assert (ended.code, len(ended.json["offsets"])) == (0, 3)
-    assert ended.err == (
-        f"zkgroups: snapshot {cut_off} is newer, but is not whole, or not yet: `snapshots verify` tells\n"
-    )
+    assert ended.err == (f"zkgroups: snapshot {cut_off} is newer, but incomplete: see `snapshots verify`\n")
     assert zkgroups(*some, "-q", "--at", whole).err == "", "whoever names one does not ask for the newest"
 
 
-def test_a_snapshot_with_a_time_in_the_future_is_told_where_it_counts_as_the_newest(
+def test_a_latest_snapshot_with_a_time_in_the_future_is_reported(
     zkgroups: Command, take: Take, billing: Any, tmp_path: Path
 ) -> None:
     name, wrong = take(), "29990131T120007.005Z"
@@ -215,7 +215,7 @@ def test_a_snapshot_with_a_time_in_the_future_is_told_where_it_counts_as_the_new
     assert zkgroups("snapshots", "diff", tmp_path, "-q").err == told
 
 
-def test_what_the_snapshot_does_not_have_is_said_and_the_rest_is_printed(
+def test_missing_offsets_are_reported_and_the_rest_is_printed(
     zkgroups: Command, take: Take, billing: Any, raw: Any, tmp_path: Path
 ) -> None:
     raw.create("/consumers/billing/offsets/orders/2", b"many")
@@ -223,7 +223,7 @@ def test_what_the_snapshot_does_not_have_is_said_and_the_rest_is_printed(
     ended = zkgroups("offsets", "export", "billing", "nobody", "--from-snapshot", tmp_path, "-q")
     assert (ended.code, [each["offset"] for each in ended.json["offsets"]]) == (9, [50, 60, 7])
     assert ended.err.splitlines() == [
-        "zkgroups: /consumers/billing/offsets/orders/2 cannot be read: not a plain decimal number "
+        "zkgroups: /consumers/billing/offsets/orders/2 is malformed: not a plain decimal number "
         f"(b'many'); so it is in snapshot {name}",
         f"zkgroups: snapshot {name} has no offsets of group 'nobody'",
     ]
@@ -236,16 +236,16 @@ def test_what_the_snapshot_does_not_have_is_said_and_the_rest_is_printed(
 # Import
 
 
-def test_what_was_lost_comes_back_and_what_is_further_stays_unless_told(
+def test_lost_offsets_are_restored_and_later_ones_stay_without_force(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("shipping").offsets.commit(P0, 5)
+    registry.group("shipping").offsets.set(P0, 5)
     before = there(registry)
     take()
     registry.group("shipping").delete()
     billing.offsets.reset({P1: 10})
-    billing.offsets.commit(P0, 55)
-    billing.offsets.commit(P2, 3)
+    billing.offsets.set(P0, 55)
+    billing.offsets.set(P2, 3)
     billing.offsets.delete([TopicPartition("refunds", 0)])
     mistaken = there(registry)
 
@@ -274,7 +274,7 @@ def test_what_was_lost_comes_back_and_what_is_further_stays_unless_told(
 def test_a_group_with_instances_is_refused_and_the_others_are_restored(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
-    registry.group("shipping").offsets.commit(P0, 5)
+    registry.group("shipping").offsets.set(P0, 5)
     take()
     registry.group("shipping").offsets.reset({P0: 1})
     billing.offsets.reset({P0: 1})
@@ -287,7 +287,7 @@ def test_a_group_with_instances_is_refused_and_the_others_are_restored(
     assert (there(registry)["billing/orders/0"], there(registry)["shipping/orders/0"]) == (1, 5)
 
 
-def test_what_was_no_offset_is_left_as_it_is_and_said(
+def test_malformed_offsets_are_skipped_and_reported(
     zkgroups: Command, take: Take, billing: Any, raw: Any, registry: Registry, tmp_path: Path
 ) -> None:
     raw.create("/consumers/billing/offsets/orders/2", b"many")
@@ -306,7 +306,7 @@ def test_what_was_no_offset_is_left_as_it_is_and_said(
     assert (missing.code, there(registry).keys()) == (3, there(registry).keys() - {"nobody"})
 
 
-def test_of_another_cluster_nothing_is_put_back_in_silence(
+def test_offsets_of_another_cluster_are_not_restored_silently(
     zkgroups: Command, take: Take, billing: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     take("blue")
@@ -322,14 +322,14 @@ def test_of_another_cluster_nothing_is_put_back_in_silence(
 # Reset
 
 
-def test_a_group_goes_to_where_a_snapshot_found_it_also_back(
+def test_a_reset_to_a_snapshot_may_move_offsets_back(
     zkgroups: Command, take: Take, billing: Any, registry: Registry, tmp_path: Path
 ) -> None:
     first = take()
-    billing.offsets.commit_many({P0: 55, P1: 65, P2: 3})
+    billing.offsets.set_many({P0: 55, P1: 65, P2: 3})
     take()
-    billing.offsets.commit(P1, 70)
-    registry.group("new").offsets.commit(P0, 1)
+    billing.offsets.set(P1, 70)
+    registry.group("new").offsets.set(P0, 1)
     to = ("offsets", "reset", "--to-snapshot", tmp_path, "-o", "csv", "--no-headers")
     shown = zkgroups(*to, "billing", "--all-topics", "--at", first)
     assert (shown.code, shown.lines) == (
@@ -355,17 +355,17 @@ def test_a_group_goes_to_where_a_snapshot_found_it_also_back(
     assert zkgroups(*to, "billing").code == 2, "the topics are to be said"
 
 
-def test_a_group_goes_to_what_was_committed_at_a_time_without_brokers(
+def test_a_reset_to_a_time_uses_the_audit_without_brokers(
     spark: SparkSession, zkgroups: Command, billing: Any, registry: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     def follow() -> None:
         run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
 
     follow()
-    before, since = there(registry), max(each.modified_ms for each in billing.offsets)
-    while billing.offsets.fetch(P0).modified_ms == since or there(registry) == before:
-        billing.offsets.commit(P0, there(registry)["billing/orders/0"] + 1)
-    billing.offsets.commit_many({P1: 65, P2: 3})
+    before, since = there(registry), max(each.committed_at for each in billing.offsets)
+    while billing.offsets.fetch(P0).committed_at == since or there(registry) == before:
+        billing.offsets.set(P0, there(registry)["billing/orders/0"] + 1)
+    billing.offsets.set_many({P1: 65, P2: 3})
     later = datetime.now(UTC)
     follow()
     to = ("offsets", "reset", "billing", "--all-topics", "--from-audit", tmp_path, "-o", "csv", "--no-headers")
@@ -384,11 +384,11 @@ def test_a_group_goes_to_what_was_committed_at_a_time_without_brokers(
     assert (again.code, [line.split(",")[4] for line in again.lines][1:]) == (0, ["65", "3", "7"])
     refused = zkgroups(*to, "--by-duration", "PT0S")
     assert (refused.code, refused.out) == (4, "")
-    assert "what was committed after that is not in it" in refused.err
+    assert "does not know later commits" in refused.err
     assert zkgroups(*to, "--by-duration", "P100D").code == 3
 
 
-def test_the_audit_of_another_zookeeper_is_taken_only_where_it_is_named(
+def test_the_audit_of_another_zookeeper_is_used_only_if_named(
     spark: SparkSession, zkgroups: Command, billing: Any, registry: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     registry.client.ensure_path("/other/consumers/billing/offsets/orders/0")
@@ -408,13 +408,13 @@ def test_the_audit_of_another_zookeeper_is_taken_only_where_it_is_named(
     named = zkgroups(*to, "--cluster", zookeeper_hosts, "--execute", "-z", other)
     assert (named.code, registry.client.get("/other/consumers/billing/offsets/orders/0")[0]) == (0, b"50")
 
-    def whose() -> str:
-        known = Journal(spark, str(tmp_path)).whose()
+    def followed_ensemble() -> str:
+        known = Journal(spark, str(tmp_path)).followed_ensemble()
         assert known is not None
         return known.cluster
 
     with pytest.raises(RefusedError, match="is another ZooKeeper"):
         run_audit(spark, str(tmp_path), other, once=True)
-    assert whose() == zookeeper_hosts, "who was refused has not made it his own"
-    run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, begin_anew=True), once=True)
-    assert whose() == other
+    assert followed_ensemble() == zookeeper_hosts, "a refused command does not change the followed ensemble"
+    run_audit(spark, str(tmp_path), SourceOptions(zookeeper=other, start_over=True), once=True)
+    assert followed_ensemble() == other

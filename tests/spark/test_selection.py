@@ -1,4 +1,4 @@
-"""What a task reads: whole names, and every topic in exactly one share."""
+"""Selections: whole names, and every topic in exactly one share."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def test_shares_are_disjoint_and_complete(shares: int, topics: list[tuple[str, s
         assert len(readers) == 1
 
 
-def test_one_huge_group_is_everybody_s_work() -> None:
+def test_one_huge_group_is_divided_among_all_tasks() -> None:
     topics = [f"topic-{n}" for n in range(1_000)]
     sizes = [sum(Selection(share=n, shares=7).has_topic("huge", topic) for topic in topics) for n in range(7)]
     assert min(sizes) > 100
 
 
-def test_members_of_many_groups_are_everybody_s_work() -> None:
+def test_members_of_many_groups_are_divided_among_all_tasks() -> None:
     groups = [f"group-{n}" for n in range(1_000)]
     sizes = [sum(Selection(share=n, shares=7).has_topic(group, "") for group in groups) for n in range(7)]
     assert min(sizes) > 100
@@ -37,28 +37,28 @@ def test_members_of_many_groups_are_everybody_s_work() -> None:
 
 @pytest.mark.parametrize("kind", ["groups", "topics"])
 def test_an_expression_must_match_a_whole_name(kind: str) -> None:
-    def chosen(expression: str | None) -> set[str]:
+    def find_moment(expression: str | None) -> set[str]:
         selection = Selection(**{kind: expression})
         has = selection.has_group if kind == "groups" else lambda topic: selection.has_topic("g", topic)
         return {name for name in SOME if has(name)}
 
-    assert chosen("or") == {"or"}
-    assert chosen("or.*") == {"orders", "or", "or\nders", "ordersü"}
-    assert chosen("orders|or") == {"orders", "or"}
-    assert chosen("^or$") == {"or"}
-    assert chosen("(?i)ORDERS") == {"orders"}
-    assert chosen(None) == set(SOME)
-    assert chosen("nothing") == set()
+    assert find_moment("or") == {"or"}
+    assert find_moment("or.*") == {"orders", "or", "or\nders", "ordersü"}
+    assert find_moment("orders|or") == {"orders", "or"}
+    assert find_moment("^or$") == {"or"}
+    assert find_moment("(?i)ORDERS") == {"orders"}
+    assert find_moment(None) == set(SOME)
+    assert find_moment("nothing") == set()
 
 
-def test_what_has_no_topic_meets_every_expression() -> None:
-    """So that the row which says what is hidden is not left out with it."""
+def test_rows_without_topic_match_every_expression() -> None:
+    """So the row that reports a forbidden list is included."""
     assert Selection(topics="orders").has_topic("g", "")
 
 
-def test_a_selection_is_the_same_after_its_journey_to_a_worker() -> None:
+def test_a_selection_survives_pickling() -> None:
     selection = Selection("g.*", "t.*", 2, 3)
-    assert selection.has_group("g1")  # what it has made out by then is no hindrance
+    assert selection.has_group("g1")  # cached properties must not prevent it
     there = pickle.loads(pickle.dumps(selection))
     assert there == selection
     assert [n for n in range(99) if there.has_topic("g1", f"t{n}")] == [

@@ -1,4 +1,4 @@
-"""A Spark of our own: it comes and goes, and leaves neither a process nor a signal handler behind."""
+"""Own Spark sessions leave no process and no signal handler behind."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ for settings in ({}, {"spark.task.cpus": "x"}, {"spark.app.name": "again"}):
 """
 
 
-@pytest.mark.soak  # three Sparks of its own
+@pytest.mark.soak  # starts three Sparks
 @pytest.mark.spark
-def test_it_can_be_started_again_in_one_process_also_after_it_did_not_start() -> None:
+def test_a_session_can_be_started_again_even_after_a_failed_start() -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-c", TWICE], capture_output=True, text=True, timeout=230)
     first, wrong, second = done.stdout.splitlines()
     assert (first, second, done.returncode) == ("zkgroups 3 True", "again 3 True", 0), done.stderr
@@ -62,7 +62,7 @@ with own_session(master="local[1]") as spark:
 
 
 @pytest.mark.spark
-def test_that_pyspark_does_not_support_an_unused_pandas_is_not_said_but_other_warnings_are(tmp_path: Path) -> None:
+def test_the_pandas_warning_of_pyspark_is_suppressed_but_no_other(tmp_path: Path) -> None:
     (tmp_path / "pandas").mkdir()
     (tmp_path / "pandas" / "__init__.py").write_text(PANDAS)
     env = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -72,16 +72,16 @@ def test_that_pyspark_does_not_support_an_unused_pandas_is_not_said_but_other_wa
     assert "PySpark does not yet" not in done.stderr
 
 
-# What is known before Spark is started
+# Before Spark starts
 
 WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"} | dict.fromkeys(writing._CONFIGURATION, "")
 NOWHERE = "spark://127.0.0.1:1,127.0.0.1:2"
 
 
-def test_a_master_that_cannot_be_reached_is_an_error_before_spark_is_started() -> None:
+def test_an_unreachable_master_is_an_error_before_spark_starts() -> None:
     ended = run("audit", "hdfs://nowhere/audit", "--show", "--master", NOWHERE, env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (7, "")
-    assert f"Spark was not started: no master of {NOWHERE} can be reached (127.0.0.1:1: " in ended.err
+    assert f"could not reach any master of {NOWHERE}, so Spark was not started (127.0.0.1:1: " in ended.err
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def test_a_master_that_cannot_be_reached_is_an_error_before_spark_is_started() -
     ],
     ids=" ".join,
 )
-def test_a_folder_that_workers_may_not_share_is_refused_before_spark_is_started(command: tuple[str, ...]) -> None:
+def test_an_unshared_folder_is_refused_before_spark_starts(command: tuple[str, ...]) -> None:
     ended = run(*command, "-z", "127.0.0.1:1", "--master", NOWHERE, env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (4, "")
-    assert f" was not written: the workers of {NOWHERE} may have a file system of their own" in ended.err
+    assert f" was not written: the workers of {NOWHERE} may not share this file system" in ended.err
 
 
 REMOTE = "spark://master:7077"
@@ -113,7 +113,7 @@ REMOTE = "spark://master:7077"
         ("/groups", {"spark.master": "local[2]"}, "HOME"),
     ],
 )
-def test_a_folder_that_workers_may_share_is_not_refused_in_advance(
+def test_a_possibly_shared_folder_is_not_refused_in_advance(
     monkeypatch: pytest.MonkeyPatch, destination: str, settings: dict[str, str], variable: str
 ) -> None:
     for name in writing._CONFIGURATION:

@@ -1,4 +1,4 @@
-"""Snapshots: what is in the files, when they are there, and what becomes of those that were not finished."""
+"""Snapshots: contents, atomicity and cleanup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from zkgroups.exceptions import (
     UnavailableError,
 )
 from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot_names, survey, take_snapshot
-from zkgroups.spark.snapshots.layout import ABANDONED_AFTER, IN_ORDER, Layout, Unfinished, snapshot_name, snapshot_time
+from zkgroups.spark.snapshots.layout import IN_ORDER, Layout, UnfinishedSnapshot
+from zkgroups.spark.storage.destination import ABANDONED_AFTER
+from zkgroups.spark.storage.timestamps import parse_timestamp, timestamp_text
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .commands import command_on
@@ -37,10 +39,9 @@ from .model import Model, appeared, assert_complete, assert_is, files, parquet, 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 MODULE = sys.modules["zkgroups.spark.snapshots.snapshot"]
-"""`zkgroups.spark.snapshots.snapshot` is the function."""
 
-LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER - timedelta(hours=1))
-NOT_SO_LONG_AGO = snapshot_name(datetime.now(UTC) - ABANDONED_AFTER + timedelta(hours=1))
+LONG_AGO = timestamp_text(datetime.now(UTC) - ABANDONED_AFTER - timedelta(hours=1))
+NOT_SO_LONG_AGO = timestamp_text(datetime.now(UTC) - ABANDONED_AFTER + timedelta(hours=1))
 
 
 @pytest.fixture
@@ -58,29 +59,27 @@ def model(kazoo: Any) -> Model:
 
 
 def left(destination: Path) -> list[str]:
-    """The folders that are there, and what is in that of the unfinished."""
+    """Return the folders that exist, and the contents of unfinished ones."""
     return sorted(str(path.relative_to(destination)) for path in destination.glob("*/*"))
 
 
-# What is in it
+# Contents
 
 
-def test_a_snapshot_is_what_the_tree_holds(
-    spark: SparkSession, zookeeper_hosts: str, kazoo: Any, tmp_path: Path
-) -> None:
-    """With nodes that cannot be read, and nodes that may not be."""
+def test_a_snapshot_equals_the_tree(spark: SparkSession, zookeeper_hosts: str, kazoo: Any, tmp_path: Path) -> None:
+    """With malformed and forbidden nodes."""
     model = plant(kazoo, ["billing", "shipping", "зака зы"])
     spoil(model, kazoo)
     heard: list[tuple[str, threading.Thread]] = []
     source = SourceOptions(zookeeper=zookeeper_hosts, cluster="blue", parallelism=3)
     before = datetime.now(UTC)
     taken = take_snapshot(
-        spark, str(tmp_path), source, told=lambda step: heard.append((step, threading.current_thread()))
+        spark, str(tmp_path), source, on_progress=lambda step: heard.append((step, threading.current_thread()))
     )
     after = datetime.now(UTC)
     assert_is(model, tmp_path, taken.name)
     assert model.counts().items() <= asdict(taken).items()
-    assert model.counts()["denied"] == 3
+    assert model.counts()["forbidden"] == 3
     assert (taken.destination, len(left(tmp_path))) == (f"file:{tmp_path}", 3)
     assert heard == [(step, threading.current_thread()) for step in ("writing", "moving into place")]
     for table in Table:
@@ -88,11 +87,11 @@ def test_a_snapshot_is_what_the_tree_holds(
         assert {row["cluster"] for row in rows} == {"blue"}
         assert all(before <= row["read_at"] <= after for row in rows)
     owners, members = len(model.rows[Table.OWNERS]), len(model.rows[Table.MEMBERS])
-    # Of the hidden topic and the hidden instances only the names are not known.
+    # The forbidden topic and instances are known by name only.
     assert survey(source) == Survey(4, 7 + 1, len(model.rows[Table.OFFSETS]) - 1, owners, members - 1, 2)
 
 
-def test_only_the_groups_and_topics_asked_for_are_in_it(
+def test_only_selected_groups_and_topics_are_in_a_snapshot(
     spark: SparkSession, zookeeper_hosts: str, kazoo: Any, tmp_path: Path
 ) -> None:
     model = plant(kazoo, ["billing", "bill", "shipping"])
@@ -103,9 +102,7 @@ def test_only_the_groups_and_topics_asked_for_are_in_it(
     assert taken.groups == 2
 
 
-def test_of_no_groups_there_is_a_snapshot_with_the_columns(
-    spark: SparkSession, zookeeper_hosts: str, tmp_path: Path
-) -> None:
+def test_a_snapshot_without_groups_has_all_columns(spark: SparkSession, zookeeper_hosts: str, tmp_path: Path) -> None:
     taken = take_snapshot(spark, str(tmp_path), zookeeper_hosts)
     assert Model().counts().items() <= asdict(taken).items()
     for table in Table:
@@ -113,7 +110,7 @@ def test_of_no_groups_there_is_a_snapshot_with_the_columns(
         assert "read_at" in pq.ParquetFile(files(tmp_path, table, taken.name)[0]).schema.names
 
 
-def test_the_command_says_what_may_not_be_read_and_ends_with_exit_code_9(
+def test_forbidden_nodes_are_reported_with_exit_code_9(
     spark: SparkSession, zookeeper_hosts: str, kazoo: Any, model: Model, tmp_path: Path
 ) -> None:
     spoil(model, kazoo)
@@ -122,7 +119,7 @@ def test_the_command_says_what_may_not_be_read_and_ends_with_exit_code_9(
     assert ended.code == 9
     assert ended.err.splitlines() == [
         f"Starting Spark to write a snapshot of {zookeeper_hosts} to {tmp_path}.",
-        "3 nodes may not be read; the rows that say so have a problem and no raw.",
+        "3 nodes are forbidden; their rows have a problem but no raw.",
     ]
     header, line = (line.split() for line in ended.lines)
     assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS DENIED SECONDS DESTINATION"
@@ -132,17 +129,17 @@ def test_the_command_says_what_may_not_be_read_and_ends_with_exit_code_9(
     assert_is(model, tmp_path, taken["SNAPSHOT"])
 
 
-def test_who_snapshots_no_groups_at_all_is_asked_whether_they_are_below_a_chroot(
+def test_a_snapshot_without_groups_suggests_a_chroot(
     spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path
 ) -> None:
     raw.ensure_path("/brokers/ids")
     with command_on(spark, zookeeper_hosts) as zkgroups:
         ended = zkgroups("snapshot", tmp_path, "-q")
     assert ended.code == 0
-    assert ended.err == "zkgroups: there are no groups in it: if they are below a chroot, name it\n"
+    assert ended.err == "zkgroups: the snapshot has no groups: if they are below a chroot, add it to the address\n"
 
 
-def test_times_are_microseconds_of_utc_for_everybody_who_reads_the_files(
+def test_times_are_stored_as_microseconds_in_utc(
     spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
 ) -> None:
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
@@ -162,15 +159,15 @@ def test_times_are_microseconds_of_utc_for_everybody_who_reads_the_files(
     assert kinds["group"].logical_type.type == "STRING"
 
 
-# When it is there
+# Visibility
 
 
-def test_a_second_stands_beside_the_first_and_each_can_be_read(
+def test_several_snapshots_coexist_and_each_can_be_read(
     spark: SparkSession, zookeeper_hosts: str, kazoo: Any, model: Model, tmp_path: Path
 ) -> None:
     destination = str(tmp_path)
     assert snapshot_names(spark, destination) == []
-    with pytest.raises(NotFoundError, match=f"there is no snapshot in file:{tmp_path}$"):
+    with pytest.raises(NotFoundError, match=f"no snapshot in file:{tmp_path}$"):
         read_snapshot(spark, destination)
     first = take_snapshot(spark, destination, zookeeper_hosts)
     kazoo.set("/consumers/billing/offsets/t0/1", b"99")
@@ -191,14 +188,14 @@ def test_a_second_stands_beside_the_first_and_each_can_be_read(
     assert snapshot_names(spark, destination) == [first.name]
     assert offset() == 7
     for name in (second.name, NOT_SO_LONG_AGO, "yesterday", "", "../x", "a:b"):
-        with pytest.raises(NotFoundError, match="there is no snapshot"):
+        with pytest.raises(NotFoundError, match="no snapshot"):
             read_snapshot(spark, destination, name)
     with pytest.raises(InvalidOptionError, match="it must be one of offsets, owners, members"):
         read_snapshot(spark, destination, table="groups")
 
 
 def _is_as_hive_has_it(spark: SparkSession, destination: Path, names: list[str]) -> None:
-    """Other programs find the snapshots as partitions, and their names as text."""
+    """Other programs read the snapshots as partitions, with text names."""
     offsets = destination / "table=offsets"
     frame = spark.read.parquet(str(offsets))
     assert dict(frame.dtypes)["snapshot"] == "string"
@@ -208,7 +205,7 @@ def _is_as_hive_has_it(spark: SparkSession, destination: Path, names: list[str])
     assert sorted(set(table["snapshot"].to_pylist())) == names
 
 
-def test_a_destination_may_have_a_space_and_letters_of_all_kinds(
+def test_a_destination_may_contain_spaces_and_special_characters(
     spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
 ) -> None:
     odd = tmp_path / "a b=ü%20+c[1]{x}*"
@@ -220,7 +217,7 @@ def test_a_destination_may_have_a_space_and_letters_of_all_kinds(
 # The caller's session
 
 
-def test_the_session_of_the_caller_is_as_before(
+def test_the_session_of_the_caller_is_unchanged(
     spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
 ) -> None:
     callers = spark.newSession()
@@ -253,11 +250,11 @@ def test_the_session_of_the_caller_is_as_before(
         context._jsc.clearJobGroup()
 
 
-# What fails leaves nothing
+# Failures leave nothing
 
 
 @pytest.mark.parametrize("how", ["cut", "stopped"])
-def test_when_zookeeper_goes_away_in_mid_run_it_is_an_error_of_ours_and_nothing_is_left(
+def test_losing_zookeeper_during_a_run_is_a_typed_error_and_leaves_nothing(
     spark: SparkSession, tmp_path: Path, how: str
 ) -> None:
     with ZooKeeperServer() as server, TcpProxy(server.address) as proxy:
@@ -275,7 +272,7 @@ def test_when_zookeeper_goes_away_in_mid_run_it_is_an_error_of_ours_and_nothing_
                 proxy.cut()
 
         with pytest.raises(UnavailableError, match=proxy.address):
-            take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper=proxy.address, timeout=1.0), told=told)
+            take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper=proxy.address, timeout=1.0), on_progress=told)
         assert left(tmp_path) == []
         server.start()
         proxy.heal()
@@ -286,14 +283,14 @@ def test_when_zookeeper_goes_away_in_mid_run_it_is_an_error_of_ours_and_nothing_
         assert taken.groups == 1
 
 
-def test_without_zookeeper_nothing_is_begun(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_zookeeper_nothing_is_started(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(UnavailableError):
         take_snapshot(spark, str(tmp_path), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("destination", ["/proc/zkgroups", "{}/file", "{}/file/below", "", "no-such-scheme://x/y"])
-def test_a_destination_that_cannot_be_written_to_is_a_sentence(
+def test_an_unwritable_destination_is_a_typed_error(
     spark: SparkSession, zookeeper_hosts: str, tmp_path: Path, destination: str
 ) -> None:
     (tmp_path / "file").write_text("mine")
@@ -304,7 +301,7 @@ def test_a_destination_that_cannot_be_written_to_is_a_sentence(
     assert left(tmp_path) == []
 
 
-def test_what_was_moved_is_taken_back_when_a_later_table_cannot_be(
+def test_moved_tables_are_moved_back_if_a_later_one_fails(
     spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
 ) -> None:
     (tmp_path / "table=offsets").write_text("mine")
@@ -317,14 +314,14 @@ def test_what_was_moved_is_taken_back_when_a_later_table_cannot_be(
 
 
 class Stop(BaseException):
-    """Raised by a signal handler, as the command does on SIGTERM."""
+    """Raised by a signal handler, as the command does for SIGTERM."""
 
 
 @pytest.mark.parametrize("stop", [Stop, KeyboardInterrupt])
-def test_a_signal_in_the_midst_of_a_job_ends_it_and_leaves_nothing(
+def test_a_signal_during_a_job_cancels_it_and_leaves_nothing(
     spark: SparkSession, zookeeper: Any, zookeeper_hosts: str, model: Model, tmp_path: Path, stop: type[BaseException]
 ) -> None:
-    """And the session answers the next question with the answer to that question."""
+    """The session stays usable: the next query gets its own result."""
 
     def handle(_signal: int, _frame: Any) -> None:
         raise stop
@@ -341,33 +338,35 @@ def test_a_signal_in_the_midst_of_a_job_ends_it_and_leaves_nothing(
         def signal_when_tasks_run() -> None:
             while not appeared(tmp_path, "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"):
                 time.sleep(0.01)
-            proxy.delay(3600.0)  # the job is not over before the signal has come
+            proxy.delay(3600.0)  # the job is still running when the signal arrives
             os.kill(os.getpid(), signal.SIGUSR1)
 
         source = SourceOptions(zookeeper=f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=60.0)
         try:
             with pytest.raises(stop):
-                take_snapshot(spark, str(tmp_path), source, told=told)
+                take_snapshot(spark, str(tmp_path), source, on_progress=told)
         finally:
             signal.signal(signal.SIGUSR1, usual)
     assert left(tmp_path) == []
     assert spark.range(7).count() == 7
-    while context.statusTracker().getActiveJobsIds():  # it is told a moment after a job has ended
+    while context.statusTracker().getActiveJobsIds():  # the event comes a moment after the end of a job
         time.sleep(0.01)
     assert left(tmp_path) == []
 
 
-def test_whoever_listens_may_stop_it(spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path) -> None:
+def test_a_progress_callback_may_stop_a_snapshot(
+    spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
+) -> None:
     def told(step: str) -> None:
         if step == "writing":
             raise Stop
 
     with pytest.raises(Stop):
-        take_snapshot(spark, str(tmp_path), zookeeper_hosts, told=told)
+        take_snapshot(spark, str(tmp_path), zookeeper_hosts, on_progress=told)
     assert left(tmp_path) == []
 
 
-# Who died, and who came first
+# Killed and concurrent runs
 
 
 @pytest.fixture
@@ -375,15 +374,15 @@ def layout(spark: SparkSession, tmp_path: Path) -> Layout:
     return Layout(spark, str(tmp_path))
 
 
-def written(layout: Layout, destination: Path, name: str) -> Unfinished:
-    """A snapshot that has been written, and not yet moved."""
-    unfinished = layout.begin(snapshot_time(name))
+def written(layout: Layout, destination: Path, name: str) -> UnfinishedSnapshot:
+    """Write a snapshot without moving it into place."""
+    unfinished = layout.begin(parse_timestamp(name))
     assert unfinished.name == name
     return filled(unfinished, name)
 
 
-def filled(unfinished: Unfinished, name: str) -> Unfinished:
-    """One with a file in each of its tables."""
+def filled(unfinished: UnfinishedSnapshot, name: str) -> UnfinishedSnapshot:
+    """Write a file for each table."""
     for table in IN_ORDER:
         folder = Path(unfinished.table(table).removeprefix("file:"))
         folder.mkdir()
@@ -392,7 +391,7 @@ def filled(unfinished: Unfinished, name: str) -> Unfinished:
 
 
 @pytest.mark.parametrize("moved", range(len(IN_ORDER) + 1))
-def test_who_dies_while_moving_leaves_nothing_that_counts_and_a_week_later_nothing_at_all(
+def test_a_run_killed_while_moving_leaves_no_snapshot_and_is_deleted_after_a_week(
     spark: SparkSession, layout: Layout, tmp_path: Path, moved: int
 ) -> None:
     for name in (LONG_AGO, NOT_SO_LONG_AGO):
@@ -401,7 +400,7 @@ def test_who_dies_while_moving_leaves_nothing_that_counts_and_a_week_later_nothi
             unfinished._move(table)
     assert list(tmp_path.glob("table=offsets/*")) == [] or moved == len(IN_ORDER), "whoever sees offsets sees all"
     assert layout.snapshots() == []
-    assert layout.newest() is None
+    assert layout.latest() is None
     assert not layout.has(LONG_AGO)
     names = sorted({path.name for path in tmp_path.glob("table=*/*")})
     assert names == ([f"snapshot={LONG_AGO}", f"snapshot={NOT_SO_LONG_AGO}"] if moved else [])
@@ -410,18 +409,18 @@ def test_who_dies_while_moving_leaves_nothing_that_counts_and_a_week_later_nothi
     assert [path.name.partition("-")[0] for path in tmp_path.glob("_unfinished/*")] == [NOT_SO_LONG_AGO]
 
 
-def test_runs_that_begin_in_the_same_millisecond_do_not_get_in_each_other_s_way(layout: Layout, tmp_path: Path) -> None:
+def test_runs_started_in_the_same_millisecond_get_different_names(layout: Layout, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     one, other = (layout.begin(now) for _ in range(2))
-    assert one.name == snapshot_name(now) != other.name
+    assert one.name == timestamp_text(now) != other.name
     other.discard()
     one.discard()
-    done = written(layout, tmp_path, snapshot_name(now))
+    done = written(layout, tmp_path, timestamp_text(now))
     done.finish()
-    assert layout.begin(now).name != done.name, "one that is finished has the name for good"
+    assert layout.begin(now).name != done.name, "a finished snapshot keeps its name"
 
 
-def test_threads_that_share_a_spark_take_snapshots_at_once_and_each_is_whole(
+def test_concurrent_snapshots_with_one_spark_are_all_complete(
     spark: SparkSession, model: Model, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     source = SourceOptions(zookeeper=zookeeper_hosts)
@@ -434,7 +433,7 @@ def test_threads_that_share_a_spark_take_snapshots_at_once_and_each_is_whole(
     assert len(spark.sparkContext.getJobTags()) == 0
 
 
-def test_when_one_table_fails_the_others_are_not_waited_for(
+def test_a_failed_table_cancels_the_others(
     spark: SparkSession, model: Model, zookeeper: Any, zookeeper_hosts: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     usual = MODULE._write
@@ -444,7 +443,7 @@ def test_when_one_table_fails_the_others_are_not_waited_for(
             if source.table is not Table.OWNERS:
                 return usual(session, source, unfinished)
             jobs: set[int] = set()
-            while len(jobs) < 2:  # nobody can cancel what is still being planned
+            while len(jobs) < 2:  # a job in planning cannot be cancelled
                 jobs |= set(spark.sparkContext.statusTracker().getActiveJobsIds())
             proxy.delay(3600.0)
             raise SparkJobError("of its own")
@@ -458,7 +457,7 @@ def test_when_one_table_fails_the_others_are_not_waited_for(
     assert list(tmp_path.glob("table=*/*")) == []
 
 
-def test_a_spark_that_has_very_many_cores_takes_snapshots_with_as_many_tasks_as_there_may_be(
+def test_the_number_of_tasks_is_limited_on_many_cores(
     spark: SparkSession, model: Model, zookeeper_hosts: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(SparkContext, "defaultParallelism", 2000)
@@ -466,7 +465,7 @@ def test_a_spark_that_has_very_many_cores_takes_snapshots_with_as_many_tasks_as_
     assert take_snapshot(spark, str(tmp_path), zookeeper_hosts).groups == model.groups
 
 
-def test_what_is_finished_or_not_ours_is_never_thrown_away(layout: Layout, tmp_path: Path) -> None:
+def test_complete_snapshots_and_foreign_files_are_never_deleted(layout: Layout, tmp_path: Path) -> None:
     finished = written(layout, tmp_path, LONG_AGO)
     finished.finish()
     others = [
@@ -480,7 +479,7 @@ def test_what_is_finished_or_not_ours_is_never_thrown_away(layout: Layout, tmp_p
         "table=offsets/snapshot=20200101T000000.000Z",
         "table=owners/mine",
     ]
-    for name in (*others, f"_unfinished/{LONG_AGO}-01234567"):  # whose snapshot is finished, but for throwing this away
+    for name in (*others, f"_unfinished/{LONG_AGO}-01234567"):  # left by a completed snapshot
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "file").write_text("mine")
     layout.begin(datetime.now(UTC)).discard()
@@ -490,12 +489,10 @@ def test_what_is_finished_or_not_ours_is_never_thrown_away(layout: Layout, tmp_p
     assert all((tmp_path / f"table={table}/snapshot={LONG_AGO}/part-0.parquet").exists() for table in Table)
 
 
-def test_who_has_the_same_name_for_whatever_reason_comes_second_and_harms_nobody(
-    layout: Layout, tmp_path: Path
-) -> None:
+def test_a_run_with_a_taken_name_fails_without_damage(layout: Layout, tmp_path: Path) -> None:
     first = written(layout, tmp_path, NOT_SO_LONG_AGO)
     (tmp_path / "_unfinished" / f"{NOT_SO_LONG_AGO}-01234567").mkdir()
-    second = filled(Unfinished(layout, NOT_SO_LONG_AGO, f"{NOT_SO_LONG_AGO}-01234567"), NOT_SO_LONG_AGO)
+    second = filled(UnfinishedSnapshot(layout, NOT_SO_LONG_AGO, f"{NOT_SO_LONG_AGO}-01234567"), NOT_SO_LONG_AGO)
     first.finish()
     with pytest.raises(SparkJobError, match="is there already"):
         second.finish()
@@ -505,7 +502,7 @@ def test_who_has_the_same_name_for_whatever_reason_comes_second_and_harms_nobody
     assert list(tmp_path.glob("_unfinished/*")) == []
 
 
-def test_two_at_once_in_one_destination_both_succeed(
+def test_two_concurrent_runs_in_one_destination_succeed(
     spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
 ) -> None:
     with ThreadPoolExecutor(2) as pool:
@@ -517,7 +514,7 @@ def test_two_at_once_in_one_destination_both_succeed(
     assert list(tmp_path.glob("_unfinished/*")) == []
 
 
-# A file system that says no, as HDFS does
+# A file system that fails without an exception, like HDFS
 
 RELUCTANT = """
 public class Reluctant extends org.apache.hadoop.fs.RawLocalFileSystem {
@@ -535,7 +532,7 @@ public class Reluctant extends org.apache.hadoop.fs.RawLocalFileSystem {
 
 @pytest.fixture
 def reluctant(spark: SparkSession) -> Any:
-    """A file system that refuses to rename after so many times, and like HDFS only says so."""
+    """A file system that fails to rename after a number of renames, and like HDFS only returns false."""
     jvm: Any = spark._jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(RELUCTANT)
@@ -548,7 +545,7 @@ def reluctant(spark: SparkSession) -> Any:
     conf.setClassLoader(usual)
 
 
-def test_a_file_system_that_does_not_rename_is_an_error_and_nothing_is_left(
+def test_a_failed_rename_is_an_error_and_leaves_nothing(
     spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path, reluctant: Any
 ) -> None:
     destination = f"reluctant://{tmp_path}"

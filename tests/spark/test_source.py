@@ -1,4 +1,4 @@
-"""`spark.read.format("zkgroups")`: every row and column, on real ZooKeepers, against what a plain client sees."""
+"""`spark.read.format("zkgroups")`: every row and column on real ZooKeepers, checked with a plain client."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
 
 
 def through(proxy: TcpProxy, hosts: str) -> str:
-    """The same address, by way of the proxy."""
+    """Return the address of the proxy."""
     return f"{proxy.address}/{hosts.partition('/')[2]}"
 
 
 def told(read: DataFrame) -> Rows:
-    """The rows, in an order of their own, with times in milliseconds and without the one of the reading."""
+    """Return the rows sorted, with times in milliseconds and without `read_at`."""
     before = time.time()
     rows = [row.asDict() for row in read.collect()]
     for row in rows:
@@ -82,7 +82,7 @@ def in_order(rows: Rows) -> Rows:
 
 
 def offset_row(client: Any, hosts: str, path: str, /, **different: object) -> dict[str, Any]:
-    """The row of an offset node, by what a plain client and Kafka's own consumer read in it."""
+    """Compute the row of an offset node with a plain client and Kafka's own consumer."""
     group, _, topic, name = path.split("/")
     data, stat = client.get(f"/consumers/{path}")
     row: dict[str, Any] = {"cluster": hosts, "group": group, "topic": topic, "owner": None, "raw": None}
@@ -101,7 +101,7 @@ def denied(hosts: str, group: str, path: str, **known: object) -> dict[str, Any]
 # Offsets
 
 
-def test_every_offset_is_a_row_with_all_that_its_node_says(read: Read, raw: Any, zookeeper_hosts: str) -> None:
+def test_every_offset_has_a_row_with_all_details(read: Read, raw: Any, zookeeper_hosts: str) -> None:
     nodes = {f"{g}/offsets/{t}/{n}": f"{n * 1000}".encode() for g in "ab" for t in ("orders", "tax") for n in range(12)}
     nodes |= {
         "a/offsets/orders/99": b"+7",
@@ -117,7 +117,7 @@ def test_every_offset_is_a_row_with_all_that_its_node_says(read: Read, raw: Any,
     assert {row["commit_count"] for row in expected} == {0, 3}
 
 
-def test_the_owner_stands_beside_the_offset_whoever_wrote_it(
+def test_the_owner_of_any_client_is_shown_beside_the_offset(
     read: Read, raw: Any, registry: Registry, zookeeper_hosts: str
 ) -> None:
     plant(raw, {f"billing/offsets/{topic}/{n}": b"5" for topic in ("accounts", "orders", "tax") for n in range(11)})
@@ -130,7 +130,7 @@ def test_the_owner_stands_beside_the_offset_whoever_wrote_it(
     plant(raw, {"aaa/owners/orders/0": b"of another group", "billing/owners/t/0": b"no offset"}, ephemeral=True)
     plant(raw, {"billing/owners/tax/0": b"of no session"})
     owned = {"orders/0": "anna", "orders/1": "anna", "orders/10": "anna", "orders/2": "billing_host-1-ab-0"}
-    owned |= {"orders/3": "host:uuid", "orders/5": "pykafka", "accounts/5": "scala-0"}  # of two the first, by name
+    owned |= {"orders/3": "host:uuid", "orders/5": "pykafka", "accounts/5": "scala-0"}  # of two, the first by name
     for parallelism in (1, 3):
         rows = told(read(parallelism=parallelism))
         assert {f"{r['topic']}/{r['partition']}": r["owner"] for r in rows if r["owner"]} == owned
@@ -151,9 +151,7 @@ BAD = {
 }
 
 
-def test_what_is_no_offset_has_its_bytes_and_a_problem_and_is_never_zero_and_never_dropped(
-    read: Read, raw: Any, zookeeper_hosts: str
-) -> None:
+def test_a_malformed_offset_has_a_row_with_its_bytes_and_a_problem(read: Read, raw: Any, zookeeper_hosts: str) -> None:
     bad = {f"billing/offsets/orders/{name}": data for name, data in BAD.items()}
     good = {f"billing/offsets/orders/{n}": b"7" for n in range(10, 40)}
     plant(raw, bad | good)
@@ -170,20 +168,20 @@ def test_what_is_no_offset_has_its_bytes_and_a_problem_and_is_never_zero_and_nev
         assert row | {"problem": None} == expected
 
 
-def test_names_that_are_no_partitions_have_rows_that_say_so(read: Read, raw: Any, zookeeper_hosts: str) -> None:
+def test_names_that_are_not_partitions_have_rows_with_a_problem(read: Read, raw: Any, zookeeper_hosts: str) -> None:
     names = ["x", "07", "-1", "+1", "٣", "2147483648", "b'1'", " 1"]
     plant(raw, {f"billing/offsets/orders/{name}": b"5" for name in [*names, "3"]})
     for name in [*names, "3"]:
         raw.set(f"/consumers/billing/offsets/orders/{name}", b"7")
     expected = [offset_row(raw, zookeeper_hosts, "billing/offsets/orders/3")]
     for name in names:
-        problem = f"/consumers/billing/offsets/orders/{name}: its name is no partition"
+        problem = f"/consumers/billing/offsets/orders/{name}: its name is not a partition"
         different = {"partition": None, "offset": None, "raw": b"7", "problem": problem}
         expected.append(offset_row(raw, zookeeper_hosts, f"billing/offsets/orders/{name}", **different))
     assert told(read()) == in_order(expected)
 
 
-def test_what_may_not_be_read_has_a_row_that_says_so(read: Read, raw: Any, zookeeper_hosts: str) -> None:
+def test_a_forbidden_node_has_a_row_with_a_problem(read: Read, raw: Any, zookeeper_hosts: str) -> None:
     groups = ("closed", "half", "open")
     plant(raw, {f"{g}/offsets/{t}/{n}": b"7" for g in groups for t in ("orders", "tax") for n in range(12)})
     for path in ("closed/offsets", "half/offsets/tax", "half/offsets/orders/3"):
@@ -198,10 +196,10 @@ def test_what_may_not_be_read_has_a_row_that_says_so(read: Read, raw: Any, zooke
     ]
     for parallelism in (1, 3):
         assert told(read(parallelism=parallelism)) == in_order(expected)
-    assert [row["group"] for row in told(read(topics="nothing"))] == ["closed"]  # whose topics nobody knows
+    assert [row["group"] for row in told(read(topics="nothing"))] == ["closed"]  # whose topics are unknown
 
 
-def test_where_the_groups_may_not_be_listed_it_is_said_that_they_may_not(read: Read, raw: Any) -> None:
+def test_a_forbidden_list_of_groups_is_an_error(read: Read, raw: Any) -> None:
     plant(raw, {"a/offsets/t/0": b"7"})
     raw.set_acls("/consumers", [OPERATORS])
     with pytest.raises(NoPermissionError, match="no permission on /consumers"), translated("it"):
@@ -211,7 +209,7 @@ def test_where_the_groups_may_not_be_listed_it_is_said_that_they_may_not(read: R
 # Owners and members
 
 
-def test_every_owner_is_a_row_whoever_wrote_it(read: Read, raw: Any, registry: Registry, zookeeper_hosts: str) -> None:
+def test_every_owner_of_any_client_has_a_row(read: Read, raw: Any, registry: Registry, zookeeper_hosts: str) -> None:
     me = registry.group("billing").instance("anna")
     me.register(["orders"])
     me.claim_many([TopicPartition("orders", n) for n in (0, 1)])
@@ -230,8 +228,8 @@ def test_every_owner_is_a_row_whoever_wrote_it(read: Read, raw: Any, registry: R
         ("billing/owners/b'orders'/1001-0", 0, "pykafka", None),
         ("billing/owners/b'orders'/1001-3", 3, "host:uuid", None),
         ("billing/owners/b'orders'/1001-4", 4, None, "not UTF-8"),
-        ("billing/owners/orders/9", 9, None, "it belongs to no session and will never go by itself"),
-        ("billing/owners/orders/x", None, None, "its name is no partition"),
+        ("billing/owners/orders/9", 9, None, "it belongs to no session, so no expired session will delete it"),
+        ("billing/owners/orders/x", None, None, "its name is not a partition"),
         ("other/owners/t/0", 0, "ben", None),
     ):
         data, stat = raw.get(f"/consumers/{path}")
@@ -257,7 +255,7 @@ def test_every_owner_is_a_row_whoever_wrote_it(read: Read, raw: Any, registry: R
         assert sorted(told(read("owners", parallelism=parallelism)), key=key) == sorted(expected, key=key)
 
 
-def test_every_member_is_a_row_with_its_subscription(
+def test_every_member_has_a_row_with_its_subscription(
     read: Read, raw: Any, registry: Registry, zookeeper_hosts: str
 ) -> None:
     registry.group("billing").instance("anna").register({"orders": 2, "tax": 1})
@@ -305,11 +303,11 @@ def test_every_member_is_a_row_with_its_subscription(
         assert sorted(told(read("members", parallelism=parallelism)), key=key) == sorted(expected, key=key)
 
 
-# What there is to read
+# Selection
 
 
 @pytest.mark.parametrize("table", ["offsets", "owners", "members"])
-def test_where_nothing_is_there_are_no_rows(read: Read, raw: Any, table: str) -> None:
+def test_an_empty_tree_has_no_rows(read: Read, raw: Any, table: str) -> None:
     assert read(table).count() == 0
     for path in ("a/offsets/orders", "b/ids", "b/owners", "c"):
         raw.ensure_path(f"/consumers/{path}")
@@ -333,7 +331,7 @@ def test_names_of_every_kind_are_read_below_every_chroot(read: Read, zookeeper_h
 
 @pytest.fixture(scope="module")
 def huge(zookeeper: Any) -> Iterator[str]:
-    """A group with thousands of partitions, in large topics and in small ones, and another; and where they are."""
+    """A group with thousands of partitions in large and small topics, another group, and their owners."""
     with fresh_chroot(zookeeper) as hosts:
         with client_of(hosts) as client:
             large = {f"huge/offsets/large-{t}/{n}": b"%d" % n for t in range(3) for n in range(3_000)}
@@ -347,7 +345,7 @@ HUGE = 3 * 3_000 + 40 * 10
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 7])
-def test_one_huge_group_is_read_by_all_tasks_and_no_row_is_lost_or_doubled(
+def test_one_huge_group_is_read_by_all_tasks_without_loss_or_duplicates(
     read: Read, huge: str, parallelism: int
 ) -> None:
     rows = read(zookeeper=huge, groups="huge", parallelism=parallelism).select(
@@ -364,7 +362,7 @@ def test_one_huge_group_is_read_by_all_tasks_and_no_row_is_lost_or_doubled(
 
 @pytest.fixture
 def some(raw: Any) -> None:
-    """Three groups with three topics, one whose topics are hidden, and members."""
+    """Three groups with three topics, one with forbidden topics, and members."""
     groups, topics = ("alpha", "beta", "gamma"), ("orders", "refunds", "tax")
     plant(raw, {f"{g}/offsets/{t}/{n}": b"%d" % n for g in groups for t in topics for n in range(5)})
     plant(raw, {f"{g}/owners/{t}/{n}": b"anna" for g in groups for t in topics for n in range(5)}, ephemeral=True)
@@ -374,14 +372,14 @@ def some(raw: Any) -> None:
         raw.set_acls(f"/consumers/hidden/{part}", [OPERATORS])
 
 
-def test_expressions_choose_groups_and_topics_by_their_whole_names(read: Read, some: None) -> None:
-    def chosen(table: str = "offsets", **options: str) -> set[tuple[str, str | None]]:
+def test_expressions_match_whole_names_of_groups_and_topics(read: Read, some: None) -> None:
+    def find_moment(table: str = "offsets", **options: str) -> set[tuple[str, str | None]]:
         return {(row.group, row.topic) for row in read(table, parallelism=2, **options).collect()}
 
-    assert chosen(groups="alpha|bet") == {("alpha", t) for t in ("orders", "refunds", "tax")}
-    assert chosen(groups="(alph|bet)a", topics="t.*|o") == {("alpha", "tax"), ("beta", "tax")}
-    assert chosen("owners", groups=".*m.*", topics="orders") == {("gamma", "orders")}
-    assert chosen(topics="nothing") == {("hidden", None)}
+    assert find_moment(groups="alpha|bet") == {("alpha", t) for t in ("orders", "refunds", "tax")}
+    assert find_moment(groups="(alph|bet)a", topics="t.*|o") == {("alpha", "tax"), ("beta", "tax")}
+    assert find_moment("owners", groups=".*m.*", topics="orders") == {("gamma", "orders")}
+    assert find_moment(topics="nothing") == {("hidden", None)}
     members = read("members", groups="alpha", topics="nothing").collect()
     assert sorted((row.group, row.instance) for row in members) == [("alpha", "anna"), ("alpha", "ben")]
 
@@ -442,7 +440,7 @@ root
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
-def test_columns_have_types_and_say_what_they_mean(
+def test_columns_have_types_and_comments(
     read: Read, some: None, table: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = read(table)
@@ -452,9 +450,7 @@ def test_columns_have_types_and_say_what_they_mean(
     assert len(rows.collect()[0]) == len(rows.columns)
 
 
-def test_sql_reads_it_from_a_view_and_by_itself(
-    read: Read, spark: SparkSession, some: None, zookeeper_hosts: str
-) -> None:
+def test_sql_reads_a_view_and_a_table(read: Read, spark: SparkSession, some: None, zookeeper_hosts: str) -> None:
     read().createOrReplaceTempView("offsets")
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW owners USING zkgroups "
@@ -473,7 +469,7 @@ def test_sql_reads_it_from_a_view_and_by_itself(
     assert spark.sql("SELECT * FROM offsets WHERE group = 'beta' AND offset > 2").count() == 6
 
 
-def test_what_is_read_twice_is_read_anew(read: Read, raw: Any) -> None:
+def test_a_repeated_query_reads_current_data(read: Read, raw: Any) -> None:
     plant(raw, {"a/offsets/t/0": b"7", "a/offsets/t/1": b"7"})
     rows = read()
     assert [row.offset for row in rows.orderBy("partition").collect()] == [7, 7]
@@ -482,12 +478,12 @@ def test_what_is_read_twice_is_read_anew(read: Read, raw: Any) -> None:
     assert [row.offset for row in rows.orderBy("group", "partition").collect()] == [8, 7, 9]
 
 
-# Conditions of a query
+# Filters
 
 
 @pytest.fixture(scope="module")
 def selective(spark: SparkSession) -> SparkSession:
-    """A session that offers conditions to the source."""
+    """A session that pushes filters down to the source."""
     session = spark.newSession()
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     register(session)
@@ -509,10 +505,10 @@ CONDITIONS: dict[str, Callable[[Any], bool]] = {
 
 
 @pytest.mark.parametrize("handed", [False, True], ids=["kept by Spark", "offered to the source"])
-def test_one_query_after_the_other_and_two_in_one_have_all_of_their_rows(
+def test_several_queries_on_one_dataframe_have_all_rows(
     read: Read, spark: SparkSession, selective: SparkSession, some: None, handed: bool
 ) -> None:
-    """Where a source takes a condition, Spark 4.3 applies it to the next query of the same DataFrame, too."""
+    """If a source accepts a filter, Spark 4.3 also applies it to the next query on the same DataFrame."""
     rows = read(session=selective if handed else spark).select("group", "topic", "partition", "offset", "problem")
     everything = rows.collect()
     assert len(everything) == 47
@@ -533,7 +529,7 @@ def test_one_query_after_the_other_and_two_in_one_have_all_of_their_rows(
         ({"groups": "nobody"}, 0),
     ],
 )
-def test_what_the_options_leave_out_is_not_even_asked_for(
+def test_unselected_nodes_are_not_requested(
     read: Read, proxy: TcpProxy, huge: str, options: dict[str, str], nodes: int
 ) -> None:
     address = through(proxy, huge)
@@ -543,24 +539,24 @@ def test_what_the_options_leave_out_is_not_even_asked_for(
 
 
 def planned(rows: DataFrame) -> DataFrame:
-    """What reads them is made out now, and once."""
+    """The reader is planned only once."""
     assert rows._jdf.queryExecution().toRdd().getNumPartitions() == 1
     return rows
 
 
 def spent(proxy: TcpProxy, act: Callable[[], object]) -> int:
-    """How many requests it took."""
+    """Count the requests."""
     before = proxy.requests
     act()
     return proxy.requests - before
 
 
-# Who we are
+# Authentication
 
 
 @pytest.fixture
 def guarded(raw: Any) -> None:
-    """Offsets that only the operators may read."""
+    """Offsets that only the user `ops` may read."""
     plant(raw, {"billing/offsets/orders/0": b"7"})
     acl = [OPERATORS, make_digest_acl("ops2", ENVIRONMENT_PASSWORD, all=True)]
     for path in ("", "/offsets", "/offsets/orders", "/offsets/orders/0"):
@@ -585,7 +581,7 @@ def test_workers_read_the_password_from_its_file_or_from_their_environment(
         assert (row.offset, row.problem) == (None, "/consumers/billing/offsets: no permission to read it")
 
 
-def test_no_secret_is_in_a_plan_or_in_a_log_or_in_an_error(
+def test_secrets_appear_in_no_plan_log_or_error(
     read: Read,
     spark: SparkSession,
     spark_log: Path,
@@ -624,7 +620,7 @@ def test_a_password_is_refused_as_an_option_and_not_repeated(read: Read) -> None
     assert SECRET not in str(caught.value)
 
 
-def test_a_server_with_logins_is_read_and_a_wrong_password_is_said_to_be_wrong(read: Read, tmp_path: Path) -> None:
+def test_a_sasl_server_is_read_and_a_wrong_password_is_reported(read: Read, tmp_path: Path) -> None:
     right, wrong = tmp_path / "right", tmp_path / "wrong"
     right.write_text(SECRET)
     wrong.write_text("something else")
@@ -650,8 +646,8 @@ def test_a_server_is_read_over_tls(read: Read, tmp_path: Path) -> None:
             plant(client, {f"billing/offsets/orders/{n}": b"7" for n in range(30)})
         tls = {"zookeeper": server.secure_address, "tls": True, "tlsCa": tmp_path / "ca.pem"}
         assert read(**tls, tlsCert=ours).where("offset = 7").count() == 30
-        # Spark hears nothing of why a worker ends that it is still writing to; so not every time.
-        assert any("no connection to" in refusal(lambda: read(**tls, timeout=1).count()) for _ in range(3))
+        # Spark may not learn why a worker ended while writing to it, so this fails sometimes.
+        assert any("could not connect to" in refusal(lambda: read(**tls, timeout=1).count()) for _ in range(3))
 
 
 def refusal(act: Callable[[], object]) -> str:
@@ -663,7 +659,7 @@ def refusal(act: Callable[[], object]) -> str:
 # Old servers
 
 
-def test_an_old_server_has_the_same_rows(read: Read, raw: Any, zookeeper_hosts: str, old_hosts: str) -> None:
+def test_an_old_server_gives_the_same_rows(read: Read, raw: Any, zookeeper_hosts: str, old_hosts: str) -> None:
     groups, topics = ("alpha", "beta"), ("orders", "tax", "über")
     nodes = {f"{g}/offsets/{t}/{n}": b"%d" % n for g in groups for t in topics for n in range(40)}
     nodes |= {"alpha/offsets/orders/x": b"7", "alpha/offsets/tax/50": b"7.5", "closed/offsets/t/0": b"7"}
@@ -686,24 +682,22 @@ def test_an_old_server_has_the_same_rows(read: Read, raw: Any, zookeeper_hosts: 
 
 
 UNLIKE = {"committed_at", "created_at", "claimed_at", "registered_at", "zxid"}
-"""What two servers cannot have in common."""
+"""The columns that differ between servers."""
 
 
 # The interpreter
 
 
-def test_workers_run_this_interpreter_though_the_one_on_the_path_is_another(
+def test_workers_run_the_interpreter_of_the_driver(
     read: Read, spark: SparkSession, some: None, another_python: Path
 ) -> None:
     there = subprocess.run([another_python / "python3", "-c", "import zkgroups"], capture_output=True, check=False)
     assert b"ModuleNotFoundError" in there.stderr
-    assert spark.sparkContext.pythonExec == "python3", "as it was: other functions of the session are none of ours"
+    assert spark.sparkContext.pythonExec == "python3", "as it was: other functions of the session are unchanged"
     assert read().count() == 47
 
 
-def test_registering_twice_or_for_one_session_after_the_other_is_no_matter(
-    read: Read, spark: SparkSession, some: None
-) -> None:
+def test_registration_may_be_repeated_for_any_session(read: Read, spark: SparkSession, some: None) -> None:
     other = spark.newSession()
     for session in (spark, other, other, spark):
         register(session)
@@ -712,12 +706,12 @@ def test_registering_twice_or_for_one_session_after_the_other_is_no_matter(
 
 
 @pytest.mark.parametrize("said_by", ["environment", "setting"])
-def test_an_interpreter_that_somebody_chose_is_the_one(
+def test_a_configured_interpreter_is_used(
     read: Read, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, said_by: str
 ) -> None:
     context = spark.sparkContext
     session = spark.newSession()
-    monkeypatch.setattr(context, "pythonExec", "/no/such/python")  # what Spark makes of either
+    monkeypatch.setattr(context, "pythonExec", "/no/such/python")  # Spark sets it from either
     if said_by == "environment":
         monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
     else:
@@ -728,23 +722,27 @@ def test_an_interpreter_that_somebody_chose_is_the_one(
         read(session=session)
 
 
-# What goes wrong
+# Errors
 
 
 NOWHERE = "127.0.0.1:1"
 
 WRONG: dict[str, tuple[Mapping[str, str], type[ZkgroupsException], str]] = {
-    "option": ({"groop": "x"}, InvalidOptionError, "option is 'groop', but there is no such option"),
+    "option": ({"groop": "x"}, InvalidOptionError, "option is 'groop', but no such option exists"),
     "table": ({"table": "groups"}, InvalidOptionError, "table is 'groups', but it must be one of offsets, owners, mem"),
     "hosts": ({"zookeeper": "a:b"}, InvalidOptionError, "zookeeper is 'a:b', but it must be like host:port"),
-    "nobody": ({"zookeeper": NOWHERE, "timeout": "0.3"}, NotConnectedError, f"no connection to {NOWHERE} within 0.3 s"),
-    "chroot": ({"chroot": "/nope"}, NoRegistryError, "there is no /.*/nope in the ZooKeeper at "),
+    "nobody": (
+        {"zookeeper": NOWHERE, "timeout": "0.3"},
+        NotConnectedError,
+        f"could not connect to {NOWHERE} within 0.3 s",
+    ),
+    "chroot": ({"chroot": "/nope"}, NoRegistryError, "/.*/nope does not exist in the ZooKeeper at "),
     "password": ({"digestUser": "ops", "passwordFile": "/no/such"}, InvalidOptionError, "passwordFile is '/no/such', "),
 }
 
 
 @pytest.mark.parametrize(("options", "kind", "said"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_is_said_by_our_own_error(
+def test_failures_are_zkgroups_errors(
     read: Read, zookeeper_hosts: str, options: dict[str, str], kind: type[ZkgroupsException], said: str
 ) -> None:
     options = dict(options)
@@ -758,7 +756,7 @@ def test_what_is_wrong_is_said_by_our_own_error(
     assert isinstance(ours.value.__cause__, AnalysisException)
 
 
-def test_without_an_address_or_with_one_as_a_path_it_is_said_how_it_is_given(spark: SparkSession) -> None:
+def test_a_missing_address_is_reported_with_the_right_option(spark: SparkSession) -> None:
     reader = spark.read.format("zkgroups")
     with pytest.raises(InvalidOptionError, match="it must say where ZooKeeper is"), translated("it"):
         reader.load()
@@ -769,7 +767,7 @@ def test_without_an_address_or_with_one_as_a_path_it_is_said_how_it_is_given(spa
         reader.load("zk1:2181")
 
 
-def test_columns_of_ones_own_are_refused_and_the_table_s_are_taken(
+def test_another_schema_is_refused_and_the_table_s_own_is_accepted(
     read: Read, spark: SparkSession, some: None, zookeeper_hosts: str
 ) -> None:
     reader = spark.read.format("zkgroups").options(zookeeper=zookeeper_hosts, parallelism=1)
@@ -779,18 +777,18 @@ def test_columns_of_ones_own_are_refused_and_the_table_s_are_taken(
         others.count()
 
 
-def test_a_server_that_is_gone_when_the_tasks_begin_is_missed_by_name(
+def test_a_server_lost_before_the_tasks_start_is_named(
     read: Read, spark: SparkSession, proxy: TcpProxy, zookeeper_hosts: str, some: None
 ) -> None:
     rows = read(zookeeper=through(proxy, zookeeper_hosts), timeout=2)
     planned(rows)
     proxy.refuse()
-    with pytest.raises(NotConnectedError, match=r"^no connection to .* within 2 s") as caught, translated("it"):
+    with pytest.raises(NotConnectedError, match=r"^could not connect to .* within 2 s") as caught, translated("it"):
         rows.collect()
     assert isinstance(caught.value.__cause__, PythonException)
 
 
-def test_what_is_not_ours_is_told_by_what_python_or_java_said_first(spark: SparkSession) -> None:
+def test_other_errors_show_the_first_message_of_python_or_java(spark: SparkSession) -> None:
     with pytest.raises(SparkJobError, match=r"^it: .*no_such_column"), translated("it"):
         spark.range(1).select("no_such_column")
     with pytest.raises(SparkJobError, match=r"^it: .*DIVIDE_BY_ZERO"), translated("it"):
@@ -801,7 +799,7 @@ def test_what_is_not_ours_is_told_by_what_python_or_java_said_first(spark: Spark
         spark.range(1).write.parquet("/dev/null/x")
 
 
-def test_of_an_error_with_a_cause_the_error_is_ours_and_not_its_cause() -> None:
+def test_an_error_with_a_cause_is_converted_to_the_outer_error() -> None:
     text = (
         "Traceback (most recent call last):\nzkgroups.exceptions.NotFoundError: there is nothing\n\n"
         "The above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n"
@@ -811,7 +809,7 @@ def test_of_an_error_with_a_cause_the_error_is_ours_and_not_its_cause() -> None:
         raise PythonException(text)
 
 
-def test_a_task_whose_process_is_killed_in_the_middle_is_done_again(
+def test_a_task_whose_process_is_killed_is_repeated(
     read: Read, spark: SparkSession, proxy: TcpProxy, huge: str
 ) -> None:
     before = proxy.requests_by_type[Op.SYNC]
@@ -821,7 +819,7 @@ def test_a_task_whose_process_is_killed_in_the_middle_is_done_again(
     query = threading.Thread(target=lambda: result.extend(rows.collect()))
     query.start()
     assert eventually(lambda: proxy.requests_by_type[Op.MULTI_READ] > 20, timeout=60)
-    proxy.delay(3600.0, direction="replies")  # it is not over before it is killed
+    proxy.delay(3600.0, direction="replies")  # the task is still running when it is killed
     [worker] = processes_connected_to(proxy)
     os.kill(worker, signal.SIGKILL)
     proxy.delay(0)
@@ -831,7 +829,7 @@ def test_a_task_whose_process_is_killed_in_the_middle_is_done_again(
 
 
 def processes_connected_to(proxy: TcpProxy) -> list[int]:
-    """Other processes with a connection to the proxy; ours has the other ends."""
+    """Return the other processes with a connection to the proxy."""
     port = int(proxy.address.rpartition(":")[2])
     sockets = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:

@@ -1,6 +1,6 @@
-"""A standalone cluster of Spark whose worker has another file system than the driver, or another Python.
+"""A standalone Spark cluster whose worker has another file system or another Python than the driver.
 
-`/proc/self/cwd` is another folder for each process: what an executor writes there, the driver does not find.
+`/proc/self/cwd` is a different folder for each process, so the driver does not find the files of an executor there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from zkgroups.testing.process import ChildProcess
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
 
 PATIENCE = 120.0
-"""In seconds: the bound of each step of a cluster that starts on a busy machine."""
+"""The timeout in seconds of each step of a cluster that starts on a busy machine."""
 
 JAVA = ("-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dspark.master.rest.enabled=false")
 OFFSETS = 20
@@ -88,7 +88,7 @@ tell("no executors", without_executors)
 
 
 class Cluster:
-    """A master with one worker, which run in folders of their own."""
+    """A master with one worker, which run in separate folders."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
@@ -99,7 +99,7 @@ class Cluster:
         self._start("worker.Worker", "(Successfully registered)", "--memory", "1g", "--cores", "2", self.master)
 
     def _start(self, name: str, ready: str, *arguments: str) -> str:
-        """What its log says when it is ready."""
+        """The log line that shows that it is ready."""
         folder = self._folder / name
         folder.mkdir()
         log = folder / "log"
@@ -124,7 +124,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def python_without_packages(folder: Path) -> Path:
-    """It finds pyspark, which Spark puts on its path, and nothing else that was installed."""
+    """A Python with pyspark, which Spark adds to its path, but without other packages."""
     python = folder / "bare-python"
     python.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" -S -P "$@"\n')
     python.chmod(0o755)
@@ -134,13 +134,13 @@ def python_without_packages(folder: Path) -> Path:
 def groups_are_made(hosts: str) -> None:
     with Registry.connect(hosts) as registry:
         for partition in range(OFFSETS):
-            registry.group("billing").offsets.commit(TopicPartition("orders", partition), partition)
+            registry.group("billing").offsets.set(TopicPartition("orders", partition), partition)
 
 
-def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_counts_for_nothing(
+def test_files_that_the_driver_does_not_see_are_an_error(
     cluster: Cluster, zookeeper_hosts: str, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """One driver for all of it: each start of a Spark takes seconds."""
+    """One driver for all cases, because starting Spark takes seconds."""
     groups_are_made(zookeeper_hosts)
     bare = python_without_packages(tmp_path)
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHONPATH"))}
@@ -155,30 +155,30 @@ def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_cou
     assert done.returncode == 0, done.stderr
     told = {name: outcome for name, *outcome in map(json.loads, done.stdout.splitlines())}
 
-    # Refused before anything runs.
+    # Refused before anything runs
     for writer, folder in (("snapshot", "groups"), ("audit", "audit"), ("plan", "plan")):
         kind, words, _cause = told[f"{writer} untold"]
         assert (kind, words) == ("NotSharedError", refusal(cluster, folder))
 
-    # Nothing counts, although the workers have written all.
+    # No result counts, although the workers have written all files.
     assert told["snapshot told"][0] == "NotSharedError"
     assert "the driver finds 0 rows in 0 files" in told["snapshot told"][1]
     assert snapshot_names(spark, str(tmp_path / "groups")) == []
     assert told["audit told"][0] == "NotSharedError"
-    assert f"the workers wrote {OFFSETS} rows, and the driver finds 0 rows in 0 files" in told["audit told"][1]
+    assert f"the workers wrote {OFFSETS} rows, but the driver finds 0 rows in 0 files" in told["audit told"][1]
     assert told["plan told"][0] == "NotSharedError"
-    assert f"the workers wrote {OFFSETS} rows, and the driver finds 0 rows in 0 files" in told["plan told"][1]
+    assert f"the workers wrote {OFFSETS} rows, but the driver finds 0 rows in 0 files" in told["plan told"][1]
     assert "use hdfs://, s3a:// or a mount that all machines share" in told["plan told"][1]
     with pytest.raises(NotFoundError):
         read_plan(spark, str(tmp_path / "plan"))
 
-    # The position of the audit has not moved: a Spark that shares its disk finds all of them.
+    # The position of the audit has not moved: a Spark with a shared disk finds all commits.
     source = SourceOptions(zookeeper=zookeeper_hosts, parallelism=1)
     assert not list(tmp_path.glob("audit/commits/*"))
     assert run_audit(spark, str(tmp_path / "audit"), source, once=True).commits == OFFSETS
     assert read_audit(spark, str(tmp_path / "audit")).count() == OFFSETS
 
-    # Workers that lack something are an error that names the cure.
+    # Workers that lack a dependency give an error with advice.
     for name, reason in (
         ("bare", "ModuleNotFoundError: No module named 'zkgroups'"),
         ("no python", f'Cannot run program "{bare}-not-there"'),
@@ -187,7 +187,7 @@ def test_what_workers_write_where_the_driver_does_not_see_it_is_an_error_and_cou
         assert kind == "MissingDependencyError"
         assert cause != "NoneType"
         assert reason in words
-        assert "in which zkgroups 0.1.0 is installed" in words
+        assert "with zkgroups 0.1.0 and the same extras" in words
         assert "PYSPARK_PYTHON" in words
     kind, words, cause = told["no executors"]
     assert kind == "SparkStoppedError"
@@ -210,6 +210,6 @@ def refusal(cluster: Cluster, folder: str) -> str:
         (["--shared-file-system"], {"a": "b", SHARED: "true"}),
     ],
 )
-def test_that_the_file_system_is_shared_is_a_setting_of_the_session(given: list[str], settings: dict[str, Any]) -> None:
+def test_a_shared_file_system_is_declared_in_the_session(given: list[str], settings: dict[str, Any]) -> None:
     context = snapshot_command.make_context("snapshot", ["/groups", "--conf", "a=b", *given])
     assert context.params["settings"] == settings

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("zkgroups")`: what comes in each batch, where it begins, and what it asks of the server."""
+"""`spark.readStream.format("zkgroups")`: the contents of batches, starting positions, and requests to the server."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .conftest import Read, client_of, plant
 pytestmark = pytest.mark.zookeeper
 
 Commits = dict[str, int]
-"""What was committed, by group, topic and partition."""
+"""Collects commits by group, topic and partition."""
 
 TREE = {f"{group}/offsets/{topic}/{number}": b"7" for group in ("g", "h") for topic in "ab" for number in range(10)}
 
 
 class Follower:
-    """A stream with a checkpoint, which is begun again for each look."""
+    """A stream with a checkpoint, which is restarted for each batch."""
 
     def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
         self._spark = spark
@@ -37,7 +37,7 @@ class Follower:
         self.batches: list[int] = []
 
     def look(self, zookeeper: str, *, fail: bool = False, **options: Any) -> Commits:
-        """All that was committed since the last look, which may fail when all is read."""
+        """Return the commits since the last call; the callback may fail after reading."""
         given = {"zookeeper": zookeeper, "parallelism": "2", "timeout": "5"} | options
         stream = self._spark.readStream.format("zkgroups").options(**given).load()
         found: Commits = {}
@@ -73,7 +73,7 @@ def commit(client: Any, *paths: str, offset: int) -> None:
         client.set(f"/consumers/{path.replace('/', '/offsets/', 1)}", str(offset).encode())
 
 
-def test_at_first_all_that_stands_comes_and_then_what_was_committed_since_at_one_read_a_batch(
+def test_the_first_batch_has_all_offsets_and_later_ones_new_commits(
     follower: Follower, proxy: TcpProxy, zookeeper_hosts: str, raw: Any, read: Read
 ) -> None:
     hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
@@ -98,9 +98,7 @@ def test_at_first_all_that_stands_comes_and_then_what_was_committed_since_at_one
     assert follower.batches == [0, 1, 2]
 
 
-def test_a_batch_that_failed_comes_again_with_what_stands_then(
-    follower: Follower, zookeeper_hosts: str, raw: Any
-) -> None:
+def test_a_failed_batch_is_repeated_with_current_offsets(follower: Follower, zookeeper_hosts: str, raw: Any) -> None:
     plant(raw, TREE)
     follower.look(zookeeper_hosts)
     commit(raw, "g/a/1", "h/b/2", offset=8)
@@ -113,7 +111,9 @@ def test_a_batch_that_failed_comes_again_with_what_stands_then(
 
 
 @pytest.mark.parametrize("starting", [pytest.param("latest", marks=pytest.mark.soak), "a number"])
-def test_it_begins_where_it_is_told(follower: Follower, zookeeper_hosts: str, raw: Any, starting: str) -> None:
+def test_a_stream_starts_at_the_given_position(
+    follower: Follower, zookeeper_hosts: str, raw: Any, starting: str
+) -> None:
     plant(raw, TREE)
     stat = raw.set("/consumers/g/offsets/a/4", b"8")
     start = starting if starting == "latest" else hex(stat.mzxid - 1)
@@ -124,24 +124,24 @@ def test_it_begins_where_it_is_told(follower: Follower, zookeeper_hosts: str, ra
 
 
 @pytest.mark.parametrize("wiped", [pytest.param(True, marks=pytest.mark.soak, id="wiped"), False])
-def test_another_zookeeper_is_refused_and_with_begin_anew_all_of_it_comes(
+def test_another_zookeeper_is_refused_unless_start_over_is_set(
     follower: Follower, zookeeper: Any, zookeeper_hosts: str, raw: Any, wiped: bool
 ) -> None:
-    """Whether it has done fewer transactions than we have seen, or as many more as one likes."""
+    """With fewer transactions than the stream has seen, and with more."""
     with fresh_chroot(zookeeper) as other, ZooKeeperServer() as empty:
         hosts = empty.address if wiped else other
         with client_of(hosts) as client:
             plant(client, {"g/offsets/a/0": b"5"})
             plant(raw, TREE)
             follower.look(zookeeper_hosts)
-            with pytest.raises(RefusedError, match="is not the ZooKeeper that this stream has followed up to zxid 0x"):
+            with pytest.raises(RefusedError, match="was replaced or wiped: this stream has read up to zxid 0x"):
                 follower.look(hosts)
-            assert follower.look(hosts, beginAnew="true") == {"g/a/0": 5}
+            assert follower.look(hosts, startOver="true") == {"g/a/0": 5}
             commit(client, "g/a/0", offset=6)
             assert follower.look(hosts) == {"g/a/0": 6}
 
 
-def test_a_batch_of_a_zookeeper_that_is_no_more_is_left_out_when_it_begins_anew(
+def test_a_batch_of_a_replaced_zookeeper_is_skipped_on_starting_over(
     follower: Follower, zookeeper_hosts: str, raw: Any
 ) -> None:
     plant(raw, TREE)
@@ -151,10 +151,10 @@ def test_a_batch_of_a_zookeeper_that_is_no_more_is_left_out_when_it_begins_anew(
         plant(client, {"g/offsets/a/0": b"5"})
         with pytest.raises(RefusedError):
             follower.look(server.address)
-        assert follower.look(server.address, beginAnew="true") == {"g/a/0": 5}
+        assert follower.look(server.address, startOver="true") == {"g/a/0": 5}
 
 
-def test_a_server_that_is_behind_is_not_read(zookeeper_hosts: str, registry: Registry) -> None:
+def test_a_stale_server_is_refused(zookeeper_hosts: str, registry: Registry) -> None:
     reader = StreamReader(SourceOptions(zookeeper=zookeeper_hosts, parallelism=1))
     try:
         begin = reader.initialOffset()
@@ -169,7 +169,7 @@ def test_a_server_that_is_behind_is_not_read(zookeeper_hosts: str, registry: Reg
         reader.stop()
 
 
-def test_what_may_not_be_read_comes_with_each_batch_as_a_row_without_a_zxid(zookeeper_hosts: str, raw: Any) -> None:
+def test_a_forbidden_node_has_a_row_without_zxid_in_each_batch(zookeeper_hosts: str, raw: Any) -> None:
     plant(raw, {"g/offsets/a/0": b"5", "g/offsets/a/1": b"5"})
     raw.set_acls("/consumers/g/offsets/a/0", [make_digest_acl("ops", "secret", all=True)])
     reader = StreamReader(SourceOptions(zookeeper=zookeeper_hosts, parallelism=1))
@@ -184,7 +184,7 @@ def test_what_may_not_be_read_comes_with_each_batch_as_a_row_without_a_zxid(zook
     assert found[0]["problem"].startswith("/consumers/g/offsets/a/0: ")
 
 
-def test_where_nothing_was_done_there_is_nothing_to_read() -> None:
+def test_without_new_transactions_nothing_is_read() -> None:
     with ZooKeeperServer() as server:
         reader = StreamReader(SourceOptions(zookeeper=server.address))
         try:
@@ -201,22 +201,22 @@ def test_where_nothing_was_done_there_is_nothing_to_read() -> None:
         ({"table": "owners"}, "only offsets can be read as a stream"),
         ({"startingZxid": "yesterday"}, "it must be earliest, latest, or the number of a transaction"),
         ({"startingZxid": hex(2**63)}, "it must be earliest, latest, or the number of a transaction"),
-        ({"beginAnew": "perhaps"}, "it must be true or false"),
+        ({"startOver": "perhaps"}, "it must be true or false"),
     ],
     ids=str,
 )
-def test_what_cannot_be_a_stream_is_said(options: dict[str, str], words: str) -> None:
+def test_unsupported_streams_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidOptionError, match=words):
         StreamReader(SourceOptions.parse({"zookeeper": "127.0.0.1:1"} | options))
 
 
-def test_a_data_directory_cannot_be_followed(tmp_path: Path, follower: Follower) -> None:
+def test_a_data_directory_cannot_be_streamed(tmp_path: Path, follower: Follower) -> None:
     with pytest.raises(InvalidOptionError, match="nothing happens there"):
         StreamReader(SourceOptions(data_dir=str(tmp_path)))
     with pytest.raises(InvalidOptionError, match="only offsets can be read as a stream"):
         follower.look("127.0.0.1:1", table="members")
 
 
-def test_a_table_does_not_begin_somewhere(read: Read) -> None:
+def test_a_batch_read_refuses_a_starting_position(read: Read) -> None:
     with pytest.raises(InvalidOptionError), translated("it failed"):
         read(startingZxid="latest").collect()

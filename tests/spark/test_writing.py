@@ -1,4 +1,4 @@
-"""What Spark writes is counted where a reader finds it; see test_standalone.py for workers that write elsewhere."""
+"""Row counts of written files are checked on the driver; see test_standalone.py for unshared file systems."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.exceptions import DamagedFileError, NotSharedError
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.migration import plan, read_plan, summary
-from zkgroups.spark.storage.writing import check_seen, write
+from zkgroups.spark.storage.writing import check_row_count, write
 
 from .commands import command_on
 
 
-def test_rows_of_which_the_driver_finds_only_a_part_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_missing_on_the_driver_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "rows")
     assert write(spark.range(0, 20, 1, 20), path, f.max("id").alias("last")) == {"rows": 20, "last": 19}
-    check_seen(spark, path, 20)
+    check_row_count(spark, path, 20)
     first, *others = sorted(tmp_path.glob("rows/part-*"))
     first.unlink()
-    with pytest.raises(NotSharedError, match="the workers wrote 20 rows, and the driver finds 19 rows in 19 files"):
-        check_seen(spark, path, 20)
+    with pytest.raises(NotSharedError, match="the workers wrote 20 rows, but the driver finds 19 rows in 19 files"):
+        check_row_count(spark, path, 20)
     for file in others:
         file.unlink()
-    with pytest.raises(NotSharedError, match="the workers wrote 0 rows, and the driver finds 0 rows in 0 files"):
-        check_seen(spark, path, 0)
+    with pytest.raises(NotSharedError, match="the workers wrote 0 rows, but the driver finds 0 rows in 0 files"):
+        check_row_count(spark, path, 0)
 
 
-def test_no_rows_are_a_file_and_a_column_may_be_left_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_write_without_rows_makes_a_file_and_a_column_may_be_left_out(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "rows")
     rows = spark.range(0).withColumn("counted", f.col("id"))
     assert write(rows, path, f.count("counted").alias("counted"), without="counted") == {"rows": 0, "counted": 0}
@@ -39,17 +39,17 @@ def test_no_rows_are_a_file_and_a_column_may_be_left_out(spark: SparkSession, tm
 
 
 @pytest.mark.zookeeper
-def test_a_plan_of_an_earlier_version_that_has_lost_its_rows_is_a_sentence(
+def test_a_plan_of_an_earlier_version_without_its_rows_is_an_error(
     spark: SparkSession, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     with Registry.connect(zookeeper_hosts) as registry:
-        registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+        registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     plan(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, parallelism=1), None)
     assert read_plan(spark, str(tmp_path)).count() == 1
     for file in tmp_path.glob("plan/part-*"):
         file.unlink()
     (tmp_path / "plan" / "._SUCCESS.crc").unlink()
-    (tmp_path / "plan" / "_SUCCESS").write_text("")  # as earlier versions made it, without a list of files
+    (tmp_path / "plan" / "_SUCCESS").write_text("")  # as earlier versions did, without a list of files
     with pytest.raises(DamagedFileError, match="are missing: make a new plan in another folder"):
         summary(spark, str(tmp_path))
     with command_on(spark, None) as zkgroups:

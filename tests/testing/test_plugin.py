@@ -26,13 +26,12 @@ def _no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zkgroups.testing.server.find_java", find_java)
 
 
-# By name and not by entry point, so that the plugin need not be installed to be tested.
-PLUGIN = ("-p", "no:zkgroups", "-p", "zkgroups.testing.plugin")
+PLUGIN = ("-p", "zkgroups.testing.plugin")
 
 
 @pytest.mark.usefixtures("_no_java")
-def test_a_server_that_cannot_be_had_skips(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_it(zookeeper): pass")
+def test_a_missing_server_skips_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(zkgroups_zookeeper): pass")
 
     result = pytester.runpytest(*PLUGIN, "-rs")
 
@@ -42,11 +41,11 @@ def test_a_server_that_cannot_be_had_skips(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.usefixtures("_no_java")
 @pytest.mark.parametrize("names", ["zookeeper", "spark, zookeeper"])
-def test_a_server_that_is_required_and_cannot_be_had_fails(
+def test_a_missing_server_that_is_required_fails_the_test(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, names: str
 ) -> None:
     monkeypatch.setenv("ZKGROUPS_REQUIRE", names)
-    pytester.makepyfile("def test_it(zookeeper): pass")
+    pytester.makepyfile("def test_it(zkgroups_zookeeper): pass")
 
     result = pytester.runpytest(*PLUGIN)
 
@@ -100,15 +99,15 @@ def test_each_test_has_an_empty_registry_of_its_own_on_one_server(pytester: pyte
         seen = set()
 
         @pytest.mark.parametrize("number", range(3))
-        def test_it(registry, zookeeper, zookeeper_hosts, number):
-            assert list(registry) == []
-            registry.group("billing").create()
-            assert [group.name for group in registry] == ["billing"]
-            seen.add((zookeeper.address, zookeeper_hosts))
+        def test_it(zkgroups_registry, zkgroups_zookeeper, zkgroups_hosts, number):
+            assert list(zkgroups_registry) == []
+            zkgroups_registry.group("billing").create()
+            assert [group.name for group in zkgroups_registry] == ["billing"]
+            seen.add((zkgroups_zookeeper.address, zkgroups_hosts))
 
-        def test_seen(zookeeper):
+        def test_seen(zkgroups_zookeeper):
             assert len(seen) == 3
-            assert {address for address, _ in seen} == {zookeeper.address}
+            assert {address for address, _ in seen} == {zkgroups_zookeeper.address}
     """)
 
     pytester.runpytest(*PLUGIN).assert_outcomes(passed=4)
@@ -121,9 +120,9 @@ def test_every_worker_of_xdist_has_a_server_of_its_own(pytester: pytest.Pytester
         import pytest
 
         @pytest.mark.parametrize("number", range(2))
-        def test_it(zookeeper, worker_id, number):
-            assert zookeeper.mode() == "standalone"
-            print(worker_id, zookeeper.address)
+        def test_it(zkgroups_zookeeper, worker_id, number):
+            assert zkgroups_zookeeper.mode() == "standalone"
+            print(worker_id, zkgroups_zookeeper.address)
     """)
 
     result = pytester.runpytest(*PLUGIN, "-n", "2", "-rP")
@@ -131,3 +130,12 @@ def test_every_worker_of_xdist_has_a_server_of_its_own(pytester: pytest.Pytester
     result.assert_outcomes(passed=2)
     addresses = {line for line in result.outlines if line.startswith("gw") and "127.0.0.1" in line}
     assert len({line.split()[-1] for line in addresses}) == 2
+
+
+def test_an_installation_alone_loads_no_plugin(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(zkgroups_registry): pass")
+
+    result = pytester.runpytest_subprocess()
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines("*fixture 'zkgroups_registry' not found")

@@ -20,7 +20,7 @@ import pytest
 from zkgroups import Instance, Registry, zookeeper
 from zkgroups.exceptions import NotClaimedError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper.requests import transaction
+from zkgroups.zookeeper.requests import request_size
 
 from .conftest import Connect
 from .leaving import OWNERS, claim_one, claim_three, left_behind, prepare, register
@@ -85,7 +85,7 @@ def test_ctrl_c_in_the_midst_of_several_transactions_leaves_nothing_behind(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is known, the second is not, the third never began."""
-    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 1)
+    monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     prepare(registry)
     with registry.group("billing").instance("me") as me:
@@ -131,7 +131,7 @@ SAMPLE = 120
 def test_ctrl_c_at_whatever_moment_leaves_nothing_behind(
     act: Callable[[Instance], object], registry: Registry, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 2)
+    monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 2)
     prepare(registry)
     moments, _ = interrupt(act, registry, 0)
     assert moments > 90

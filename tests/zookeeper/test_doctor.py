@@ -106,7 +106,7 @@ def test_every_finding_says_what_to_do_and_is_repairable_or_says_why_not(registr
 
 
 def test_an_offset_is_stale_after_the_time_that_is_given(registry: Registry) -> None:
-    registry.group("billing").offsets.commit(TopicPartition("orders", 0), 5)
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     assert "stale-offset" not in {finding.code for finding in findings(registry, stale_after=60)}
     deadline = time.monotonic() + 10
     while "stale-offset" not in {finding.code for finding in findings(registry, stale_after=0)}:
@@ -354,7 +354,7 @@ def sick(registry: Registry, tree: Tree, code: str) -> Finding:
 
 def at_the_last_moment(registry: Registry, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let something happen after all looking, just before the transaction is sent."""
-    session = registry.context.session
+    session = registry._context.session
     transact = session.transact
     moments = iter([True])
 

@@ -164,7 +164,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(at=partitions, step=st.integers(1, 3))
     def somebody_commits_without_a_claim(self, at: TopicPartition, step: int) -> None:
         self.offset[at] = self.offset.get(at, 0) + step
-        self.group.offsets.commit(at, self.offset[at])
+        self.group.offsets.set(at, self.offset[at])
 
     @invariant()
     def zookeeper_is_as_the_model(self) -> None:

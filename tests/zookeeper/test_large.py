@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from zkgroups import CommittedOffset, Consumergroup, MalformedNode, Registry, TopicPartition
 from zkgroups.exceptions import ClaimedByOtherError, GroupInUseError, InterruptedDeleteError
 from zkgroups.testing import Op, TcpProxy, fresh_chroot
-from zkgroups.zookeeper.requests.transaction import MAX_REQUEST_BYTES
+from zkgroups.zookeeper.requests.request_size import MAX_REQUEST_BYTES
 
 # On one worker: what is seeded is large, and is seeded once.
 pytestmark = [pytest.mark.zookeeper, pytest.mark.xdist_group("large")]
@@ -100,14 +100,14 @@ def test_failure_15_five_thousand_groups_are_listed(registry_of_large: Registry)
     expected = [*(long_name(n) for n in range(GROUPS)), "big", "small"]
     assert 0.95 < sum(len(name) + 4 for name in expected) / MAX_REQUEST_BYTES < 1
     assert registry_of_large.groups() == expected
-    assert len(registry_of_large) == len(expected)
+    assert len(registry_of_large.groups()) == len(expected)
     assert [group.name for group in registry_of_large] == expected
     assert long_name(17) in registry_of_large
 
 
 def test_failure_15_a_topic_whose_names_are_almost_a_megabyte_is_read_and_deleted(registry: Registry, raw: Any) -> None:
     group = registry.group("billing")
-    group.offsets.commit(TopicPartition("after", 0), 1)
+    group.offsets.set(TopicPartition("after", 0), 1)
     raw.create("/consumers/billing/offsets/a")
     seed(raw, [f"/consumers/billing/offsets/a/{long_name(n)}" for n in range(GROUPS)])
     *malformed, good = group.offsets.fetch_all()

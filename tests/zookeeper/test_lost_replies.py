@@ -19,8 +19,9 @@ from zkgroups import Instance, Registry, TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper.kazoo_compat.corrections import LONGEST_QUEUE
-from zkgroups.zookeeper.requests import transaction
+from zkgroups.zookeeper.kazoo_compat.request_queue import LONGEST_QUEUE
+from zkgroups.zookeeper.requests import request_size, run_transaction
+from zkgroups.zookeeper.requests.transaction import Create
 
 from .conftest import Connect
 from .test_group import until
@@ -49,7 +50,7 @@ def steps(registry: Registry) -> Iterator[str]:
     yield "commit many"
     me.update(["orders", "refunds"])
     yield "update"
-    group.offsets.commit(TopicPartition("refunds", 0), 3)
+    group.offsets.set(TopicPartition("refunds", 0), 3)
     yield "commit without a claim"
     one.release()
     yield "release"
@@ -201,8 +202,8 @@ def test_rule_3_what_was_given_up_before_it_was_sent_is_not_sent_later(
 def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_was_lost_twice(
     proxied: Registry, proxy: TcpProxy, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = proxied.context.session
-    look = session._was_carried_out
+    session = proxied._context.session
+    look = run_transaction.was_carried_out
     faults = [proxy.cut_before_request(1)]
 
     def look_and_lose_again(*arguments: Any) -> bool:
@@ -211,9 +212,9 @@ def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_
             faults.append(proxy.cut_before_request(1))
         return found
 
-    monkeypatch.setattr(session, "_was_carried_out", look_and_lose_again)
+    monkeypatch.setattr(run_transaction, "was_carried_out", look_and_lose_again)
     before = session.request_limit
-    session.transact([transaction.Create("/large", bytes(7_000))], deadline=Deadline(60))
+    session.transact([Create("/large", bytes(7_000))], deadline=Deadline(60))
     assert [fault.fired for fault in faults] == [True, True]
     assert raw.get("/large")[0] == bytes(7_000)
     assert session.request_limit == before
@@ -248,7 +249,7 @@ def test_what_is_asked_in_a_long_outage_takes_its_time_and_no_longer(
     until(lambda: not registry.client.connected)
     for _ in range(1000):
         registry.client.exists_async("/")
-    with pytest.raises(NotConnectedError, match="within 3 s, /consumers/billing/offsets/orders/0 was not changed"):
+    with pytest.raises(NotConnectedError, match="within 3 s; /consumers/billing/offsets/orders/0 was not changed"):
         claim.commit(1)
     with pytest.raises(NotConnectedError, match="within 3 s"):
         registry.sync()
@@ -308,7 +309,7 @@ def test_partitions_that_could_not_be_released_after_an_error_are_not_held_and_c
     release: str,
 ) -> None:
     """Two transactions: another instance has the partition of the second one."""
-    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 2)
+    monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 2)
     other = connect().group("billing").instance("other")
     other.register(["orders"])
     other.claim(P2)

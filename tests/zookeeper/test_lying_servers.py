@@ -24,9 +24,9 @@ from zkgroups.exceptions import (
     ZkgroupsException,
 )
 from zkgroups.testing.proxy.frames import Op, Xid
-from zkgroups.zookeeper.kazoo_compat import corrections
+from zkgroups.zookeeper.kazoo_compat import client_log, closing
+from zkgroups.zookeeper.kazoo_compat.safe_decoding import MAX_ANSWER_BYTES
 from zkgroups.zookeeper.requests import bulk_read
-from zkgroups.zookeeper.requests.safe_decoding import MAX_ANSWER_BYTES
 from zkgroups.zookeeper.requests.transaction import Create
 
 from . import liar
@@ -42,7 +42,7 @@ def undisturbed(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatc
     """Every test here: no thread dies, no thread stays, and no traceback is logged."""
     died: list[object] = []
     monkeypatch.setattr(threading, "excepthook", died.append)
-    monkeypatch.setattr(corrections, "CLOSE_TIMEOUT", TIMEOUT)
+    monkeypatch.setattr(closing, "CLOSE_TIMEOUT", TIMEOUT)
     with caplog.at_level(logging.DEBUG), no_thread_stays(30):
         yield
     assert died == []
@@ -52,20 +52,20 @@ def undisturbed(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatc
 Act = Callable[[Registry], Any]
 
 ACTS: dict[int, Act] = {
-    Op.EXISTS: lambda registry: registry.context.session.exists("/x", deadline=registry.context.deadline()),
-    Op.GET_DATA: lambda registry: registry.context.session.get("/x", deadline=registry.context.deadline()),
-    Op.GET_CHILDREN: lambda registry: registry.context.session.children("/x", deadline=registry.context.deadline()),
-    Op.GET_ACL: lambda registry: registry.context.session.acl("/x", deadline=registry.context.deadline()),
-    Op.SYNC: lambda registry: registry.context.session.sync(deadline=registry.context.deadline()),
-    Op.MULTI_READ: lambda registry: list(bulk_read.nodes(registry.context, PATHS)),
-    Op.MULTI: lambda registry: registry.context.session.transact(
-        [Create("/made")], deadline=registry.context.deadline()
+    Op.EXISTS: lambda registry: registry._context.session.exists("/x", deadline=registry._context.deadline()),
+    Op.GET_DATA: lambda registry: registry._context.session.get("/x", deadline=registry._context.deadline()),
+    Op.GET_CHILDREN: lambda registry: registry._context.session.children("/x", deadline=registry._context.deadline()),
+    Op.GET_ACL: lambda registry: registry._context.session.acl("/x", deadline=registry._context.deadline()),
+    Op.SYNC: lambda registry: registry._context.session.sync(deadline=registry._context.deadline()),
+    Op.MULTI_READ: lambda registry: list(bulk_read.nodes(registry._context, PATHS)),
+    Op.MULTI: lambda registry: registry._context.session.transact(
+        [Create("/made")], deadline=registry._context.deadline()
     ),
 }
 """What sends one request of each type."""
 
 CHILDREN = Op.MULTI_READ + 1000
-ACTS[CHILDREN] = lambda registry: list(bulk_read.children(registry.context, PATHS))
+ACTS[CHILDREN] = lambda registry: list(bulk_read.children(registry._context, PATHS))
 
 
 def ask(act: Act, lies: dict[int, Lie], *, timeout: float = 30.0, **options: Any) -> ZkgroupsException:
@@ -204,7 +204,7 @@ def test_a_damaged_watch_event_costs_the_connection_and_not_the_client(event: by
 
     with Liar({Xid.WATCH_EVENT: once, Op.EXISTS: lie}) as server:
         with Registry.connect(f"{server.address}/chroot", timeout=30.0) as registry:
-            session = registry.context.session
+            session = registry._context.session
             assert session.wait_deleted("/x", deadline=Deadline(30.0), timeout=30.0)
         assert server.connections == 2
 
@@ -232,7 +232,7 @@ CONNECTS: dict[str, Lie] = {
 def test_what_is_no_zookeeper_server_is_named(lie: str) -> None:
     with Liar({CONNECT: CONNECTS[lie]}) as server, pytest.raises(DamagedAnswerError) as caught:
         Registry.connect(server.address, timeout=30.0, unreachable_timeout=0.0)
-    assert str(caught.value).startswith(f"no connection to {server.address}: not a ZooKeeper server, or ")
+    assert str(caught.value).startswith(f"could not connect to {server.address}: not a ZooKeeper server, or ")
 
 
 def test_without_a_connection_the_same_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -244,7 +244,7 @@ def test_without_a_connection_the_same_reason_is_logged_once(caplog: pytest.LogC
 
 
 def test_after_a_connection_the_same_reason_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
-    log = corrections.ConnectionLog()
+    log = client_log.ConnectionLog()
     for _ in range(2):
         log.warning("Connection dropped: %s", "reset")
     log.warning("Connection dropped: %s", "refused")
@@ -258,7 +258,7 @@ def test_after_a_connection_the_same_reason_is_logged_again(caplog: pytest.LogCa
 def test_a_connection_that_is_never_granted_is_an_error_in_time(lie: str) -> None:
     with Liar({CONNECT: ABSENCES[lie]}) as server, in_time(AT_ONCE), pytest.raises(NotConnectedError) as caught:
         Registry.connect(server.address, timeout=TIMEOUT, unreachable_timeout=0.0)
-    assert str(caught.value).startswith(f"no connection to {server.address} within {TIMEOUT} s: ")
+    assert str(caught.value).startswith(f"could not connect to {server.address} within {TIMEOUT} s: ")
 
 
 LOGINS: dict[int, Digest | Sasl] = {Xid.AUTH: Digest("alice", "secret"), Op.SASL: Sasl("alice", "secret")}
@@ -320,7 +320,7 @@ def peak_kib():
 before = peak_kib()
 try:
     with Registry.connect(sys.argv[1], timeout=30.0, unreachable_timeout=0.0) as registry:
-        list(bulk_read.children(registry.context, [f"/t/n{n}" for n in range(20)]))
+        list(bulk_read.children(registry._context, [f"/t/n{n}" for n in range(20)]))
 except UnavailableError as error:
     print(type(error).__name__, peak_kib() - before)
 """

@@ -19,7 +19,7 @@ from zkgroups import (
     Registry,
     TopicPartition,
 )
-from zkgroups.core.znodes.paths import check_name
+from zkgroups.core.znodes.names import check_name
 from zkgroups.exceptions import InvalidNameError, MalformedNodeError
 from zkgroups.testing import TcpProxy
 
@@ -162,7 +162,7 @@ def test_failure_17_a_bad_name_is_refused_before_any_request(
         lambda: group.copy(name),
         lambda: instance.update([name]),
         lambda: TopicPartition(name, 0),
-        lambda: group.offsets.commit(TopicPartition(name, 0), 1),
+        lambda: group.offsets.set(TopicPartition(name, 0), 1),
     ]
     if name is not None:  # None asks for a new id
         attempts.append(lambda: group.instance(name))

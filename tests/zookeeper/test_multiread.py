@@ -28,8 +28,8 @@ from zkgroups.zookeeper.requests.multiread import (
     Kind,
     MultiRead,
     Read,
-    answered,
-    failed,
+    encode_error,
+    encode_result,
     listings,
     operations,
     records,
@@ -109,7 +109,7 @@ def test_a_vector_that_is_null_has_no_names() -> None:
 @given(st.lists(st.tuples(DATA, STATS) | FAILURES, max_size=8))
 def test_the_answers_to_single_reads_together_are_the_answer_to_one_of_many(nodes: list[Any]) -> None:
     bodies = [found if isinstance(found, int) else node(*found) for found in nodes]
-    singles = [failed(body) if isinstance(body, int) else answered(Kind.NODE, body) for body in bodies]
+    singles = [encode_error(body) if isinstance(body, int) else encode_result(Kind.NODE, body) for body in bodies]
     assert b"".join([*singles, END]) == b"".join([*(part(Kind.NODE, body) for body in bodies), ROUND])
 
 

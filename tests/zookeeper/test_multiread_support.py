@@ -12,6 +12,7 @@ import pytest
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
+from zkgroups.zookeeper.kazoo_compat.tcp_connection import Endpoints, endpoints
 from zkgroups.zookeeper.requests import multiread_support
 
 from .conftest import Connect
@@ -115,7 +116,7 @@ def test_a_new_server_is_asked_once_by_registries_that_begin_together(
     assert trouble == []
     assert proxy.connections == len(registries) + 1
     assert proxy.requests_by_type[Op.MULTI_READ] >= len(registries)
-    assert all(registry.context.session.reads_many.values() for registry in registries)
+    assert all(registry._context.session.reads_many.values() for registry in registries)
 
 
 def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no_claim(
@@ -125,9 +126,9 @@ def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no
     with client_of(old_hosts) as client:
         expected = plant_offsets(client, 8, 2, 40)
     old = connect(old_address, timeout=60.0)
-    connection = multiread_support.connection_of(old.context.session)
+    connection = endpoints(old.client)
     assert connection is not None
-    multiread_support._SERVERS.learn(connection, True)
+    multiread_support._SERVERS.set_supports(connection, True)
     states: list[str] = []
     old.client.add_listener(states.append)
     me = old.group("mine").instance("me")
@@ -157,25 +158,25 @@ def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no
 
 def test_a_connection_that_is_lost_with_the_request_is_forgiven_once() -> None:
     servers = multiread_support._Servers()
-    first, second, third = ((("127.0.0.1", port), ("127.0.0.1", 2181), None) for port in (1, 2, 3))
-    servers.learn(first, True)
+    first, second, third = (Endpoints(("127.0.0.1", port), ("127.0.0.1", 2181), None) for port in (1, 2, 3))
+    servers.set_supports(first, True)
     for _ in range(3):  # several requests were under way
-        servers.doubt(first)
-    assert servers.knows(second) is None
-    servers.learn(second, True)
-    servers.prove(second)
-    servers.doubt(second)
-    assert servers.knows(third) is None
-    servers.learn(third, True)
-    servers.doubt(third)
-    assert servers.knows(first) is False
+        servers.lost(first)
+    assert servers.supports(second) is None
+    servers.set_supports(second, True)
+    servers.answered(second)
+    servers.lost(second)
+    assert servers.supports(third) is None
+    servers.set_supports(third, True)
+    servers.lost(third)
+    assert servers.supports(first) is False
 
 
 def test_a_fork_does_not_wait_for_a_lock_of_its_parent() -> None:
-    connection = (("127.0.0.1", 1), ("127.0.0.1", 2), None)
-    with multiread_support._SERVERS.asking(connection):
+    connection = Endpoints(("127.0.0.1", 1), ("127.0.0.1", 2), None)
+    with multiread_support._SERVERS.probing(connection):
         child = os.fork()
         if child == 0:
-            os._exit(0 if multiread_support._SERVERS.asking(connection).acquire(timeout=30) else 1)
+            os._exit(0 if multiread_support._SERVERS.probing(connection).acquire(timeout=30) else 1)
         _, status = os.waitpid(child, 0)
     assert status == 0

@@ -16,6 +16,7 @@ from zkgroups import (
     Offsets,
     TopicPartition,
 )
+from zkgroups.core.times import from_ms, to_ms
 from zkgroups.exceptions import (
     GroupInUseError,
     InvalidNameError,
@@ -61,25 +62,25 @@ def test_an_offset_that_is_missing_is_none_and_never_zero(group: Consumergroup, 
 def test_zero_is_an_offset(group: Consumergroup, raw: Any) -> None:
     raw.create(f"{ROOT}/0", b"0", makepath=True)
     assert read(group).offset == 0
-    group.offsets.commit(P1, 0)
+    group.offsets.set(P1, 0)
     assert raw.get(f"{ROOT}/1")[0] == b"0"
     with pytest.raises(OffsetConflictError):
-        group.offsets.commit(P0, 5, expected=None)
+        group.offsets.set(P0, 5, expected=None)
 
 
 def test_an_offset_comes_with_its_version_and_the_times_of_its_first_and_its_last_commit(
     group: Consumergroup, raw: Any
 ) -> None:
     before = int(time.time() * 1000)
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     first = read(group)
-    group.offsets.commit(P0, 6)
+    group.offsets.set(P0, 6)
     second = read(group)
     stat = raw.get(f"{ROOT}/0")[1]
     assert (first.version, second.version) == (0, 1)
-    assert first.created_ms == first.modified_ms == second.created_ms == stat.ctime
-    assert (second.modified_ms, second.zxid) == (stat.mtime, stat.mzxid)
-    assert before <= second.created_ms <= second.modified_ms <= int(time.time() * 1000)
+    assert first.created_at == first.committed_at == second.created_at == from_ms(stat.ctime)
+    assert (to_ms(second.committed_at), second.zxid) == (stat.mtime, stat.mzxid)
+    assert before <= to_ms(second.created_at) <= to_ms(second.committed_at) <= int(time.time() * 1000)
     assert (second.group, second.at, second.offset) == ("billing", P0, 6)
 
 
@@ -121,14 +122,14 @@ def test_a_partition_that_is_no_number_is_refused_and_named(partition: Any) -> N
 
 
 def test_a_commit_makes_its_parents_and_writes_plain_decimal_text(group: Consumergroup, raw: Any) -> None:
-    group.offsets.commit_many({P0: 5, TopicPartition("refunds", 3): 2**63 - 1})
+    group.offsets.set_many({P0: 5, TopicPartition("refunds", 3): 2**63 - 1})
     assert offsets(raw, "billing") == {"orders/0": b"5", "refunds/3": b"9223372036854775807"}
     assert raw.get_children(GROUP) == ["offsets"]
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63, pytest.param(10**5000, id="huge"), "5", 5.0, None, True])
 def test_what_is_no_offset_is_refused_before_anything_is_sent(group: Consumergroup, raw: Any, offset: Any) -> None:
-    for call in (group.offsets.commit_many, lambda values: group.offsets.reset(values, force=True)):
+    for call in (group.offsets.set_many, lambda values: group.offsets.reset(values, force=True)):
         with pytest.raises(InvalidOptionError) as caught:
             call({P0: 5, P1: offset})
         assert caught.value.value is offset
@@ -136,21 +137,21 @@ def test_what_is_no_offset_is_refused_before_anything_is_sent(group: Consumergro
 
 
 def test_a_commit_of_nothing_does_nothing(group: Consumergroup, raw: Any) -> None:
-    group.offsets.commit_many({})
+    group.offsets.set_many({})
     group.offsets.reset({})
     group.offsets.delete([])
     assert raw.get_children("/") == []
 
 
 def test_what_the_caller_has_read_is_what_is_written_over(group: Consumergroup, raw: Any) -> None:
-    group.offsets.commit(P0, 5, expected=None)
+    group.offsets.set(P0, 5, expected=None)
     seen = read(group)
-    group.offsets.commit(P0, 6, expected=seen)
+    group.offsets.set(P0, 6, expected=seen)
     with pytest.raises(OffsetConflictError, match="is now 6") as caught:
-        group.offsets.commit(P0, 7, expected=seen)
+        group.offsets.set(P0, 7, expected=seen)
     assert caught.value.found == read(group)
     with pytest.raises(OffsetConflictError):
-        group.offsets.commit(P0, 7, expected=None)
+        group.offsets.set(P0, 7, expected=None)
     assert raw.get(f"{ROOT}/0")[0] == b"6"
 
 
@@ -158,29 +159,29 @@ def test_an_offset_written_anew_with_the_same_number_is_not_the_one_that_was_rea
     group: Consumergroup, raw: Any
 ) -> None:
     """Deleted and made anew, it has the same value and the same version; written over, the same value."""
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     seen = read(group)
     raw.delete(f"{ROOT}/0")
     with pytest.raises(OffsetConflictError, match="is gone") as caught:
-        group.offsets.commit(P0, 7, expected=seen)
+        group.offsets.set(P0, 7, expected=seen)
     assert caught.value.found is None
     raw.create(f"{ROOT}/0", b"5")
     assert (read(group).offset, read(group).version) == (seen.offset, seen.version)
     with pytest.raises(OffsetConflictError):
-        group.offsets.commit(P0, 7, expected=seen)
+        group.offsets.set(P0, 7, expected=seen)
     seen = read(group)
     raw.set(f"{ROOT}/0", b"5")
     with pytest.raises(OffsetConflictError):
-        group.offsets.commit(P0, 7, expected=seen)
+        group.offsets.set(P0, 7, expected=seen)
     assert raw.get(f"{ROOT}/0")[0] == b"5"
 
 
 def test_one_that_is_not_as_expected_keeps_all_from_being_written(group: Consumergroup, raw: Any) -> None:
-    group.offsets.commit_many({P0: 1, P1: 1})
+    group.offsets.set_many({P0: 1, P1: 1})
     expected = {P0: read(group), P1: read(group, P1), P2: None}
     raw.create(f"{ROOT}/2", b"9")
     with pytest.raises(OffsetConflictError) as caught:
-        group.offsets.commit_many({P0: 2, P1: 2, P2: 2}, expected=expected)
+        group.offsets.set_many({P0: 2, P1: 2, P2: 2}, expected=expected)
     assert caught.value.at == P2
     assert offsets(raw, "billing") == {"orders/0": b"1", "orders/1": b"1", "orders/2": b"9"}
 
@@ -203,38 +204,38 @@ class Interrupted(Offsets):
 def test_a_change_between_the_look_and_the_write_is_a_conflict_and_nothing_is_written(
     group: Consumergroup, raw: Any, change: str
 ) -> None:
-    group.offsets.commit_many({P0: 5, P1: 5} if change != "create" else {P0: 5})
+    group.offsets.set_many({P0: 5, P1: 5} if change != "create" else {P0: 5})
     changes: dict[str, Callable[[], object]] = {
         "set": lambda: raw.set(f"{ROOT}/1", b"100"),
         "delete": lambda: raw.delete(f"{ROOT}/1"),
         "create": lambda: raw.create(f"{ROOT}/1", b"100"),
     }
     with pytest.raises(OffsetConflictError) as caught:
-        Interrupted(group, changes[change]).commit_many({P0: 6, P1: 6})
+        Interrupted(group, changes[change]).set_many({P0: 6, P1: 6})
     assert caught.value.at == P1
     left = {"orders/0": b"5"} | ({} if change == "delete" else {"orders/1": b"100"})
     assert offsets(raw, "billing") == left
 
 
 def test_an_offset_never_goes_back_unless_told(group: Consumergroup, raw: Any) -> None:
-    group.offsets.commit_many({P0: 5, P1: 5})
+    group.offsets.set_many({P0: 5, P1: 5})
     seen = read(group)
     for call in (
-        lambda: group.offsets.commit(P0, 4),
-        lambda: group.offsets.commit(P0, 4, expected=seen),
-        lambda: group.offsets.commit_many({P1: 6, P0: 4}),
+        lambda: group.offsets.set(P0, 4),
+        lambda: group.offsets.set(P0, 4, expected=seen),
+        lambda: group.offsets.set_many({P1: 6, P0: 4}),
     ):
         with pytest.raises(OffsetWouldGoBackError) as caught:
             call()
         assert (caught.value.at, caught.value.committed, caught.value.offset) == (P0, 5, 4)
     assert offsets(raw, "billing") == {"orders/0": b"5", "orders/1": b"5"}
-    group.offsets.commit(P0, 5)
-    group.offsets.commit(P0, 4, backward=True)
+    group.offsets.set(P0, 5)
+    group.offsets.set(P0, 4, backward=True)
     assert raw.get(f"{ROOT}/0")[0] == b"4"
 
 
 def test_five_thousand_are_written_in_batches_and_each_of_them_is(group: Consumergroup) -> None:
-    group.offsets.commit_many({TopicPartition("orders", number): number for number in range(5000)})
+    group.offsets.set_many({TopicPartition("orders", number): number for number in range(5000)})
     found = [offset for offset in group.offsets if isinstance(offset, CommittedOffset)]
     assert [(offset.at.partition, offset.offset) for offset in found] == [(number, number) for number in range(5000)]
     assert 2 <= len({offset.zxid for offset in found}) <= 10  # that many transactions
@@ -243,7 +244,7 @@ def test_five_thousand_are_written_in_batches_and_each_of_them_is(group: Consume
 def test_all_batches_are_checked_before_the_first_is_written(group: Consumergroup, raw: Any) -> None:
     raw.create(f"{ROOT}/2100", b"1", makepath=True)
     with pytest.raises(OffsetWouldGoBackError, match="orders/2100"):
-        group.offsets.commit_many({TopicPartition("orders", number): 0 for number in range(2101)})
+        group.offsets.set_many({TopicPartition("orders", number): 0 for number in range(2101)})
     assert offsets(raw, "billing") == {"orders/2100": b"1"}
 
 
@@ -259,11 +260,11 @@ def test_what_is_no_offset_is_malformed_and_may_be_written_over(group: Consumerg
     found = group.offsets.fetch_many([P0])[P0]
     assert isinstance(found, MalformedNode)
     with pytest.raises(OffsetConflictError):
-        group.offsets.commit(P0, 1, expected=None)
-    group.offsets.commit(P0, 1)
+        group.offsets.set(P0, 1, expected=None)
+    group.offsets.set(P0, 1)
     assert raw.get(f"{ROOT}/0")[0] == b"1"
     with pytest.raises(OffsetWouldGoBackError):
-        group.offsets.commit(P0, 0)
+        group.offsets.set(P0, 0)
 
 
 @pytest.mark.parametrize(
@@ -276,9 +277,9 @@ def test_what_scala_takes_for_an_offset_is_one_and_does_not_go_back_by_accident(
     raw.create(f"{ROOT}/0", data, makepath=True)
     assert read(group).offset == offset
     with pytest.raises(OffsetWouldGoBackError):
-        group.offsets.commit(P0, offset - 1)
+        group.offsets.set(P0, offset - 1)
     assert raw.get(f"{ROOT}/0")[0] == data
-    group.offsets.commit(P0, offset)
+    group.offsets.set(P0, offset)
     assert raw.get(f"{ROOT}/0")[0] == b"%d" % offset
 
 
@@ -287,7 +288,7 @@ def test_something_unreadable_that_became_an_offset_meanwhile_is_not_written_ove
 ) -> None:
     raw.create(f"{ROOT}/0", b"", makepath=True)
     with pytest.raises(OffsetConflictError, match="is now 100"):
-        Interrupted(group, lambda: raw.set(f"{ROOT}/0", b"100")).commit(P0, 1)
+        Interrupted(group, lambda: raw.set(f"{ROOT}/0", b"100")).set(P0, 1)
     assert raw.get(f"{ROOT}/0")[0] == b"100"
 
 
@@ -313,7 +314,7 @@ def test_validate_tells_what_lies_outside_its_range_and_what_cannot_be_read(grou
 
 def test_reset_goes_forward_and_back_while_nobody_is_registered(group: Consumergroup, raw: Any) -> None:
     group.create()
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     group.offsets.reset({P0: 2, P1: 9})
     assert offsets(raw, "billing") == {"orders/0": b"2", "orders/1": b"9"}
     assert raw.get_children(f"{GROUP}/ids") == []
@@ -334,7 +335,7 @@ def test_reset_and_delete_leave_ids_as_it_was(group: Consumergroup, raw: Any, id
 def test_reset_and_delete_are_refused_while_an_instance_is_registered_and_forced_all_the_same(
     group: Consumergroup, raw: Any
 ) -> None:
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     raw.create(f"{GROUP}/ids/scala_host-1", b"{}", ephemeral=True, makepath=True)
     for call in (lambda: group.offsets.reset({P0: 2}), lambda: group.offsets.delete([P0])):
         with pytest.raises(GroupInUseError, match="scala_host-1") as caught:
@@ -396,7 +397,7 @@ def test_directories_that_come_and_go_between_the_look_and_the_transaction_do_no
 
 
 def test_a_commit_between_the_look_and_the_reset_is_a_conflict_and_is_not_lost(group: Consumergroup, raw: Any) -> None:
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     for act in ("reset", "delete"):
         interrupted = Interrupted(group, lambda: raw.set(f"{ROOT}/0", b"100"))
         calls: dict[str, Callable[[], object]] = {
@@ -409,7 +410,7 @@ def test_a_commit_between_the_look_and_the_reset_is_a_conflict_and_is_not_lost(g
 
 
 def test_delete_forgets_only_what_is_named(group: Consumergroup, raw: Any) -> None:
-    group.offsets.commit_many({P0: 5, P1: 6})
+    group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{ROOT}/2", b"what")
     group.offsets.delete([P0, P2, TopicPartition("unknown", 0)])
     assert offsets(raw, "billing") == {"orders/1": b"6"}

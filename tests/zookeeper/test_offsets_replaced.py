@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from kazoo.security import make_acl, make_digest_acl
 
-from zkgroups import CommittedOffset, Consumergroup, DeniedNode, MalformedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, Consumergroup, ForbiddenNode, MalformedNode, Registry, TopicPartition
 from zkgroups.core.offsets.reset import Found
 from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
-from zkgroups.zookeeper.requests import transaction
+from zkgroups.zookeeper.requests import request_size
 
 from .test_offsets import Interrupted
 from .tree import dump, offsets
@@ -25,7 +25,7 @@ ROOT = "/consumers/billing/offsets/orders"
 @pytest.fixture
 def shown(group: Consumergroup, raw: Any) -> Mapping[TopicPartition, Found]:
     """5 and 6, something that is no offset, and nothing."""
-    group.offsets.commit_many({P0: 5, P1: 6})
+    group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{ROOT}/2", b"many")
     return group.offsets.fetch_many([P0, P1, P2, P3])
 
@@ -56,7 +56,7 @@ def test_what_was_changed_meanwhile_is_left_alone_and_told_and_stops_no_other(
     raw.create(f"{ROOT}/3", b"4")
     conflicts = group.offsets.replace(dict.fromkeys(shown, new), expected=shown)
     assert list(conflicts) == [P0, P2, P3]
-    assert str(conflicts[P0]) == "offset of orders/0 was changed by somebody else and is now 100"
+    assert str(conflicts[P0]) == "offset of orders/0 was changed by another client and is now 100"
     left = {"orders/0": b"100", "orders/2": b"more", "orders/3": b"4"}
     assert offsets(raw, "billing") == left | ({} if new is None else {"orders/1": b"9"})
 
@@ -117,7 +117,7 @@ def test_what_may_not_be_read_is_not_written_over(group: Consumergroup, raw: Any
     raw.create(ROOT, makepath=True)
     raw.create(f"{ROOT}/0", b"5", acl=[make_digest_acl("alice", "sesame", all=True)])
     [hidden] = group.offsets
-    assert isinstance(hidden, DeniedNode)
+    assert isinstance(hidden, ForbiddenNode)
     with pytest.raises(NoPermissionError):
         group.offsets.replace({P0: 9}, expected={P0: None}, force=True)
     assert raw.get(f"{ROOT}/0")[0] == b"5"
@@ -131,7 +131,7 @@ def test_thousands_are_written_in_batches(group: Consumergroup) -> None:
 
 def test_the_offsets_of_several_groups_come_group_by_group_in_the_order_asked_for(registry: Registry) -> None:
     for name in ("a", "b", "c"):
-        registry.group(name).offsets.commit_many({P1: 1, P0: 0})
+        registry.group(name).offsets.set_many({P1: 1, P0: 0})
     found = list(registry.offsets(["c", "none", "a"]))
     assert [(each.group, each.at) for each in found if isinstance(each, CommittedOffset)] == [
         ("c", P0),
@@ -146,7 +146,7 @@ def test_what_fails_after_something_was_written_is_told_for_each_that_was_left_a
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error alone would say that nothing was done, and who tries again would move some of them twice."""
-    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 1)
+    monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
     raw.set_acls(f"{ROOT}/1", [make_acl("world", "anyone", read=True)])
     left_alone = group.offsets.replace({P0: 9, P1: 9, P2: 9}, expected=shown)
     assert list(left_alone) == [P1, P2]

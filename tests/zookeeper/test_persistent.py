@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
 
 from zkgroups import CommittedOffset, Consumergroup, GroupState, InstanceState, Registry, TopicPartition
-from zkgroups.exceptions import ConflictError, GroupInUseError
+from zkgroups.exceptions import ConflictError, GroupInUseError, NoPermissionError, RefusedError
 from zkgroups.migration.current_state import read_sources
 from zkgroups.zookeeper.admin.guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import TransactionFailed
@@ -26,7 +27,7 @@ SCALA = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp
 def billing(group: Consumergroup, raw: Any) -> Consumergroup:
     """A group with an offset and one registration that belongs to no session."""
     group.create()
-    group.offsets.commit(AT, 100)
+    group.offsets.set(AT, 100)
     raw.create(GONE, SCALA)
     return group
 
@@ -60,7 +61,7 @@ def test_the_group_is_deleted_with_the_registration_on_old_servers(old_hosts: st
     with Registry.connect(old_hosts) as registry:
         group = registry.group("billing")
         group.create()
-        group.offsets.commit(AT, 100)
+        group.offsets.set(AT, 100)
         registry.client.create(GONE, SCALA)
         group.offsets.reset({AT: 5})
         group.delete()
@@ -71,7 +72,7 @@ def test_a_large_group_is_deleted_in_pieces_with_the_registration(
     billing: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw.set(GONE, SCALA)
-    billing.offsets.commit(TopicPartition("refunds", 0), 1)
+    billing.offsets.set(TopicPartition("refunds", 0), 1)
     monkeypatch.setattr("zkgroups.zookeeper.admin.delete_group.fits", lambda operations, **_: len(operations) < 8)
     billing.delete()
     assert raw.get_children("/consumers") == []
@@ -128,12 +129,12 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: Any
 ) -> None:
     raw.create(f"{GONE}/really", SCALA)
-    guard = NobodyRegistered(billing.paths, registry.context)
+    guard = NobodyRegistered(billing.paths, registry._context)
     raw.delete(f"{GONE}/really")
     raw.create(f"{GONE}/really", SCALA, ephemeral=True)
     before = dump(raw)
     with pytest.raises(TransactionFailed) as failed:
-        registry.context.session.transact(guard.operations(), deadline=registry.context.deadline())
+        registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError, match="gone/really"):
         guard.failed(failed.value)
     assert dump(raw) == before
@@ -142,12 +143,12 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
 def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: KazooClient
 ) -> None:
-    guard = NobodyRegistered(billing.paths, registry.context)
+    guard = NobodyRegistered(billing.paths, registry._context)
     raw.delete(GONE)
     raw.create(GONE, SCALA, ephemeral=True)
     before = dump(raw)
     with pytest.raises(TransactionFailed) as failed:
-        registry.context.session.transact(guard.operations(), deadline=registry.context.deadline())
+        registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError):
         guard.failed(failed.value)
     assert dump(raw) == before
@@ -184,6 +185,76 @@ def test_the_doctor_leaves_it_where_it_has_changed_meanwhile(
     with pytest.raises(ConflictError):
         registry.repair(finding)
     assert dump(raw) == before
+
+
+ALICE = [make_digest_acl("alice", "secret", all=True)]
+
+
+def test_one_that_is_forbidden_is_dead_where_the_server_reports_that_it_has_no_session(old_hosts: str) -> None:
+    with Registry.connect(old_hosts) as registry:
+        group = registry.group("billing")
+        group.create()
+        group.offsets.set(AT, 100)
+        registry.client.create(GONE, SCALA, acl=ALICE)
+        description = group.describe()
+        assert description.state is GroupState.EMPTY
+        assert [(each.id, each.state) for each in description.instances] == [("gone", InstanceState.DEAD)]
+        assert group.living() == []
+        assert read_sources(registry, ["billing"])["billing"].instances == ()
+
+
+def test_a_forbidden_one_is_named_by_whatever_must_move_it_and_by_the_doctor(old_hosts: str) -> None:
+    with Registry.connect(old_hosts) as registry:
+        group = registry.group("billing")
+        group.create()
+        group.offsets.set(AT, 100)
+        registry.client.create(GONE, SCALA, acl=ALICE)
+        for act in (lambda: group.offsets.reset({AT: 5}), group.delete):
+            with pytest.raises(NoPermissionError) as refused:
+                act()
+            assert refused.value.path == GONE
+        with pytest.raises(RefusedError):
+            registry.repair(_finding(registry))
+        registry.client.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
+        with pytest.raises(GroupInUseError, match="in use by anna"):
+            group.delete()
+
+
+@pytest.mark.parametrize("alive", ["ephemeral", "owner", "below"])
+def test_a_forbidden_one_that_may_be_alive_is_still_in_use(old_hosts: str, alive: str) -> None:
+    with Registry.connect(old_hosts) as registry:
+        group = registry.group("billing")
+        group.create()
+        registry.client.create(GONE, SCALA, acl=None if alive == "below" else ALICE, ephemeral=alive == "ephemeral")
+        if alive == "owner":
+            registry.client.create(f"{group.paths.owners}/orders/0", b"gone-0", ephemeral=True, makepath=True)
+        if alive == "below":
+            registry.client.create(f"{GONE}/really", SCALA, ephemeral=True)
+            registry.client.set_acls(GONE, ALICE)
+        assert [each.id for each in group.living()] == ["gone"]
+        assert read_sources(registry, ["billing"])["billing"].instances == ("gone",)
+        with pytest.raises(GroupInUseError):
+            group.delete()
+
+
+def test_the_session_of_a_forbidden_one_tells_which_owner_nodes_are_its_own(old_hosts: str) -> None:
+    with Registry.connect(old_hosts) as registry:
+        group = registry.group("billing")
+        group.create()
+        registry.client.create(GONE, SCALA, acl=ALICE, ephemeral=True)
+        registry.client.create(f"{group.paths.owners}/orders/0", b"gone", ephemeral=True, makepath=True)
+        description = group.describe()
+        assert description.orphans == ()
+        assert [each.session for each in description.instances] == [registry.client.client_id[0]]
+
+
+def test_a_forbidden_one_is_in_use_where_the_server_reports_nothing(group: Consumergroup, raw: Any) -> None:
+    """ZooKeeper 3.9 and later answer nothing about a node without permission to read it."""
+    group.create()
+    raw.create(GONE, SCALA, acl=ALICE)
+    assert [each.id for each in group.living()] == ["gone"]
+    with pytest.raises(GroupInUseError):
+        group.delete()
 
 
 def _finding(registry: Registry) -> Any:

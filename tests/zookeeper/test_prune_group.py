@@ -9,6 +9,7 @@ import pytest
 from kazoo.security import ACL, Id, Permissions
 
 from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups.core.times import from_ms
 from zkgroups.exceptions import (
     GroupInUseError,
     GroupNotFoundError,
@@ -60,7 +61,7 @@ def prune(group: Consumergroup, known: Sequence[CommittedOffset]) -> None:
 def idle(group: Consumergroup, raw: Any) -> Consumergroup:
     """Two offsets, and the directory of a topic that somebody owned once."""
     group.create()
-    group.offsets.commit_many({P0: 5, P1: 6})
+    group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{OWNERS}/orders")
     return group
 
@@ -171,7 +172,7 @@ def test_a_large_group_is_deleted_topic_by_topic_and_a_commit_keeps_what_is_left
 ) -> None:
     name = "t" * 900
     at = [TopicPartition(f"{name}-{number // 60:02}", number % 60) for number in range(24 * 60)]
-    group.offsets.commit_many(dict.fromkeys(at, 7))
+    group.offsets.set_many(dict.fromkeys(at, 7))
     known = read(group)
     member = connect().client
     raw.exists(
@@ -194,4 +195,4 @@ def test_offsets_that_may_not_be_read_keep_the_group(idle: Consumergroup, raw: A
 
 
 def test_it_is_told_when_groups_were_made(registry: Registry, idle: Consumergroup, raw: Any) -> None:
-    assert registry.created_ms(["billing", "gone"]) == {"billing": raw.get(GROUP)[1].ctime}
+    assert registry.created_at(["billing", "gone"]) == {"billing": from_ms(raw.get(GROUP)[1].ctime)}

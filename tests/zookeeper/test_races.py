@@ -15,8 +15,8 @@ from kazoo.protocol.serialization import GetData
 from zkgroups import Claim, Instance, Registration, Registry
 from zkgroups.exceptions import NotClaimedError, NotConnectedError, NotRegisteredError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper.requests import transaction
-from zkgroups.zookeeper.requests.transaction import PinnedRequest
+from zkgroups.zookeeper.requests import request_size
+from zkgroups.zookeeper.requests.pinned_request import PinnedRequest
 
 from .conftest import Connect
 from .events import attempt, expire
@@ -218,7 +218,8 @@ class Announcing:
     """A lock that tells when somebody has to wait for it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_owned = self._lock._is_owned  # type: ignore[attr-defined]
         self.awaited = threading.Event()
 
     def __enter__(self) -> None:
@@ -279,7 +280,7 @@ def test_a_claim_in_the_midst_of_a_deregistration_comes_too_late(
 def test_rule_4_what_a_release_of_many_had_let_go_before_the_connection_was_lost_is_not_held(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any, late: Late, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "MAX_BATCH_OPERATIONS", 1)
+    monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     successor = member(connect(), "successor")
     claims = member(registry).claim_many([P0, P1])

@@ -71,7 +71,7 @@ def test_failure_18_a_read_only_registry_reads_from_a_minority_and_says_so_and_r
 ) -> None:
     """One that was opened before goes on: its session is unknown to a server without a quorum, so it gets another."""
     with Registry.connect(ensemble.address, timeout=30.0) as writer:
-        writer.group(name).offsets.commit(P0, 5)
+        writer.group(name).offsets.set(P0, 5)
     with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as registry:
         group = registry.group(name)
         until(lambda: group.offsets.fetch(P0) is not None)
@@ -93,7 +93,7 @@ def _reads_and_refuses(ensemble: ZooKeeperEnsemble, name: str) -> None:
         calls: list[Callable[[], object]] = [
             group.create,
             group.delete,
-            lambda: group.offsets.commit(P0, 6),
+            lambda: group.offsets.set(P0, 6),
             lambda: group.offsets.reset({P0: 1}),
             lambda: group.instance("me").register(["orders"]),
             lambda: group.copy("copy"),
@@ -107,7 +107,7 @@ def _reads_and_refuses(ensemble: ZooKeeperEnsemble, name: str) -> None:
         group = registry.group(name)
         assert registry.server_is_read_only
         calls = [
-            lambda: group.offsets.commit(P0, 6),
+            lambda: group.offsets.set(P0, 6),
             lambda: group.instance("me").register(["orders"]),
             registry.group("new").create,
         ]
@@ -125,7 +125,7 @@ def test_a_read_only_registry_refuses_to_write_also_where_the_server_would(
     with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as registry:
         assert not registry.server_is_read_only
         with pytest.raises(ReadOnlyError, match="opened for reading only"):
-            registry.group(name).offsets.commit(P0, 6)
+            registry.group(name).offsets.set(P0, 6)
         assert not registry.group(name).exists()
 
 
@@ -149,7 +149,7 @@ def test_failure_18_a_claim_made_before_is_not_trusted_while_only_a_read_only_se
             assert owner.session == claim.session_id
             calls: list[Callable[[], object]] = [
                 lambda: claim.commit(6),
-                lambda: group.offsets.commit(P1, 6),
+                lambda: group.offsets.set(P1, 6),
                 lambda: me.claim(P1),
                 registry.groups,
             ]

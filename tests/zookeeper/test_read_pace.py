@@ -15,7 +15,7 @@ def test_whatever_is_answered_a_request_asks_for_one_node_at_least_and_for_no_mo
     answers: list[tuple[int, int]], one_by_one: bool
 ) -> None:
     pace = Pace()
-    pace.together(not one_by_one)
+    pace.set_together(not one_by_one)
     for reads, answer_bytes in answers:
         before = pace.size
         pace.answered(reads, answer_bytes)
@@ -59,10 +59,10 @@ def test_an_answer_about_no_node_teaches_nothing_about_their_length() -> None:
 
 def test_where_each_node_is_a_request_of_its_own_fewer_are_under_way_and_only_there() -> None:
     pace = Pace()
-    pace.together(False)
+    pace.set_together(False)
     assert pace.size == MOST_SINGLE
     pace.answered(MOST_SINGLE, MOST_SINGLE * 90)
     assert pace.size == MOST_SINGLE
-    pace.together(True)
+    pace.set_together(True)
     pace.answered(MOST_SINGLE, MOST_SINGLE * 90)
     assert pace.size == 2 * MOST_SINGLE

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from zkgroups import Claim, Consumergroup, Instance, Registry, TopicPartition
@@ -174,7 +175,7 @@ def test_rule_4_a_commit_that_waits_while_its_session_ends_is_not_sent_in_the_ne
     claim = member(proxied).claim(P0)
     if committed:
         claim.commit(5)
-    proxied.group("billing").offsets.commit(P1, 1)
+    proxied.group("billing").offsets.set(P1, 1)
     proxy.refuse()
     proxy.cut()
     outcome: list[object] = []
@@ -359,10 +360,10 @@ def test_rule_5_a_foreign_commit_in_between_is_a_conflict_and_is_not_overwritten
 
 
 def test_rule_5_an_offset_set_without_a_claim_does_not_go_back_unless_told(group: Consumergroup, raw: Any) -> None:
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     with pytest.raises(OffsetWouldGoBackError):
-        group.offsets.commit(P0, 4)
-    group.offsets.commit(P0, 4, backward=True)
+        group.offsets.set(P0, 4)
+    group.offsets.set(P0, 4, backward=True)
     assert raw.get(OFFSET)[0] == b"4"
 
 
@@ -399,6 +400,30 @@ def test_an_offset_made_anew_and_written_as_often_is_written_over_and_that_is_lo
     assert [record.message for record in caplog.records if "recreated" in record.message] == [
         f"{OFFSET} was deleted and recreated by another client; its offset was overwritten with 6"
     ]
+
+
+@pytest.mark.parametrize("written", [1, 3])
+def test_rule_5_an_offset_node_that_lasts_as_long_as_a_session_of_another_client_is_replaced(
+    registry: Registry, raw: Any, zookeeper_hosts: str, caplog: pytest.LogCaptureFixture, written: int
+) -> None:
+    other = KazooClient(zookeeper_hosts)
+    other.start()
+    raw.ensure_path(OFFSET.rpartition("/")[0])
+    other.create(OFFSET, b"3", ephemeral=True)
+    for _ in range(1, written):
+        other.set(OFFSET, b"4")
+    claim = member(registry).claim(P0)
+    with pytest.raises(OffsetWouldGoBackError):
+        claim.commit(2)
+    claim.commit(5)
+    claim.commit(6)
+    other.stop()
+    other.close()
+    data, stat = raw.get(OFFSET)
+    assert (data, stat.ephemeralOwner) == (b"6", 0)
+    claim.commit(7)
+    assert raw.get(OFFSET)[0] == b"7"
+    assert "recreated" not in caplog.text
 
 
 # Found by trying to break it
@@ -540,7 +565,7 @@ def test_rule_5_an_offset_deleted_and_made_anew_is_not_taken_for_the_one_that_wa
     claim.commit(10)
     operator = connect().group("billing").offsets
     operator.delete([P0], force=True)
-    operator.commit(P0, 1000)
+    operator.set(P0, 1000)
     with pytest.raises(OffsetWouldGoBackError):
         claim.commit(20)
     assert raw.get(OFFSET)[0] == b"1000"

@@ -279,7 +279,7 @@ def test_a_connection_that_fails_leaves_the_session_for_the_next_try(
     with pytest.raises(NotConnectedError, match="no answer"):  # it is connected, and that is all
         Registry.connect(behind, session_file=file, timeout=2.8)
     proxy.drop()
-    with pytest.raises(NotConnectedError, match="no connection"):
+    with pytest.raises(NotConnectedError, match="could not connect"):
         Registry.connect(behind, session_file=file, timeout=0.5)
     second = connect(session_file=file)
     assert (second.resumed, second.session_id) == (True, session)
@@ -355,7 +355,7 @@ def test_a_damaged_file_is_written_anew(connect: Connect, zookeeper_hosts: str, 
 @pytest.mark.parametrize("content", [b"hosts: zk1:2181\n", b"{}", b'{"zkgroups": ' + b" " * 5000 + b"1}", b"\xff\xfe"])
 def test_a_file_that_holds_something_else_is_refused_and_left_as_it_is(file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    with pytest.raises(InvalidOptionError, match="holds something else") as caught:
+    with pytest.raises(InvalidOptionError, match="contains other data") as caught:
         Registry.connect("127.0.0.1:1", session_file=file)
     assert caught.value.option == "session_file"
     assert file.read_bytes() == content
@@ -366,7 +366,7 @@ def test_a_path_that_is_no_file_is_refused_before_anything_is_connected(tmp_path
     for path, reason in [
         (tmp_path, "Is a directory"),
         (tmp_path / "missing" / "session", "No such file or directory"),
-        (tmp_path / "fifo", "no ordinary file"),
+        (tmp_path / "fifo", "not a regular file"),
         ("a\0b", "null"),
         (5, "must be the path"),
     ]:
@@ -405,7 +405,7 @@ def test_a_session_of_another_chroot_is_left_alone(
     second = connect(zookeeper.address, session_file=file)
     assert not second.resumed
     assert holder(raw) == session
-    assert "is left alone" in caplog.text
+    assert "is not resumed" in caplog.text
     assert kept_session(file) == second.session_id
 
 
@@ -654,7 +654,7 @@ def test_a_write_that_fails_later_is_told_and_stops_nothing(
     os.close(readable)
     with caplog.at_level(logging.ERROR):
         expire(registry)
-        assert eventually(lambda: "cannot be written" in caplog.text)
+        assert eventually(lambda: "cannot write session file" in caplog.text)
     assert registry.groups() == []
 
 
@@ -667,5 +667,5 @@ def test_where_there_is_no_server_the_file_is_free_again(connect: Connect, file:
 
 @pytest.mark.parametrize("session_id", [2**63, -(2**63) - 1, 2**70])
 def test_credentials_that_no_session_can_have_are_refused(session_id: int) -> None:
-    with pytest.raises(InvalidOptionError, match="it must be what"):
+    with pytest.raises(InvalidOptionError, match="it must be a result of"):
         SessionCredentials.load(f"{session_id:#x}:{bytes(16).hex()}")

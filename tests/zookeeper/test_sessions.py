@@ -267,7 +267,10 @@ def test_failure_19_who_waits_for_a_zookeeper_that_was_put_back_from_a_backup_is
             shutil.rmtree(data)
             shutil.copytree(backup, data)
             server.start()
-            assert eventually(lambda: "Was ZooKeeper restored from a backup, or wiped?" in caplog.text, timeout=30)
+            assert eventually(
+                lambda: "restored from a backup or wiped, restart this process" in caplog.text,
+                timeout=30,
+            )
             assert f"{server.address} refuses this client" in caplog.text
             assert not before.client.connected
             with Registry.connect(server.address) as after:

@@ -26,7 +26,7 @@ from zkgroups import (
     ChangeKind,
     CommittedOffset,
     Consumergroup,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
@@ -34,6 +34,7 @@ from zkgroups import (
     Registration,
     Registry,
     TopicPartition,
+    UnreadableNode,
     Watch,
     Watched,
 )
@@ -89,7 +90,7 @@ def test_a_watch_begins_with_rescanned_and_everything_that_is_there(group: Consu
     me = group.instance("me")
     me.register({"orders": 2})
     me.claim_many([P0, P1])
-    group.offsets.commit_many({P0: 5, TopicPartition("refunds", 10): 6, TopicPartition("refunds", 9): 7})
+    group.offsets.set_many({P0: 5, TopicPartition("refunds", 10): 6, TopicPartition("refunds", 9): 7})
     with group.watch(Watched.MEMBERS) as members, group.watch(Watched.OWNERS) as owners:
         assert seen(change := told(members)) == ("rescanned", IDS)
         assert change.reason == "the watch begins"
@@ -173,7 +174,7 @@ def test_claims_and_releases_are_told_with_the_owner(group: Consumergroup, watch
 def test_every_commit_is_told_with_its_value(group: Consumergroup, watch: Callable[[Watched], Watch]) -> None:
     offsets = watch(Watched.OFFSETS)
     for offset in (5, 6, 6, 7):
-        group.offsets.commit(P0, offset)
+        group.offsets.set(P0, offset)
         change = told(offsets)
         assert isinstance(change.now, CommittedOffset)
         assert change.now == group.offsets.fetch(P0)
@@ -185,12 +186,12 @@ def test_every_commit_is_told_with_its_value(group: Consumergroup, watch: Callab
 def test_commits_that_nobody_looked_at_in_between_are_told_as_one_with_the_last_value(
     group: Consumergroup, watch: Callable[[Watched], Watch]
 ) -> None:
-    group.offsets.commit_many({P0: 0, P1: 0})
+    group.offsets.set_many({P0: 0, P1: 0})
     offsets = watch(Watched.OFFSETS)
     told_many(offsets, 2)
     for offset in range(1, 20):
-        group.offsets.commit(P0, offset)
-    group.offsets.commit(P1, 1)
+        group.offsets.set(P0, offset)
+    group.offsets.set(P1, 1)
     changes = told_many(offsets, 2)
     assert [seen(change) for change in changes] == [
         ("changed", f"{OFFSETS}/orders/0"),
@@ -252,7 +253,7 @@ def test_a_group_that_is_deleted_and_made_again_is_followed_on(
     group.create()
     offsets = watch(Watched.OFFSETS)
     for offset in (5, 2):
-        group.offsets.commit_many({P0: offset, P1: offset})
+        group.offsets.set_many({P0: offset, P1: offset})
         assert {seen(change) for change in told_many(offsets, 2)} == {
             ("appeared", f"{OFFSETS}/orders/0"),
             ("appeared", f"{OFFSETS}/orders/1"),
@@ -270,7 +271,7 @@ def test_a_directory_that_is_made_anew_between_two_looks_is_looked_at_from_scrat
 ) -> None:
     """A reset asserts that nobody is registered by deleting `ids` and making it anew."""
     group.create()
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     members = watch(Watched.MEMBERS)
     group.offsets.reset({P0: 1})
     again = told(members)
@@ -288,14 +289,14 @@ def test_what_cannot_be_decoded_is_told_as_malformed_and_stops_nothing(
     raw.create(f"{OFFSETS}/orders/zero", b"1", makepath=True)
     joined = told(members)
     assert isinstance(joined.now, RegisteredInstance)
-    assert isinstance(joined.now.registration, MalformedNode)
-    assert isinstance(told(owners).now, MalformedNode)
-    assert isinstance(told(offsets).now, MalformedNode)
+    assert isinstance(joined.now.registration, UnreadableNode)
+    assert isinstance(told(owners).now, UnreadableNode)
+    assert isinstance(told(offsets).now, UnreadableNode)
     raw.create(f"{OFFSETS}/orders/0", b"")
-    assert isinstance(told(offsets).now, MalformedNode)
+    assert isinstance(told(offsets).now, UnreadableNode)
     raw.set(f"{OFFSETS}/orders/0", b"7")
     mended = told(offsets)
-    assert isinstance(mended.before, MalformedNode)
+    assert isinstance(mended.before, UnreadableNode)
     assert isinstance(mended.now, CommittedOffset)
 
 
@@ -311,7 +312,7 @@ def test_what_may_not_be_read_is_told_as_denied_and_is_read_when_it_may(
     offsets = watch(Watched.OFFSETS)
     denied = told_many(offsets, 2)
     assert {change.path for change in denied} == {f"{OFFSETS}/orders/0", f"{OFFSETS}/secret"}
-    assert all(isinstance(change.now, DeniedNode) for change in denied)
+    assert all(isinstance(change.now, ForbiddenNode) for change in denied)
     raw.delete(f"{OFFSETS}/orders/0")
     raw.create(f"{OFFSETS}/orders/0", b"2")
     changes = told_many(offsets, 1)
@@ -330,7 +331,7 @@ def test_a_group_that_may_not_be_read_at_all_is_an_error_until_it_may(group: Con
         with pytest.raises(NoPermissionError):
             offsets.next(timeout=ENOUGH)
     raw.set_acls(OFFSETS, [make_acl("world", "anyone", all=True)])
-    group.offsets.commit(P0, 1)
+    group.offsets.set(P0, 1)
     assert [seen(change) for change in told_many(offsets, 2)] == [
         ("rescanned", OFFSETS),
         ("appeared", f"{OFFSETS}/orders/0"),
@@ -344,7 +345,7 @@ def test_a_group_that_may_not_be_read_at_all_is_an_error_until_it_may(group: Con
 def far(proxied: Registry, watch: Callable[[Watched], Watch]) -> Iterator[Watch]:
     """A watch of the offsets through the proxy, with one offset told."""
     group = proxied.group("billing")
-    group.offsets.commit(P0, 1)
+    group.offsets.set(P0, 1)
     with group.watch(Watched.OFFSETS) as offsets:
         told_many(offsets, 2)
         yield offsets
@@ -355,7 +356,7 @@ def test_after_a_lost_connection_everything_is_looked_at_again_and_that_is_said_
 ) -> None:
     proxy.refuse()
     proxy.cut()
-    group.offsets.commit_many({P0: 2, P1: 3})
+    group.offsets.set_many({P0: 2, P1: 3})
     assert far.next(timeout=0.2) is None
     proxy.heal()
     assert [(seen(change), change.reason) for change in told_many(far, 3)] == [
@@ -363,7 +364,7 @@ def test_after_a_lost_connection_everything_is_looked_at_again_and_that_is_said_
         (("changed", f"{OFFSETS}/orders/0"), ""),
         (("appeared", f"{OFFSETS}/orders/1"), ""),
     ]
-    group.offsets.commit_many({P0: 4})
+    group.offsets.set_many({P0: 4})
     assert seen(told(far)) == ("changed", f"{OFFSETS}/orders/0")
 
 
@@ -371,7 +372,7 @@ def test_after_an_expired_session_the_reason_is_the_new_one(
     far: Watch, zookeeper: Any, proxied: Registry, group: Consumergroup
 ) -> None:
     expire(proxied, zookeeper.address)
-    group.offsets.commit(P0, 2)
+    group.offsets.set(P0, 2)
     rescanned, changed = told_many(far, 2)
     assert rescanned.reason == "the session has ended, and there is a new one"
     assert changed.now == group.offsets.fetch(P0)
@@ -380,14 +381,14 @@ def test_after_an_expired_session_the_reason_is_the_new_one(
 def test_a_restarted_server_is_followed_on() -> None:
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
         group = registry.group("billing")
-        group.offsets.commit(P0, 1)
+        group.offsets.set(P0, 1)
         with group.watch(Watched.OFFSETS) as offsets:
             told_many(offsets, 2)
             server.kill()
             assert offsets.next(timeout=0.1) is None
             server.start()
             assert seen(told(offsets)) == ("rescanned", OFFSETS)
-            group.offsets.commit(P0, 2)
+            group.offsets.set(P0, 2)
             assert told(offsets).now == group.offsets.fetch(P0)
 
 
@@ -395,9 +396,9 @@ def test_events_that_never_came_are_made_up_for_with_the_next_connection(
     far: Watch, proxy: TcpProxy, group: Consumergroup, raw: Any
 ) -> None:
     proxy.swallow_watch_events()
-    group.offsets.commit(P0, 2)
+    group.offsets.set(P0, 2)
     raw.delete(OFFSETS, recursive=True)
-    group.offsets.commit(P1, 3)
+    group.offsets.set(P1, 3)
     assert far.next(timeout=0.2) is None
     proxy.heal()
     proxy.cut()
@@ -406,7 +407,7 @@ def test_events_that_never_came_are_made_up_for_with_the_next_connection(
         ("vanished", f"{OFFSETS}/orders/0"),
         ("appeared", f"{OFFSETS}/orders/1"),
     ]
-    group.offsets.commit(P1, 4)
+    group.offsets.set(P1, 4)
     assert told(far).now == group.offsets.fetch(P1)
 
 
@@ -415,13 +416,13 @@ def test_a_lost_connection_costs_one_look_at_everything_however_many_nodes_there
 ) -> None:
     """kazoo tells of a lost connection once for every watch that dies with it."""
     nodes = 300
-    group.offsets.commit_many({TopicPartition("orders", n): 1 for n in range(nodes)})
+    group.offsets.set_many({TopicPartition("orders", n): 1 for n in range(nodes)})
     with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
         told_many(offsets, 1 + nodes)
         before = proxy.requests
         proxy.cut()
         assert told(offsets).kind is ChangeKind.RESCANNED
-        group.offsets.commit(P0, 2)
+        group.offsets.set(P0, 2)
         assert told(offsets).now == group.offsets.fetch(P0)
         assert proxy.requests - before < 2 * nodes
 
@@ -430,7 +431,7 @@ def test_an_answer_over_the_connection_before_counts_for_nothing(
     proxied: Registry, proxy: TcpProxy, group: Consumergroup
 ) -> None:
     """It came in time, but with it came a watch that has died since."""
-    group.offsets.commit(P0, 1)
+    group.offsets.set(P0, 1)
     with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
         while (change := offsets.next(timeout=0.0)) is None:
             proxied.groups()  # answers come in the order of the questions
@@ -442,14 +443,14 @@ def test_an_answer_over_the_connection_before_counts_for_nothing(
             ("rescanned", OFFSETS),
             ("appeared", f"{OFFSETS}/orders/0"),
         ]
-        group.offsets.commit(P1, 1)
+        group.offsets.set(P1, 1)
         assert seen(told(offsets)) == ("appeared", f"{OFFSETS}/orders/1")
 
 
 def test_an_answer_may_be_lost_before_it_is_told_that_the_connection_is(
     proxied: Registry, proxy: TcpProxy, group: Consumergroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group.offsets.commit(P0, 1)
+    group.offsets.set(P0, 1)
     client = proxied._client
     tell = client._make_state_change
 
@@ -471,17 +472,17 @@ def test_an_answer_may_be_lost_before_it_is_told_that_the_connection_is(
 
 def test_topics_are_read_many_at_a_time(proxied: Registry, proxy: TcpProxy, group: Consumergroup) -> None:
     topics = 60
-    group.offsets.commit_many({TopicPartition(f"t{n}", 0): 1 for n in range(topics)})
+    group.offsets.set_many({TopicPartition(f"t{n}", 0): 1 for n in range(topics)})
     proxy.delay(0.2)
     began = time.monotonic()
     with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
         told_many(offsets, 1 + topics)
         for n in range(topics):
-            group.offsets.commit(TopicPartition(f"t{n}", 0), 2)
+            group.offsets.set(TopicPartition(f"t{n}", 0), 2)
         told_many(offsets, topics)
         assert time.monotonic() - began < topics * 0.2
         before = proxy.requests
-        group.offsets.commit(TopicPartition("another", 0), 1)
+        group.offsets.set(TopicPartition("another", 0), 1)
         assert seen(told(offsets)) == ("appeared", f"{OFFSETS}/another/0")
         assert proxy.requests - before < 10
 
@@ -566,7 +567,7 @@ def test_next_returns_in_time(far: Watch, proxy: TcpProxy, raw: Any, trouble: Tr
 
 
 def test_next_without_patience_gets_on_all_the_same(group: Consumergroup) -> None:
-    group.offsets.commit_many({P0: 1, P1: 1})
+    group.offsets.set_many({P0: 1, P1: 1})
     with group.watch(Watched.OFFSETS) as offsets:
         end = time.monotonic() + ENOUGH
         found: list[Change] = []
@@ -586,7 +587,7 @@ def test_changes_are_told_once_however_many_threads_ask(
 ) -> None:
     offsets = watch(Watched.OFFSETS)
     threads = [Blocked(offsets) for _ in range(4)]
-    group.offsets.commit_many({TopicPartition("orders", n): 1 for n in range(50)})
+    group.offsets.set_many({TopicPartition("orders", n): 1 for n in range(50)})
     end = time.monotonic() + ENOUGH
     while sum(len(thread.changes) for thread in threads) < 50 and time.monotonic() < end:
         threads[0].heard.acquire(timeout=0.05)
@@ -628,11 +629,11 @@ def test_callbacks_run_on_the_thread_of_the_watch_and_may_call_zookeeper(
     def copy(change: Change) -> None:
         threads.add(threading.current_thread())
         if isinstance(change.now, CommittedOffset):
-            registry.group("copy").offsets.commit(change.now.at, change.now.offset)
+            registry.group("copy").offsets.set(change.now.at, change.now.offset)
             done.set()
 
     with group.watch(Watched.OFFSETS).follow(copy):
-        group.offsets.commit(P0, 5)
+        group.offsets.set(P0, 5)
         assert done.wait(ENOUGH)
     assert {thread.name for thread in threads} == {"zkgroups-watch-billing"}
     assert not kazoos & {thread.ident for thread in threads}
@@ -653,14 +654,14 @@ def test_a_callback_that_fails_is_logged_and_called_again(
         raise ZeroDivisionError(change.path)
 
     with caplog.at_level(logging.ERROR, "zkgroups"), group.watch(Watched.OFFSETS).follow(fail):
-        group.offsets.commit(P0, 5)
+        group.offsets.set(P0, 5)
         assert done.wait(ENOUGH)
     assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
     assert "watches offsets of group billing failed" in caplog.text
 
 
 def test_a_callback_may_close_its_watch(group: Consumergroup) -> None:
-    group.offsets.commit_many({P0: 1, P1: 1})
+    group.offsets.set_many({P0: 1, P1: 1})
     found: list[Change] = []
     ended = threading.Event()
     offsets = group.watch(Watched.OFFSETS)
@@ -722,7 +723,7 @@ def test_however_many_commits_are_told_kazoo_keeps_one_watcher_for_each_node(
 ) -> None:
     with group.watch(Watched.OFFSETS) as offsets:
         for offset in range(1000):
-            group.offsets.commit(P0, offset)
+            group.offsets.set(P0, offset)
             if offset % 10 == 0:
                 told(offsets)
         while offsets.next(timeout=0.2) is not None:
@@ -733,7 +734,7 @@ def test_however_many_commits_are_told_kazoo_keeps_one_watcher_for_each_node(
 def test_watches_that_were_closed_or_forgotten_leave_no_watchers_behind(
     registry: Registry, group: Consumergroup
 ) -> None:
-    group.offsets.commit(P0, 5)
+    group.offsets.set(P0, 5)
     forgotten: list[weakref.ref[Watch]] = []
     for n in range(100):
         offsets = group.watch(Watched.OFFSETS)
@@ -766,11 +767,11 @@ def test_two_watches_of_one_group_do_not_take_each_others_changes(
     group: Consumergroup, watch: Callable[[Watched], Watch]
 ) -> None:
     first, second = watch(Watched.OFFSETS), watch(Watched.OFFSETS)
-    group.offsets.commit(P0, 1)
+    group.offsets.set(P0, 1)
     assert told(first) == told(second)
     second.close()
     for offset in (2, 3):
-        group.offsets.commit(P0, offset)
+        group.offsets.set(P0, offset)
         assert told(first).now == group.offsets.fetch(P0)
     assert not second._fired
 
@@ -780,7 +781,7 @@ def test_a_watch_that_nobody_asks_does_not_grow_with_what_another_is_told(
 ) -> None:
     asked, idle = watch(Watched.OFFSETS), watch(Watched.OFFSETS)
     for offset in range(200):
-        group.offsets.commit(P0, offset)
+        group.offsets.set(P0, offset)
         told(asked)
     assert len(idle._fired) <= 3
     assert told(idle).now == group.offsets.fetch(P0)

@@ -1,16 +1,14 @@
-"""Members that share the partitions of their topics, and the generations in which they work on them.
+"""Members, which share the partitions of their topics, and generations, in which they work on them.
 
-    Member       what is used: options, generations, close
-    Generation   what there is to work on until it ends, and the workers bound to it
-    Driver       the thread of one member; it carries out what the rebalance says
-    Work         the generation that there is: begun, stopped, committed
-    Patience     who waits for too long
-    Telling      events, callbacks and the log
-    Rebalance    the state machine (`core/rebalance.py`): events in, actions out, no I/O
-    Seat         the member's place in its group: register, look, claim, release, in ZooKeeper
-    Sight        what it sees of the group (`zookeeper/sight.py`), with a watch on all of it
-    Ear          where kazoo calls when a watch fires (`zookeeper/ear.py`)
-    Roster       what one look has shown, and a plan is made from (`core/agreement.py`)
+    member.py                Member: the public class
+    generation.py            Generation: the partitions to work on until the next rebalance, and the workers bound to it
+    driver.py                the thread of one member: carries out the actions of the rebalance
+    generation_lifecycle.py  begins, stops and commits the current generation
+    membership.py            the place of the member in its group: register, look, claim and release in ZooKeeper
+    notifications.py         events, callbacks and log lines
+    stuck_alarm.py           reports partitions and plans that the member has waited for too long
+    left_behind.py           registrations of a resumed session that no member uses
+    lone_member.py, lone_membership.py   a member without a group
 
-A `LoneMember` has a `LoneSeat` instead, and shares with nobody.
+The rules of a rebalance are a state machine without I/O: `core/rebalance/state_machine.py`.
 """

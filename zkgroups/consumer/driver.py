@@ -1,9 +1,7 @@
-"""The thread of one member: it carries out what the rebalance (`core/rebalance/state_machine.py`) says, one step
-after the other.
+"""The thread of one member, which carries out the actions of the rebalance (`core/rebalance/state_machine.py`).
 
-Everything that happens elsewhere, on kazoo's threads, on workers, in the user's own, only leaves a note here: an event,
-or the flag that something has changed. So nobody waits for this thread but who closes the member, no lock is held while
-a callback runs, and no call is made on a watch's thread (rule 8).
+Other threads (kazoo's, workers, the user's) only leave an event or a flag for it. So only `close` waits for this
+thread, no lock is held while a callback runs, and no request is sent on the thread of a watch (rule 8).
 """
 
 from __future__ import annotations
@@ -17,42 +15,45 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
-from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.rebalance.state_machine import (
+from ..core.rebalance.actions import (
     Action,
-    AwaitFree,
-    Begin,
-    Changed,
-    Claim,
-    Claimed,
-    Close,
-    Deregister,
-    Drop,
-    Ended,
-    Event,
-    Failed,
-    Freed,
-    Linger,
-    Lingered,
-    Look,
-    Lost,
-    Open,
-    Planned,
-    Rebalance,
-    Register,
-    Registered,
-    Release,
-    Released,
-    State,
-    Step,
-    Stop,
-    Stopped,
-    Withdraw,
+    AnyRequest,
+    AwaitRelease,
+    ClaimPartitions,
+    DeregisterInstance,
+    DropPartitions,
+    ReadGroup,
+    RegisterInstance,
+    ReleasePartitions,
+    Request,
+    StartGeneration,
+    StartLinger,
+    StopGeneration,
 )
-from ..core.znodes.values import TopicPartition
+from ..core.rebalance.events import (
+    Claimed,
+    CloseRequested,
+    Event,
+    GenerationStopped,
+    GroupChanged,
+    JoinRequested,
+    LingerElapsed,
+    PartitionsFreed,
+    Planned,
+    Registered,
+    Released,
+    RequestFailed,
+    SessionLost,
+    WithdrawRequested,
+    WorkerFinished,
+)
+from ..core.rebalance.planner_election import AwaitedPlan
+from ..core.rebalance.state_machine import Rebalance, RebalanceState
+from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
+    NoPermissionError,
     NotClaimedError,
     NotRegisteredError,
     OutcomeUnknownError,
@@ -60,10 +61,10 @@ from ..exceptions import (
 )
 from .events import EventKind, MemberStats
 from .generation import Generation, Reset
-from .generation_lifecycle import AnySeat, Work
-from .notifications import Telling
+from .generation_lifecycle import AnyMembership, GenerationLifecycle
+from .notifications import Notifications
 from .options import Options
-from .stuck_alarm import Patience
+from .stuck_alarm import StuckAlarm
 from .timers import Timers
 
 log = logging.getLogger("zkgroups.member")
@@ -71,45 +72,45 @@ log = logging.getLogger("zkgroups.member")
 Partitions = frozenset[TopicPartition]
 
 TICK: Final = 1.0
-"""In seconds: how often to look at the clocks, whatever happens."""
+"""The longest time between two looks at the clock, in seconds."""
 
 LINGER: Final = 0.5
-"""In seconds: how long to wait for others to let go before working on what there is."""
+"""How long to wait, in seconds, for other members to release before work begins on the partitions at hand."""
 
 FIRST_BACKOFF: Final = 0.05
-"""In seconds; it doubles with each failure in a row, up to `join_backoff`."""
+"""The first pause before a retry, in seconds. It doubles with each failure in a row, up to `join_backoff`."""
 
 IN_A_ROW: Final = 3
-"""As many looks may follow each other at once. The next one waits, so that many members that come and go at once are
-seen together."""
+"""How many looks may follow each other without a pause. The next look waits, so that it sees many changes together."""
 
 BREATHER: Final = 4
-"""As many times as long as a look took there is for each, from the first of them on; at most LONGEST_BREATHER."""
+"""The pause for each of these looks, as a multiple of the time that a look takes; at most LONGEST_BREATHER."""
 
 LONGEST_BREATHER: Final = 0.5
 
 BRIEF: Final = 1.0
-"""In seconds: after a generation that a worker has ended as soon, the next one waits; the longer, the more often
-workers have failed in a row."""
+"""In seconds. If a worker ends its generation sooner than this, the next generation begins after a pause."""
 
 GATHER: Final = 0.005
-"""In seconds: partitions that are let go together are heard of one by one, and are claimed together."""
+"""How long to collect released partitions, in seconds. Watches report them one by one; they are claimed together."""
 
 _MENDED_BY_LOOKING: Final = (NotClaimedError, NotRegisteredError, OutcomeUnknownError)
-"""What is no reason to trouble the caller: the next look finds out what is so."""
+"""Errors that the caller need not see, because the next look at the group resolves them."""
 
 
 _STEPS: Final = {
-    Register: "register",
-    Look: "read its group and plan",
-    Claim: "claim partitions",
-    Stop: "stop its workers",
-    Release: "release partitions",
-    Deregister: "leave",
+    RegisterInstance: "register",
+    ReadGroup: "read its group and plan",
+    ClaimPartitions: "claim partitions",
+    StopGeneration: "stop its workers",
+    ReleasePartitions: "release partitions",
+    DeregisterInstance: "leave",
 }
 """The steps that may fail, as the log names them."""
 
 _BEGIN: Final = "read its committed offsets"
+
+_COMMIT_DENIED: Final = "commit an offset"
 
 
 def _is_retriable(error: Exception) -> bool:
@@ -117,85 +118,85 @@ def _is_retriable(error: Exception) -> bool:
 
 
 @dataclass(slots=True)
-class Trouble:
-    """A step that does not work, for the caller to hear of: once, and not after it has worked again."""
+class StepFailure:
+    """A failed step, to be raised once to the caller, unless the step has worked again by then."""
 
-    step: type[Step]
+    step: type[Request]
     error: Exception
     over: bool = False
 
 
-Handed: TypeAlias = Generation | Exception | Trouble
+Handed: TypeAlias = Generation | Exception | StepFailure
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnded:
-    """A worker of that generation has come to its end."""
+    """A worker of this generation has ended."""
 
     generation: Generation
     failed: bool
 
 
 class Driver:
-    """Drives one member, from `Open` to the end. `hand_out` takes generations, and errors for the caller."""
+    """Run one member from `Open` until it is closed. `hand_out` receives generations, and errors for the caller."""
 
     def __init__(
-        self, seat: AnySeat, options: Options, stats: MemberStats, hand_out: Callable[[Handed], object]
+        self, membership: AnyMembership, options: Options, stats: MemberStats, hand_out: Callable[[Handed], object]
     ) -> None:
-        self._seat = seat
+        self._membership = membership
         self._options = options
         self._stats = stats
         self._hand_out = hand_out
-        self._name = str(seat)
+        self._name = str(membership)
         self.machine = Rebalance()
         self._timers = Timers()
-        self._telling = Telling(self._name, options, lambda: self.machine.number)
-        self._patience = Patience(options, self._timers, self._telling, self._holders, self._pass_over)
-        self._work = Work(
-            seat,
+        self._notifications = Notifications(self._name, options, lambda: self.machine.number)
+        self._stuck_alarm = StuckAlarm(options, self._timers, self._notifications, self._holders, self._skip_planner)
+        self._lifecycle = GenerationLifecycle(
+            membership,
             options,
             stats,
-            self._telling,
+            self._notifications,
             ended=self.tell_ended,
             commit_failed=self._commit_failed,
             reset=self._note,
         )
         self._failed_briefly = 0  # generations in a row
-        self._left_behind = False  # what could not be given up when it left
+        self._left_behind = False  # True if the member left, but could not deregister
         self._inbox: SimpleQueue[Event | WorkerEnded | Reset | None] = SimpleQueue()
         self._heard_free: deque[Partitions] = deque()  # on kazoo's threads
         self._freed: Partitions = frozenset()
-        self._freed_at = 0.0  # when the first of them was heard of
+        self._freed_at = 0.0  # when the first of them was reported
         self._to_receive: deque[Event] = deque()
         self._changed = False
-        self._changed_at: float | None = None  # when the change was heard of that is not worked in yet
+        self._changed_at: float | None = None  # when the change that this rebalance handles was reported
         self._next_look = 0.0
         self._looked: deque[float] = deque(maxlen=IN_A_ROW)
         self._registered = False
         self._failures = 0
-        self._failed: Failed | None = None  # what is to be received after a pause
+        self._failed: RequestFailed | None = None  # an event to be received after a pause
         self._withdrawn: Generation | None = None
         self._held_back: Generation | None = None
-        self._trouble: Trouble | None = None
+        self._failure: StepFailure | None = None
 
     @property
     def generation(self) -> Generation | None:
-        """The one that there is."""
-        return self._work.generation
+        """The current generation."""
+        return self._lifecycle.generation
 
     @property
     def stopping(self) -> Generation | None:
-        """The one whose workers are waited for."""
-        return self._work.stopping
+        """The generation whose workers are being stopped."""
+        return self._lifecycle.stopping
 
     # From other threads
 
     def tell(self, event: Event) -> None:
-        """Something has happened."""
+        """Pass an event to the member's thread."""
         self._inbox.put(event)
 
     def tell_changed(self, free: Partitions | None) -> None:
-        """Something in the group has changed: partitions were let go, or anything else. Called on kazoo's threads."""
+        """Note that these partitions were released (None: anything else changed). Called on kazoo's threads."""
         if free is None:
             self._changed = True
         else:
@@ -203,19 +204,19 @@ class Driver:
         self._inbox.put(None)
 
     def hold_back(self, generation: Generation) -> None:
-        """Hand it out again when there is a connection."""
+        """Hand out this generation again once there is a connection."""
         self._held_back = generation
         self._inbox.put(None)
 
     def _note(self, reset: Reset) -> None:
-        """A worker starts at another offset than the committed one."""
+        """Note that a worker starts at another offset than the committed one."""
         self._inbox.put(reset)
 
     def tell_ended(self, generation: Generation, error: BaseException | None) -> None:
-        """A worker has come to its end."""
+        """Note that a worker has ended."""
         if isinstance(error, NotClaimedError | GenerationEndedError) or getattr(error, "retriable", False):
             log.warning("a worker of member %s failed, starting another generation: %s", self._name, error)
-            self._changed = True  # somebody may have taken a partition away
+            self._changed = True  # the partition may have been taken away
         elif isinstance(error, Exception):
             self._hand_out(error)
         if generation is self.generation:
@@ -228,28 +229,30 @@ class Driver:
         self._timers.every(self._options.reconcile_every, self._reconcile)
         if self._options.auto_commit_every is not None:
             self._timers.every(self._options.auto_commit_every, self._auto_commit)
-        self._receive(Open())
-        while self.machine.state is not State.CLOSED:
+        self._receive(JoinRequested())
+        while self.machine.state is not RebalanceState.CLOSED:
             self._listen()
             self._look_at_clocks()
             self._pass_on_changes()
         if not self._left_behind:
-            self._seat.close()
-        self._telling.event(EventKind.LEFT)
+            self._membership.close()
+        self._notifications.event(EventKind.LEFT)
 
     def clear_up(self) -> None:
-        """Give up what could not be given up when it left, when there is a connection: others would wait for it as
-        long as the session lasts. Until then nobody else is to have the id in this session."""
+        """Deregister after a reconnect, if that was not possible when the member left.
+
+        Otherwise other members wait for its partitions until the session expires. Until then its id stays in use.
+        """
         if self._left_behind:
-            with suppress(ZkgroupsException):  # the connection is closed, and the session with it
+            with suppress(ZkgroupsException):  # the connection was closed, and the session with it
                 while self._left_behind:
-                    self._seat.wait_connected()
+                    self._membership.wait_connected()
                     self._left_behind = not self._deregistered()
-            self._seat.close()
+            self._membership.close()
 
     def _deregistered(self) -> bool:
         try:
-            self._seat.deregister()
+            self._membership.deregister()
         except ZkgroupsException as error:
             log.warning("member %s could not leave, retrying: %s", self._name, error)
             if not _is_retriable(error):
@@ -259,37 +262,37 @@ class Driver:
         return True
 
     def give_up(self) -> None:
-        """Something here is broken: others are to have what this member holds."""
+        """Release everything after an unexpected error, so that other members can claim it."""
         if self.generation is not None:
-            self.generation.close(Deadline(self._options.release_timeout))
+            self.generation._close(Deadline(self._options.release_timeout))
         with suppress(ZkgroupsException):
-            self._seat.deregister()
-        self._seat.close()
+            self._membership.deregister()
+        self._membership.close()
 
     def _listen(self) -> None:
-        """Wait for the next event, or until there is something to do anyway."""
+        """Wait for the next event, at most until the next timer is due."""
         with suppress(Empty):
             event = self._inbox.get(timeout=self._pause())
             while True:
                 if isinstance(event, WorkerEnded):
                     self._worker_ended(event)
                 elif isinstance(event, Reset):
-                    self._telling.event(EventKind.RESET, frozenset({event.at}), str(event))
+                    self._notifications.event(EventKind.RESET, frozenset({event.at}), str(event))
                 elif event is not None:
                     self._hurry(event)
                     self._receive(event)
                 event = self._inbox.get_nowait()
 
     def _worker_ended(self, ended: WorkerEnded) -> None:
-        """Another generation is to begin: at once, unless workers end as soon as they have begun."""
-        brief = self._work.age < BRIEF
+        """Begin another generation: at once, or after a pause if workers end as soon as they begin."""
+        brief = self._lifecycle.age < BRIEF
         self._failed_briefly = self._failed_briefly + 1 if brief and ended.failed else 0
         pause = self._backoff(max(self._failed_briefly, 1)) if brief else 0.0
         self._timers.later(pause, lambda: self._end(ended.generation))
 
     def _end(self, generation: Generation) -> None:
         if generation is self.generation:
-            self._receive(Ended())
+            self._receive(WorkerFinished())
 
     def _backoff(self, failures: int) -> float:
         return min(FIRST_BACKOFF * 2.0 ** min(failures - 1, 16), self._options.join_backoff)
@@ -303,34 +306,34 @@ class Driver:
         return min(max(due - uptime(), 0.0), TICK)
 
     def _hurry(self, event: Event) -> None:
-        """Who is to leave does not wait for another try."""
-        if isinstance(event, Close | Withdraw) and self._failed is not None:
+        """Do not wait for a retry if the member is to leave."""
+        if isinstance(event, CloseRequested | WithdrawRequested) and self._failed is not None:
             self.tell(self._failed)
 
     def _pass_on_changes(self) -> None:
         self._gather()
         if self._freed and (self._freed >= self.machine.waiting or uptime() >= self._freed_at + GATHER):
             freed, self._freed = self._freed, frozenset()
-            self._receive(Freed(freed))
+            self._receive(PartitionsFreed(freed))
         if self._changed and uptime() >= self._next_look:
             self._changed = False
-            self._receive(Changed())
+            self._receive(GroupChanged())
 
     def _gather(self) -> None:
-        """Take note of what was let go."""
+        """Collect the partitions that were reported as released."""
         heard = frozenset[TopicPartition]().union(*(self._heard_free.popleft() for _ in range(len(self._heard_free))))
         if heard and not self._freed:
             self._freed_at = uptime()
         self._freed |= heard
 
     def _notice_loss(self) -> None:
-        """By our own clock, or because there is another session: what was held is held no more."""
-        if self._registered and not self._seat.alive:
+        """Report all claims as lost if the session is not certain to be alive, or was replaced by another one."""
+        if self._registered and not self._membership.alive:
             self._registered = False
-            self._to_receive.append(Lost())
+            self._to_receive.append(SessionLost())
 
     def _receive(self, event: Event) -> None:
-        """Pass an event on, and carry out what is to be done, with all that comes of it."""
+        """Pass an event to the state machine, and carry out its actions and all that follows from them."""
         self._notice_loss()
         self._to_receive.append(event)
         self._receive_all()
@@ -341,7 +344,7 @@ class Driver:
                 self._carry_out(action)
         if self.machine.settled:
             self._changed_at = None
-        self._patience.watch(self.machine.waiting, self._seat.awaited)
+        self._stuck_alarm.watch(self.machine.waiting, self._membership.awaited)
 
     # Time
 
@@ -351,125 +354,127 @@ class Driver:
             self._receive_all()
         self._timers.run()
         self._check_idle()
-        if self._held_back is not None and self._seat.connected and self._seat.alive:
+        if self._held_back is not None and self._membership.connected and self._membership.alive:
             generation, self._held_back = self._held_back, None
             self._hand_out(generation)
 
     def _reconcile(self) -> None:
-        """A watch may have been missed, or something mended that could not be read."""
+        """Look at the group without a reason: a watch may have been missed, or an unreadable node repaired."""
         self._changed = True
         with suppress(ZkgroupsException):
-            if self._work.is_readable_now():
-                self._receive(Ended())
+            if self._lifecycle.is_readable_now():
+                self._receive(WorkerFinished())
 
-    def _pass_over(self, awaited: AwaitedPlan) -> None:
+    def _skip_planner(self, awaited: AwaitedPlan) -> None:
         """Skip the planner, so that another member plans, possibly this one."""
-        limit, more = self._options.planning_timeout, len(self._seat.pass_over(awaited)) - 1
+        limit, more = self._options.planning_timeout, len(self._membership.skip(awaited)) - 1
         name = f"{awaited.planner!r}" + (f" and {more} more" if more > 0 else "")
         log.warning("member %s skips planner %s, which wrote no plan within %g s", self._name, name, limit)
         self._changed = True
 
     def _auto_commit(self) -> None:
-        self._work.commit_marked(self.machine.held)
+        self._lifecycle.commit_marked(self.machine.held)
 
     def _check_idle(self) -> None:
         limit, generation = self._options.max_idle, self.generation
         if self._withdrawn is not None:
-            if self.machine.state is State.OUT:
+            if self.machine.state is RebalanceState.OUT:
                 self._stay_out(self._withdrawn)
-        elif limit is not None and generation is not None and uptime() - generation.last_sign > limit:
+        elif limit is not None and generation is not None and uptime() - generation._last_sign > limit:
             self._withdrawn = generation
-            self._telling.event(EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s")
-            self._receive(Withdraw())
+            self._notifications.event(
+                EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s"
+            )
+            self._receive(WithdrawRequested())
 
     def _stay_out(self, withdrawn: Generation) -> None:
-        """Until the workers have come to an end; what could not be given up meanwhile, others wait for."""
-        if self._left_behind and self._seat.connected:
+        """Stay out of the group until the idle workers have ended. Retry a deregistration that failed meanwhile."""
+        if self._left_behind and self._membership.connected:
             with suppress(ZkgroupsException):
                 self._left_behind = not self._deregistered()
-        if not withdrawn.at_work:
+        if not withdrawn._at_work:
             self._withdrawn = None
-            self._receive(Open())
+            self._receive(JoinRequested())
 
-    # What is to be done
+    # Actions
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case Linger():
-                self._timers.later(LINGER, lambda: self._receive(Lingered()))
-            case AwaitFree(partitions):
+            case StartLinger():
+                self._timers.later(LINGER, lambda: self._receive(LingerElapsed()))
+            case AwaitRelease(partitions):
                 self._await_free(partitions)
-            case Begin():
+            case StartGeneration():
                 self._begin(action)
-            case Drop(partitions):
-                self._work.drop(partitions, self.machine.held)
+            case DropPartitions(partitions):
+                self._lifecycle.drop(partitions, self.machine.held)
             case _:
                 self._take_step(action)
 
-    def _take_step(self, action: Register | Look | Claim | Stop | Release | Deregister) -> None:
-        """Carry out what is answered; what does not work is answered after a pause."""
+    def _take_step(self, action: AnyRequest) -> None:
+        """Carry out an action that the state machine expects an answer to. A failure is answered after a pause."""
         try:
             answer = self._answer(action)
         except ZkgroupsException as error:
             self._fail(action, error)
-        except Exception as error:  # a function of the user's: a strategy, or one that knows the partitions
+        except Exception as error:  # from the user's strategy, or the user's `partitions`
             self._fail(action, error, trace=True)
         else:
             self._failures = 0
-            self._telling.worked(_STEPS[type(action)])
-            if self._trouble is not None and self._trouble.step is type(action):
-                self._trouble.over = True
+            self._notifications.worked(_STEPS[type(action)])
+            if self._failure is not None and self._failure.step is type(action):
+                self._failure.over = True
             self._to_receive.append(answer)
 
-    def _answer(self, action: Register | Look | Claim | Stop | Release | Deregister) -> Event:
+    def _answer(self, action: AnyRequest) -> Event:
         match action:
-            case Register(turn):
+            case RegisterInstance(turn):
                 return self._register(turn)
-            case Look(turn):
+            case ReadGroup(turn):
                 return self._look(turn)
-            case Claim(turn, partitions):
+            case ClaimPartitions(turn, partitions):
                 return self._claim(turn, partitions)
-            case Stop(turn, moving):
+            case StopGeneration(turn, moving):
                 return self._stop(turn, moving)
-            case Release(turn, partitions):
-                self._seat.release(partitions)
+            case ReleasePartitions(turn, partitions):
+                self._membership.release(partitions)
                 self._stats.lost += len(partitions)
                 return Released(turn)
-            case Deregister(turn):
+            case DeregisterInstance(turn):
                 self._registered = False
                 self._stats.lost += len(self.machine.held)
-                self._seat.deregister()
+                self._membership.deregister()
                 return Released(turn)
 
-    def _fail(self, step: Step, error: Exception, *, trace: bool = False) -> None:
-        """Try again later: soon, where that may help by itself, and else after `join_backoff`, and tell the caller."""
+    def _fail(self, step: Request, error: Exception, *, trace: bool = False) -> None:
+        """Retry later: soon if the error is retriable, otherwise after `join_backoff`, and report it to the caller."""
         self._stats.failures += 1
         self._failures += 1
-        retriable = _is_retriable(error) and not self._seat.cut_off
-        self._telling.failed(_STEPS[type(step)], error, trace=trace)
+        retriable = _is_retriable(error) and not self._membership.cut_off
+        self._notifications.failed(_STEPS[type(step)], error, trace=trace)
         if not retriable:
-            self._tell_trouble(step, error)
+            self._report_failure(step, error)
         seconds = self._backoff(self._failures) if retriable else self._options.join_backoff
-        failed = Failed(step.turn)
+        failed = RequestFailed(step.turn)
         if self.machine.leaving:
-            self._left_behind = isinstance(step, Deregister) and retriable
+            self._left_behind = isinstance(step, DeregisterInstance) and retriable
             self._to_receive.append(failed)
             return
         self._failed = failed
         self._timers.later(seconds, lambda: self._receive(failed))
 
-    def _tell_trouble(self, step: Step, error: Exception) -> None:
-        if self._trouble is not None and not self._trouble.over:
-            self._trouble.step, self._trouble.error = type(step), error
+    def _report_failure(self, step: Request, error: Exception) -> None:
+        if self._failure is not None and not self._failure.over:
+            self._failure.step, self._failure.error = type(step), error
             return
-        self._trouble = Trouble(type(step), error)
-        self._hand_out(self._trouble)
+        self._failure = StepFailure(type(step), error)
+        self._hand_out(self._failure)
 
     def _register(self, turn: int) -> Event:
         self._left_behind = False
-        self._seat.register()
+        self._membership.register()
         self._registered = True
-        self._telling.event(EventKind.JOINED)
+        self._notifications.event(EventKind.JOINED)
         return Registered(turn)
 
     def _look(self, turn: int) -> Event:
@@ -477,65 +482,67 @@ class Driver:
         if self._changed_at is None:
             self._changed_at = began
         self._changed = False
-        found = self._seat.look()
+        found = self._membership.look()
         took = uptime() - began
         self._looked.append(uptime())
         if len(self._looked) == IN_A_ROW:
             self._next_look = self._looked[0] + IN_A_ROW * min(BREATHER * took, LONGEST_BREATHER)
-        self._telling.notes(found.notes)
+        self._notifications.notes(found.notes)
         return Planned(turn, found.number, frozenset(found.wanted), found.mine, frozenset(found.taken))
 
     def _claim(self, turn: int, partitions: Partitions) -> Event:
         self._stats.rebalances += 1
-        granted = self._seat.claim(partitions)
+        granted = self._membership.claim(partitions)
         self._stats.gained += len(granted)
         if refused := partitions - granted:
-            self._telling.event(EventKind.CONFLICT, refused, self._holders(refused))
+            self._notifications.event(EventKind.CONFLICT, refused, self._holders(refused))
         return Claimed(turn, granted)
 
     def _await_free(self, partitions: Partitions) -> None:
         self._stats.waits += len(partitions)
-        self._patience.begin_anew(partitions)
-        self._telling.event(EventKind.WAITING, partitions, self._holders(partitions))
+        self._stuck_alarm.begin_anew(partitions)
+        self._notifications.event(EventKind.WAITING, partitions, self._holders(partitions))
         try:
-            self._seat.await_free(partitions)
-        except ZkgroupsException as error:  # the next look begins anew
+            self._membership.await_free(partitions)
+        except ZkgroupsException as error:  # the next look tries again
             log.info("member %s could not watch partitions, retrying: %s", self._name, error)
             self._changed = True
 
     # Generations
 
-    def _begin(self, begin: Begin) -> None:
-        """Hand out a new generation; where it cannot be found out where to begin, a moment later."""
+    def _begin(self, begin: StartGeneration) -> None:
+        """Hand out a new generation. If the committed offsets cannot be read, retry a moment later."""
         try:
-            generation = self._work.begin(begin)
+            generation = self._lifecycle.begin(begin)
         except ZkgroupsException as error:
-            self._telling.failed(_BEGIN, error, begin.partitions)
+            self._notifications.failed(_BEGIN, error, begin.partitions)
             self._changed = True
             self._timers.later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
             return
-        self._telling.worked(_BEGIN)
+        self._notifications.worked(_BEGIN)
+        self._notifications.worked(_COMMIT_DENIED)
         if self._changed_at is not None:
             self._stats.last_rebalance, self._changed_at = uptime() - self._changed_at, None
         self._withdrawn = None
         self._hand_out(generation)
 
-    def _begin_if_still(self, begin: Begin) -> None:
+    def _begin_if_still(self, begin: StartGeneration) -> None:
         if self.generation is None and self.machine.running == begin.partitions:
             self._begin(begin)
 
     def _stop(self, turn: int, moving: Partitions) -> Event:
-        self._work.stop(moving, self.machine.held)
-        self._notice_loss()  # before anything is released that is lost
-        return Stopped(turn)
+        self._lifecycle.stop(moving, self.machine.held)
+        self._notice_loss()  # a lost claim must not be released
+        return GenerationStopped(turn)
 
     def _commit_failed(self, error: ZkgroupsException) -> None:
-        self._telling.failed("commit", error)
+        denied = isinstance(error, NoPermissionError)  # other offsets can still be committed
+        is_new = self._notifications.failed(_COMMIT_DENIED if denied else "commit", error)
         if isinstance(error, _MENDED_BY_LOOKING):
             self._changed = True
-        elif not error.retriable:
+        elif not error.retriable and is_new:
             self._hand_out(error)
 
     def _holders(self, partitions: Partitions) -> str:
-        holders = {at: self._seat.holders[at] for at in sorted(partitions) if at in self._seat.holders}
+        holders = {at: self._membership.holders[at] for at in sorted(partitions) if at in self._membership.holders}
         return "; ".join(f"{at}: {holder.holder}" for at, holder in holders.items())

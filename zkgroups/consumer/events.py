@@ -1,33 +1,33 @@
-"""What a member tells of itself, for logging and metrics: events as they happen, and totals."""
+"""The events and statistics of a member, for logging and metrics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..core.znodes.values import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 
 Partitions = frozenset[TopicPartition]
 
 
 class EventKind(StrEnum):
-    """What has happened to a member.
+    """The kind of an event.
 
-    joined      it is registered
-    assigned    partitions have come
-    revoked     partitions must go, and were still its own when its workers had ended
-    lost        partitions are not its own any more: the session has ended, or somebody has taken them away
-    waiting     somebody else still holds what it is to have; `detail` says who
-    stuck       the same for longer than `rebalance_timeout`
-    conflict    somebody was quicker to claim, and is waited for
+    joined      the member is registered
+    assigned    it received partitions
+    revoked     it must release partitions; its workers have stopped, and it still holds them
+    lost        it no longer holds partitions: the session expired, or somebody took them away
+    waiting     another instance still holds partitions that this member should have; `detail` names it
+    stuck       the member has been waiting for longer than `rebalance_timeout`
+    conflict    another instance claimed partitions first; the member waits for them
     committed   offsets were committed
-    missing     a topic is not there, and is waited for
-    foreign     members of other clients are there, that may not plan as this one does
-    malformed   something in the group cannot be read, and is set aside
-    reset       an offset was outside of the log; `detail` has it, and the start that `out_of_range` chose
-    idle        nothing was marked for longer than `max_idle`: everything is given up
-    failed      something did not work, and will be tried again
-    left        it takes part no more
+    missing     a topic does not exist; the member waits for it
+    foreign     the group has members of other clients, which may use another strategy
+    malformed   a node of the group is unreadable; the member ignores it
+    reset       a committed offset was outside of the log; `detail` has it and the start that `out_of_range` chose
+    idle        nothing was marked for longer than `max_idle`; the member releases everything
+    failed      a step failed and will be retried
+    left        the member has left the group
     """
 
     JOINED = "joined"
@@ -49,7 +49,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemberEvent:
-    """One event: the partitions it is about, the number of the plan followed at that time, and more in words."""
+    """One event: its partitions, the number of the plan in force, and details as text."""
 
     kind: EventKind
     at: Partitions = frozenset()
@@ -59,26 +59,26 @@ class MemberEvent:
 
 @dataclass(slots=True)
 class MemberStats:
-    """Totals since the member was made."""
+    """Totals since the member was created."""
 
     looks: int = 0
-    """How often the group was read."""
+    """Reads of the group."""
     rebalances: int = 0
-    """How often something was to be claimed."""
+    """Rounds in which partitions were claimed."""
     generations: int = 0
     interruptions: int = 0
-    """How often a generation has ended, for whatever reason."""
+    """Generations that have ended, for any reason."""
     gained: int = 0
     """Partitions claimed."""
     lost: int = 0
-    """Partitions released, or lost."""
+    """Partitions released or lost."""
     conflicts: int = 0
-    """Partitions that somebody else was quicker to claim."""
+    """Partitions that another instance claimed first."""
     waits: int = 0
-    """Partitions that had to be waited for."""
+    """Partitions that another instance still held when the member wanted them."""
     commits: int = 0
     """Offsets committed."""
     failures: int = 0
-    """Steps that had to be tried again."""
+    """Steps that failed and were retried."""
     last_rebalance: float = 0.0
-    """In seconds, from hearing of a change until the partitions were worked on."""
+    """Seconds from the report of a change until the next generation began."""

@@ -1,4 +1,4 @@
-"""A stretch of time in which what a member owns does not change, and the workers that are bound to it."""
+"""A generation: the partitions of one member until the next rebalance, and the workers bound to it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from ..core.kafka_values import OffsetRange
 from ..core.offsets.start_offset import PastEnd, start_offset
-from ..core.znodes.codec import check_offset
-from ..core.znodes.values import MalformedNode, OffsetRange, StartAt, TopicPartition, check_at
+from ..core.znodes.offset_codec import check_offset
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import StartAt, UnreadableNode
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     CommittedOutOfRangeError,
@@ -22,6 +24,7 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     PastLogEndError,
 )
+from ..zookeeper.session.reentrant_locks import not_held
 
 log = logging.getLogger("zkgroups.member")
 
@@ -41,7 +44,7 @@ class Reset:
     chosen: int
 
     def back_from(self, offset: int) -> int | None:
-        """The committed offset from which a commit of this offset may go back; None if it may not."""
+        """Return the committed offset from which a commit of `offset` may go back, or None."""
         return self.committed if self.chosen <= offset and self.chosen < (self.committed or 0) else None
 
     def __str__(self) -> str:
@@ -51,18 +54,19 @@ class Reset:
 
 
 class Generation:
-    """What a member is to work on, until it ends. A member makes it; see `Member.generations`.
+    """The partitions to work on until the next rebalance. Members create generations; see `Member.generations`.
 
-    It ends when some of its partitions must go or more have come, when one of its workers ends, when the session is
-    lost, and when the member is closed. Its workers are to look at `active`, or to `wait`, and to return soon after
-    that: the member waits for them as long as `release_timeout`, and then lets the partitions go all the same.
+    A generation ends when partitions are added or taken away, when one of its workers ends, when the session expires,
+    and when the member is closed. Workers must check `active`, or call `wait`, and return soon after the end. The
+    member waits for them for `release_timeout`, and then releases the partitions anyway.
 
-    - `group`, `member`: the names of both; `number`: of the plan it was made from. It never falls, and is the same for
-      all members that follow one plan, but it is no fence: a member may have several generations of one number.
+    - `group`, `member`: the name of the group and the id of the member.
+    - `number`: the number of the plan. It never decreases, and is equal for all members that follow one plan. It is not
+      a fence: a member may have several generations with one number.
     - `partitions`: the partitions to work on, each with its committed offset, or the member's `start_at`. Pass the
       range of a partition's log to `start_offset` to get the offset to read from.
-    - `streams`: which of the member's streams reads each, counted from 0.
-    - `unreadable`: what is ours but is left alone, because its committed offset cannot be read.
+    - `streams`: for each partition, the stream of the member that reads it, counted from 0.
+    - `unreadable`: claimed partitions that are ignored, because their committed offset is unreadable.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class Generation:
         number: int,
         partitions: Mapping[TopicPartition, int | StartAt],
         streams: Mapping[TopicPartition, int],
-        unreadable: Mapping[TopicPartition, MalformedNode],
+        unreadable: Mapping[TopicPartition, UnreadableNode],
         out_of_range: StartAt | None,
         past_end: PastEnd,
         write: Callable[[Offsets, Offsets], None],
@@ -99,40 +103,41 @@ class Generation:
         self._tell_end = ended
         self._over = threading.Event()
         self._closed = False
-        self._committing = threading.Lock()  # held during a commit, so that closing waits for it
+        self._committing = threading.RLock()  # held during a commit, so that closing waits for it
         self._marked: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._stored = {at: start for at, start in partitions.items() if isinstance(start, int)}  # in ZooKeeper
         self._starts = dict(self._stored)  # a reset changes them
         self._floors = dict(self._stored)  # a lower offset could never be committed
-        self._first_starts: dict[TopicPartition, int] = {}  # the first answers where nothing was committed
+        self._first_starts: dict[
+            TopicPartition, int
+        ] = {}  # the first answers for partitions without a committed offset
         self._resets: dict[TopicPartition, Reset] = {}  # each lets one commit go back
         self._busy = threading.Condition()
-        self._at_work: list[object] = []  # the threads, and tasks, that are to come to an end
-        self._to_tell: list[Callable[[], object]] = []  # of the end
-        self.last_sign = uptime()
+        self._workers: list[object] = []  # threads and tasks that have not ended yet
+        self._to_tell: list[Callable[[], object]] = []  # called at the end
+        self._last_sign = uptime()
 
     # For the workers
 
     @property
     def active(self) -> bool:
-        """Whether there is work to do: it has not ended, and the session is certain to live."""
+        """True until the generation ends, while the session is certain to be alive."""
         return not self._over.is_set() and self._alive()
 
     @property
     def paused(self) -> bool:
-        """Whether there is no connection at this moment.
+        """True while the connection is lost.
 
-        What is held is still held, as long as it is `active`, but nothing can be committed: a careful worker begins
-        nothing new.
+        As long as the generation is `active`, its partitions are still held, but nothing can be committed. A careful
+        worker starts nothing new.
         """
         return not self._connected()
 
     def start(self, work: Callable[[Generation], object]) -> None:
-        """Run `work(generation)` on a thread of its own. When it returns, or fails, the generation ends.
+        """Run `work(generation)` on a new thread. When it returns or raises, the generation ends.
 
-        What it raises reaches who iterates over the generations. In a generation that has ended already, nothing is
-        started.
+        `Member.generations` raises the error again. If the generation has already ended, nothing is started.
         """
         if not callable(work) or inspect.iscoroutinefunction(work):
             raise InvalidOptionError("work", work, "it must be a function; `zkgroups.aio` has members for coroutines")
@@ -142,7 +147,7 @@ class Generation:
             if self._over.is_set():
                 return
             thread.start()
-            self._at_work.append(thread.ident or 0)
+            self._workers.append(thread.ident or 0)
 
     def _run(self, work: Callable[[Generation], object]) -> None:
         error: BaseException | None = None
@@ -151,23 +156,23 @@ class Generation:
         except BaseException as raised:
             error = raised
             if not isinstance(raised, Exception):
-                log.error("a worker of group %s has ended by %r", self.group, raised)
+                log.error("a worker of group %s ended with %r", self.group, raised)
         finally:
-            self.leave()
-            self.end_by_worker(error)
+            self._leave()
+            self._end_by_worker(error)
 
-    def end_by_worker(self, error: BaseException | None) -> None:
-        """A worker has come to its end, and the generation with it."""
+    def _end_by_worker(self, error: BaseException | None) -> None:
+        """End the generation because a worker has ended."""
         if self._over.is_set() and not isinstance(error, Exception):
             return
         if self._over.is_set() and isinstance(error, GenerationEndedError | NotClaimedError):
-            log.info("a worker of group %s was told at its end: %s", self.group, error)
+            log.info("a worker of group %s failed after its generation had ended: %s", self.group, error)
             return
-        self.end()
+        self._end()
         self._tell_end(error)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; False if the time was over first."""
+        """Wait until the generation ends. Return False if the timeout passes first."""
         return self._over.wait(None if timeout is None else Deadline.after("timeout", timeout).remaining)
 
     def start_offset(self, at: TopicPartition, *, log_start: int, log_end: int) -> int:
@@ -200,7 +205,7 @@ class Generation:
                 return reset.chosen
 
     def _position(self, at: TopicPartition) -> int | None:
-        """The offset up to which a partition is processed; None if nothing is committed or marked."""
+        """Return the offset up to which a partition is processed; None if nothing is committed or marked."""
         with self._busy:
             found = (known.get(at) for known in (self._starts, self._committed, self._marked))
             return max((offset for offset in found if offset is not None), default=None)
@@ -223,7 +228,7 @@ class Generation:
     def _reset(self, at: TopicPartition, position: int, log: OffsetRange) -> Reset | None:
         """Move the position to the offset that `out_of_range` chooses. None if the position has changed meanwhile."""
         chosen = start_offset(self._out_of_range or StartAt.EARLIEST, log) or 0
-        with self._committing, self._busy:  # a commit under way would bring the old position back
+        with self._commits(), self._busy:  # a commit under way would bring the old position back
             if self._position(at) != position:
                 return None
             reset = self._resets[at] = Reset(at, position, self._stored.get(at), log, chosen)
@@ -248,88 +253,92 @@ class Generation:
             raise OffsetWouldGoBackError(self.group, at, self._floors[at], offset, cure=_CURE)
         with self._busy:
             self._marked[at] = max(offset, self._marked.get(at, 0))
-        self.last_sign = uptime()
+        self._last_sign = uptime()
 
     def _check_mine(self, at: object) -> None:
         if check_at(at) in self.unreadable:
-            raise NotClaimedError(check_at(at), "is left alone: its committed offset cannot be read")
+            raise NotClaimedError(check_at(at), "is ignored: its committed offset is unreadable")
         if at not in self.partitions:
-            raise NotClaimedError(check_at(at), "is not of this generation")
+            raise NotClaimedError(check_at(at), "does not belong to this generation")
 
     @property
     def marked(self) -> Offsets:
-        """Up to where each partition is processed, as far as that was said."""
+        """The marked offsets."""
         with self._busy:
             return dict(self._marked)
 
     def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit these offsets now, or without any all that were marked.
+        """Commit these offsets now, by default all marked offsets.
 
-        Refused, with an error and without any change, once the generation is over and its partitions may be somebody
-        else's: `GenerationEndedError`, `SessionLostError` or `NotClaimedError`; and where an offset would go back:
+        An error means that nothing was changed. Once the partitions may belong to another member, it is
+        `GenerationEndedError`, `SessionLostError` or `NotClaimedError`. If an offset would go back, it is
         `OffsetWouldGoBackError`.
         """
         if not isinstance(offsets, Mapping | None):
             raise InvalidOptionError("offsets", offsets, "it must be a mapping of TopicPartition to offset")
         for at in offsets or ():
             self._check_mine(at)
-        with self._committing:
+        with self._commits():
             if self._closed:
                 raise GenerationEndedError(self.group, self.number)
             chosen = self._unsaved() if offsets is None else dict(offsets)
             self._save(chosen)
-        self.last_sign = uptime()
+        self._last_sign = uptime()
         if chosen:
             self._tell_committed(chosen)
+
+    def _commits(self) -> Any:
+        """The lock for commits. `ReentrantCallError` if a signal handler has interrupted one."""
+        return not_held(self._committing, f"generation {self.number}")
 
     # For the member
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and will never be active again."""
+        """True after the end."""
         return self._over.is_set()
 
-    def end(self) -> None:
-        """Tell the workers to come to an end."""
+    def _end(self) -> None:
+        """End the generation: `active` becomes False."""
         with self._busy:
             self._over.set()
             to_tell, self._to_tell = self._to_tell, []
         for tell in to_tell:
             tell()
 
-    def call_at_end(self, tell: Callable[[], object]) -> None:
-        """Call this once it has ended, on the thread that ends it; at once if it has."""
+    def _call_at_end(self, tell: Callable[[], object]) -> None:
+        """Call `tell` at the end, on the thread that ends the generation; at once if it has ended."""
         with self._busy:
             if not self._over.is_set():
                 self._to_tell.append(tell)
                 return
         tell()
 
-    def enter(self, worker: object = None) -> None:
-        """The thread that calls this (or that task) works on it, too, until it calls `leave`."""
+    def _enter(self, worker: object = None) -> None:
+        """Count the current thread (or this task) as a worker until `_leave`."""
         with self._busy:
-            self._at_work.append(worker or threading.get_ident())
+            self._workers.append(worker or threading.get_ident())
 
-    def leave(self, worker: object = None) -> None:
-        """The thread that calls this (or that task) has come to an end, as far as this generation is concerned."""
+    def _leave(self, worker: object = None) -> None:
+        """Stop counting the current thread (or this task) as a worker."""
         worker = worker or threading.get_ident()
         with self._busy:
-            if worker in self._at_work:
-                self._at_work.remove(worker)
+            if worker in self._workers:
+                self._workers.remove(worker)
             self._busy.notify_all()
 
     @property
-    def at_work(self) -> bool:
-        """Whether somebody is still at work."""
-        return bool(self._at_work)
+    def _at_work(self) -> bool:
+        """True while workers have not ended."""
+        return bool(self._workers)
 
-    def wait_for_workers(self, deadline: Deadline) -> bool:
-        """Wait until nobody is at work any more; False if somebody is when the time is over."""
+    def _wait_for_workers(self, deadline: Deadline) -> bool:
+        """Wait until all workers have ended. Return False if the deadline passes first."""
         with self._busy:
-            return self._busy.wait_for(lambda: not self._at_work, deadline.remaining)
+            return self._busy.wait_for(lambda: not self._workers, deadline.remaining)
 
-    def commit_marked(self, among: frozenset[TopicPartition]) -> int:
-        """Commit what was marked of these, and say how many; whoever commits at this moment is waited for."""
+    def _commit_marked(self, among: frozenset[TopicPartition]) -> int:
+        """Commit the marked offsets of these partitions, after any commit under way. Return how many."""
         with self._committing:
             chosen = {at: offset for at, offset in self._unsaved().items() if at in among}
             self._save(chosen)
@@ -348,9 +357,9 @@ class Generation:
         for at in chosen:
             self._resets.pop(at, None)
 
-    def close(self, deadline: Deadline) -> None:
-        """Refuse all commits from now on; one that is under way is waited for."""
-        self.end()
+    def _close(self, deadline: Deadline) -> None:
+        """Refuse all further commits. Wait for a commit under way, at most until the deadline."""
+        self._end()
         waited = self._committing.acquire(timeout=deadline.remaining)
         self._closed = True
         if waited:

@@ -1,4 +1,4 @@
-"""A member that takes part in no group: it works on everything, and has the same face as one that shares."""
+"""A member without a group: it works on all partitions of its topics."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Callable, Iterable
 from ..core.znodes.values import StartAt
 from ..exceptions import InvalidOptionError
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .events import MemberStats
-from .lone_membership import LoneSeat
+from .lone_membership import LoneMembership
 from .member import BaseMember
 from .options import LONGEST, OnEvent, OnPartitions, Options, subscription
 
 
 class LoneMember(BaseMember):
-    """Every partition of its topics, for itself: no group, no coordination, and nothing is written to ZooKeeper.
+    """A member that works on all partitions of its topics. It joins no group and writes nothing to ZooKeeper.
 
     >>> with LoneMember(registry, ["orders"]) as member:  # doctest: +SKIP
     ...     for generation in member.generations():
     ...         generation.start(work)
     ...         generation.wait()
 
-    Another generation begins when partitions or topics come or go. As nothing is committed, the first one begins at
-    `start_at`, and those after it where the one before was marked. `Generation.commit` raises `NoGroupError`.
+    A new generation begins when partitions or topics appear or disappear. Nothing is committed: the first generation
+    begins at `start_at`, each later one at the marked offsets. `Generation.commit` raises `NoGroupError`.
 
-    As nothing is held in a session, nothing is lost with one: work goes on while there is no connection, and what has
-    changed is seen when there is one again. So there is no `on_lost`. The other options mean what they do for `Member`.
+    It has no claims, so it loses nothing when the session expires. Work goes on without a connection, and changes are
+    seen after the reconnect. `on_lost` does not exist. The other options are those of `Member`.
     """
 
     def __init__(
@@ -52,14 +53,16 @@ class LoneMember(BaseMember):
             start_at=start_at,
             out_of_range=out_of_range,
             release_timeout=release_timeout,
-            rebalance_timeout=LONGEST,  # nobody is waited for
+            rebalance_timeout=LONGEST,  # it never waits for others
             join_backoff=join_backoff,
             reconcile_every=reconcile_every,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_event=on_event,
         )
-        chosen = subscription(topics, pattern, 1, include_internal=include_internal, assignors=(), timestamp_ms=0)
+        chosen = subscription(topics, pattern, 1, include_internal=include_internal, assignors=(), timestamp=None)
         stats = MemberStats()
-        seat = LoneSeat(registry.context, chosen, partitions=partitions, tell=self._tell_changed, stats=stats)
-        super().__init__(seat, options, stats)
+        membership = LoneMembership(
+            context_of(registry), chosen, partitions=partitions, tell=self._tell_changed, stats=stats
+        )
+        super().__init__(membership, options, stats)

@@ -1,4 +1,4 @@
-"""What a member has in place of a seat in a group: every partition of its topics is its own, and nothing is written."""
+"""The membership of a member without a group: it works on all partitions of its topics and writes nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable
 
-from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.znodes.values import CommittedOffset, MalformedNode, Registration, TopicPartition
+from ..core.rebalance.planner_election import AwaitedPlan
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, Registration, UnreadableNode
 from ..exceptions import NoGroupError
 from ..zookeeper.reading.topics import TopicSight
 from ..zookeeper.session.registry_context import RegistryContext
@@ -16,15 +17,15 @@ from .generation import Generation, Offsets
 from .membership import Holder, Lives, Outlook, Partitions, in_a_hurry, is_cut_off, unreadable_nodes
 
 
-class LoneSeat:
-    """The same methods as `Seat` has, for one that shares with nobody."""
+class LoneMembership:
+    """Has the methods of `Membership`, for a member that shares with nobody."""
 
     group_name = ""
     alive = True
-    """No session holds anything: so none that ends takes anything away."""
+    """No claim depends on a session, so an expired session takes nothing away."""
     awaited: AwaitedPlan | None = None
     connected = True
-    """So work may go on, whatever becomes of the connection."""
+    """Work goes on without a connection."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class LoneSeat:
         self._sight = TopicSight(context, lambda _at: tell(None), partitions)
         self._lives = Lives()
         self._held: Partitions = frozenset()
-        self._positions: dict[TopicPartition, tuple[int | None, int]] = {}  # in which life of the topic, and where
+        self._positions: dict[TopicPartition, tuple[int | None, int]] = {}  # the zxid of the topic, and the offset
         self._number = 0
         self._wanted: Partitions = frozenset()
 
@@ -54,55 +55,55 @@ class LoneSeat:
         return f"{self.id!r} of no group"
 
     def register(self) -> None:
-        """Nothing is."""
+        """Do nothing: a lone member has no registration."""
 
     def deregister(self) -> None:
-        """Nothing was registered; what it works on is given up."""
+        """Give up all partitions."""
         self._held = frozenset()
 
     @property
     def cut_off(self) -> bool:
-        """Whether the connection was closed, so that there will be none any more."""
+        """True if the connection was closed for good."""
         return is_cut_off(self._session)
 
     def wait_connected(self) -> None:
-        """There is nothing to be done with one."""
+        """Do nothing: no request follows."""
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Stop watching the topics."""
         self._sight.close()
 
     def look(self) -> Outlook:
-        """Read the topics: all of them are to be worked on. Plans are counted, as there is no common number."""
+        """Read the topics, and want all their partitions. The plan number counts the changes."""
         self._stats.looks += 1
         found = self._sight.topics(self._registration)
         outlived = self._lives.outlived_by(self._held, found.made, found.unreadable)
         wanted = frozenset(TopicPartition(t, n) for t, numbers in found.partitions.items() for n in numbers) - outlived
         if outlived:
-            self._tell(None)  # there may be more to be had when they are given up
+            self._tell(None)  # the recreated topic can be claimed once these are given up
         if wanted != self._wanted:
             self._number, self._wanted = self._number + 1, wanted
         notes = {EventKind.MALFORMED: unreadable_nodes(found.unreadable)}
         return Outlook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
 
-    def pass_over(self, _awaited: AwaitedPlan) -> list[str]:
-        """A lone member waits for no plan."""
+    def skip(self, _awaited: AwaitedPlan) -> list[str]:
+        """Return nothing: a lone member waits for no plan."""
         return []
 
     def claim(self, partitions: Partitions) -> Partitions:
-        """Everything is granted."""
+        """Grant everything."""
         self._held |= partitions
         return partitions
 
     def release(self, partitions: Partitions) -> None:
-        """Work on these no more."""
+        """Stop working on these partitions."""
         self._held -= partitions
 
     def await_free(self, partitions: Partitions) -> None:
-        """Nobody holds anything."""
+        """Do nothing: no other instance holds partitions."""
 
     def writer(self, _partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
-        """There is nowhere to commit."""
+        """Return a function that refuses to commit."""
 
         def write(_offsets: Offsets, _back_from: Offsets) -> None:
             raise NoGroupError
@@ -110,14 +111,14 @@ class LoneSeat:
         return write
 
     def commit_marked(self, generation: Generation, among: Partitions) -> None:
-        """Remember what was marked of these: there the next generation begins."""
+        """Remember the marked offsets of these partitions: the next generation begins there."""
         kept = among - self._lives.outlived
         for at, offset in generation.marked.items():
             if at in kept:
                 self._positions[at] = self._lives.made(at.topic), offset
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
-        """Where to go on with these."""
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
+        """Return the remembered offsets of these partitions."""
         return {at: self._position(at) for at in partitions}
 
     def _position(self, at: TopicPartition) -> CommittedOffset | None:
@@ -127,5 +128,5 @@ class LoneSeat:
         return CommittedOffset(self.group_name, at, offset)
 
     def stream(self, _at: TopicPartition) -> int:
-        """There is only one."""
+        """Return 0, the only stream."""
         return 0

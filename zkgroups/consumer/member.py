@@ -1,68 +1,74 @@
-"""A member of a group, as an old high-level consumer imports it: it joins, is given partitions, and hands them over."""
+"""A member of a group: it joins, receives partitions, and hands them over in a rebalance."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ..core.rebalance.assignment import Assignor
-from ..core.rebalance.state_machine import Close, State
-from ..core.znodes.group_description import InstanceState
-from ..core.znodes.paths import check_instance
-from ..core.znodes.values import StartAt, TopicPartition
+from ..core.rebalance.events import CloseRequested
+from ..core.rebalance.members import Assignor
+from ..core.rebalance.state_machine import RebalanceState
+from ..core.znodes.names import check_instance
+from ..core.znodes.states import InstanceState
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
-from .driver import Driver, Handed, Trouble
+from .driver import Driver, Handed, StepFailure
 from .events import MemberStats
 from .generation import Generation
-from .generation_lifecycle import AnySeat
-from .membership import Seat
+from .generation_lifecycle import AnyMembership
+from .membership import Membership
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
 
 log = logging.getLogger("zkgroups.member")
 
 GRACE: Final = 2.0
-"""In seconds: what closing may take beyond the time limits of what is to be done for it."""
-
+"""How long `close` may take, in seconds, beyond the timeouts of the steps it waits for."""
 
 _KEPT: Final = 16
-"""Errors that wait for somebody to hear of them; of more, the first ones tell enough."""
+"""How many errors are kept for the caller. Later ones are dropped."""
 
 
 class _Sign:
-    """What may stand where a generation is waited for."""
+    """A signal in the queue of generations."""
 
 
 _CANCEL, _CLOSED = _Sign(), _Sign()
 
 
 def _is_stale(found: Handed | _Sign) -> bool:
-    """Whether nobody is to hear of it any more."""
-    return isinstance(found, Generation | Trouble) and found.over
+    """Return True for a generation that has ended, and for a failure that is resolved."""
+    return isinstance(found, Generation | StepFailure) and found.over
 
 
 class BaseMember:
-    """What members have in common, whether they share with others or not: a thread of their own, and generations."""
+    """The common part of `Member` and `LoneMember`: a thread, and a queue of generations."""
 
     def __init__(
-        self, seat: AnySeat, options: Options, stats: MemberStats, *, notify: Callable[[], object] | None = None
+        self,
+        membership: AnyMembership,
+        options: Options,
+        stats: MemberStats,
+        *,
+        notify: Callable[[], object] | None = None,
     ) -> None:
-        self._seat = seat
+        self._membership = membership
         self._options = options
         self._stats = stats
-        self.id = seat.id
+        self.id = membership.id
         self._ready: SimpleQueue[Handed | _Sign] = SimpleQueue()
-        self._notify = notify  # for `zkgroups.aio`: something stands ready
-        self._driver = Driver(seat, options, stats, self._offer)
+        self._notify = notify  # for `zkgroups.aio`: called when the queue has something
+        self._driver = Driver(membership, options, stats, self._offer)
         self._thread: threading.Thread | None = None
         self._asked_to_stop = False
         self._closed = False
@@ -70,7 +76,7 @@ class BaseMember:
         self._pid = os.getpid()
 
     def _offer(self, found: Handed) -> None:
-        """For whoever asks for the next generation; what nobody has asked for in time is taken away."""
+        """Put a generation or an error into the queue, and drop stale ones from it."""
         kept: list[Handed | _Sign] = []
         with suppress(Empty):
             while len(kept) < _KEPT:
@@ -89,10 +95,10 @@ class BaseMember:
     # Life
 
     def start(self) -> Self:
-        """Join the group, on a thread of this member; nothing happens if it has been started already."""
+        """Start the thread of this member, which joins the group. A second call does nothing."""
         self._check_open()
         if self._thread is None:
-            name = f"zkgroups-member-{self._seat.group_name}"
+            name = f"zkgroups-member-{self._membership.group_name}"
             self._thread = threading.Thread(target=self._drive, name=name, daemon=True)
             self._thread.start()
         return self
@@ -100,8 +106,8 @@ class BaseMember:
     def _drive(self) -> None:
         try:
             self._driver.run()
-        except BaseException as error:  # also SystemExit, in a strategy of the user's
-            log.exception("member %s ended unexpectedly", self._seat)
+        except BaseException as error:  # including SystemExit, from the user's strategy
+            log.exception("member %s ended unexpectedly", self._membership)
             self._driver.give_up()
             self._ready.put(error if isinstance(error, Exception) else RuntimeError(f"the member has ended: {error!r}"))
         finally:
@@ -113,33 +119,33 @@ class BaseMember:
         self._driver.clear_up()
 
     def stop(self, *, leave: bool = True) -> None:
-        """Ask it to leave, without waiting: `generations` ends soon. This is safe in a signal's handler."""
+        """Ask the member to leave, without waiting: `generations` ends soon. Safe in a signal handler."""
         self._asked_to_stop = True
-        self._driver.tell(Close(leave))
+        self._driver.tell(CloseRequested(leave))
 
     def close(self, *, leave: bool = True) -> None:
         """Stop the workers, commit what they have marked, release everything and leave the group.
 
-        With `leave=False` the registration and the claims stay, for a process that takes the session over: see
-        `Registry.close`. It takes no longer than its workers are given to come to an end, and a server to answer.
+        With `leave=False` the registration and the claims stay, for a process that resumes the session: see
+        `Registry.close`. This waits at most for the `release_timeout` of the workers and the timeouts of the requests.
         """
         if self._pid != os.getpid():
-            return  # a fork of the process that takes part: it shares nothing but memory with it
+            return  # a fork of the member's process does not own the session
         thread, generations = self._thread, (self._driver.generation, self._driver.stopping)
         if thread is None:
             self._closed = True
             self._ready.put(_CLOSED)
-            self._seat.close()
+            self._membership.close()
             return
         for generation in filter(None, generations):
-            generation.leave()  # whoever works on it and calls this would wait for itself
-        self._driver.tell(Close(leave))
+            generation._leave()  # a worker that calls `close` must not wait for itself
+        self._driver.tell(CloseRequested(leave))
         if thread is not threading.current_thread() and not self._left.wait(self._longest_leave):
-            log.error("member %s did not leave in time; still trying in the background", self._seat)
+            log.error("member %s did not leave in time; still trying in the background", self._membership)
 
     @property
     def _longest_leave(self) -> float:
-        return 2 * self._options.release_timeout + 3 * self._seat.timeout + GRACE
+        return 2 * self._options.release_timeout + 3 * self._membership.timeout + GRACE
 
     def __enter__(self) -> Self:
         return self.start()
@@ -152,13 +158,12 @@ class BaseMember:
     # Generations
 
     def generations(self) -> Iterator[Generation]:
-        """Each generation as it begins, until the member is closed; errors are raised here.
+        """Iterate over the generations as they begin, until the member is closed. Errors of the member are raised here.
 
-        The next one is waited for once the body of the loop has come to its end: so the body is to end with its
-        generation, and the member waits for it as for a worker.
+        The body of the loop must end when its generation ends. The member waits for the body as it does for a worker.
         """
         if self._asked_to_stop:
-            return  # between `start` and here: that is no mistake of who iterates
+            return  # `stop` was called before the first iteration
         self.start()
         while True:
             try:
@@ -167,15 +172,15 @@ class BaseMember:
                 return
             if generation is None:
                 return
-            generation.enter()
+            generation._enter()
             try:
                 yield generation
             finally:
-                generation.leave()
+                generation._leave()
 
     def next_generation(self, timeout: float | None = None) -> Generation | None:
-        """The next generation; None when the time is over, or when it was cancelled."""
-        if not self._closed:  # what was handed out before it closed comes first
+        """Wait for the next generation. Return None after the timeout, or after `cancel`."""
+        if not self._closed:  # a closed member first returns what is still queued
             self.start()
         deadline = None if timeout is None else Deadline.after("timeout", timeout)
         while True:
@@ -186,97 +191,98 @@ class BaseMember:
             if found is _CANCEL:
                 return None
             if found is _CLOSED:
-                self._ready.put(_CLOSED)  # for whoever else asks
-                raise MemberClosedError(self._seat.group_name, self.id)
+                self._ready.put(_CLOSED)  # for other threads that wait
+                raise MemberClosedError(self._membership.group_name, self.id)
             if isinstance(found, Exception):
                 raise found
-            if isinstance(found, Trouble) and not found.over:
+            if isinstance(found, StepFailure) and not found.over:
                 found.over = True
                 raise found.error
             if isinstance(found, Generation) and found.active and not found.paused:
                 return found
             if isinstance(found, Generation) and not found.over:
-                self._driver.hold_back(found)  # no work is handed out while there is no connection (rule 7)
+                self._driver.hold_back(found)  # work begins only with a connection (rule 7)
 
     def cancel(self) -> None:
-        """Let whoever waits for the next generation go, with None."""
+        """Make one waiting call of `next_generation` return None."""
         self._ready.put(_CANCEL)
 
     def _check_open(self) -> None:
         if self._closed or self._pid != os.getpid():
-            raise MemberClosedError(self._seat.group_name, self.id)
+            raise MemberClosedError(self._membership.group_name, self.id)
 
-    # From inside
+    # State
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What it holds at this moment."""
-        return self._driver.machine.held if self._seat.alive else frozenset()
+        """The partitions that the member holds now."""
+        return self._driver.machine.held if self._membership.alive else frozenset()
 
     @property
     def state(self) -> InstanceState:
-        """Its own state, in the words in which others see it."""
+        """The state of this member, as other clients see it."""
         machine = self._driver.machine
         if self._thread is None and not self._closed:
             return InstanceState.JOINING
-        if machine.state in (State.LEAVING, State.CLOSED, State.OUT):
+        if machine.state in (RebalanceState.LEAVING, RebalanceState.CLOSED, RebalanceState.OUT):
             return InstanceState.LEAVING
-        if machine.settled and self._seat.awaited is None:
+        if machine.settled and self._membership.awaited is None:
             return InstanceState.STABLE
         return InstanceState.AWAITING_SYNC if machine.held else InstanceState.JOINING
 
     @property
     def stats(self) -> MemberStats:
-        """Totals since it was made, as they are now."""
+        """A copy of the statistics since the member was created."""
         return replace(self._stats)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._seat}, {self.state}, {len(self.assignment)} partitions>"
+        return f"<{type(self).__name__} {self._membership}, {self.state}, {len(self.assignment)} partitions>"
 
 
 class Member(BaseMember):
-    """One member of a group: it shares the partitions of its topics with all others, whoever wrote them.
+    """A member of a group. It shares the partitions of its topics with all members, including those of other clients.
 
     >>> with Member(group, ["orders"]) as member:  # doctest: +SKIP
     ...     for generation in member.generations():
     ...         generation.start(work)
     ...         generation.wait()
 
-    - `topics`: names, with a number of streams each if given; or `pattern`, an expression that chooses them, in which
-      case Kafka's own topics are left out unless `include_internal` says otherwise. Expressions that only Java can
-      evaluate are refused: `zkgroups.core.znodes.java_regex` lists the syntax.
-    - `id`: under which it registers; `host:uuid4` unless given. With a `session_file` (`Registry.connect`) it must be
-      the same each time: then a process that comes back within the session time-out finds what it had, and the others
-      see nothing of it.
-    - `assignors`: how it can share, by name or as functions, what it likes best first: the group uses what all know, as
-      the member with the lowest id likes it. `foreign_assignor` is what Scala's members in the group have as
-      `partition.assignment.strategy`: nobody can see it, so all of ours must say the same.
-    - `partitions`: which partitions a topic has, if ZooKeeper is not to be asked.
-    - `start_at`: where to begin where nothing is committed.
-    - `out_of_range`: where to start if the committed offset is outside of the log, because the topic was recreated or
-      messages were deleted unread: at the "earliest" or "latest" offset of the log, or "error". zkgroups does not ask
-      the brokers. So pass the range of the log to `Generation.start_offset`, and read from the offset it returns. It
-      logs a warning when it applies this policy, and lets the offset go back as far as the policy chose.
-    - `release_timeout`: how long workers may take to come to an end (Scala's members try for six seconds to get what is
-      theirs, and then go without); `rebalance_timeout`: how long others may take to release partitions before the
-      member logs a warning. The second must be longer. With `sticky`, and with functions, one member plans for all. If
-      it has not written a plan within a third of `rebalance_timeout`, or within `release_timeout` if that is longer,
-      another member does.
-    - `join_backoff`: the longest pause before a failed step is retried.
-    - `reconcile_every`: how often to look at the group although nothing was heard.
-    - `auto_commit_every`: how often what is marked is committed; it always is before a hand-over.
-    - `max_idle`: after as long without a mark or a commit everything is given up, until the workers have come to an
-      end; then it joins again. Where there is nothing to read, marking the last offset again tells that a worker lives.
-    - `on_assigned`, `on_revoked`, `on_lost`: called with the partitions that have come, that are still ours and must
-      go, and that are not ours any more. `on_event`: called with everything that happens (`MemberEvent`). All of them
-      may be coroutine functions, run on the member's own thread (a commit is told of on the thread that commits), and
-      hold up this member only.
+    A member starts with the `with` block, or with `start`. All durations are in seconds.
 
-    A member starts with the `with` block, or with `start`. While no server answers, it logs a warning and waits, and
-    joins when one answers. `Registry.connect` does give up: it raises `NotConnectedError` after its `timeout`. With a
-    long `timeout`, a program can start before ZooKeeper does; the member itself waits for each answer for at most 0.3
-    of the session timeout. All durations are in seconds. A group that is marked by a migration to Kafka's own offsets
-    cannot be joined: `generations` raises `GroupMigratedError`.
+    - `topics`: the names of topics, or a mapping from names to numbers of streams.
+    - `pattern`: a regular expression that chooses topics, instead of `topics`. It leaves out Kafka's own topics unless
+      `include_internal` is true. `zkgroups.core.znodes.java_regex` lists the syntax; other expressions are refused.
+    - `id`: the id to register, by default `host:uuid4`. With a `session_file` (see `Registry.connect`), use the same id
+      after each restart. A process that restarts within the session timeout then keeps its partitions.
+    - `assignors`: the strategies this member supports, by name or as functions, the preferred one first. The group uses
+      a strategy that all members support. The member with the lowest id decides.
+    - `foreign_assignor`: the `partition.assignment.strategy` of Scala members in the group. It is not visible in
+      ZooKeeper, so all zkgroups members must be given the same value.
+    - `partitions`: a function that returns the partitions of a topic, instead of reading them from ZooKeeper.
+    - `start_at`: where to start a partition without a committed offset.
+    - `out_of_range`: where to start if the committed offset is outside of the log, because the topic was recreated or
+      messages were deleted unread: "earliest", "latest" or "error". zkgroups does not ask the brokers. So pass the
+      range of the log to `Generation.start_offset`, and read from the offset it returns. It logs a warning when it
+      applies this policy, and lets the offset go back as far as the policy chose.
+    - `release_timeout`: how long workers may take to end. Scala members try for about six seconds to claim their
+      partitions, and then give up.
+    - `rebalance_timeout`: how long other members may take to release partitions before this member logs a warning. It
+      must be longer than `release_timeout`. With `sticky`, and with functions, one member plans for all. If it has not
+      written a plan within a third of `rebalance_timeout` (or `release_timeout`, if longer), another member does.
+    - `join_backoff`: the longest pause before a failed step is retried.
+    - `reconcile_every`: how often to read the group even if no watch has reported a change.
+    - `auto_commit_every`: how often to commit the marked offsets. They are always committed before a hand-over.
+    - `max_idle`: release everything if no offset is marked or committed for this long, and join again when the workers
+      have ended. Where there is nothing to read, mark the last offset again to show that the worker is alive.
+    - `on_assigned`, `on_revoked`, `on_lost`: called with the partitions that the member has received, must release (it
+      still holds them), or no longer holds.
+    - `on_event`: called with each `MemberEvent`. All callbacks may be coroutine functions. They run on its thread;
+      a commit is reported on the thread that commits. A slow callback delays only this member.
+
+    While no server answers, the member logs a warning, waits, and joins when a server answers. `Registry.connect` does
+    not wait for ever: it raises `NotConnectedError` after its `timeout`. The member waits for each answer for at most
+    0.3 of the session timeout. A group that is marked by a migration to Kafka-native offsets cannot be joined:
+    `generations` raises `GroupMigratedError`.
     """
 
     def __init__(
@@ -329,7 +335,7 @@ class Member(BaseMember):
         known = chosen.by_name()
         self.group = group
         stats = MemberStats()
-        seat = Seat(
+        membership = Membership(
             group,
             None if id is None else check_instance(id),
             subscription(
@@ -338,7 +344,7 @@ class Member(BaseMember):
                 streams,
                 include_internal=include_internal,
                 assignors=known,
-                timestamp_ms=int(time.time()) * 1000,
+                timestamp=datetime.now(UTC).replace(microsecond=0),
             ),
             assignors=known,
             foreign=foreign_assignor,
@@ -346,4 +352,4 @@ class Member(BaseMember):
             tell=self._tell_changed,
             stats=stats,
         )
-        super().__init__(seat, chosen, stats, notify=_notify)
+        super().__init__(membership, chosen, stats, notify=_notify)

@@ -1,5 +1,7 @@
-"""A member's seat in its group: what the rebalance asks for, carried out in ZooKeeper. Every call may raise, and waits
-no longer than its time limit allows."""
+"""The place of a member in its group: the actions of the rebalance, carried out in ZooKeeper.
+
+Every call may raise an error, and waits no longer than its timeout.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,17 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
-from ..core.rebalance.assignment import ASSIGNORS, COMPUTED_BY_EACH, Assignor, Stream, assigned_to, share_of
-from ..core.rebalance.release_signals import Heralds
-from ..core.rebalance.shared_plan import AwaitedPlan, Plan, Planners, Roster, agreed_strategy, decode_plan, misfit
+from ..core.rebalance.assignors import ASSIGNORS, COMPUTED_BY_EACH, share_of
+from ..core.rebalance.members import Assignor, Stream, assigned_to
+from ..core.rebalance.planner_election import AwaitedPlan, PlannerElection
+from ..core.rebalance.release_signals import ReleaseSignals
+from ..core.rebalance.roster import Roster
+from ..core.rebalance.shared_plan import SharedPlan, agreed_strategy, decode_plan, invalid_reason
 from ..core.session_proof import LASTS
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
-from ..core.znodes.values import CommittedOffset, Dialect, MalformedNode, Owner, Registration, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimedByOtherError,
@@ -26,45 +32,46 @@ from ..exceptions import (
 from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.reading.group_observer import Sight
-from ..zookeeper.session.registry_context import RegistryContext
+from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
+from .left_behind import LeftBehind
 
 Partitions = frozenset[TopicPartition]
-Holder = Owner | MalformedNode
+Holder = Owner | UnreadableNode
 PlanKey = tuple[int, str, str]
 """The zxid of a plan, and the fingerprint and the strategy that it must have."""
 
 SLICE: Final = 1.0
-"""In seconds: how long to wait for an id that is registered by somebody else, before listening to others again."""
+"""How long to wait at a time, in seconds, for an id that another session has registered."""
 
 NAMED: Final = 5
-"""How many nodes, ids or topics a note names."""
+"""How many nodes, ids or topics a note lists."""
 
 SHORTEST: Final = 1.0
-"""In seconds: the least time that one request gets."""
+"""The shortest timeout of one request, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a look at the group has shown."""
+    """The result of one look at the group."""
 
     number: int
     wanted: Mapping[TopicPartition, int]
-    """What this member is to have, each with the number of its stream."""
+    """The partitions this member should have, each with the number of its stream."""
     mine: Partitions
     taken: Mapping[TopicPartition, Holder]
-    """What others have of what this member is to have."""
+    """The partitions this member should have that other instances hold."""
     notes: Mapping[EventKind, str] = field(default_factory=dict)
-    """What is odd about the group, in words."""
+    """Oddities of the group, as text."""
 
 
 class Lives:
-    """Tells the topics that a member holds something of from later ones of the same names.
+    """Detects topics that were deleted, or recreated under the same name, while the member held partitions of them.
 
-    What is held of a topic that was deleted has outlived it: it is given up, and claimed again where there is another
-    topic of that name. Nothing more is committed of it meanwhile: those offsets would be taken for the other's.
+    Such partitions have outlived their topic. The member releases them, and claims them again if the topic was
+    recreated. Until then it commits nothing for them: the offsets would be taken for those of the new topic.
     """
 
     def __init__(self) -> None:
@@ -72,13 +79,13 @@ class Lives:
         self._made: dict[str, int] = {}
 
     def made(self, topic: str) -> int | None:
-        """The zxid that made a topic, the one that something is held of; None where that is not known."""
+        """Return the zxid that created the topic the member holds partitions of; None if it is not known."""
         return self._made.get(topic)
 
     def outlived_by(
-        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[MalformedNode]
+        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[UnreadableNode]
     ) -> Partitions:
-        """What of that has outlived its topic; `made` are the zxids that made the topics that are there now."""
+        """Return the held partitions that have outlived their topic. `made` has the zxids of the current topics."""
         held, hidden = frozenset(held), {node.path for node in unreadable}
         known = {at.topic: self._made[at.topic] for at in held if at.topic in self._made}
         self._made = {**made, **known}
@@ -87,8 +94,8 @@ class Lives:
         return self.outlived
 
 
-class Seat:
-    """The place of one member in one group."""
+class Membership:
+    """The membership of one member in one group."""
 
     def __init__(
         self,
@@ -102,7 +109,7 @@ class Seat:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        self.group = Consumergroup(group.name, in_a_hurry(group.context))
+        self.group = Consumergroup(group.name, in_a_hurry(context_of(group)))
         self._instance = self.group.instance(id)
         self.id = self._instance.id
         self._registration = registration
@@ -110,16 +117,17 @@ class Seat:
         self._foreign = foreign
         self._stats = stats
         self._tell = tell
-        self._sight = Sight(self.group.paths, self.group.context, self._hear, partitions)
-        self._heralds = Heralds()
-        self._together: frozenset[str] = frozenset()  # the members that let go of everything at once
+        self._sight = Sight(self.group.paths, context_of(self.group), self._hear, partitions)
+        self._signals = ReleaseSignals()
+        self._together: frozenset[str] = frozenset()  # the members that release everything at once
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
         self._lives = Lives()
+        self._left_behind = LeftBehind(self.group)
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
-        """Who has what this member waits for."""
-        self._planners = Planners(self.id)
+        """The holders of the partitions that this member waits for."""
+        self._election = PlannerElection(self.id)
         self._share: tuple[PlanKey, dict[TopicPartition, int] | None] = ((0, "", ""), None)
         self.awaited: AwaitedPlan | None = None
         """The plan that this member waits for."""
@@ -131,26 +139,26 @@ class Seat:
 
     @property
     def timeout(self) -> float:
-        """In seconds: the time limit of one call."""
-        return self.group.context.timeout
+        """The timeout of one call, in seconds."""
+        return context_of(self.group).timeout
 
     def __str__(self) -> str:
         return f"{self.id!r} of group {self.group.name!r}"
 
     @property
     def alive(self) -> bool:
-        """Whether the session is certain to live, and all that is held with it."""
+        """True if the session, and with it every claim, is certain to be alive."""
         return self._instance.alive
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection at this moment."""
-        return self.group.context.session.connected
+        """True if the client is connected now."""
+        return context_of(self.group).session.connected
 
-    # Coming and going
+    # Registration
 
     def register(self) -> None:
-        """Make the registration, or find it: it may be there, made by this session before."""
+        """Register, or adopt the registration that this session has made before."""
         if not self._instance.attach():
             self._instance.register(self._registration, timeout=SLICE)
         elif not self._is_as_it_should_be():
@@ -163,63 +171,67 @@ class Seat:
             return False
 
     def deregister(self) -> None:
-        """Give up everything, and the registration."""
+        """Release everything and deregister."""
         self._instance.deregister()
 
     @property
     def cut_off(self) -> bool:
-        """Whether the connection was closed, so that there will be none any more."""
-        return is_cut_off(self.group.context.session)
+        """True if the connection was closed for good."""
+        return is_cut_off(context_of(self.group).session)
 
     def wait_connected(self) -> None:
-        """Wait a while for a connection; an error where there will be none any more."""
-        self.group.context.session.wait_connected(self.group.context.deadline())
+        """Wait for a connection, at most until the timeout. Raise if it was closed for good."""
+        context_of(self.group).session.wait_connected(context_of(self.group).deadline())
 
     def close(self) -> None:
-        """Hear nothing more, and let others have the id."""
+        """Stop watching the group, and free the id in this process."""
         self._sight.close()
         self._instance.detach()
 
     # Planning
 
     def look(self) -> Outlook:
-        """Read the group, and work out what this member is to have, what it has, and what others have of it."""
+        """Read the group. Compute which partitions this member should have, and who holds them now."""
         self._stats.looks += 1
         awaited, self._plan_awaited = self._plan_awaited, False
         roster = self._sight.look(anew=not awaited)
         self._ids = [instance.id for instance in roster.instances]
-        self._together = frozenset(id for id, registration in roster.taking_part.items() if registration.assignors)
+        self._left_behind.deregister(roster.instances)
+        self._together = frozenset(id for id, registration in roster.participants.items() if registration.assignors)
         if not self._has_its_place(roster):
             return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))
         number, planned = self._plan(roster)
-        self._plan_awaited = planned is None and not awaited  # a plan of something else: what was seen may be old
+        # A plan for another state of the group: this look may be outdated.
+        self._plan_awaited = planned is None and not awaited
         mine, others = self._holding(planned or ())
-        wanted = dict.fromkeys(mine, 0) if planned is None else planned  # what is to come is not known yet
-        if outlived := self._lives.outlived_by(mine, roster.made, roster.unreadable):
+        wanted = dict.fromkeys(mine, 0) if planned is None else planned  # its share is not known yet
+        if outlived := self._lives.outlived_by(mine, roster.topic_zxids, roster.unreadable):
             wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
-            self._tell(None)  # there is more to be had when they are given up
+            self._tell(None)  # the recreated topic can be claimed once these are released
         if Dialect.PYKAFKA in roster.dialects:
             others |= self._held_by_pykafka(wanted)
-        # What is held stays with the stream for which it was claimed, whatever is planned since: others read that.
+        # A claimed partition stays with its stream, whatever the plan says now: its owner node names the stream.
         self._streams = {**wanted, **{at: self._stream_of(claim) for at, claim in mine.items()}}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
-        self.await_free(self._heralds.left_alone(self.holders))
+        self.await_free(self._signals.without_signal(self.holders))
         notes = {**_missing(self._registration, roster), **_oddities(roster)}
         return Outlook(number, wanted, frozenset(mine), self.holders, notes)
 
     def _holding(
         self, planned: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Holder]]:
-        """What is its own, and who has the others; while a plan is being written, only what is known already: when it
-        is there, everything is looked at again."""
+        """Return the claims of this member, and the holders of the other planned partitions.
+
+        While a plan is awaited, return what is known without a request: the next look reads everything again.
+        """
         if self._plan_awaited:
             return dict(self._instance.claims), {}
         return self._instance.holding(planned, self._ids)
 
     def _has_its_place(self, roster: Roster) -> bool:
-        """Whether the registration is there and its own; False where the id is another's by now.
+        """Return True if the registration exists and is its own, and False if another session has the id.
 
-        One that somebody has deleted or written over is made anew, and then everything is to be looked at again.
+        If it was deleted or overwritten, register again and raise `NotRegisteredError`, so that the look is repeated.
         """
         own = next((instance for instance in roster.instances if instance.id == self.id), None)
         if own is not None and own.session == self._instance.session_id:
@@ -237,20 +249,20 @@ class Seat:
     def _is_registered(self) -> bool:
         try:
             return self._instance.is_registered()
-        except NotRegisteredError:  # as was found out before
+        except NotRegisteredError:  # already known
             return False
 
     def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
-        """The number of the plan, and what it gives to this member; None where the plan is still to be written."""
-        taking_part = roster.taking_part
-        strategy = agreed_strategy(taking_part, foreign=self._foreign)
+        """Return the number of the plan and the share of this member; None if the plan is still to be written."""
+        participants = roster.participants
+        strategy = agreed_strategy(participants, foreign=self._foreign)
         if strategy in COMPUTED_BY_EACH:
             self.awaited = None
             return roster.number, share_of(self.id, strategy, roster.members())
         fingerprint = roster.fingerprint
         zxid, version, share = self._read_share(roster, fingerprint, strategy)
         if share is None:
-            self.awaited = self._planners.awaited(taking_part, version)
+            self.awaited = self._election.awaited(participants, version)
             if self.awaited.planner == self.id:
                 self._plan_for_all(roster, fingerprint, strategy, version)
                 # read it back: only the server knows which plan won
@@ -271,26 +283,30 @@ class Seat:
         key = zxid, fingerprint, strategy
         if self._share[0] != key:
             plan = decode_plan(data)
-            valid = plan and plan.is_of(fingerprint, strategy) and misfit(plan.assignment, roster.members()) is None
+            valid = (
+                plan
+                and plan.matches(fingerprint, strategy)
+                and invalid_reason(plan.assignment, roster.members()) is None
+            )
             self._share = key, assigned_to(self.id, plan.assignment) if plan and valid else None
         return zxid, version, self._share[1]
 
     def _plan_for_all(self, roster: Roster, fingerprint: str, strategy: str, version: int) -> None:
-        known = {**ASSIGNORS, **self._assignors}  # where nothing is common, not only what this member likes
+        known = {**ASSIGNORS, **self._assignors}  # the agreed strategy need not be one that this member announces
         members = roster.members(self._owners(roster))
         assignment: object = known[strategy](members)
-        if (reason := misfit(assignment, members)) is not None:
+        if (reason := invalid_reason(assignment, members)) is not None:
             raise InvalidOptionError("assignors", strategy, f"it returned a plan that cannot be used: {reason}")
-        plan = Plan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
+        plan = SharedPlan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
         if self._sight.write_plan(plan, version, self._instance.session_id or 0):
-            self._planners.wrote(version)
+            self._election.wrote(version)
 
-    def pass_over(self, awaited: AwaitedPlan) -> list[str]:
+    def skip(self, awaited: AwaitedPlan) -> list[str]:
         """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
-        return self._planners.pass_over(awaited)
+        return self._election.skip(awaited)
 
     def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
-        """Which of those who take part holds what."""
+        """Return the partitions that members hold, each with the id of its holder."""
         sessions = {instance.id: instance.session for instance in roster.instances}
         found: dict[TopicPartition, str] = {}
         for owner in self.group.owners():
@@ -300,7 +316,7 @@ class Seat:
         return found
 
     def _held_by_pykafka(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Holder]:
-        """Its owner nodes have other names, so that nothing but looking keeps two from holding one partition."""
+        """Return partitions that pykafka members hold. Their owner nodes have other paths, so a claim would succeed."""
         asked = set(wanted)
         return {
             owner.at: owner
@@ -311,7 +327,7 @@ class Seat:
     # Partitions
 
     def claim(self, partitions: Partitions) -> Partitions:
-        """Take what of these is free, in one transaction if nobody is quicker; say what was granted."""
+        """Claim the free partitions among these, together unless others claim some first. Return the claimed."""
         already = frozenset(partitions & self._instance.claims.keys())
         left = partitions - already
         while left:
@@ -328,16 +344,16 @@ class Seat:
         return already
 
     def release(self, partitions: Partitions) -> None:
-        """Give these up."""
+        """Release these partitions."""
         self._instance.release(*sorted(partitions & self._instance.claims.keys()))
 
     def await_free(self, partitions: Partitions) -> None:
-        """Hear of it when these are let go."""
-        heralds = self._heralds.choose({at: self._let_go_with(at) for at in partitions})
-        self._sight.await_free({at: self._owner_path(at) for at in heralds})
+        """Watch for the release of these partitions."""
+        signals = self._signals.choose({at: self._let_go_with(at) for at in partitions})
+        self._sight.await_free({at: self._owner_path(at) for at in signals})
 
     def _let_go_with(self, at: TopicPartition) -> Hashable:
-        """The same for all that their holder lets go of at once."""
+        """Return a key that is equal for all partitions that their holder releases at once."""
         holder = self.holders.get(at)
         id = holder.instance(self._ids) if isinstance(holder, Owner) else None
         return (id, holder.session) if isinstance(holder, Owner) and id in self._together else at
@@ -346,13 +362,13 @@ class Seat:
         return getattr(self.holders.get(at), "path", "") or self.group.paths.owner(at)
 
     def _hear(self, at: TopicPartition | None) -> None:
-        """On kazoo's threads."""
-        self._tell(None if at is None else self._heralds.heard(at))
+        """Note a change. Called on kazoo's threads."""
+        self._tell(None if at is None else self._signals.released_with(at))
 
     # Offsets
 
     def writer(self, partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
-        """Commits offsets. The second mapping names the committed offsets from which a partition may go back."""
+        """Return a function that commits offsets. Its second argument: the committed offsets that may go back."""
         held = self._instance.claims
         for at in partitions - held.keys():
             raise NotClaimedError(at)
@@ -360,17 +376,17 @@ class Seat:
 
         def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._lives.outlived.intersection(offsets):
-                raise NotClaimedError(at, "is of a topic that was deleted")
+                raise NotClaimedError(at, "belongs to a topic that was deleted")
             claims.commit(offsets, backward=back_from)
 
         return write
 
     def commit_marked(self, generation: Generation, among: Partitions) -> None:
-        """Commit what was marked of these."""
-        generation.commit_marked(among - self._lives.outlived)
+        """Commit the marked offsets of these partitions."""
+        generation._commit_marked(among - self._lives.outlived)
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | MalformedNode | None]:
-        """What was committed of these."""
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
+        """Read the committed offsets of these partitions."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
 
     def _stream_of(self, claim: Claim) -> int:
@@ -378,12 +394,12 @@ class Seat:
         return int(number) if number.isdecimal() else 0
 
     def stream(self, at: TopicPartition) -> int:
-        """Which stream of the member is to read a partition."""
+        """Return the number of the stream that reads this partition."""
         return self._streams.get(at, 0)
 
 
 def is_cut_off(session: Session) -> bool:
-    """Whether a session has been closed, or its credentials were refused."""
+    """Return True if a session was closed, or its credentials were refused."""
     try:
         session.wait_connected(Deadline(0.0))
     except ZkgroupsException:
@@ -398,8 +414,8 @@ def in_a_hurry(context: RegistryContext) -> RegistryContext:
 
 
 def _says(registration: Registration) -> Registration:
-    """What a registration means, whenever it was written."""
-    return replace(registration, timestamp_ms=None)
+    """Return the registration without the time when it was written."""
+    return replace(registration, timestamp=None)
 
 
 def few(names: Iterable[str], separator: str = ", ") -> str:
@@ -409,24 +425,24 @@ def few(names: Iterable[str], separator: str = ", ") -> str:
     return separator.join(found[:NAMED]) + more
 
 
-def unreadable_nodes(nodes: Iterable[MalformedNode]) -> str:
+def unreadable_nodes(nodes: Iterable[UnreadableNode]) -> str:
     """Return the text of a note about these nodes."""
     return few((f"{node.path}: {node.reason}" for node in nodes), "; ")
 
 
 def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]:
-    """The topics that are waited for: there may never be any, where the address lacks Kafka's chroot."""
+    """Note the topics that do not exist. There may be none at all if the address lacks Kafka's chroot."""
     hidden = {node.path for node in roster.unreadable}
     wanted = subscribed_topics(registration, roster.partitions)
     missing = [t for t in sorted(wanted) if t not in roster.partitions and broker_topic(t) not in hidden]
     if wanted and not missing:
         return {}
     names = few(missing) or f"topic that matches {', '.join(registration.streams)}"
-    return {EventKind.MISSING: f"there is no {names} in {BROKER_TOPICS}: waiting for it (is the chroot right?)"}
+    return {EventKind.MISSING: f"{names} not found in {BROKER_TOPICS}; waiting (is the chroot right?)"}
 
 
 def _oddities(roster: Roster) -> dict[EventKind, str]:
-    """What an operator should know about the group."""
+    """Note unreadable nodes and members of other clients."""
     notes: dict[EventKind, str] = {}
     if unreadable := [*roster.malformed, *roster.unreadable]:
         notes[EventKind.MALFORMED] = unreadable_nodes(unreadable)

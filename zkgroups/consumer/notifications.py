@@ -1,4 +1,4 @@
-"""What a member tells: events, callbacks, and the log. Nothing that goes wrong in a callback stops the member."""
+"""The events, callbacks and log lines of a member. An error in a callback never stops the member."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from ..core.znodes.values import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from .events import EventKind, MemberEvent
 from .options import Options
 
@@ -59,7 +59,7 @@ def _shown(at: Partitions) -> str:
     return ", ".join(map(str, sorted(at)[:_SHOWN])) + more
 
 
-class Telling:
+class Notifications:
     """Reports the events of one member, on its own thread; commits are reported on the thread that commits."""
 
     def __init__(self, name: str, options: Options, number: Callable[[], int]) -> None:
@@ -74,13 +74,17 @@ class Telling:
         self._log(_LEVELS.get(kind, logging.INFO), kind, at, detail)
         self._pass_on(kind, at, detail)
 
-    def failed(self, what: str, error: Exception, at: Partitions = frozenset(), *, trace: bool = False) -> None:
-        """Report a failed step, e.g. "commit". Each error is one warning until the step has `worked` again."""
+    def failed(self, what: str, error: Exception, at: Partitions = frozenset(), *, trace: bool = False) -> bool:
+        """Report a failed step, e.g. "commit". Each error is one warning until the step has `worked` again.
+
+        Return whether it was a warning.
+        """
         known, text = self._failing.setdefault(what, set()), str(error)
         level = logging.DEBUG if text in known or len(known) >= _ERRORS_IN_A_ROW else logging.WARNING
         known.add(text)
         log.log(level, "member %s could not %s: %s", self._name, what, text, exc_info=error if trace else None)
         self._pass_on(EventKind.FAILED, at, text)
+        return level == logging.WARNING
 
     def worked(self, what: str) -> None:
         """Record that a step works again: its next failure is a warning."""
@@ -104,7 +108,7 @@ class Telling:
             self._noted[kind] = note
 
     def call(self, callback: Callable[[Any], Awaitable[None] | None] | None, argument: object) -> None:
-        """Call back; an error is logged, and stops nothing."""
+        """Run a callback. Log any error that it raises, and go on."""
         if callback is None:
             return
         try:
@@ -113,14 +117,14 @@ class Telling:
                 self._run(result)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # also SystemExit, or that a coroutine was cancelled: the member goes on
+        except BaseException:  # including SystemExit and a cancelled coroutine: the member goes on
             log.exception("a callback of member %s failed, called with %s", self._name, argument)
 
     def _run(self, awaitable: Awaitable[None]) -> None:
         if self._options.run is not None:
             self._options.run(awaitable)
             return
-        import asyncio  # takes as long as all the rest, and few need it
+        import asyncio  # slow to import, and rarely needed
 
         async def wait() -> None:
             await awaitable

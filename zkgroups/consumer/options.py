@@ -1,17 +1,20 @@
-"""The options of a member, checked as one when it is made: an error names the option, the value and the bound."""
+"""The options of a member, checked when it is created. An error names the option, the value and the bound."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from ..core.offsets.start_offset import OUT_OF_RANGE
-from ..core.rebalance.assignment import ASSIGNORS, Assignor
-from ..core.znodes.paths import check_topic
+from ..core.rebalance.assignors import ASSIGNORS
+from ..core.rebalance.members import Assignor
+from ..core.znodes.names import check_topic
 from ..core.znodes.subscription import check_expression
-from ..core.znodes.values import Pattern, Registration, StartAt, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import Pattern, Registration, StartAt
 from ..exceptions import InvalidOptionError
 from .events import MemberEvent
 
@@ -22,15 +25,15 @@ OnEvent: TypeAlias = Callable[[MemberEvent], Awaitable[None] | None]
 _KAFKAS: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
 
 MOST_STREAMS: Final = 10_000
-"""Of one topic: whoever asks for more has mistaken something else for the number of streams."""
+"""The most streams of one topic. A larger number is a mistake."""
 
 LONGEST: Final = 86_400.0
-"""In seconds; whoever asks for more has mistaken milliseconds for seconds."""
+"""The longest duration, in seconds. A larger number is probably in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a member behaves; see `Member` for what each of them means."""
+    """The options of a member; `Member` explains them."""
 
     assignors: Sequence[str | Assignor] = ("range", "roundrobin", "sticky")
     foreign_assignor: str = "range"
@@ -48,7 +51,7 @@ class Options:
     on_lost: OnPartitions | None = None
     on_event: OnEvent | None = None
     run: Callable[[Awaitable[Any]], object] | None = None
-    """Strictly for `zkgroups.aio`: where coroutines run."""
+    """For `zkgroups.aio` only: runs coroutines."""
 
     def __post_init__(self) -> None:
         for option in ("release_timeout", "rebalance_timeout", "join_backoff", "reconcile_every"):
@@ -57,7 +60,7 @@ class Options:
             if getattr(self, option) is not None:
                 _check_seconds(option, getattr(self, option))
         if self.rebalance_timeout <= self.release_timeout:
-            reason = f"it must be more than release_timeout ({self.release_timeout:g}): others need that to let go"
+            reason = f"it must be more than release_timeout ({self.release_timeout:g}): others need it to release"
             raise InvalidOptionError("rebalance_timeout", self.rebalance_timeout, reason)
         for option in ("partitions", "on_assigned", "on_revoked", "on_lost", "on_event"):
             value = getattr(self, option)
@@ -68,7 +71,7 @@ class Options:
         if self.out_of_range not in OUT_OF_RANGE:
             raise InvalidOptionError("out_of_range", self.out_of_range, "it must be one of " + ", ".join(OUT_OF_RANGE))
         if self.foreign_assignor not in ("range", "roundrobin"):
-            reason = "it must be range or roundrobin: other clients know no more"
+            reason = "it must be range or roundrobin, the strategies of other clients"
             raise InvalidOptionError("foreign_assignor", self.foreign_assignor, reason)
         self.by_name()
 
@@ -83,7 +86,7 @@ class Options:
         return None if self.out_of_range == "error" else StartAt(self.out_of_range)
 
     def by_name(self) -> dict[str, Assignor]:
-        """The strategies by the names under which they are announced, what is liked best first."""
+        """The strategies by their announced names, the preferred one first."""
         if isinstance(self.assignors, str) or not isinstance(self.assignors, Sequence) or not self.assignors:
             raise InvalidOptionError("assignors", self.assignors, 'it must be a list of at least one, e.g. ["range"]')
         return {_name(assignor): _assignor(assignor) for assignor in self.assignors}
@@ -91,7 +94,7 @@ class Options:
 
 def _check_seconds(option: str, seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST:
-        raise InvalidOptionError(option, seconds, f"it must be a number of seconds, over 0 and at most {LONGEST:g}")
+        raise InvalidOptionError(option, seconds, f"it must be a number of seconds above 0 and at most {LONGEST:g}")
 
 
 def _name(assignor: object) -> str:
@@ -101,7 +104,7 @@ def _name(assignor: object) -> str:
         if assignor is known:
             return name
     if "<" in getattr(assignor, "__qualname__", ""):
-        reason = "it must be a function with a name that is its own, by which members know that they mean the same"
+        reason = "it must be a function with a unique name, because members compare strategies by name"
         raise InvalidOptionError("assignors", assignor, reason)
     return f"{getattr(assignor, '__module__', '')}.{getattr(assignor, '__qualname__', type(assignor).__qualname__)}"
 
@@ -121,14 +124,14 @@ def subscription(
     *,
     include_internal: bool,
     assignors: Iterable[str],
-    timestamp_ms: int,
+    timestamp: datetime | None,
 ) -> Registration:
-    """What a member registers: topics, or a pattern that chooses them."""
+    """Return the registration of a member: topics, or a pattern that chooses them."""
     if pattern is not None:
         if not pattern:
-            raise InvalidOptionError("pattern", pattern, "it must choose some topics")
+            raise InvalidOptionError("pattern", pattern, "it must not be empty")
         if topics:
-            raise InvalidOptionError("pattern", pattern, "it is instead of topics, and there are some")
+            raise InvalidOptionError("pattern", pattern, "give either topics or a pattern, not both")
         chosen, kind = {check_expression(pattern): streams}, Pattern.WHITE_LIST
     else:
         chosen, kind = _with_streams(topics, streams), Pattern.STATIC
@@ -137,19 +140,19 @@ def subscription(
             reason = f"it must be a whole number between 1 and {MOST_STREAMS}"
             raise InvalidOptionError(f"streams of {name!r}", count, reason)
     names = tuple(assignors)
-    return Registration(chosen, kind, timestamp_ms, assignors=names, include_internal=bool(include_internal))
+    return Registration(chosen, kind, timestamp, assignors=names, include_internal=bool(include_internal))
 
 
 def _with_streams(topics: Topics, streams: int) -> dict[str, int]:
     if isinstance(topics, str):
-        topics = [topics]  # a name is iterable too, letter by letter
+        topics = [topics]  # a string is iterable, too
     if not isinstance(topics, Iterable):
-        raise InvalidOptionError("topics", topics, "it must be names of topics")
+        raise InvalidOptionError("topics", topics, "it must be one or more names of topics")
     chosen = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, streams)
     if not chosen:
-        raise InvalidOptionError("topics", chosen, "a member needs at least one, or a pattern")
+        raise InvalidOptionError("topics", chosen, "a member needs at least one topic, or a pattern")
     for topic in chosen:
         if not _KAFKAS.fullmatch(check_topic(topic)):
-            reason = "Kafka's topics have letters, digits, '.', '_' and '-' in their names only"
+            reason = "names of topics consist of letters, digits, '.', '_' and '-'"
             raise InvalidOptionError("topic", topic, reason)
     return chosen

@@ -1,37 +1,37 @@
-"""How long a member waits for partitions that another instance holds, or for a plan that another member writes."""
+"""Reports when a member has waited too long for partitions that others hold, or for a plan of another member."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..core.rebalance.shared_plan import AwaitedPlan
-from ..core.znodes.values import TopicPartition
+from ..core.rebalance.planner_election import AwaitedPlan
+from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import uptime
 from .events import EventKind
-from .notifications import Telling
+from .notifications import Notifications
 from .options import Options
 from .timers import Timers
 
 Partitions = frozenset[TopicPartition]
 
 
-class Patience:
-    """How long one member has waited. After `limit` seconds it reports that once; a slow planner is skipped."""
+class StuckAlarm:
+    """Measure how long one member waits. After `rebalance_timeout` it reports that once. It skips a slow planner."""
 
     def __init__(
         self,
         options: Options,
         timers: Timers,
-        telling: Telling,
+        notifications: Notifications,
         holders: Callable[[Partitions], str],
-        pass_over: Callable[[AwaitedPlan], None],
+        skip: Callable[[AwaitedPlan], None],
     ) -> None:
         self._limit = options.rebalance_timeout
         self._planning_limit = options.planning_timeout
         self._timers = timers
-        self._telling = telling
+        self._notifications = notifications
         self._holders = holders
-        self._pass_over = pass_over
+        self._skip_planner = skip
         self._since: dict[TopicPartition, float] = {}
         self._told: Partitions = frozenset()
         self._awaited: AwaitedPlan | None = None
@@ -40,7 +40,7 @@ class Patience:
         self._planless_told = False
 
     def begin_anew(self, partitions: Partitions) -> None:
-        """The wait for these begins now, whoever has held them before."""
+        """Restart the wait for these partitions now, whoever held them before."""
         self._told -= partitions
         self._since = {at: since for at, since in self._since.items() if at not in partitions}
 
@@ -66,14 +66,14 @@ class Patience:
         stuck = frozenset(at for at, since in self._since.items() if now - since >= self._limit) - self._told
         if stuck:
             self._told |= stuck
-            self._telling.event(EventKind.STUCK, stuck, self._holders(stuck))
+            self._notifications.event(EventKind.STUCK, stuck, self._holders(stuck))
         since = self._planless_since
         if self._awaited is None or since is None or self._planless_told or now - since < self._limit:
             return
         self._planless_told = True
-        self._telling.event(EventKind.STUCK, detail=f"{self._awaited.planner!r} has not written a plan")
+        self._notifications.event(EventKind.STUCK, detail=f"{self._awaited.planner!r} has not written a plan")
 
     def _look_at_planner(self, awaited: AwaitedPlan) -> None:
         if awaited == self._awaited and uptime() - self._awaited_since >= self._planning_limit:
             self._awaited = None  # it gets the full time again if it is awaited again
-            self._pass_over(awaited)
+            self._skip_planner(awaited)

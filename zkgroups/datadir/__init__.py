@@ -1,1 +1,1 @@
-"""Groups out of ZooKeeper's own files: what a server wrote down, read without one."""
+"""Read groups from the files of a ZooKeeper server, without the server."""

@@ -1,11 +1,10 @@
-"""What the transactions after a snapshot have changed, node by node, to be laid over it.
+"""Collect the changes made by the transactions after a snapshot, to apply them to its nodes.
 
-Of each node the last word counts. A node that was made is here as a whole; of one that was only written, what was
-written; one that is gone, as gone. What a snapshot says of such a node does not matter: it may be of before or of
-after, as it is written down while the tree changes.
+The last change of each node counts: a created node is stored completely, an updated one with its new values, a deleted
+one as None. The server writes a snapshot while the tree changes, so the snapshot may have the old or the new values.
 
-A session that ends takes its ephemeral nodes with it. Which they were stands in its transaction since ZooKeeper 3.6;
-before that it follows from the nodes alone.
+When a session closes, the server deletes its ephemeral nodes. Since ZooKeeper 3.6 the transaction lists them; before
+that they are found by the session in each node.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _DELETES: Final = {DELETE, DELETE_CONTAINER}
 _WRITES: Final = {SET_DATA, RECONFIG}
 
 _CONTAINER: Final = -(2**63)
-"""What stands in place of a session in a container; and, with the time to live added, in a node that has one."""
+"""The session field of a container node. A node with a time to live has the sum of `_TTL` and that time."""
 _TTL: Final = -(2**56)
 
 _INT, _INT_AND_LONG, _FLAG_AND_INT = Struct(">i"), Struct(">iq"), Struct(">?i")
@@ -42,8 +41,8 @@ _EVERYBODY: Final = b"\0\0\0\1\0\0\0\x1f\0\0\0\5world\0\0\0\6anyone"
 """The ACL that nearly all nodes have."""
 
 
-class Written:
-    """What was written of a node that the snapshot has."""
+class NodeUpdate:
+    """New values of a node in the snapshot."""
 
     __slots__ = ("aversion", "body", "mtime", "mzxid", "version", "zxid")
 
@@ -51,11 +50,11 @@ class Written:
         self.body: bytes | None = None
         self.mzxid = self.mtime = self.version = 0
         self.zxid = 0
-        """Of the last transaction that changed anything of it."""
+        """The zxid of the last transaction that changed the node."""
         self.aversion: int | None = None
 
-    def over(self, record: bytes) -> bytes:
-        """The node, with this written over it."""
+    def applied_to(self, record: bytes) -> bytes:
+        """Return the node's record with these values."""
         body = record[: -STAT.size]
         czxid, mzxid, ctime, mtime, version, cversion, aversion, session, pzxid = STAT.unpack(record[-STAT.size :])
         if self.body is not None:
@@ -65,27 +64,27 @@ class Written:
         return body + STAT.pack(czxid, mzxid, ctime, mtime, version, cversion, aversion, session, pzxid)
 
 
-Change = bytes | Written | None
-"""A node that was made, as length, data and stat; what was written of one; or None for one that is gone."""
+Change = bytes | NodeUpdate | None
+"""A created node as length, data and stat; the new values of an updated node; or None for a deleted node."""
 
 
 class Changes:
-    """The last word on each node, by directory and name; the root's directory and name are empty."""
+    """The last change of each node, by directory and name. The directory and name of the root are empty."""
 
     def __init__(self) -> None:
         self.nodes: defaultdict[bytes, dict[bytes, Change]] = defaultdict(dict)
         self.children: dict[bytes, tuple[int, int]] = {}
-        """Of nodes below which others came or went: cversion, or -1 where none came, and pzxid."""
+        """The cversion and pzxid of nodes whose children changed; the cversion is -1 if no child was created."""
         self.closed: dict[int, int] = {}
-        """Sessions that have ended, and when."""
+        """Closed sessions, with the zxid of the transaction."""
         self.unlisted = 0
-        """When the last one ended that has not said which nodes it took along."""
+        """The zxid of the last closed session whose transaction does not list its nodes."""
         self.digest: int | None = None
-        """Of the tree after the last transaction, if it says so."""
+        """The digest of the tree after the last transaction, if it contains one."""
         self._ephemeral: defaultdict[int, set[bytes]] = defaultdict(set)
 
     def apply(self, transaction: Transaction) -> None:
-        """Take note of what it did."""
+        """Add the changes of a transaction."""
         record, kind = transaction.record, transaction.kind
         try:
             at = self._multi(transaction) if kind == MULTI else self._apply(transaction, kind, record, HEAD_BYTES)
@@ -95,17 +94,17 @@ class Changes:
             self.digest = _digest(record, at)
 
     @property
-    def takes_away(self) -> bool:
-        """Whether any node went, or may have gone."""
+    def may_delete(self) -> bool:
+        """Whether any node was or may have been deleted."""
         return self.unlisted > 0 or any(None in siblings.values() for siblings in self.nodes.values())
 
     def finish(self) -> None:
-        """When all is applied: a directory with a node in it that has changed is known as one."""
+        """After the last transaction: add an entry for each directory that contains a node with changed children."""
         for path in self.children:
             self.nodes[path.rpartition(b"/")[0]]
 
     def _multi(self, transaction: Transaction) -> int:
-        """All of its parts, or none where one of them has failed."""
+        """Add all operations of a multi transaction, or none if one of them failed; return where the record ends."""
         record, at = transaction.record, HEAD_BYTES + _INT.size
         parts: list[tuple[int, int, int]] = []
         for _ in range(*_INT.unpack_from(record, HEAD_BYTES)):
@@ -118,7 +117,7 @@ class Changes:
         return at
 
     def _apply(self, transaction: Transaction, kind: int, record: bytes, at: int) -> int:
-        """One operation; what is returned is where it ends."""
+        """Add one operation; return where it ends."""
         if kind in _WRITES:
             return self._write(transaction, record, at)
         if kind in _CREATES:
@@ -135,7 +134,7 @@ class Changes:
             return at + _INT.size
         if kind == CHECK:
             return _block(record, at)[1] + _INT.size
-        raise ValueError(f"it is of a kind that is not known, {kind}")
+        raise ValueError(f"unknown transaction type {kind}")
 
     def _create(self, transaction: Transaction, kind: int, record: bytes, at: int) -> int:
         path, start = _block(record, at)
@@ -174,7 +173,7 @@ class Changes:
         [version] = _INT.unpack_from(record, end)
         siblings, name, found = self._known(transaction, path)
         body, zxid, now = record[start:end], transaction.zxid, transaction.time_ms
-        if isinstance(found, Written):
+        if isinstance(found, NodeUpdate):
             found.body, found.mzxid, found.mtime, found.version = body, zxid, now, version
             found.zxid = zxid
         else:
@@ -187,22 +186,22 @@ class Changes:
         at = _after_acl(record, at)
         [aversion] = _INT.unpack_from(record, at)
         siblings, name, found = self._known(transaction, path)
-        if isinstance(found, Written):
+        if isinstance(found, NodeUpdate):
             found.aversion, found.zxid = aversion, transaction.zxid
         else:
             *first, _, session, pzxid = STAT.unpack(found[-STAT.size :])
             siblings[name] = found[: -STAT.size] + STAT.pack(*first, aversion, session, pzxid)
         return at + _INT.size
 
-    def _known(self, transaction: Transaction, path: bytes) -> tuple[dict[bytes, Change], bytes, bytes | Written]:
-        """What is known of a node that is changed, and where it is kept."""
+    def _known(self, transaction: Transaction, path: bytes) -> tuple[dict[bytes, Change], bytes, bytes | NodeUpdate]:
+        """Return the siblings, name and current change of a node that is updated."""
         directory, _, name = path.rpartition(b"/")
         siblings = self.nodes[directory]
         if name not in siblings:
-            siblings[name] = Written()
+            siblings[name] = NodeUpdate()
         found = siblings[name]
         if found is None:
-            raise _unreadable(transaction, f"it changes {path.decode(errors='replace')}, which was deleted before")
+            raise _unreadable(transaction, f"it updates {path.decode(errors='replace')}, which was deleted before")
         return siblings, name, found
 
     def _close(self, transaction: Transaction, record: bytes, at: int) -> int:
@@ -228,7 +227,7 @@ _NO_CHILDREN: Final = (-1, 0)
 
 
 def _block(record: bytes, at: int) -> tuple[bytes, int]:
-    """A text, and where it ends."""
+    """Return a string of the record, and where it ends."""
     end = _after_data(record, at)
     return record[at + _INT.size : end], end
 
@@ -239,7 +238,7 @@ def _after_data(record: bytes, at: int) -> int:
     [length] = _INT.unpack_from(record, at)
     end = at + _INT.size + max(0, length)
     if length < -1 or end > len(record):
-        raise ValueError(f"it has a length of {length} with {len(record) - at} bytes left")
+        raise ValueError(f"a length of {length} exceeds the {len(record) - at} bytes left")
     return end
 
 
@@ -249,14 +248,14 @@ def _after_acl(record: bytes, at: int) -> int:
     [count] = _INT.unpack_from(record, at)
     at += _INT.size
     for _ in range(max(0, count)):
-        at += _INT.size  # what is allowed
+        at += _INT.size  # the permissions
         _scheme, at = _block(record, at)
         _id, at = _block(record, at)
     return at
 
 
 def _digest(record: bytes, at: int) -> int | None:
-    """What stands at the end, if it is one."""
+    """Return the digest at the end of a record, if any."""
     if len(record) - at != _DIGEST.size:
         return None
     version, value = _DIGEST.unpack_from(record, at)

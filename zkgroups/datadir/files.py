@@ -1,10 +1,9 @@
-"""Which files a server has left: snapshots of its tree, and logs of the transactions, each named after a zxid.
+"""List the files of a data directory: snapshots of the tree and transaction logs, each named after a zxid.
 
-    DIR/version-2/snapshot.<zxid>      or .gz or .snappy: the tree, as it was written down while it changed
-    DIR/version-2/log.<zxid>           the transactions from that one on, until the next file begins
+    DIR/version-2/snapshot.<zxid>      also .gz or .snappy: the tree, written while it may have changed
+    DIR/version-2/log.<zxid>           the transactions from that zxid on, up to the next file
 
-A server may keep its logs in another directory (`dataLogDir`), which may be given, too. Either may be the folder
-`version-2` itself.
+The logs may be in another directory (`dataLogDir`). Either directory may be given as `version-2` itself.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _SNAPSHOT: Final = re.compile(r"snapshot\.([0-9a-f]{1,16})(?:\.(?:gz|snappy))?")
 _LOG: Final = re.compile(r"log\.([0-9a-f]{1,16})")
 
 LONGEST: Final = 2**28
-"""No server accepts a request of this size; a greater length means damage."""
+"""No server accepts a request of this size, so a greater length means damage."""
 
 COUNTER_BITS: Final = 32
 COUNTER: Final = (1 << COUNTER_BITS) - 1
@@ -33,7 +32,7 @@ COUNTER: Final = (1 << COUNTER_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file, and the zxid in its name: of a snapshot the last that is surely in it, of a log its first."""
+    """A file and the zxid in its name: the last one certainly in a snapshot, or the first one of a log."""
 
     path: Path
     zxid: int
@@ -48,34 +47,34 @@ class DataFiles:
     logs: tuple[DataFile, ...]
 
     def logs_after(self, zxid: int) -> tuple[DataFile, ...]:
-        """Those that may have transactions after this one, without any that surely have none."""
+        """Return the logs that may contain transactions after `zxid`."""
         older = [log for log in self.logs if log.zxid <= zxid + 1]
         return self.logs[max(0, len(older) - 1) :]
 
 
 def data_files(folder: str, log_folder: str | None = None) -> DataFiles:
-    """What there is; an error where there is no directory, or nothing in it."""
+    """List the files. Raise NotFoundError if the directory is missing or has no such files."""
     snapshots = _found(_directory(folder, _SNAPSHOT), _SNAPSHOT)
     logs = _found(_directory(log_folder or folder, _LOG), _LOG)
     if not snapshots and not logs:
-        raise NotFoundError(f"{folder} is no data directory of ZooKeeper: it has no {VERSION}/snapshot.* and no log.*")
+        raise NotFoundError(f"{folder} is not a ZooKeeper data directory: it has no {VERSION}/snapshot.* and no log.*")
     return DataFiles(folder, tuple(reversed(snapshots)), tuple(logs))
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading; raise OSError for a pipe, a device or a directory, without waiting for it."""
+    """Open a file for reading. Raise OSError for a pipe, a device or a directory, without blocking."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
 
 
 def _directory(folder: str, wanted: re.Pattern[str]) -> Path:
-    """The folder that has the files, which may be the one that was named."""
+    """Return the folder with the files: `version-2` below the given one, or the given one itself."""
     path = Path(folder)
     if not path.is_dir():
-        raise NotFoundError(f"there is no directory {folder}")
+        raise NotFoundError(f"the directory {folder} does not exist")
     below = path / VERSION
     return below if below.is_dir() and not _found(path, wanted) else path
 
@@ -90,10 +89,10 @@ def _by_zxid(file: DataFile) -> tuple[int, str]:
 
 
 def follows(before: int, zxid: int) -> bool:
-    """Whether no transaction can be missing between these two, as far as their numbers tell.
+    """Return whether the second zxid can directly follow the first.
 
-    A zxid is the number of a leader's time and a count within it, which begins anew with the next leader. That a
-    leader's last transactions are missing cannot be seen here: digests tell it, which there are since ZooKeeper 3.6.
+    A zxid consists of the leader's epoch and a counter that restarts with each epoch. So the last transactions of an
+    epoch may be missing without a gap. Digests detect that since ZooKeeper 3.6.
 
     >>> follows(7, 8), follows(7, 9), follows(7, 1 << 32 | 1), follows(7, 1 << 32 | 2)
     (True, False, True, False)
@@ -102,5 +101,5 @@ def follows(before: int, zxid: int) -> bool:
 
 
 def is_first(zxid: int) -> bool:
-    """Whether it is the first that there ever was: of a server alone, or of the first leader of an ensemble."""
+    """Return whether the zxid can be the first ever: of a standalone server, or of the first leader."""
     return zxid in (1, 1 << COUNTER_BITS, 1 << COUNTER_BITS | 1)

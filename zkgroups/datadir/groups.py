@@ -1,7 +1,7 @@
-"""The groups in a tree that goes by: their nodes as `zookeeper/reading/tree_walk.py` gives them, in blocks of siblings.
+"""Extract the nodes of groups from a snapshot scan, in the blocks that `zookeeper/reading/tree_walk.py` yields.
 
-A tree comes depth first, so that all of a group comes together. What comes first in it is not ours to say: offsets that
-come before the owners have to wait, in a file where they are many, if the owners are wanted, too.
+A snapshot is written depth first, so the nodes of a group are consecutive. But offsets may come before owners. If
+owners are selected, too, such offsets are held back, in a temporary file if they are large.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from collections.abc import Callable, Collection, Iterator
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
-from ..core.znodes.codec import decode_owned_topic
+from ..core.znodes.owner_codec import decode_owned_topic
 from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError
-from ..zookeeper.reading.tree_walk import Place, Wanted
+from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter
 from ..zookeeper.requests.bulk_read import Block, Siblings
 from ..zookeeper.requests.multiread import END
 from .changes import Changes
-from .scan import Run, Scan
+from .scan import SiblingRun, SnapshotScan
 
 _OWNERS: Final = Part.OWNERS.encode()
 _PARTS: Final = {part.encode(): part for part in (Part.OWNERS, Part.IDS, Part.OFFSETS)}
 _IN_MEMORY: Final = 2**24
-"""So many bytes wait in memory; what is more waits in a file."""
+"""Held-back blocks above this size in bytes go to a file."""
 
 
-class Groups:
-    """The groups below a root, each with the wanted ones of its nodes: owners before offsets, and nothing between.
+class GroupScanner:
+    """Yields the selected nodes of the groups below a root, with the owners of each group before its offsets.
 
-    `names` are those of all groups that are wanted, when all blocks have come.
+    `names` are the names of all selected groups, complete after the last block.
     """
 
     def __init__(
         self,
-        scan: Scan,
+        scan: SnapshotScan,
         changes: Changes,
         root: bytes,
         parts: Collection[Part],
         has_group: Callable[[str], bool],
-        wanted: Wanted,
+        wanted: TopicFilter,
     ) -> None:
         self.names: list[str] = []
         self._scan = scan
-        self._changed = _by_group(changes, root)
+        self._changed_directories = _by_group(changes, root)
         self._root = root
         self._parts = parts
         self._has_group = has_group
@@ -52,89 +52,89 @@ class Groups:
         self._group: bytes | None = None
         self._done: set[bytes] = set()
         self._is_wanted = self._in_owners = False
-        self._owners_are_known = False
-        self._waiting: IO[bytes] | None = None
+        self._owners_are_complete = False
+        self._held_back: IO[bytes] | None = None
 
-    def blocks(self) -> Iterator[Block[Place]]:
-        """The nodes, group by group; all of the tree has gone by when they end."""
+    def blocks(self) -> Iterator[Block[PartDirectory]]:
+        """Yield the nodes group by group. Afterwards, the whole tree has been scanned."""
         try:
             yield from self._blocks()
         finally:
-            if self._waiting is not None:
-                self._waiting.close()
+            if self._held_back is not None:
+                self._held_back.close()
 
-    def _blocks(self) -> Iterator[Block[Place]]:
+    def _blocks(self) -> Iterator[Block[PartDirectory]]:
         for run in self._scan.runs():
             _, *names = run.directory[len(self._root) :].split(b"/")
             if not names:
-                self._found(run)
+                self._add_groups(run)
                 continue
             if names[0] != self._group:
                 yield from self._finish()
                 self._begin(names[0])
             yield from self._in_group(names[1:], run)
         yield from self._finish()
-        for run in self._scan.new(self._root):
-            self._found(run)
-        for group in list(self._changed):
+        for run in self._scan.new_children(self._root):
+            self._add_groups(run)
+        for group in list(self._changed_directories):
             self._begin(group)
             yield from self._finish()
-        self._scan.rest()
+        self._scan.finish()
 
-    def _found(self, run: Run) -> None:
+    def _add_groups(self, run: SiblingRun) -> None:
         self.names += filter(self._has_group, map(_text, run.names))
 
     def _begin(self, group: bytes) -> None:
         if group in self._done:
-            raise DamagedDataError("the snapshot", f"the nodes of group {_text(group)!r} are not together in it")
+            raise DamagedDataError("the snapshot", f"the nodes of group {_text(group)!r} are not consecutive")
         self._done.add(group)
         self._group = group
         self._is_wanted = self._has_group(_text(group))
         self._in_owners = False
-        self._owners_are_known = Part.OWNERS not in self._parts
+        self._owners_are_complete = Part.OWNERS not in self._parts
 
-    def _in_group(self, names: list[bytes], run: Run) -> Iterator[Block[Place]]:
-        """Nodes somewhere in the group; `names` lead from there to their directory."""
+    def _in_group(self, names: list[bytes], run: SiblingRun) -> Iterator[Block[PartDirectory]]:
+        """Yield nodes of the current group; `names` is the path of their directory relative to the group."""
         if self._in_owners and names[:1] != [_OWNERS]:
-            yield from self._know_owners()
+            yield from self._finish_owners()
         if not names and _OWNERS in run.names:
             self._in_owners = True
             if run.names[-1] != _OWNERS:
-                yield from self._know_owners()
+                yield from self._finish_owners()
         if (block := self._block(names, run)) is not None:
-            if block.parts[0].key.part is Part.OFFSETS and not self._owners_are_known:
-                self._keep(block)
+            if block.parts[0].key.part is Part.OFFSETS and not self._owners_are_complete:
+                self._hold_back(block)
             else:
                 yield block
 
-    def _know_owners(self) -> Iterator[Block[Place]]:
-        """All that the snapshot has of them has come."""
+    def _finish_owners(self) -> Iterator[Block[PartDirectory]]:
+        """Yield the owners that are not in the snapshot."""
         self._in_owners = False
-        if not self._owners_are_known:
+        if not self._owners_are_complete:
             yield from self._new(_OWNERS)
-            self._owners_are_known = True
+            self._owners_are_complete = True
 
-    def _finish(self) -> Iterator[Block[Place]]:
-        """What is left of a group when all that the snapshot has of it has come."""
+    def _finish(self) -> Iterator[Block[PartDirectory]]:
+        """Yield the rest of a group after its last node in the snapshot."""
         if self._group is None:
             return
-        yield from self._know_owners()
-        yield from self._kept()
+        yield from self._finish_owners()
+        yield from self._release()
         for part in _PARTS:
             yield from self._new(part)
-        self._changed.pop(self._group, None)
+        self._changed_directories.pop(self._group, None)
         self._group = None
 
-    def _new(self, part: bytes) -> Iterator[Block[Place]]:
-        """The nodes in one part of the group that are not in the snapshot."""
-        for names in self._changed.get(self._group or b"", {}).pop(part, ()):
+    def _new(self, part: bytes) -> Iterator[Block[PartDirectory]]:
+        """Yield the nodes in one part of the group that are not in the snapshot."""
+        for names in self._changed_directories.get(self._group or b"", {}).pop(part, ()):
             directory = b"/".join((self._root, self._group or b"", part, *names))
-            for run in self._scan.new(directory):
+            for run in self._scan.new_children(directory):
                 if (block := self._block([part, *names], run)) is not None:
                     yield block
 
-    def _block(self, names: list[bytes], run: Run) -> Block[Place] | None:
-        """These nodes, if they are of a kind that is wanted."""
+    def _block(self, names: list[bytes], run: SiblingRun) -> Block[PartDirectory] | None:
+        """Convert the nodes to a block, if they are selected."""
         part = _PARTS.get(names[0]) if names else None
         if part not in self._parts or part is None or len(names) != (1 if part is Part.IDS else 2):
             return None
@@ -142,39 +142,39 @@ class Groups:
         known = decode_owned_topic(topic) if part is Part.OWNERS else topic
         if not self._is_wanted or not self._wanted(group, known):
             return None
-        block: Block[Place] = Block()
+        block: Block[PartDirectory] = Block()
         directory = CONSUMERS + _text(run.directory[len(self._root) :])
-        block.add(Siblings(Place(group, part, topic), directory, _text(b"/".join(run.names)).split("/")), b"")
+        block.add(Siblings(PartDirectory(group, part, topic), directory, _text(b"/".join(run.names)).split("/")), b"")
         block.answer = run.answer() + END
         return block
 
-    # Offsets that wait for owners
+    # Offsets held back until the owners are complete
 
-    def _keep(self, block: Block[Place]) -> None:
-        if self._waiting is None:
-            self._waiting = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 -- it is open from one node to another
-        pickle.dump(block, self._waiting)
+    def _hold_back(self, block: Block[PartDirectory]) -> None:
+        if self._held_back is None:
+            self._held_back = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 -- it stays open between nodes
+        pickle.dump(block, self._held_back)
 
-    def _kept(self) -> Iterator[Block[Place]]:
-        if self._waiting is None:
+    def _release(self) -> Iterator[Block[PartDirectory]]:
+        if self._held_back is None:
             return
-        with self._waiting as waiting:
-            self._waiting = None
-            end = waiting.tell()
-            waiting.seek(0)
-            while waiting.tell() < end:
-                yield pickle.load(waiting)
+        with self._held_back as blocks:
+            self._held_back = None
+            end = blocks.tell()
+            blocks.seek(0)
+            while blocks.tell() < end:
+                yield pickle.load(blocks)
 
 
 def _text(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError as error:
-        raise DamagedDataError("the snapshot or the log", f"it has a name that is not UTF-8: {name[:200]!r}") from error
+        raise DamagedDataError("the snapshot or the log", f"a node name is not UTF-8: {name[:200]!r}") from error
 
 
 def _by_group(changes: Changes, root: bytes) -> dict[bytes, dict[bytes, list[list[bytes]]]]:
-    """Where something has changed: the directories below each part of each group, by what leads there."""
+    """Return the changed directories of each group, by part, as names relative to the part."""
     found: dict[bytes, dict[bytes, list[list[bytes]]]] = {}
     for directory in changes.nodes:
         if directory.startswith(root + b"/"):

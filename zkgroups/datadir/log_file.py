@@ -1,12 +1,12 @@
-"""The logs of transactions: one record after the other, none missing, up to the last that is whole.
+"""Read transaction logs: all records in order, without gaps, up to the last complete one.
 
     header      "ZKLG", version 2, an id: 16 bytes
     record      checksum (Adler-32) in 8 bytes, length in 4, the transaction, and "B"
-    zeros       a file is made long at once, and filled later
+    zeros       files are preallocated, and filled later
 
-A server that is killed leaves a record half written, with zeros from there on; its next start begins a new file with
-the transaction that follows the last whole one. So a file may end in the midst of a record. But a record that has its
-end and not its checksum was written whole, and so was what has whole records behind it: that is damage.
+A killed server may leave a partial record, followed by zeros. After a restart it begins a new file with the transaction
+after the last complete one. So a file may end within a record. A record with an end mark but a wrong checksum, or an
+invalid record followed by valid ones, is damage.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ HEAD_BYTES: Final = _HEAD.size
 _SHORTEST: Final = _FRAME.size + HEAD_BYTES
 _LARGE: Final = 2**20
 _MOST_SEARCHED: Final = 2**30
-"""How many bytes of possible records are compared with their checksums. A torn record needs far fewer."""
+"""The limit of bytes to checksum in the search for records. A torn record needs far fewer."""
 
 
 class Transaction(NamedTuple):
-    """What a record says: whose it is, its number, time and kind; and all of it, which begins with that."""
+    """The session, zxid, time and type of a transaction, and the whole record, which begins with them."""
 
     session: int
     zxid: int
@@ -48,22 +48,22 @@ class Transaction(NamedTuple):
 
 
 @dataclass(slots=True)
-class Log:
-    """The transactions after a zxid, each once and in their order; an error where one is missing or damaged.
+class TransactionLog:
+    """Iterates over the transactions after a zxid, in order; raises DamagedDataError for a gap or a damaged record.
 
-    They end with `until`, or with the last whole one. When all are read, `zxid` says which was the last, `reached` the
-    same with those that did not count, `goes_on` whether there is a later one, `leaders` where another leader began,
-    and `torn` where the last file ends in the midst of a record, if it does.
+    The iteration ends with `until`, or with the last complete transaction. Afterwards `zxid` is the last transaction,
+    `reached` the last one including skipped ones, `has_more` tells whether a later one exists, `leaders` holds the
+    zxids before and after each change of leader, and `torn` is the last file if it ends within a record.
     """
 
     files: Sequence[DataFile]
     after: int | None
-    """None where there is nothing to begin from: then all of them count."""
+    """The zxid of the snapshot; None to read all transactions."""
     until: int | None = None
     zxid: int = field(init=False)
     reached: int = field(init=False, default=0)
     leaders: list[tuple[int, int]] = field(init=False, default_factory=list)
-    goes_on: bool = field(init=False, default=False)
+    has_more: bool = field(init=False, default=False)
     torn: Path | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Log:
 
     def __iter__(self) -> Iterator[Transaction]:
         for file in self.files:
-            if self.zxid == self.until:  # what comes after it may be damaged
+            if self.zxid == self.until:  # later records may be damaged
                 return
             with open_regular(file.path) as stream:
                 for found in self._in_file(file.path, stream):
@@ -82,7 +82,7 @@ class Log:
                     if found.zxid >> COUNTER_BITS > self.zxid >> COUNTER_BITS:
                         self.leaders.append((self.zxid, found.zxid))
                     if self.until is not None and found.zxid > self.until:
-                        self.goes_on = True
+                        self.has_more = True
                         return
                     self.zxid = found.zxid
                     yield found
@@ -90,11 +90,10 @@ class Log:
                         return
 
     def _check_follows(self, zxid: int, path: Path) -> None:
-        """With nothing to begin from, it must be the first of all."""
+        """Raise DamagedDataError for a gap. Without a snapshot, the logs must start with the first transaction ever."""
         if follows(self.zxid, zxid) and (self.after is not None or self.zxid or is_first(zxid)):
             return
-        what = "goes back to" if zxid <= self.zxid else "goes on with"
-        reason = f"it {what} 0x{zxid:x} after 0x{self.zxid:x}, so that transactions are missing or in disorder"
+        reason = f"0x{zxid:x} follows 0x{self.zxid:x}: transactions are missing or out of order"
         raise DamagedDataError(str(path), reason, last_zxid=self.zxid)
 
     def _in_file(self, path: Path, stream: BinaryIO) -> Iterator[Transaction]:
@@ -104,7 +103,7 @@ class Log:
             self.torn = path
             return
         if not header.startswith(HEADER):
-            raise DamagedDataError(str(path), "it does not begin as a log", last_zxid=self.zxid)
+            raise DamagedDataError(str(path), "it has no valid header of a transaction log", last_zxid=self.zxid)
         at = HEADER_BYTES
         while (record := _next(stream, path, self.zxid)) is not None:
             session, _cxid, zxid, time_ms, kind = _HEAD.unpack_from(record)
@@ -113,19 +112,19 @@ class Log:
         self._end(path, stream, at)
 
     def _end(self, path: Path, stream: BinaryIO, at: int) -> None:
-        """Behind the last record there is nothing; or a part of one; or some that should have been read."""
+        """Check the rest of a file after the last valid record: it may hold a partial record, but no complete ones."""
         end = _last_byte(stream, at)
         if end <= at:
             return
         self.torn = path
         with mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
             if _has_record(data, at, end, self.zxid):
-                reason = f"there are whole records behind one that is none, after 0x{self.zxid:x}"
+                reason = f"an invalid record after 0x{self.zxid:x} is followed by valid ones"
                 raise DamagedDataError(str(path), reason, last_zxid=self.zxid)
 
 
 def _next(stream: BinaryIO, path: Path, last: int) -> bytes | None:
-    """The next record; None where there is no whole one."""
+    """Read the next record; return None if it is incomplete."""
     frame = stream.read(_FRAME.size)
     if len(frame) < _FRAME.size:
         return None
@@ -136,17 +135,17 @@ def _next(stream: BinaryIO, path: Path, last: int) -> bytes | None:
     if stream.read(1) != _END_OF_RECORD:
         return None
     if zlib.adler32(record) != checksum:
-        raise DamagedDataError(str(path), "a record in it is not what was written", last_zxid=last)
+        raise DamagedDataError(str(path), "a record has a wrong checksum", last_zxid=last)
     return record
 
 
 def _left(stream: BinaryIO) -> int:
-    """How many bytes are left in the file."""
+    """Return the number of bytes left in the file."""
     return os.fstat(stream.fileno()).st_size - stream.tell()
 
 
 def _last_byte(stream: BinaryIO, at: int) -> int:
-    """Where the zeros begin that go on to the end of the file."""
+    """Return where the trailing zeros of the file begin."""
     stream.seek(at)
     end = at
     while chunk := stream.read(len(_ZEROS)):
@@ -161,7 +160,7 @@ _MAYBE_RECORD: Final = re.compile(rb"(?=\0{4}.{4}[\0-\x0f].{3})", re.DOTALL)
 
 
 def _has_record(data: mmap, at: int, end: int, last: int) -> bool:
-    """Whether a whole record with a later zxid follows, or so many false ones that the search stops."""
+    """Return whether a complete record with a later zxid follows, or so many candidates that the search stops."""
     left = _MOST_SEARCHED
     for match in _MAYBE_RECORD.finditer(data, at, end):
         start = match.start()

@@ -1,7 +1,7 @@
-"""One way through a snapshot, with the changes after it laid over each node as it comes.
+"""Scan the nodes of a snapshot, and apply the changes after it.
 
-This is the loop that every node of a tree goes through. It makes no object of a node, but cuts its bytes: siblings come
-together, with their names and their records as a server would send them (`zookeeper/requests/multiread.py`).
+Every node of the tree passes through this loop, so it slices bytes and creates no object per node. It yields siblings
+together, with records in the format of a server's response (`zookeeper/requests/multiread.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ..core.znodes.paths import CONSUMERS
 from ..exceptions import DamagedDataError
 from ..zookeeper.requests.multiread import GOOD_HEAD
-from .changes import STAT, Change, Changes, Written
+from .changes import STAT, Change, Changes, NodeUpdate
 from .files import LONGEST
 from .snapshot_file import END_OF_NODES, HEADER_BYTES
 
@@ -23,39 +23,38 @@ _SESSION_BYTES: Final = 12
 _ACL_NUMBER: Final = 8
 
 HEAD: Final = GOOD_HEAD[:-3]
-"""What stands before the length of the data in an answer."""
+"""The bytes before the length of the data in a response."""
 
 TAIL: Final = bytes(8)
-"""What a stat in an answer has more than one in a snapshot. Nobody looks at the last 16 bytes of it."""
+"""The additional bytes of a stat in a response. Its last 16 bytes are not used."""
 
 _BETWEEN: Final = TAIL + HEAD
 
-MOST: Final = 2000
-"""How many siblings are passed on together; fewer if they are large."""
+MAX_SIBLINGS: Final = 2000
+"""The maximum number of siblings per run; fewer if they are large."""
 _LARGE_BITS: Final = 13
-"""Each 8 KiB of a node count as a sibling."""
+"""Each 8 KiB of a node counts as a sibling."""
 
-_NOBODY: Final = bytes(8)
+_NO_SESSION: Final = bytes(8)
 
 
-class Run(NamedTuple):
-    """Nodes below one directory; together with others they are all that are below it."""
+class SiblingRun(NamedTuple):
+    """Consecutive siblings. A directory may have several runs."""
 
     directory: bytes
     names: list[bytes]
     records: list[bytes]
 
     def answer(self) -> bytes:
-        """As a server would send them, without the end."""
+        """Return the records in the format of a response, without its end."""
         return HEAD + _BETWEEN.join(self.records) + TAIL if self.records else b""
 
 
-class Scan:
-    """A tree on its way by: a snapshot, and what has changed since, which is used up on the way.
+class SnapshotScan:
+    """One pass through a snapshot and its later changes. It consumes the changes.
 
-    When all runs have come, `digest` is that of the whole tree, if it was wanted, and `newest` the zxid of the
-    newest node in the snapshot that is not in the digest as it is: either tells where the changes are not all that the
-    snapshot has seen.
+    After the last run, `digest` is the digest of the whole tree, if requested. `newest` is the highest zxid of any node
+    in the snapshot that the digest does not cover. Both reveal changes in the snapshot that are not in the logs.
     """
 
     def __init__(self, chunks: Iterator[bytes], changes: Changes, root: bytes, *, digest: bool) -> None:
@@ -65,21 +64,21 @@ class Scan:
         self._above = root.removesuffix(CONSUMERS.encode())
         self._wants_digest = digest
         self.has_above = False
-        """Whether there is anything below what is above the root."""
+        """Whether the chroot has any nodes."""
         self.digest = 0
         self.newest = 0
 
-    def runs(self) -> Iterator[Run]:
-        """The nodes below the root: those of the snapshot as they are after all changes; what is new, see `new`."""
+    def runs(self) -> Iterator[SiblingRun]:
+        """Yield the nodes of the snapshot below the root, after all changes; see `new_children` for created ones."""
         changes, closed, crc32 = self._changes.nodes, self._changes.closed, zlib.crc32
-        digests, newest, digest = self._wants_digest, _NOBODY, 0
-        directory, names, records, room = None, list[bytes](), list[bytes](), MOST
+        digests, newest, digest = self._wants_digest, _NO_SESSION, 0
+        directory, names, records, room = None, list[bytes](), list[bytes](), MAX_SIBLINGS
         for path, record in self._records():
             above, _, name = path.rpartition(b"/")
             if above != directory or room <= 0:
                 if names:
-                    yield Run(directory or b"", names, records)
-                directory, names, records, room = above, [], [], MOST
+                    yield SiblingRun(directory or b"", names, records)
+                directory, names, records, room = above, [], [], MAX_SIBLINGS
                 self.has_above = self.has_above or self._is_below_above(above)
                 kept, digested = self._is_kept(above), digests and _is_digested(above)
                 changed = changes.get(above)
@@ -97,15 +96,15 @@ class Scan:
             if kept:
                 room -= 1 + (len(record) >> _LARGE_BITS)
                 names.append(name)
-                records.append(record if record[-16] < 0x80 else _told(record))
+                records.append(record if record[-16] < 0x80 else _with_visible_session(record))
         if names:
-            yield Run(directory or b"", names, records)
+            yield SiblingRun(directory or b"", names, records)
         self.newest = int.from_bytes(newest)
         self.digest += digest
 
-    def new(self, directory: bytes) -> Iterator[Run]:
-        """The nodes directly below it that are not in the snapshot; to be asked for once, when it has gone by."""
-        run = Run(directory, [], [])
+    def new_children(self, directory: bytes) -> Iterator[SiblingRun]:
+        """Yield the children of a directory that are not in the snapshot. Call once, after scanning the directory."""
+        run = SiblingRun(directory, [], [])
         changed = self._changes.nodes.pop(directory, {})
         self.has_above = self.has_above or (bool(changed) and self._is_below_above(directory))
         for name, change in changed.items():
@@ -114,20 +113,20 @@ class Scan:
                 record = self._with_children(path, change)
                 self.digest += _digest(path, record) if self._wants_digest and _is_digested(directory) else 0
                 run.names.append(name)
-                run.records.append(_told(record))
-            elif isinstance(change, Written) and change.zxid > self._changes.unlisted:  # else it went with a session
+                run.records.append(_with_visible_session(record))
+            elif isinstance(change, NodeUpdate) and change.zxid > self._changes.unlisted:  # else its session was closed
                 where = path.decode(errors="replace")
-                raise DamagedDataError("the log", f"it changes {where}, which is not there", last_zxid=None)
-            if len(run.names) >= MOST:
+                raise DamagedDataError("the log", f"it updates {where}, which does not exist", last_zxid=None)
+            if len(run.names) >= MAX_SIBLINGS:
                 yield run
-                run = Run(directory, [], [])
+                run = SiblingRun(directory, [], [])
         if run.names:
             yield run
 
-    def rest(self) -> None:
-        """Go through what nobody has asked for, for the sake of the digest."""
+    def finish(self) -> None:
+        """Add all remaining created nodes to the digest."""
         for directory in list(self._changes.nodes):
-            for _run in self.new(directory):
+            for _run in self.new_children(directory):
                 pass
 
     def _is_kept(self, directory: bytes) -> bool:
@@ -136,55 +135,55 @@ class Scan:
     def _is_below_above(self, directory: bytes) -> bool:
         return directory == self._above or directory.startswith(self._above + b"/")
 
-    # With what has changed
+    # Applying changes
 
     def _changed(self, changed: dict[bytes, Change], path: bytes, name: bytes, record: bytes) -> bytes | None:
-        """What has become of a node; None where it is gone."""
+        """Return the record after all changes; None if the node was deleted."""
         if name in changed:
             change = changed.pop(name)
             if change is None:
                 return None
             if isinstance(change, bytes):
                 return self._with_children(path, change)
-            record = change.over(record)
-        if record[-16:-8] != _NOBODY and self._has_ended(record):
+            record = change.applied_to(record)
+        if record[-16:-8] != _NO_SESSION and self._is_expired(record):
             return None
         return self._with_children(path, record)
 
-    def _has_ended(self, record: bytes) -> bool:
-        """Whether the node went with its session."""
+    def _is_expired(self, record: bytes) -> bool:
+        """Return whether the session of an ephemeral node was closed."""
         czxid, *_, session, _ = STAT.unpack(record[-STAT.size :])
         return self._changes.closed.get(session, 0) > int(czxid)
 
     def _with_children(self, path: bytes, record: bytes) -> bytes:
-        """As it is after nodes below this one came and went."""
+        """Update the stat after changes of the children."""
         if path not in self._changes.children:
             return record
         cversion, pzxid = self._changes.children[path]
         *first, known, aversion, session, before = STAT.unpack(record[-STAT.size :])
         return record[: -STAT.size] + STAT.pack(*first, max(known, cversion), aversion, session, max(before, pzxid))
 
-    # The bytes
+    # Parsing
 
     def _records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Of each node in the snapshot its path, and its data with the length in front and the stat behind."""
+        """Yield the path of each node in the snapshot, and its record: length, data and stat."""
         buffer, at = self._after_acls()
         size, int_at = len(buffer), _INT.unpack_from
         while True:
             path_at, end = at + 4, at + 5
             if path_at <= size:
                 if not path_at <= (data_at := path_at + int_at(buffer, at)[0]) <= path_at + LONGEST:
-                    raise _damaged(f"a path in it has a length of {data_at - path_at}")
+                    raise _damaged(f"a path has a length of {data_at - path_at}")
                 end = data_at + 4
                 if end <= size:
                     [length] = int_at(buffer, data_at)
-                    stat_at = data_at + 12 + (length if length > 0 else 0)  # max() would take a tenth of it all
+                    stat_at = data_at + 12 + (length if length > 0 else 0)  # max() would take a tenth of the total time
                     end = stat_at + 60
             if end > size or data_at == path_at + 1:
                 if buffer.startswith(END_OF_NODES, at):
                     return
                 if end <= size or end - at > LONGEST:
-                    raise _damaged(f"it has a node of {end - at} bytes" if end > size else "a path in it is one letter")
+                    raise _damaged(f"a node has {end - at} bytes" if end > size else "a path has only one character")
                 buffer, at = self._more(buffer, at, end - at), 0
                 size = len(buffer)
                 continue
@@ -192,13 +191,13 @@ class Scan:
             at = end
 
     def _after_acls(self) -> tuple[bytes, int]:
-        """The first bytes, and where in them the nodes begin."""
+        """Return the first bytes, and where the nodes begin in them."""
         sessions, buffer, at = self._number(*self._skip(b"", 0, HEADER_BYTES))
         acls, buffer, at = self._number(*self._skip(buffer, at, _SESSION_BYTES * sessions))
         for _ in range(acls):
             entries, buffer, at = self._number(*self._skip(buffer, at, _ACL_NUMBER))
             for _ in range(entries):
-                at += 4  # what is allowed
+                at += 4  # the permissions
                 for _scheme_and_id in range(2):
                     length, buffer, at = self._number(buffer, at)
                     buffer, at = self._skip(buffer, at, length)
@@ -211,7 +210,7 @@ class Scan:
             buffer, at = self._more(buffer, at, 4), 0
         [number] = _INT.unpack_from(buffer, at)
         if number < -1:
-            raise _damaged(f"it has a number of {number}")
+            raise _damaged(f"a count is {number}")
         return max(0, number), buffer, at + 4
 
     def _skip(self, buffer: bytes, at: int, length: int) -> tuple[bytes, int]:
@@ -228,7 +227,7 @@ class Scan:
         while not size or size < wanted:
             chunk = next(self._chunks, b"")
             if not chunk:
-                raise _damaged("it ends in the middle of its nodes")
+                raise _damaged("it ends within the nodes")
             parts.append(chunk)
             size += len(chunk)
         return b"".join(parts)
@@ -238,20 +237,20 @@ def _damaged(reason: str) -> DamagedDataError:
     return DamagedDataError("the snapshot", reason)
 
 
-def _told(record: bytes) -> bytes:
-    """As a server tells it: what is no session, but says that a node goes by itself one day, it does not tell."""
+def _with_visible_session(record: bytes) -> bytes:
+    """Clear the session of container and TTL nodes, which is not a session, as a server does in its responses."""
     owner = record[-16:-8]
-    return record[:-16] + _NOBODY + record[-8:] if owner[0] == 0xFF or owner == _CONTAINER else record
+    return record[:-16] + _NO_SESSION + record[-8:] if owner[0] == 0xFF or owner == _CONTAINER else record
 
 
 _CONTAINER: Final = b"\x80" + bytes(7)
 
 
 def _is_digested(directory: bytes) -> bool:
-    """Servers may differ in what they keep for themselves, which is no part of a digest."""
+    """Return whether the digest includes the directory. The server's own nodes are excluded."""
     return directory != b"/zookeeper" and not directory.startswith(b"/zookeeper/")
 
 
 def _digest(path: bytes, record: bytes) -> int:
-    """Of one node: path, data, and its stat with the pzxid in the third place."""
+    """Return the digest of one node: of path, data, and the stat with the pzxid in the third place."""
     return zlib.crc32(path + record[4:-44] + record[-8:] + record[-44:-8])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.znodes.values import NativeGroup, NativeMember, NativeOffset, NativeState
+from ..core.kafka_values import NativeGroup, NativeMember, NativeOffset, NativeState
 from .brokers import Brokers
 from .options import BrokerOptions
 from .properties import read_properties

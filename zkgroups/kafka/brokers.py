@@ -9,16 +9,11 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as _Partition
 from confluent_kafka.admin import OffsetSpec
 
-from ..core.znodes.values import NativeGroup, NativeOffset, OffsetRange, TopicPartition, check_at
+from ..core.kafka_values import NativeGroup, NativeOffset, OffsetRange
+from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
-from ..exceptions import (
-    BrokersTooOldError,
-    InvalidOptionError,
-    NotConnectedError,
-    UnavailableError,
-    UnknownPartitionError,
-    ZkgroupsException,
-)
+from ..exceptions import BrokersTooOldError, NotConnectedError, UnavailableError, UnknownPartitionError
+from ..input_errors import InvalidOptionError, ZkgroupsException
 from .broker_configs import retention_minutes
 from .client import Client
 from .commit_offsets import Offsets, Outcomes, checked, commit

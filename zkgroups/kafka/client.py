@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from ..deadline import Deadline
-from ..exceptions import InvalidOptionError, NotConnectedError
+from ..exceptions import NotConnectedError
+from ..input_errors import InvalidOptionError
 from .errors import NOT_ACCEPTED, error_of, is_retriable, translate, words
 from .old_brokers import keeps_groups, settings_for_old
 from .properties import HIDDEN, check_sendable, for_librdkafka, shown, shown_name, without_secrets

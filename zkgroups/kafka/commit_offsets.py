@@ -14,16 +14,11 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from ..core.znodes.values import NativeOffset, TopicPartition, check_at
+from ..core.kafka_values import NativeOffset
+from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
-from ..exceptions import (
-    GroupInUseError,
-    InvalidInputError,
-    InvalidOptionError,
-    NotConnectedError,
-    OutcomeUnknownError,
-    ZkgroupsException,
-)
+from ..exceptions import GroupInUseError, NotConnectedError, OutcomeUnknownError
+from ..input_errors import InvalidInputError, InvalidOptionError, ZkgroupsException
 from .errors import is_retriable, translate, words
 from .fetch_offsets import MAX_TEXT_BYTES, check_native_group, committed
 from .isolated_client import AT_A_TIME, IN_FLIGHT, caused

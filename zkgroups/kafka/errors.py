@@ -9,7 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from ..core.znodes.values import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import (
     AuthenticationError,
     GroupInUseError,
@@ -18,8 +18,8 @@ from ..exceptions import (
     NotConnectedError,
     TooLargeError,
     UnknownPartitionError,
-    ZkgroupsException,
 )
+from ..input_errors import ZkgroupsException
 
 _STATE: Final = re.compile(r" \(after \d+ms in state [^)]*\)$")
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 
-from ..core.znodes.values import NativeOffset, TopicPartition
-from ..exceptions import InvalidNameError, ZkgroupsException
+from ..core.kafka_values import NativeOffset
+from ..core.znodes.topic_partition import TopicPartition
+from ..input_errors import InvalidNameError, ZkgroupsException
 from .isolated_client import ask_each
 from .worker import Asker
 

@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from ..deadline import Deadline
-from ..exceptions import NotConnectedError, ZkgroupsException
+from ..exceptions import NotConnectedError
+from ..input_errors import ZkgroupsException
 from .errors import is_retriable, translate, words
 from .retry import attempts
 from .worker import Answers, Asker

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from ..core.znodes.values import NativeGroup, NativeMember, NativeState
+from ..core.kafka_values import NativeGroup, NativeMember, NativeState
 from ..deadline import Deadline
-from ..exceptions import GroupInUseError, GroupNotFoundError, NotConnectedError, OutcomeUnknownError, ZkgroupsException
+from ..exceptions import GroupInUseError, GroupNotFoundError, NotConnectedError, OutcomeUnknownError
+from ..input_errors import ZkgroupsException
 from .errors import is_retriable, translate, words
 from .isolated_client import AT_A_TIME, ask, ask_each, caused
 from .retry import attempts

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from ..exceptions import InvalidOptionError
+from ..input_errors import InvalidOptionError
 from ..secret_file import read_secret_file
 
 HIDDEN: Final = "(not shown)"

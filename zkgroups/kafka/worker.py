@@ -20,7 +20,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError
 
 from ..deadline import Deadline
-from ..exceptions import ZkgroupsException
+from ..input_errors import ZkgroupsException
 from .properties import without_secrets
 
 _HERE: Final = Path(__file__).parent

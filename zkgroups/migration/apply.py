@@ -23,11 +23,13 @@ from ..core.migration.guards import (
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
 from ..core.znodes.migration_mark import Mark, MarkState
-from ..core.znodes.values import TopicPartition
-from ..exceptions import OutcomeUnknownError, ZkgroupsException
+from ..core.znodes.topic_partition import TopicPartition
+from ..exceptions import OutcomeUnknownError
+from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .current_state import mark_obstacles, read_sources, read_targets, read_topic_ids
 from .log_ranges import LogRanges, topic_creation_zxids
 from .report import Answers, check_made_with_brokers, offset_or_none
@@ -105,7 +107,7 @@ class _Apply(RunContext):
         if self._registry is None:
             return
         targets = self._targets_by_group(target for target in self._remaining if needs_mark(self._plans[target]))
-        found = marks.read(self._registry.context, targets)
+        found = marks.read(context_of(self._registry), targets)
         for group, mark in found.items():
             if obstacles := mark_obstacles(mark, self._plan):
                 self.leave(targets[group], obstacles)
@@ -116,7 +118,7 @@ class _Apply(RunContext):
 
     def _put_marks(self, targets: Mapping[str, str]) -> None:
         assert self._registry is not None
-        answers = marks.put(self._registry.context, targets, plan=self._plan, state=MarkState.MOVING)
+        answers = marks.put(context_of(self._registry), targets, plan=self._plan, state=MarkState.MOVING)
         for group, error in answers.items():
             if error is None:
                 self._marked.add(targets[group])
@@ -199,9 +201,9 @@ class _Apply(RunContext):
         failed = {target for target, of_target in answers.items() if any(of_target.values())}
         done = (target for target in self._remaining if target not in failed and target not in conflicts)
         moved = self._targets_by_group(target for target in done if needs_mark(self._plans[target]))
-        errors = marks.put(self._registry.context, moved, plan=self._plan, state=MarkState.MOVED)
+        errors = marks.put(context_of(self._registry), moved, plan=self._plan, state=MarkState.MOVED)
         unmarked = self._targets_by_group(self._unwritten(states, failed, answers))
-        errors |= marks.remove(self._registry.context, unmarked, plan=self._plan)
+        errors |= marks.remove(context_of(self._registry), unmarked, plan=self._plan)
         targets = moved | unmarked
         self._mark_errors = {
             targets[group]: str(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))

@@ -10,8 +10,10 @@ from ..core.migration.guards import PlanRows, instance_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.plan_rows import MigrationStep, Outcome
 from ..core.migration.rollback_rules import forward_only, progress
-from ..core.znodes.values import CommittedOffset, TopicPartition
-from ..exceptions import UnavailableError, ZkgroupsException
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset
+from ..exceptions import UnavailableError
+from ..input_errors import ZkgroupsException
 from ..zookeeper.registry import Registry
 from .current_state import read_sources
 from .report import Answers, Report

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.group_state import OffsetKey, OffsetNode, SourceState, TargetState, TopicIds
 from ..core.migration.guards import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
-from ..core.znodes.codec import decode_offset, is_plain_offset
 from ..core.znodes.migration_mark import Mark
-from ..core.znodes.paths import Part, parse_partition
-from ..core.znodes.values import DeniedNode, MalformedNode, NativeGroup, NativeOffset, TopicPartition
-from ..exceptions import InvalidNameError, ZkgroupsException
+from ..core.znodes.names import parse_partition
+from ..core.znodes.offset_codec import decode_offset, is_plain_offset
+from ..core.znodes.paths import Part
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import ForbiddenNode, UnreadableNode
+from ..input_errors import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
 from ..kafka.fetch_offsets import check_native_group
 from ..zookeeper.reading import group_reader, tree_walk
 from ..zookeeper.registry import Registry
 from ..zookeeper.requests.node import Node
+from ..zookeeper.session.registry_context import context_of
 
 # ZooKeeper
 
@@ -27,18 +31,18 @@ def read_sources(registry: Registry, groups: Iterable[str]) -> dict[str, SourceS
     registry.sync()
     instances: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     unreadable = dict.fromkeys(names, "")
-    for siblings in tree_walk.instances(registry.context, names):
-        group, hidden = siblings.key.group, siblings.key.hidden
+    for siblings in tree_walk.instances(context_of(registry), names):
+        group, hidden = siblings.key.group, siblings.key.forbidden
         instances[group] = tuple(siblings.names)
         unreadable[group] = "" if hidden is None else f"{hidden.path}: {hidden.reason}"
     registered = [group for group in names if instances[group]]
-    for group, dead in group_reader.read_dead(registry.context, registered).items():
+    for group, dead in group_reader.read_dead(context_of(registry), registered).items():
         ids = {instance.id for instance in dead}
         instances[group] = tuple(id for id in instances[group] if id not in ids)
     offsets: dict[str, dict[OffsetKey, OffsetNode]] = {group: {} for group in names}
-    for place, name, node in tree_walk.nodes(tree_walk.leaves(registry.context, names, Part.OFFSETS)):
+    for place, name, node in tree_walk.nodes(tree_walk.leaves(context_of(registry), names, Part.OFFSETS)):
         partition = parse_partition(name)
-        if isinstance(node, DeniedNode):
+        if isinstance(node, ForbiddenNode):
             offsets[place.group][place.topic or None, partition] = OffsetNode(None, None)
         elif partition is not None:
             offsets[place.group][place.topic, partition] = OffsetNode(node.mzxid, _offset(node))
@@ -49,12 +53,12 @@ def _offset(node: Node) -> int | None:
     if is_plain_offset(node.data):
         return int(node.data)
     found = decode_offset(node.path, node.data)
-    return None if isinstance(found, MalformedNode) else found
+    return None if isinstance(found, UnreadableNode) else found
 
 
-def mark_obstacles(mark: Mark | MalformedNode, plan: str) -> list[Obstacle]:
+def mark_obstacles(mark: Mark | UnreadableNode, plan: str) -> list[Obstacle]:
     """Return an obstacle if this is not the mark of this plan."""
-    if isinstance(mark, MalformedNode):
+    if isinstance(mark, UnreadableNode):
         text = f"the migration mark cannot be read, {mark.path}: {mark.reason}"
     elif mark.plan != plan:
         text = f"the group {mark.shown}"

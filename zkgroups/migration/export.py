@@ -12,7 +12,8 @@ from ..core.migration.plan_rows import PlanRow
 from ..core.migration.rules import Action
 from ..core.offsets.file_formats import Form, Record, write
 from ..core.offsets.reset_script import file_name, script
-from ..exceptions import InvalidOptionError, RefusedError
+from ..exceptions import RefusedError
+from ..input_errors import InvalidOptionError
 
 SCRIPT: Final = "reset-offsets.sh"
 """No file of a group has this name."""
@@ -62,7 +63,7 @@ def _create_empty(folder: Path) -> None:
         if any(folder.iterdir()):
             raise RefusedError(f"{folder} is not empty: export to a new folder")
     except OSError as error:
-        raise InvalidOptionError("folder", str(folder), f"cannot be used: {error.strerror}") from error
+        raise InvalidOptionError("folder", str(folder), f"it cannot be used: {error.strerror}") from error
 
 
 def _records(rows: Iterable[PlanRow]) -> Iterator[Record]:

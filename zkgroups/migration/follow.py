@@ -16,7 +16,8 @@ from typing import Final
 from ..core.migration.follow_rules import FollowedGroup, FollowPass
 from ..core.migration.plan_rows import PlanRow
 from ..core.migration.rules import Rule
-from ..exceptions import InvalidOptionError, UnavailableError
+from ..exceptions import UnavailableError
+from ..input_errors import InvalidOptionError
 from ..kafka import Brokers
 from ..zookeeper.registry import Registry
 from .follow_to_kafka import FollowToKafka

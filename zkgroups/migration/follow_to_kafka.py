@@ -13,15 +13,18 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Final
 
+from ..core.kafka_values import NativeGroup
 from ..core.migration.follow_rules import FollowState, OffsetRule
 from ..core.migration.group_state import SourceState, TargetState
 from ..core.migration.guards import member_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.rules import Decision, Unknown, decide
 from ..core.znodes.migration_mark import MarkState
-from ..core.znodes.values import NativeGroup, TopicPartition
-from ..exceptions import UnavailableError, UnknownPartitionError, ZkgroupsException
+from ..core.znodes.topic_partition import TopicPartition
+from ..exceptions import UnavailableError, UnknownPartitionError
+from ..input_errors import ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
+from ..zookeeper.session.registry_context import context_of
 from .current_state import active_members, read_targets
 from .follower import Follower
 from .log_ranges import LogRanges, topic_creation_zxids
@@ -171,7 +174,7 @@ class FollowToKafka(Follower):
 
     def _mark_as_moving(self, groups: Sequence[TrackedGroup]) -> list[TrackedGroup]:
         targets = {group.group: group.target for group in groups if group.group not in self.marked_as_moved}
-        errors = marks.put(self.registry.context, targets, plan=self.plan, state=MarkState.MOVING)
+        errors = marks.put(context_of(self.registry), targets, plan=self.plan, state=MarkState.MOVING)
         for group in groups:
             error = errors.get(group.group)
             if error is not None:
@@ -190,7 +193,7 @@ class FollowToKafka(Follower):
             if self._is_done(group, source, targets[group.target], logs):
                 done[group.group] = group
         put = {name: group.target for name, group in done.items()}
-        for name, error in marks.put(self.registry.context, put, plan=self.plan, state=MarkState.MOVED).items():
+        for name, error in marks.put(context_of(self.registry), put, plan=self.plan, state=MarkState.MOVED).items():
             if error is None:
                 self.marked_as_moving.discard(name)
             else:

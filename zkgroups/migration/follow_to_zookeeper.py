@@ -14,9 +14,12 @@ from ..core.migration.group_state import SourceState, TargetState
 from ..core.migration.guards import instance_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.rules import Unknown
-from ..core.znodes.values import CommittedOffset, MalformedNode, TopicPartition
-from ..exceptions import UnavailableError, ZkgroupsException
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, UnreadableNode
+from ..exceptions import UnavailableError
+from ..input_errors import ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
+from ..zookeeper.session.registry_context import context_of
 from .current_state import read_targets
 from .follower import Follower
 from .tracked_group import TrackedGroup
@@ -114,7 +117,7 @@ class FollowToZooKeeper(Follower):
             for group, source in self.read_sources(remaining)
             if self._is_done(group, source, targets[group.target])
         ]
-        answers = marks.remove(self.registry.context, [group.group for group in done], plan=self.plan)
+        answers = marks.remove(context_of(self.registry), [group.group for group in done], plan=self.plan)
         for group in done:
             if (error := answers[group.group]) is not None:
                 group.leave(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
@@ -139,7 +142,7 @@ class FollowToZooKeeper(Follower):
         return group.state is FollowState.DONE
 
 
-def _number(found: CommittedOffset | MalformedNode | None) -> int | Unknown | None:
-    if isinstance(found, MalformedNode):
+def _number(found: CommittedOffset | UnreadableNode | None) -> int | Unknown | None:
+    if isinstance(found, UnreadableNode):
         return Unknown.TARGET
     return None if found is None else found.offset

@@ -13,11 +13,12 @@ from ..core.migration.group_state import SourceState
 from ..core.migration.obstacles import Obstacle, ObstacleKind, offset_refused
 from ..core.migration.rules import Reason, Rule
 from ..core.znodes.migration_mark import Mark, MarkState
-from ..exceptions import ZkgroupsException
+from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.admin.migration_locks import Locks
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .current_state import read_sources
 from .tracked_group import TrackedGroup
 
@@ -95,7 +96,7 @@ class Follower:
         if self._marks_read:
             return
         groups = {group.group: group for group in self.following}
-        for name, mark in marks.read(self.registry.context, groups).items():
+        for name, mark in marks.read(context_of(self.registry), groups).items():
             group = groups[name]
             if not isinstance(mark, Mark) or mark.plan != group.plan:
                 group.leave(Obstacle(ObstacleKind.OTHER_MARK, detail=str(marks.migrated(name, mark))))
@@ -108,7 +109,7 @@ class Follower:
     def unmark(self, groups: Iterable[TrackedGroup]) -> None:
         """Remove the marks of groups that are not cut over after all."""
         if names := self.marked_as_moving & {group.group for group in groups}:
-            for name, error in marks.remove(self.registry.context, names, plan=self.plan).items():
+            for name, error in marks.remove(context_of(self.registry), names, plan=self.plan).items():
                 if error is not None:
                     log.warning("Could not remove the migration mark of group %r: %s", name, error)
             self.marked_as_moving -= names
@@ -128,11 +129,11 @@ class Follower:
         if not self.execute:
             return
         self.check_locks()
-        session = self.registry.context.session.id
+        session = context_of(self.registry).session.id
         if self._locks_session != session or self._locks is None:
             self._locked.clear()
             self._locks_session = session
-            self._locks = Locks(self.registry.context, cluster=self.groups[0].cluster, plan=self.plan)
+            self._locks = Locks(context_of(self.registry), cluster=self.groups[0].cluster, plan=self.plan)
         wanted = {group.target: group for group in self.following if group.target not in self._locked}
         if not wanted:
             return
@@ -146,7 +147,7 @@ class Follower:
         """Return the targets that may be written now. Leave groups whose locks another run has taken."""
         names = set(targets)
         lost = set(self._locks.lost(names)) if self._locks is not None else set()
-        if self._locks_session == self.registry.context.session.id:
+        if self._locks_session == context_of(self.registry).session.id:
             for target in lost:
                 taken = "another run of this plan has taken the lock of the target"
                 self.by_target[target].leave(Obstacle(ObstacleKind.LOCKED, detail=taken))

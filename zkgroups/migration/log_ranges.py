@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from ..core.kafka_values import OffsetRange
 from ..core.migration.group_state import TopicIds
 from ..core.migration.rules import NoLog
 from ..core.znodes.paths import broker_topic
-from ..core.znodes.values import OffsetRange, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import NotConnectedError
 from ..kafka import Brokers
 from ..zookeeper.registry import Registry
 from ..zookeeper.requests import bulk_read
 from ..zookeeper.requests.node import Node
+from ..zookeeper.session.registry_context import context_of
 
 
 def topic_creation_zxids(registry: Registry, names: Iterable[str] | None = None) -> dict[str, int]:
     """Return the zxid that created each of these topics, or of all topics. Forbidden topics are left out."""
     wanted = registry.topics() if names is None else list(names)
-    nodes = zip(wanted, bulk_read.nodes(registry.context, map(broker_topic, wanted)), strict=True)
+    nodes = zip(wanted, bulk_read.nodes(context_of(registry), map(broker_topic, wanted)), strict=True)
     return {name: node.czxid for name, node in nodes if isinstance(node, Node)}
 
 

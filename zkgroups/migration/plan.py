@@ -12,12 +12,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.obstacles import GroupFacts, Obstacle, obstacles
 from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow
 from ..core.migration.rules import Decision, NoOffset, Rule, Unknown, decide
 from ..core.migration.target_names import conflicts, name_error
-from ..core.znodes.values import NativeGroup, NativeOffset, TopicPartition
-from ..exceptions import ZkgroupsException
+from ..core.znodes.topic_partition import TopicPartition
+from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from .current_state import active_members
 from .log_ranges import LogRanges

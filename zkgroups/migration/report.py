@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
+from ..core.kafka_values import NativeOffset
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
-from ..core.znodes.values import NativeOffset, TopicPartition
-from ..exceptions import GuardFailedError, ZkgroupsException
+from ..core.znodes.topic_partition import TopicPartition
+from ..exceptions import GuardFailedError
+from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 
 Answers = Mapping[TopicPartition, ZkgroupsException | None]

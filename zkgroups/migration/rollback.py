@@ -28,11 +28,14 @@ from ..core.migration.rollback_rules import (
 )
 from ..core.migration.target_names import name_error
 from ..core.znodes.migration_mark import Mark
-from ..core.znodes.values import MalformedNode, TopicPartition
-from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionError, ZkgroupsException
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import UnreadableNode
+from ..exceptions import GroupNotFoundError, GuardFailedError
+from ..input_errors import InvalidOptionError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .copy_back import CopyBack
 from .current_state import mark_obstacles, read_targets, read_topic_ids
 from .report import Answers, check_made_with_brokers, offset_or_none
@@ -73,7 +76,7 @@ class _Rollback(RunContext):
     ) -> None:
         super().__init__(plans, brokers, registry, execute=execute)
         self._force = force
-        self._marks: dict[str, Mark | MalformedNode] = {}
+        self._marks: dict[str, Mark | UnreadableNode] = {}
         """The marks of the groups, by target."""
         self._unrestorable: dict[str, UnrestorableOffsets] = {}
         """By target."""
@@ -160,13 +163,13 @@ class _Rollback(RunContext):
             return
         groups = {rows[0].group: target for target, rows in self._plans.items() if name_error(rows[0].group) is None}
         self._registry.sync()  # otherwise a recent mark might be missed
-        found = marks.read(self._registry.context, groups)
+        found = marks.read(context_of(self._registry), groups)
         self._marks = {groups[group]: mark for group, mark in found.items()}
 
     def _has_removable_mark(self, target: str) -> bool:
         """Return whether the group has a mark of this plan, or one that cannot be read."""
         mark = self._marks.get(target)
-        return isinstance(mark, MalformedNode) or (mark is not None and mark.plan == self._plan)
+        return isinstance(mark, UnreadableNode) or (mark is not None and mark.plan == self._plan)
 
     def _check_mark(self, target: str) -> list[Obstacle]:
         """Return an obstacle unless the group has the mark of this plan. Without a registry, marks are not checked."""
@@ -190,7 +193,7 @@ class _Rollback(RunContext):
             for target in self._marks
             if target not in unfinished and self._has_removable_mark(target)
         }
-        answered = marks.remove(self._registry.context, groups, plan=self._plan)
+        answered = marks.remove(context_of(self._registry), groups, plan=self._plan)
         return {groups[group]: error for group, error in answered.items() if error is not None}
 
     # Writing

@@ -8,10 +8,11 @@ from contextlib import contextmanager, suppress
 from ..core.migration.guards import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.target_names import name_error
-from ..exceptions import ZkgroupsException
+from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin.migration_locks import Locks
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .report import Report
 
 
@@ -50,7 +51,7 @@ class RunContext:
         if self._registry is None or not self._execute:
             yield
             return
-        self._locks = Locks(self._registry.context, cluster=self._first.cluster, plan=self._plan)
+        self._locks = Locks(context_of(self._registry), cluster=self._first.cluster, plan=self._plan)
         taken = self._locks.take(targets)
         for target, error in taken.items():
             self.leave(target, [] if error is None else [Obstacle(ObstacleKind.LOCKED, detail=str(error))])

@@ -12,7 +12,7 @@ from ..core.migration.obstacles import Obstacle, ObstacleKind, some_texts
 from ..core.migration.plan_rows import PlanRow
 from ..core.migration.rules import Action, Reason
 from ..core.migration.target_names import name_error
-from ..core.znodes.values import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
 from .run_context import invalid_name
 
 

@@ -12,6 +12,7 @@ from ..core.znodes.migration_mark import Mark, MarkState
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .current_state import read_sources, read_targets, read_topic_ids
 from .report import check_made_with_brokers
 
@@ -44,7 +45,7 @@ def status_of_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Regist
     check_made_with_brokers(rows)
     plans = by_target(rows)
     targets = read_targets(brokers, plans, members=False)
-    found = {} if registry is None else marks.read(registry.context, (row.group for row in rows))
+    found = {} if registry is None else marks.read(context_of(registry), (row.group for row in rows))
 
     def has_moved(row: PlanRow) -> bool:
         mark = found.get(row.group)

@@ -1,18 +1,20 @@
-"""Legacy consumer groups as Spark tables, and snapshots of them as Parquet. Needs the extra `zkgroups[spark]`.
+"""Legacy consumer groups as Spark tables, and snapshots and audits of them as Parquet.
 
-zkgroups.spark.register(spark)
-offsets = spark.read.format("zkgroups").option("zookeeper", "zk1:2181/kafka").load()
+Needs the extra `zkgroups[spark]`.
 
-taken = zkgroups.spark.take_snapshot(spark, "/data/groups", "zk1:2181/kafka")
-zkgroups.spark.read_snapshot(spark, "/data/groups").where("problem is not null").show()
-zkgroups.spark.diff_snapshots(spark, "/data/groups", "previous", "latest").where("went_back > 0").show()
+    zkgroups.spark.register(spark)
+    offsets = spark.read.format("zkgroups").option("zookeeper", "zk1:2181/kafka").load()
 
-zkgroups.spark.run_audit(spark, "/data/audit", "zk1:2181/kafka", once=True)
-zkgroups.spark.read_audit(spark, "/data/audit").where("offset < before").show()
+    taken = zkgroups.spark.take_snapshot(spark, "/data/groups", "zk1:2181/kafka")
+    zkgroups.spark.read_snapshot(spark, "/data/groups").where("problem is not null").show()
+    zkgroups.spark.diff_snapshots(spark, "/data/groups", "previous", "latest").where("went_back > 0").show()
+
+    zkgroups.spark.run_audit(spark, "/data/audit", "zk1:2181/kafka", once=True)
+    zkgroups.spark.read_audit(spark, "/data/audit").where("offset < before").show()
 """
 
-from .audit.audit import Audited, AuditStep, run_audit
-from .audit.ledger import read_audit, standing_at
+from .audit.audit import AuditResult, AuditStep, run_audit
+from .audit.ledger import offsets_at, read_audit
 from .snapshots.diff import diff_snapshots
 from .snapshots.listing import list_snapshots
 from .snapshots.snapshot import Snapshot, Survey, read_snapshot, snapshot_names, survey, take_snapshot
@@ -22,20 +24,20 @@ from .source.options import SourceOptions
 from .source.tables import Table
 
 __all__ = [
+    "AuditResult",
     "AuditStep",
-    "Audited",
     "Snapshot",
     "SourceOptions",
     "Survey",
     "Table",
     "diff_snapshots",
     "list_snapshots",
+    "offsets_at",
     "read_audit",
     "read_snapshot",
     "register",
     "run_audit",
     "snapshot_names",
-    "standing_at",
     "survey",
     "take_snapshot",
     "verify_snapshots",

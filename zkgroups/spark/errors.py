@@ -1,7 +1,7 @@
-"""The one seam where Spark's errors become ours, with the cause chained.
+"""Convert Spark's errors to zkgroups errors, with the cause chained.
 
-What goes wrong in a task or while planning happens in another process: all that comes back is text, in which the last
-line of a Python traceback has the name of our error and what it said.
+A task or a planning step fails in another process, so the driver receives only text. The last line of the Python
+traceback in it holds the class name and the message of the original zkgroups error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..exceptions import (
     ZkgroupsException,
 )
 
-_OURS: Final = re.compile(r"^zkgroups\.exceptions\.(\w+): (.*)$", re.MULTILINE)
+_ZKGROUPS_ERROR: Final = re.compile(r"^zkgroups\.exceptions\.(\w+): (.*)$", re.MULTILINE)
 _DAMAGED: Final = re.compile(r"ChecksumException|could not verify page integrity|is not a Parquet file")
 _STOPPED: Final = re.compile(
     "stopped SparkContext|SparkContext was shut down|Master removed our application|All masters are unresponsive"
@@ -40,41 +40,40 @@ _LAST_OF_TRACEBACK: Final = re.compile(
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Turn errors that pass through into ours; `what` says what did not work."""
+def translated(failure: str) -> Iterator[None]:
+    """Convert errors of Spark, py4j and the file system; `failure` begins the new message."""
     try:
         yield
     except (PySparkException, Py4JError, OSError) as error:
-        raise _ours(what, str(error)) from error
+        raise _zkgroups_error(failure, str(error)) from error
 
 
-def _ours(what: str, text: str) -> ZkgroupsException:
-    name, words = next(reversed(_OURS.findall(text)), ("", ""))  # the causes of an error come before it
+def _zkgroups_error(failure: str, text: str) -> ZkgroupsException:
+    name, message = next(reversed(_ZKGROUPS_ERROR.findall(text)), ("", ""))  # the causes of an error come before it
     kind = getattr(exceptions, name, None)
     if not (isinstance(kind, type) and issubclass(kind, ZkgroupsException)):
         if _DAMAGED.search(text):
-            return DamagedFileError(f"{what}, because a file is damaged: {_reason(text)}")
+            return DamagedFileError(f"{failure} because a file is damaged: {_reason(text)}")
         if wrong := _WRONG_PYTHON.search(text):
-            return MissingDependencyError(f"{what}: {wrong[0].strip()}; {_PYTHON_CURE}")
+            return MissingDependencyError(f"{failure}: {wrong[0].strip()}; {_PYTHON_CURE}")
         if _STOPPED.search(text):
-            return SparkStoppedError(f"{what}: {_reason(text)}; {_STOPPED_CURE}")
-        return SparkJobError(f"{what}: {_reason(text)}")
-    return kind.__new__(kind, words)  # of what it carried only its words are left
+            return SparkStoppedError(f"{failure}: {_reason(text)}; {_STOPPED_CURE}")
+        return SparkJobError(f"{failure}: {_reason(text)}")
+    return kind.__new__(kind, message)  # only the message survives, not the other fields
 
 
 _PYTHON_CURE: Final = (
-    "each worker needs a Python {}.{} in which zkgroups {} is installed with the extras that this one has "
-    "(pip install 'zkgroups[spark]=={}'); PYSPARK_PYTHON or spark.pyspark.python names that Python"
+    "each worker needs Python {}.{} with zkgroups {} and the same extras as here "
+    "(pip install 'zkgroups[spark]=={}'); set PYSPARK_PYTHON or spark.pyspark.python to that Python"
 ).format(*sys.version_info[:2], VERSION, VERSION)
 _STOPPED_CURE: Final = (
-    "if this program did not stop Spark, its cluster did, for example because no executor could be started; see the "
-    "logs of the workers. A worker that was not started by sbin/start-worker.sh needs the variable "
-    "SPARK_SCALA_VERSION"
+    "if this program did not stop Spark, the cluster did, for example because no executor could start: see the logs of "
+    "the workers. A worker started without sbin/start-worker.sh needs the variable SPARK_SCALA_VERSION"
 )
 
 
 def _reason(text: str) -> str:
-    """What a person needs of it: the last line of a Python traceback, else what Java met first, as told in full."""
+    """Return the last line of a Python traceback, or else the full message of the root cause in Java."""
     if python := _LAST_OF_TRACEBACK.findall(text):
         return str(python[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]

@@ -1,4 +1,4 @@
-"""A Spark of our own, for a command that has none: started for one purpose, with little to say, and soon gone."""
+"""A short-lived Spark session for one command, with quiet defaults and a fast start and stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..exceptions import MissingDependencyError, NotConnectedError, SparkJobErro
 from .errors import translated
 
 LOCAL: Final = "local[*,4]"
-"""All cores, and a task may fail three times: a worker that is killed is not the end of everything."""
+"""All cores. A task may fail three times, so the job survives a killed worker."""
 
 _SETTINGS: Final = {
     "spark.app.name": "zkgroups",
@@ -34,9 +34,9 @@ _SETTINGS: Final = {
 _LOCAL_SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Who lives for seconds only does not live to see its code optimised: a third of the time to start.
+    # A process that lives for seconds does not profit from the optimizing compiler: starts in a third of the time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # Else what is counted is shared out 200 times, and then brought together again, however little it is.
+    # The default of 200 shuffle partitions is too many for small aggregations.
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     "spark.sql.adaptive.enabled": "false",
 }
@@ -49,15 +49,15 @@ _ADDRESS: Final = re.compile(r"([^,/]+):([0-9]+)(?:,|$)")
 _TIMEOUT: Final = 10.0
 """In seconds, for a connection to a master."""
 
-_PATIENCE: Final = 30.0
-"""In seconds: a cluster is told that we leave."""
+_EXIT_TIMEOUT: Final = 30.0
+"""In seconds, for Java to unregister from a cluster and exit."""
 
 
 @contextmanager
 def own_session(
     settings: Mapping[str, str] | None = None, *, master: str = LOCAL, verbose: bool = False
 ) -> Iterator[SparkSession]:
-    """Start Spark, and end it when all is done. What it logs is thrown away, unless it is to be `verbose`."""
+    """Start Spark, and stop it at the end of the block. Its log is discarded unless `verbose` is set."""
     _check_reachable((settings or {}).get("spark.master", master))
     wanted = {"spark.master": master, **_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {})}
     conf = SparkConf().setAll(list({**wanted, **(settings or {})}.items()))
@@ -65,7 +65,7 @@ def own_session(
         log = sys.stderr if verbose else stack.enter_context(tempfile.TemporaryFile())
         with translated("Spark did not start"):
             session = SparkSession(_started(conf, log, stack))
-        if not verbose:  # a Java that is killed would be told of in a traceback
+        if not verbose:  # no traceback if Java is killed
             session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         yield session
 
@@ -80,11 +80,13 @@ def _check_reachable(master: str) -> None:
         except (OSError, OverflowError) as error:
             problems.append(f"{host}:{port}: {error}")
     if problems:
-        raise NotConnectedError(f"Spark was not started: no master of {master} can be reached ({'; '.join(problems)})")
+        raise NotConnectedError(
+            f"could not reach any master of {master}, so Spark was not started ({'; '.join(problems)})"
+        )
 
 
 def _started(conf: SparkConf, log: Any, stack: ExitStack) -> SparkContext:
-    """Whatever is raised meanwhile, the stack ends what was begun."""
+    """Start Java and the context. If an error occurs in between, the stack stops Java."""
     ctrl_c = signal.getsignal(signal.SIGINT)
     try:
         gateway = _java(conf, log)
@@ -92,7 +94,7 @@ def _started(conf: SparkConf, log: Any, stack: ExitStack) -> SparkContext:
         with _silent_on_pandas():
             return SparkContext(conf=conf, gateway=gateway)
     finally:
-        # Spark's own handler calls Java in the midst of whatever call is under way.
+        # Spark's own handler would call Java in the middle of another call to Java.
         if signal.getsignal(signal.SIGINT) is not ctrl_c:
             signal.signal(signal.SIGINT, ctrl_c)
 
@@ -110,43 +112,42 @@ def _java(conf: SparkConf, log: Any) -> Any:
     try:
         return launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
     except PySparkException as error:
-        said = "" if log is sys.stderr else _first_words(log)
-        if _WITHOUT_JAVA.search(said):
-            raise MissingDependencyError(f"Spark needs Java 17 or newer: {said}") from error
-        raise SparkJobError(f"Spark did not start: {said or error}") from error
+        output = "" if log is sys.stderr else _first_error(log)
+        if _WITHOUT_JAVA.search(output):
+            raise MissingDependencyError(f"Spark needs Java 17 or newer: {output}") from error
+        raise SparkJobError(f"Spark did not start: {output or error}") from error
 
 
-def _first_words(log: Any) -> str:
-    """What was said of the first thing that went wrong."""
+def _first_error(log: Any) -> str:
+    """Return the first line of the log that is not a note or a warning."""
     log.seek(0)
     lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
     return next((line for line in lines if line and not _NO_ERROR.match(line)), "")
 
 
 def _end(gateway: Any) -> None:
-    """Java ends, with its workers and temporary files, when nobody can speak to it any more. No call to it is needed,
-    which might not be possible now; and this process is as it was before."""
+    """Stop Java by closing its stdin, and reset pyspark's global state.
+
+    Java then removes its workers and temporary files. This needs no call to Java, which might not answer any more.
+    """
     if (context := SparkContext._active_spark_context) is not None:
         context._jsc = None
         context.stop()
     SparkContext._gateway = SparkContext._jvm = SparkSession._instantiatedSession = None
     if (java := gateway.proc) is None:
-        return  # started by spark-submit, which ends it
+        return  # spark-submit started it, and stops it
     java.stdin.close()
     try:
-        java.wait(_PATIENCE)
+        java.wait(_EXIT_TIMEOUT)
     except subprocess.TimeoutExpired:
         java.kill()
         java.wait()
 
 
 def share_done(spark: SparkSession) -> float:
-    """How much of what runs at the moment is done, from 0 to 1, as far as Spark knows: by whole tasks.
-
-    Of each job its last stage counts: what comes before only brings rows together.
-    """
+    """Return the share of completed tasks in the last stage of each running job, from 0 to 1."""
     stages = []
-    with suppress(Py4JError, OSError):  # it is asked for until the end, and may not be there any more
+    with suppress(Py4JError, OSError):  # the progress bar may ask after Spark has stopped
         tracker = spark.sparkContext.statusTracker()
         jobs = [info for job in tracker.getActiveJobsIds() if (info := tracker.getJobInfo(job)) is not None]
         last = [max(info.stageIds) for info in jobs if info.stageIds]

@@ -1,11 +1,11 @@
-"""Work with Spark on a thread of its own, so that no signal ever hits a call to Java.
+"""Run work with Spark on a separate thread, so that a signal never interrupts a call to Java.
 
-What a signal handler raises in the midst of such a call leaves the answer unread. py4j hangs up after a
-`KeyboardInterrupt`, but after nothing else: the next call of that thread would wait until the first is done, and take
-its answer for its own. And in either case the job would go on writing, while its files are thrown away.
+If a signal handler raises in the middle of a call to Java, the answer stays unread. py4j closes the connection only for
+a `KeyboardInterrupt`. After any other exception the next call on that thread would receive the answer of the first. In
+both cases the job would keep writing while its files are being deleted.
 
-So the caller's thread only waits. When it is interrupted, yet another one cancels the jobs, and the caller goes on when
-all has been put in order.
+So the caller's thread only waits. When it is interrupted, another thread cancels the jobs, and the caller continues
+after the work has cleaned up.
 """
 
 from __future__ import annotations
@@ -26,16 +26,22 @@ from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
-_AGAIN: Final = 0.2
-"""So often, in seconds, jobs are cancelled."""
+_CANCEL_INTERVAL: Final = 0.2
+"""In seconds."""
 
 
 class Cancelled(Exception):
-    """Raised in the work, which is not to go on."""
+    """Raised in the work to stop it."""
 
 
-def interruptible(spark: SparkSession, work: Callable[[Callable[[str], None]], T], told: Callable[[str], None]) -> T:
-    """What `work` returns or raises. It is given a function by which it says what it does next, for `told` to hear."""
+def interruptible(
+    spark: SparkSession, work: Callable[[Callable[[str], None]], T], on_progress: Callable[[str], None]
+) -> T:
+    """Run `work` on a separate thread, and return or raise its outcome.
+
+    `work` receives a function to call with the name of its next step. `on_progress` is called with that name on the
+    caller's thread.
+    """
     context, tag = spark.sparkContext, f"zkgroups-{uuid.uuid4().hex}"
     steps: SimpleQueue[str | None] = SimpleQueue()
     outcome: Future[T] = Future()
@@ -54,14 +60,14 @@ def interruptible(spark: SparkSession, work: Callable[[Callable[[str], None]], T
             outcome.set_exception(error)
         finally:
             with suppress(Py4JError, OSError):
-                context.removeJobTag(tag)  # it may be a thread of Java's that others use, too
+                context.removeJobTag(tag)  # other code may use the same Java thread later
             steps.put(None)
 
-    thread = InheritableThread(target=run, daemon=True)  # with the job group and the pool of the caller
+    thread = InheritableThread(target=run, daemon=True)  # inherits the caller's job group and pool
     try:
         thread.start()
         for name in iter(steps.get, None):
-            told(name)
+            on_progress(name)
     except BaseException:
         cancelled.set()
         helper = Thread(target=_cancel_until, args=(context, tag, lambda: not thread.is_alive()), daemon=True)
@@ -72,10 +78,10 @@ def interruptible(spark: SparkSession, work: Callable[[Callable[[str], None]], T
     return outcome.result()
 
 
-def at_once(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> list[T]:
-    """What the calls return, each of which has a thread of its own. If one fails, the others are cancelled."""
+def run_in_parallel(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Run each call on its own thread, and return their results. If one fails, cancel the others."""
     if not isinstance(SparkContext._gateway, ClientServer):
-        return [call() for call in calls]  # PYSPARK_PIN_THREAD=false: who has which tag could not be told
+        return [call() for call in calls]  # PYSPARK_PIN_THREAD=false: job tags are not per thread
     context, tag = spark.sparkContext, f"zkgroups-{uuid.uuid4().hex}"
 
     def tagged(call: Callable[[], T]) -> Callable[[], T]:
@@ -86,18 +92,18 @@ def at_once(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> list[T]:
         return cast(Callable[[], T], inheritable_thread_target(spark)(run))
 
     with ThreadPoolExecutor(len(calls)) as threads:
-        begun = [threads.submit(tagged(call)) for call in calls]
-        ended, going_on = wait(begun, return_when=FIRST_EXCEPTION)
-        first = next((error for each in ended if (error := each.exception()) is not None), None)
+        futures = [threads.submit(tagged(call)) for call in calls]
+        done, running = wait(futures, return_when=FIRST_EXCEPTION)
+        first = next((error for each in done if (error := each.exception()) is not None), None)
         if first is not None:
-            _cancel_until(context, tag, lambda: not wait(going_on, timeout=0).not_done)
+            _cancel_until(context, tag, lambda: not wait(running, timeout=0).not_done)
             raise first
-    return [each.result() for each in begun]
+    return [each.result() for each in futures]
 
 
-def _cancel_until(context: SparkContext, tag: str, over: Callable[[], bool]) -> None:
-    """Again and again: a job may have begun just after the last time."""
-    while not over():
+def _cancel_until(context: SparkContext, tag: str, is_done: Callable[[], bool]) -> None:
+    """Cancel repeatedly, because a job may start just after a cancellation."""
+    while not is_done():
         with suppress(Py4JError, OSError):
             context.cancelJobsWithTag(tag)
-        time.sleep(_AGAIN)
+        time.sleep(_CANCEL_INTERVAL)

@@ -1,7 +1,7 @@
-"""The pytest plugin: marks, a ZooKeeper server and Kafka brokers for the run, and a fresh registry for each test.
+"""The pytest plugin: real servers for a test run, and an empty registry for each test.
 
-Everybody who has zkgroups installed loads this file with every pytest run: no server, and none of what one needs, is
-imported before it is used.
+Load it in a `conftest.py` with `pytest_plugins = ["zkgroups.testing.plugin"]`, or with `-p zkgroups.testing.plugin`.
+It imports a server, and what the server needs, only when a test asks for its fixture.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _MARKS = {
     "docker": "needs a Docker engine",
 }
 
+_LEGACY_RELEASE = "1.1.1"
 
 T = TypeVar("T")
 
@@ -35,66 +36,54 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def zookeeper() -> Iterator[Server]:
-    """A ZooKeeper server for the whole run (one per worker of pytest-xdist): see `zkgroups.testing.zookeeper`."""
-    from zkgroups.exceptions import MissingDependencyError
-
+def zkgroups_zookeeper() -> Iterator[Server]:
+    """A ZooKeeper server for the whole run, one for each worker of pytest-xdist; see `zkgroups.testing.zookeeper`."""
     from . import server_choice
-    from .requirements import missing
 
     with ExitStack() as stack:
-        try:
-            server = stack.enter_context(server_choice.zookeeper())
-        except MissingDependencyError as error:
-            missing("zookeeper", str(error))
-        yield server
+        yield _enter(stack, "zookeeper", server_choice.zookeeper())
 
 
 @pytest.fixture
-def zookeeper_hosts(zookeeper: Server) -> Iterator[str]:
-    """The server's address with a fresh chroot for this test."""
+def zkgroups_hosts(zkgroups_zookeeper: Server) -> Iterator[str]:
+    """The address of that server, with an empty chroot for this test."""
     from .server_choice import fresh_chroot
 
-    with fresh_chroot(zookeeper) as hosts:
+    with fresh_chroot(zkgroups_zookeeper) as hosts:
         yield hosts
 
 
 @pytest.fixture
-def registry(zookeeper_hosts: str) -> Iterator[Registry]:
-    """A registry on a chroot of its own."""
+def zkgroups_registry(zkgroups_hosts: str) -> Iterator[Registry]:
+    """A registry connected to an empty chroot."""
     from zkgroups import Registry
 
-    with Registry.connect(zookeeper_hosts) as registry:
+    with Registry.connect(zkgroups_hosts) as registry:
         yield registry
 
 
 @pytest.fixture(scope="session")
-def kafka_broker() -> Iterator[KafkaBroker]:
-    """A Kafka broker of today for the whole run; its topics are all tests', so that each names its own."""
+def zkgroups_kafka() -> Iterator[KafkaBroker]:
+    """A current Kafka broker for the whole run. Tests share it, so each test names topics of its own."""
     from .kafka import KafkaBroker
 
     with ExitStack() as stack:
-        yield _started(stack, KafkaBroker())
+        yield _enter(stack, "kafka", KafkaBroker())
 
 
 @pytest.fixture(scope="session")
-def kafka(kafka_broker: KafkaBroker) -> str:
-    """The address of a Kafka broker of today, for the whole run."""
-    return kafka_broker.address
-
-
-@pytest.fixture(scope="session")
-def legacy_kafka() -> Iterator[KafkaBroker]:
-    """A Kafka broker of the days of ZooKeeper, on one of its own, for the whole run."""
+def zkgroups_legacy_kafka() -> Iterator[KafkaBroker]:
+    """A Kafka 1.1.1 broker for the whole run, with a ZooKeeper server of its own."""
     from .kafka import KafkaBroker
     from .server import ZooKeeperServer
 
     with ExitStack() as stack:
-        zookeeper = _started(stack, ZooKeeperServer())
-        yield _started(stack, KafkaBroker(release="1.1.1", zookeeper=f"{zookeeper.address}/kafka"))
+        zookeeper = _enter(stack, "kafka", ZooKeeperServer())
+        yield _enter(stack, "kafka", KafkaBroker(release=_LEGACY_RELEASE, zookeeper=f"{zookeeper.address}/kafka"))
 
 
-def _started(stack: ExitStack, server: AbstractContextManager[T]) -> T:
+def _enter(stack: ExitStack, needed: str, server: AbstractContextManager[T]) -> T:
+    """Start the server. If something is missing, skip the test, or fail it if `ZKGROUPS_REQUIRE` names the server."""
     from zkgroups.exceptions import MissingDependencyError
 
     from .requirements import missing
@@ -102,4 +91,4 @@ def _started(stack: ExitStack, server: AbstractContextManager[T]) -> T:
     try:
         return stack.enter_context(server)
     except MissingDependencyError as error:
-        missing("kafka", str(error))
+        missing(needed, str(error))

@@ -7,7 +7,7 @@ and the first client hears LOST when it has connected again.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -59,6 +59,8 @@ def _close_session(second: KazooClient, timeout: float) -> bool:
     """Like `KazooClient.stop`, which does not tell whether the server ever heard of it."""
     from kazoo.protocol.serialization import Close
 
+    from ..zookeeper.kazoo_compat import internals
+
     class CloseAndTell(Close):  # type: ignore[misc]
         """kazoo's own request cannot be waited for: it decodes no answer, and as an empty tuple it is false."""
 
@@ -70,18 +72,20 @@ def _close_session(second: KazooClient, timeout: float) -> bool:
             return True
 
     answer = second.handler.async_result()
-    second._call(CloseAndTell(), answer)
+    internals.send(second, CloseAndTell(), answer)
     return bool(answer.get(timeout=timeout))
 
 
 def _second_client(client: KazooClient, victim: ClientId, hosts: str) -> KazooClient:
     from kazoo.client import KazooClient
 
-    sasl: dict[str, Any] | None = client._connection.sasl_options
+    from ..zookeeper.kazoo_compat import internals
+
+    sasl = internals.sasl_options(client)
     return KazooClient(
         hosts,
         client_id=victim,
-        timeout=client._session_timeout / 1000,
+        timeout=internals.requested_timeout(client),
         sasl_options=dict(sasl) if sasl else None,
         use_ssl=client.use_ssl,
         verify_certs=client.verify_certs,

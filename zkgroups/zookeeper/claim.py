@@ -8,6 +8,7 @@ One whose session has ended, or whose claim is gone, gets a typed error and chan
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,8 +16,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..core.znodes.values import CommittedOffset, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset
 from ..exceptions import NotClaimedError, ZkgroupsException
+from .session.reentrant_locks import not_held
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -34,6 +37,8 @@ class LastCommit:
     """The version of our registration under which this was learned."""
     made: int | None = None
     """The zxid that created the node, or None if unknown: a recreated node may have the same version."""
+    replaces: int | None = None
+    """The version of a node that another client created for as long as its session lasts."""
 
 
 class Claim:
@@ -47,13 +52,14 @@ class Claim:
         self, instance: Instance, at: TopicPartition, session_id: int, data: bytes, *, version: int = 0
     ) -> None:
         self._instance = instance
-        self.partition = at
+        self.at = at
         self.session_id = session_id
         self.data = data
         self.version = version
         self.last: LastCommit | None = None
         self.doubtful = False  # a release whose outcome nobody learned: it can only be released
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.pid = os.getpid()
 
     @property
     def held(self) -> bool:
@@ -66,7 +72,7 @@ class Claim:
 
     def fetch(self) -> CommittedOffset | None:
         """The offset to start from, None where nothing was committed."""
-        return self._instance.group.offsets.fetch(self.partition)
+        return self._instance.group.offsets.fetch(self.at)
 
     def commit(self, offset: int, *, backward: bool = False) -> None:
         """Write the next message to read; lower than what is committed only with `backward` (rule 5)."""
@@ -85,7 +91,7 @@ class Claim:
         _leave(self.release, error)
 
     def __repr__(self) -> str:
-        return f"<Claim of {self.partition} by {self._instance.id!r}, {'held' if self.held else 'not held'}>"
+        return f"<Claim of {self.at} by {self._instance.id!r}, {'held' if self.held else 'not held'}>"
 
 
 class Claims(Mapping[TopicPartition, Claim]):
@@ -93,7 +99,7 @@ class Claims(Mapping[TopicPartition, Claim]):
 
     def __init__(self, instance: Instance, claims: Sequence[Claim]) -> None:
         self._instance = instance
-        self._claims = {claim.partition: claim for claim in claims}
+        self._claims = {claim.at: claim for claim in claims}
 
     def __getitem__(self, at: TopicPartition) -> Claim:
         return self._claims[at]
@@ -116,7 +122,7 @@ class Claims(Mapping[TopicPartition, Claim]):
 
     def verify(self) -> list[TopicPartition]:
         """Ask the server which of them are still ours."""
-        return [claim.partition for claim in self._instance._verify(list(self.values()))]
+        return [claim.at for claim in self._instance._verify(list(self.values()))]
 
     def commit(
         self, offsets: Mapping[TopicPartition, int], *, backward: bool | Mapping[TopicPartition, int] = False
@@ -159,7 +165,12 @@ def _leave(release: Callable[[], None], error: BaseException | None) -> None:
 
 def locked(claims: Sequence[Claim]) -> ExitStack:
     """Keep two commits of one claim apart; in one order always, so that two batches cannot wait for each other."""
+    ordered = sorted(set(claims), key=lambda claim: claim.at)
+    for claim in ordered:
+        if claim.pid != os.getpid():  # a fork: the thread that holds the lock may not run here
+            claim.lock, claim.pid = threading.RLock(), os.getpid()
+        not_held(claim.lock, f"the claim on {claim.at}")
     stack = ExitStack()
-    for claim in sorted(claims, key=lambda claim: claim.partition):
+    for claim in ordered:
         stack.enter_context(claim.lock)
     return stack

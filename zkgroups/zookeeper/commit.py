@@ -7,6 +7,8 @@ An offset node that another tool deletes and recreates has version 0. So a claim
 it has read the node, and a node that is created here is written once more in the same transaction. If the recreated
 node has been written as often as the old one, the write succeeds. Its answer shows that the node is another one, and a
 warning is logged.
+
+A node that another client created as an ephemeral one would take the offset with it. So it is replaced.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from collections.abc import Mapping, Sequence
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.codec import encode_offset
+from ..core.znodes.offset_codec import encode_offset
 from ..core.znodes.paths import GroupPaths, join
-from ..core.znodes.values import CommittedOffset, DeniedNode, TopicPartition
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, ForbiddenNode
 from ..exceptions import (
     NoPermissionError,
     OffsetConflictError,
@@ -32,8 +35,8 @@ from .reading import group_reader
 from .registration import Tenure
 from .requests import bulk_read
 from .requests.batching import first_batch
-from .requests.directories import ensure_all
-from .requests.transaction import Check, Create, Operation, Set, TransactionFailed, stats
+from .requests.directories import ensure_paths
+from .requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed, stats
 from .session.errors import translate
 from .session.registry_context import RegistryContext
 
@@ -81,7 +84,7 @@ class Commit:
         except TransactionFailed as failure:
             if isinstance(failure.operation, Check):
                 raise
-            failed = next(c for c in claims if self._paths.offset(c.partition) == failure.operation.path)
+            failed = next(c for c in claims if self._paths.offset(c.at) == failure.operation.path)
             self._offset_failed(claims, failed, failure)
             return
         except OutcomeUnknownError:
@@ -94,10 +97,12 @@ class Commit:
             self._written(claim, left.pop(claim), zxid)
 
     def _unit(self, claim: Claim, data: bytes) -> Sequence[Operation]:
-        path = self._paths.offset(claim.partition)
-        owner = Check(self._paths.owner(claim.partition), claim.version)
+        path = self._paths.offset(claim.at)
+        owner = Check(self._paths.owner(claim.at), claim.version)
         if claim.last is None or claim.last.version is None:
-            return [owner, Create(path, data, acl=self._context.acls.offsets), Set(path, data, 0)]
+            replaced = None if claim.last is None else claim.last.replaces
+            fleeting = [] if replaced is None else [Delete(path, replaced)]
+            return [owner, *fleeting, Create(path, data, acl=self._context.acls.offsets), Set(path, data, 0)]
         return [owner, Set(path, data, claim.last.version)]
 
     def _written(self, claim: Claim, offset: int, made: int | None) -> None:
@@ -105,7 +110,7 @@ class Commit:
         if None not in (known, made) and known != made:
             log.warning(
                 "%s was deleted and recreated by another client; its offset was overwritten with %d",
-                self._paths.offset(claim.partition),
+                self._paths.offset(claim.at),
                 offset,
             )
         claim.last = LastCommit(version + 1, offset, self._tenure.version, known if made is None else made)
@@ -113,30 +118,33 @@ class Commit:
     def _learn(self, claims: Sequence[Claim]) -> None:
         """Read what was committed before, by whomever."""
         claims = self._with_a_node(claims)
-        paths = [self._paths.offset(claim.partition) for claim in claims]
+        paths = [self._paths.offset(claim.at) for claim in claims]
         for claim, node in zip(claims, bulk_read.nodes(self._context, paths), strict=True):
-            if isinstance(node, DeniedNode):
+            if isinstance(node, ForbiddenNode):
                 raise NoPermissionError(node.path)
-            found = None if node is None else group_reader.offset(self._paths.group, claim.partition, node)
+            found = None if node is None else group_reader.offset(self._paths.group, claim.at, node)
             # Something that cannot be read as an offset may be written over: it is no offset to fall behind.
             offset = found.offset if isinstance(found, CommittedOffset) else None
+            if node is not None and node.session:
+                claim.last = LastCommit(None, offset, self._tenure.version, replaces=node.version)
+                continue
             version, made = (None, None) if node is None else (node.version, node.czxid)
             claim.last = LastCommit(version, offset, self._tenure.version, made)
 
     def _with_a_node(self, claims: Sequence[Claim]) -> list[Claim]:
         """Those where something may be committed. Of several in a topic, its directory tells all that have nothing."""
-        counts = Counter(claim.partition.topic for claim in claims)
+        counts = Counter(claim.at.topic for claim in claims)
         topics = [topic for topic, count in counts.items() if count > 1]
         found = bulk_read.children(self._context, map(self._paths.offset_topic, topics))
         there = {
             topic: {join(self._paths.offset_topic(topic), name) for name in names or ()}
             for topic, names in zip(topics, found, strict=True)
-            if not isinstance(names, DeniedNode)
+            if not isinstance(names, ForbiddenNode)
         }
         left: list[Claim] = []
         for claim in claims:
-            path = self._paths.offset(claim.partition)
-            if path in there.get(claim.partition.topic, {path}):
+            path = self._paths.offset(claim.at)
+            if path in there.get(claim.at.topic, {path}):
                 left.append(claim)
             else:
                 claim.last = LastCommit(None, None, self._tenure.version)
@@ -146,18 +154,18 @@ class Commit:
         """Rule 5: no offset goes back, unless `allowed` names the committed offset that it goes back from."""
         for claim, offset in offsets.items():
             committed = claim.last.offset if claim.last is not None else None
-            if committed is not None and offset < committed != allowed.get(claim.partition):
-                raise OffsetWouldGoBackError(self._paths.group, claim.partition, committed, offset)
+            if committed is not None and offset < committed != allowed.get(claim.at):
+                raise OffsetWouldGoBackError(self._paths.group, claim.at, committed, offset)
 
     def _offset_failed(self, claims: Sequence[Claim], claim: Claim, failure: TransactionFailed) -> None:
         """The offset node is not as it was: a missing directory is made, anything else is somebody else's commit."""
         if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
-            topics = (self._paths.offset_topic(each.partition.topic) for each in claims)
-            ensure_all(self._context, topics, session_id=self._tenure.session_id)
+            topics = (self._paths.offset_topic(each.at.topic) for each in claims)
+            ensure_paths(self._context, topics, session_id=self._tenure.session_id)
             return
         if not isinstance(failure.error, NoNodeError | NodeExistsError | BadVersionError):
             raise translate(failure.error, failure.operation.path) from failure.error
         claim.last = None  # the caller, told of the conflict, may commit again over what is there then
         node = self._context.session.get(failure.operation.path, deadline=self._context.deadline())
-        found = None if node is None else group_reader.offset(self._paths.group, claim.partition, node)
-        raise OffsetConflictError(claim.partition, found) from failure.error
+        found = None if node is None else group_reader.offset(self._paths.group, claim.at, node)
+        raise OffsetConflictError(claim.at, found) from failure.error

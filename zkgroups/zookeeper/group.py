@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes import group_description as core
-from ..core.znodes.codec import encode_offset
-from ..core.znodes.group_description import GroupDescription, RegisteredInstance, dead_instances
+from ..core.znodes.describe_group import describe
+from ..core.znodes.group_description import GroupDescription
+from ..core.znodes.group_view import RegisteredInstance, dead_instances
+from ..core.znodes.offset_codec import encode_offset
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, TopicPartition, check_at
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimTimeout,
@@ -42,7 +44,7 @@ class Copied:
     """What a copy did: how many offsets it wrote, and which nodes it left out because they hold no offset."""
 
     offsets: int
-    left_out: tuple[MalformedNode, ...]
+    left_out: tuple[UnreadableNode, ...]
 
 
 class Consumergroup:
@@ -54,11 +56,6 @@ class Consumergroup:
         self._context = context
         self.offsets = Offsets(self.paths, context)
 
-    @property
-    def context(self) -> RegistryContext:
-        """What the rest of this library works with; not for others."""
-        return self._context
-
     def exists(self) -> bool:
         """Whether there is any znode of the group, be it registrations, owners or offsets only."""
         return self._context.session.exists(self.paths.root, deadline=self._context.deadline())
@@ -67,7 +64,7 @@ class Consumergroup:
         """Make the directories of the group; nothing happens if they are there."""
         deadline = self._context.deadline()
         for directory in (self.paths.ids, self.paths.owners, self.paths.offsets):
-            self._context.session.ensure(directory, acl=self._context.acls.directories, deadline=deadline)
+            self._context.session.ensure_path(directory, acl=self._context.acls.directories, deadline=deadline)
 
     def delete(self) -> None:
         """Delete the group with its offsets; refused while an instance is registered, also if one comes in between."""
@@ -91,7 +88,7 @@ class Consumergroup:
             raise GroupNotFoundError(self.name)
         found = list(self.offsets)
         for denied in found:
-            if isinstance(denied, DeniedNode):
+            if isinstance(denied, ForbiddenNode):
                 raise NoPermissionError(denied.path)
         good = [offset for offset in found if isinstance(offset, CommittedOffset)]
         self._make_empty(target)
@@ -104,7 +101,7 @@ class Consumergroup:
             units,
             lambda batch: target._transact([operation for unit in batch for operation in unit]),
         )
-        return Copied(len(good), tuple(node for node in found if isinstance(node, MalformedNode)))
+        return Copied(len(good), tuple(node for node in found if isinstance(node, UnreadableNode)))
 
     def _make_empty(self, target: Consumergroup) -> None:
         directories = [target.paths.root, target.paths.ids, target.paths.owners, target.paths.offsets]
@@ -133,7 +130,7 @@ class Consumergroup:
         """The registered instances, sorted by id; a registration that cannot be read is marked, and stops nothing."""
         instances: list[RegisteredInstance] = []
         for _group, found in group_reader.read_instances(self._context, [self.name]):
-            if isinstance(found, MalformedNode):
+            if isinstance(found, UnreadableNode):
                 raise NoPermissionError(found.path)  # nobody there and nobody shown are not the same
             instances.append(found)
         return instances
@@ -151,7 +148,7 @@ class Consumergroup:
 
     def instance(self, id: str | None = None) -> Instance:
         """An instance to register: with the id given, else with a new one of the form `host:uuid4`."""
-        if id is None and self._context.session.outlives_us:  # the next process would not know what this one holds
+        if id is None and self._context.session.is_resumable:  # the next process would not know what this one holds
             reason = "in a session that is kept in a file it must be given, and be the same each time"
             raise InvalidOptionError("id", id, reason)
         return Instance(self, self._context, f"{socket.gethostname()}:{uuid.uuid4()}" if id is None else id)
@@ -163,14 +160,14 @@ class Consumergroup:
 
     # Owners
 
-    def owner(self, at: TopicPartition) -> Owner | MalformedNode | None:
+    def owner(self, at: TopicPartition) -> Owner | UnreadableNode | None:
         """Who holds the partition, None if nobody does; in pykafka's form, too, where there is no other."""
         node = self._context.session.get(self.paths.owner(check_at(at)), deadline=self._context.deadline())
         if node is not None:
             return group_reader.owner(at.topic, str(at.partition), node)
         return group_reader.pykafka_owner(self._context, self.paths, at)
 
-    def owners(self) -> Iterator[Owner | MalformedNode]:
+    def owners(self) -> Iterator[Owner | UnreadableNode]:
         """All owners, in whichever form they are written, topic by topic."""
         return (owner for _group, owner in group_reader.read_owners(self._context, [self.name]))
 
@@ -192,7 +189,7 @@ class Consumergroup:
         owner = self.owner(at)
         if owner is None:
             raise NotClaimedError(at, "is not claimed by anybody")
-        if isinstance(owner, MalformedNode):
+        if isinstance(owner, UnreadableNode):
             raise GuardFailedError(f"{at} is held by {owner.holder}")
         holder = self._holder(owner)
         if expected_owner not in (owner.id, holder.id if holder else None):
@@ -207,7 +204,7 @@ class Consumergroup:
         instances = {
             instance.id: instance
             for instance in self.instances()
-            if instance.session == owner.session or isinstance(instance.registration, DeniedNode)
+            if instance.session == owner.session or isinstance(instance.registration, ForbiddenNode)
         }
         id = owner.instance(instances)
         return None if id is None else instances[id]
@@ -217,7 +214,7 @@ class Consumergroup:
         while True:
             push = everybody.operations()
             if holder is not None and self.paths.instance(holder.id) not in {operation.path for operation in push}:
-                if isinstance(holder.registration, DeniedNode):
+                if isinstance(holder.registration, ForbiddenNode):
                     raise NoPermissionError(holder.registration.path)
                 raise GuardFailedError(f"{owner.at} was claimed by {owner.holder}, who has just left")
             try:
@@ -242,7 +239,7 @@ class Consumergroup:
     def describe(self) -> GroupDescription:
         """States, totals, orphans, what nobody owns and what cannot be read, from one sweep of the group."""
         [found] = group_reader.read_groups(self._context, [self.name])
-        return core.describe(found)
+        return describe(found)
 
     def watch(self, what: Watched) -> Watch:
         """Follow members, owners or offsets as they change; see `Watch`."""

@@ -10,19 +10,30 @@ a third one then recreates.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Self, TypeGuard
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.codec import decode_registration, encode_owner, encode_registration
-from ..core.znodes.paths import check_instance
-from ..core.znodes.values import DeniedNode, MalformedNode, Owner, Pattern, Registration, TopicPartition, check_at
+from ..core.znodes.names import check_instance
+from ..core.znodes.owner_codec import encode_owner
+from ..core.znodes.registration_codec import decode_registration, encode_registration
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import (
+    ForbiddenNode,
+    MalformedNode,
+    Owner,
+    Pattern,
+    Registration,
+    UnevaluableRegistration,
+    UnreadableNode,
+)
 from ..deadline import Deadline
 from ..exceptions import (
     AlreadyClaimedError,
@@ -37,6 +48,7 @@ from ..exceptions import (
     NotRegisteredError,
     OffsetWouldGoBackError,
     SessionLostError,
+    TooLargeError,
     ZkgroupsException,
 )
 from .claim import Claim, Claims, locked
@@ -44,12 +56,13 @@ from .commit import Commit
 from .reading import group_reader
 from .registration import Registrar, Tenure
 from .requests import bulk_read
-from .requests.batching import Batch, first_batch, fits_the_server, in_batches
-from .requests.directories import ensure_all
+from .requests.batching import Batch, first_batch, in_batches, try_batch
+from .requests.directories import ensure_paths
 from .requests.node import Node
 from .requests.transaction import Check, Create, Delete, Operation, TransactionFailed
 from .session.credentials import SessionCredentials
 from .session.errors import translate
+from .session.reentrant_locks import not_held
 from .session.registry_context import RegistryContext
 from .session.session import Session
 
@@ -59,9 +72,15 @@ if TYPE_CHECKING:
 Topics = Iterable[str] | Mapping[str, int]
 """Names of topics, or names with the number of streams of each."""
 
-_USING = threading.Lock()
+_USING = threading.RLock()
 _USERS: WeakKeyDictionary[Session, WeakValueDictionary[str, Instance]] = WeakKeyDictionary()
 """The objects of this process that use an id, by session and by the path of the registration."""
+
+
+def is_in_use(session: Session, path: str) -> bool:
+    """Whether an object of this process uses the registration at this path, in this session."""
+    with _USING:
+        return path in _USERS.get(session, {})
 
 
 class Instance:
@@ -76,10 +95,11 @@ class Instance:
         self._context = context
         self._session = context.session
         self._registrar = Registrar(group.paths, context, id)
-        self._lock = threading.Lock()  # guards what is below, and is never held during a call
+        self._lock = threading.RLock()  # guards what is below, and is never held during a call
         self._claims: dict[TopicPartition, Claim] = {}
         self._resumed: set[Claim] = set()  # made by a process before this one, until `claim` returns them
-        self._membership = threading.Lock()  # held during calls: no claim is made while the registration is taken away
+        self._membership = threading.RLock()  # held during calls: no claim is made while the registration is taken away
+        _ALL.add(self)
 
     # Registration
 
@@ -142,9 +162,13 @@ class Instance:
         if node is None:
             raise NotRegisteredError(self.group.name, self.id)
         found = decode_registration(node.path, node.data, session=node.session, version=node.version)
-        if isinstance(found, MalformedNode):
-            raise MalformedNodeError(found)
-        return found
+        match found:
+            case UnevaluableRegistration():
+                raise MalformedNodeError(found.node)
+            case MalformedNode():
+                raise MalformedNodeError(found)
+            case Registration():
+                return found
 
     def update(self, topics: Topics | Registration, *, pattern: Pattern = Pattern.STATIC) -> Registration:
         """Change what the instance subscribes to, in place: it stays registered, and keeps its claims."""
@@ -163,7 +187,7 @@ class Instance:
 
         Only what this session made is touched (rule 2).
         """
-        with self._membership:
+        with self._joining_or_leaving():
             with self._lock:
                 claims = list(self._claims.values())
             with contextlib.suppress(SessionLostError):  # the server has taken it all away
@@ -173,6 +197,15 @@ class Instance:
             self._registrar.forget()
             self._forget(claims)
         self.detach()
+
+    def _joining_or_leaving(self) -> Any:
+        """The lock for calls between which the registration must not change."""
+        return not_held(self._membership, f"instance {self.id!r}")
+
+    def after_fork(self) -> None:
+        """In a fork: the threads that hold the locks may not run here."""
+        self._lock, self._membership = threading.RLock(), threading.RLock()
+        self._registrar.after_fork()
 
     def _takes_id(self, *, force: bool = False) -> bool:
         """Use the id in this session; False if another object of this process does."""
@@ -246,7 +279,7 @@ class Instance:
 
         def take(batch: Batch[Create]) -> None:
             some = partitions[len(taken) : len(taken) + len(batch)]
-            with self._membership:
+            with self._joining_or_leaving():
                 taken.extend(self._claim_batch(some, [create for [create] in batch]))
 
         try:
@@ -274,8 +307,8 @@ class Instance:
     def _abandon(self, claims: Sequence[Claim]) -> int:
         """Hold these no more, and have their owner nodes swept later. Return the number of nodes that may be left."""
         with self._lock:
-            left = [claim for claim in claims if self._claims.get(claim.partition) is claim]
-        self._registrar.leave({self.group.paths.owner(claim.partition): claim.data for claim in left})
+            left = [claim for claim in claims if self._claims.get(claim.at) is claim]
+        self._registrar.leave({self.group.paths.owner(claim.at): claim.data for claim in left})
         self._forget(left)
         return len(left)
 
@@ -304,7 +337,7 @@ class Instance:
             self._look_again(tenure, failure)
         elif isinstance(failure.error, NoNodeError):
             topics = (self.group.paths.owned_topic(at.topic) for at in partitions)
-            ensure_all(self._context, topics, session_id=tenure.session_id)
+            ensure_paths(self._context, topics, session_id=tenure.session_id)
         elif isinstance(failure.error, NodeExistsError):
             self._refuse_foreign(partitions[failure.index - 1], failure.operation, tenure)
         else:
@@ -334,14 +367,14 @@ class Instance:
         missing = [at for at in partitions if at not in held]
         if missing:
             raise NotClaimedError(missing[0])
-        self._let_go([held[at] for at in partitions])
+        self._let_go([held[at] for at in dict.fromkeys(partitions)])
 
     def release_all(self) -> None:
         """Let go of everything, and stay registered."""
         with self._lock:
             held = list(self._claims.values())
         self._let_go(held)
-        with self._membership, contextlib.suppress(SessionLostError):
+        with self._joining_or_leaving(), contextlib.suppress(SessionLostError):
             self._registrar.sweep_all()
 
     def _let_go(self, claims: Sequence[Claim]) -> None:
@@ -368,30 +401,27 @@ class Instance:
             except TransactionFailed as failure:
                 denied |= self._look_again(tenure, failure)
         for claim in denied & set(claims):
-            raise NoPermissionError(self.group.paths.owner(claim.partition))
+            raise NoPermissionError(self.group.paths.owner(claim.at))
 
     def _delete_some(self, claims: Sequence[Claim], tenure: Tenure) -> None:
         """Delete as many owner nodes as go into one transaction, and forget these claims."""
         guard = self._registrar.check(tenure)
-        units = ([Delete(self.group.paths.owner(claim.partition), claim.version)] for claim in claims)
+        units = ([Delete(self.group.paths.owner(claim.at), claim.version)] for claim in claims)
         batch = first_batch(self._session, units, overhead=guard)
         deleted = claims[: len(batch)]
-        try:
-            operations: list[Operation] = [*guard, *(delete for [delete] in batch)]
-            transact = partial(self._registrar.transact, operations, tenure, then=partial(self._forget, deleted))
-            fits_the_server(transact, batch)
-        except (TransactionFailed, SessionLostError, NotConnectedError):
-            raise
-        except BaseException:  # also Ctrl-C: it may have been carried out
-            for claim in deleted:
-                claim.doubtful = True
-            raise
+        operations: list[Operation] = [*guard, *(delete for [delete] in batch)]
+
+        def transact() -> None:
+            with _doubted(deleted):
+                self._registrar.transact(operations, tenure, then=partial(self._forget, deleted))
+
+        try_batch(transact, batch)
 
     def _forget(self, claims: Iterable[Claim]) -> None:
         with self._lock:
             for claim in claims:
-                if self._claims.get(claim.partition) is claim:
-                    del self._claims[claim.partition]
+                if self._claims.get(claim.at) is claim:
+                    del self._claims[claim.at]
 
     # Holding and committing
 
@@ -410,7 +440,7 @@ class Instance:
         return (
             tenure is not None
             and claim.session_id == tenure.session_id == self._session.id
-            and self._claims.get(claim.partition) is claim
+            and self._claims.get(claim.at) is claim
         )
 
     def _verify(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -419,11 +449,11 @@ class Instance:
 
     def _ask(self, claims: Sequence[Claim]) -> tuple[list[Claim], set[Claim]]:
         """Those that are ours, and those whose owner node may not be read."""
-        paths = [self.group.paths.owner(claim.partition) for claim in claims]
+        paths = [self.group.paths.owner(claim.at) for claim in claims]
         found: list[Claim] = []
         denied: set[Claim] = set()
         for claim, node in zip(claims, bulk_read.nodes(self._context, paths), strict=True):
-            if isinstance(node, DeniedNode):
+            if isinstance(node, ForbiddenNode):
                 denied.add(claim)
             elif node is not None and node.session == claim.session_id and node.data == claim.data:
                 claim.version = node.version
@@ -462,12 +492,12 @@ class Instance:
         """The registration under which all of the claims are held; else say which is not, and why."""
         for claim in claims:
             if self._session.id != claim.session_id:
-                raise SessionLostError(f"the session of the claim on {claim.partition} has ended, nothing was changed")
+                raise SessionLostError(f"the session of the claim on {claim.at} has ended, nothing was changed")
         tenure = self._registrar.require()
         with self._lock:
             for claim in claims:
                 if claim.doubtful or not self._is_current(claim):
-                    raise NotClaimedError(claim.partition)
+                    raise NotClaimedError(claim.at)
         return tenure
 
     def _look_again(self, tenure: Tenure, failure: TransactionFailed) -> set[Claim]:
@@ -489,7 +519,7 @@ class Instance:
 
     def holding(
         self, partitions: Iterable[TopicPartition], ids: Collection[str]
-    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Owner | MalformedNode]]:
+    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Owner | UnreadableNode]]:
         """Ask who holds these partitions, and what this instance holds: what is its own, and who has the others.
 
         What is its own becomes a claim also where this object did not know of it: an answer was lost, or the process
@@ -501,12 +531,12 @@ class Instance:
             known = dict(self._claims)
         asked = list({**dict.fromkeys(partitions), **dict.fromkeys(known)})
         mine: dict[TopicPartition, Claim] = {}
-        others: dict[TopicPartition, Owner | MalformedNode] = {}
+        others: dict[TopicPartition, Owner | UnreadableNode] = {}
         found = bulk_read.nodes(self._context, [self.group.paths.owner(at) for at in asked])
         for at, node in zip(asked, found, strict=True):
             if node is None:
                 continue
-            if isinstance(node, DeniedNode):
+            if isinstance(node, ForbiddenNode):
                 others[at] = node
                 continue
             owner = group_reader.owner(at.topic, str(at.partition), node)
@@ -525,7 +555,7 @@ class Instance:
         self._registrar.keep(self.group.paths.owner(at) for at in mine)
         return mine, others
 
-    def _is_ours(self, owner: Owner | MalformedNode, tenure: Tenure, ids: Collection[str]) -> TypeGuard[Owner]:
+    def _is_ours(self, owner: Owner | UnreadableNode, tenure: Tenure, ids: Collection[str]) -> TypeGuard[Owner]:
         if not isinstance(owner, Owner) or owner.session != tenure.session_id:
             return False
         if owner.id in ids:  # it may be the whole id of one, and of another with the number of a stream
@@ -563,7 +593,7 @@ class Instance:
         process uses the id: both would hold the same.
         """
         if not self._takes_id():
-            raise AlreadyRegisteredError(self.group.name, self.id, self._session.id or 0)
+            raise AlreadyRegisteredError(self.group.name, self.id, self._session.id or -1)
         if not self._registrar.attach():
             return False
         ids = set(self._session.children(self.group.paths.ids, deadline=self._context.deadline()) or ())
@@ -590,6 +620,36 @@ class Instance:
         return f"<Instance {self.id!r} of group {self.group.name!r}, {'registered' if self.registered else 'idle'}>"
 
 
+@contextlib.contextmanager
+def _doubted(claims: Sequence[Claim]) -> Iterator[None]:
+    """Do not count claims as held while they are released: the next owner may claim them before the answer arrives.
+
+    If the outcome is unknown, they can only be released again.
+    """
+    certain = [claim for claim in claims if not claim.doubtful]
+    for claim in claims:
+        claim.doubtful = True
+    try:
+        yield
+    except (TransactionFailed, NotConnectedError, TooLargeError):  # nothing was changed
+        for claim in certain:
+            claim.doubtful = False
+        raise
+
+
+_ALL: WeakSet[Instance] = WeakSet()
+
+
+def _after_fork() -> None:
+    global _USING
+    _USING = threading.RLock()
+    for instance in list(_ALL):
+        instance.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _registration(topics: Topics, pattern: Pattern) -> Registration:
     """What is written: one stream for each topic unless said otherwise."""
     if isinstance(topics, str):
@@ -597,4 +657,4 @@ def _registration(topics: Topics, pattern: Pattern) -> Registration:
     if not isinstance(topics, Iterable):
         raise InvalidOptionError("topics", topics, "it must be names of topics")
     streams = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
-    return Registration(streams, pattern, timestamp_ms=int(time.time()) * 1000)  # what is written are seconds
+    return Registration(streams, pattern, timestamp=datetime.now(UTC).replace(microsecond=0))  # nodes store seconds

@@ -13,9 +13,11 @@ from typing import Final
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.codec import check_offset, encode_offset
+from ..core.kafka_values import OffsetRange
+from ..core.znodes.offset_codec import check_offset, encode_offset
 from ..core.znodes.paths import GroupPaths, parent
-from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, OffsetRange, TopicPartition, check_at
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, MalformedNode, UnreadableNode
 from ..exceptions import (
     MalformedNodeError,
     NoPermissionError,
@@ -29,13 +31,13 @@ from .admin.guards import EverybodyLooksAgain, Guard, NobodyRegistered
 from .reading import group_reader
 from .requests import bulk_read
 from .requests.batching import Batch, in_batches
-from .requests.directories import ensure_all
+from .requests.directories import ensure_paths
 from .requests.node import Node
 from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from .session.errors import translate
 from .session.registry_context import RegistryContext
 
-Found = CommittedOffset | MalformedNode | None
+Found = CommittedOffset | UnreadableNode | None
 """What is there: an offset, something that is none, or nothing."""
 
 
@@ -67,7 +69,7 @@ class Offsets:
     def fetch(self, at: TopicPartition) -> CommittedOffset | None:
         """The committed offset of one partition, None (and never 0) where there is none."""
         found = self.fetch_many([at])[at]
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
         if isinstance(found, MalformedNode):
             raise MalformedNodeError(found)
@@ -77,17 +79,17 @@ class Offsets:
         """What is committed for each of the partitions."""
         return {at: self._read_as(at, node) for at, node in self._nodes(partitions).items()}
 
-    def fetch_all(self) -> Iterator[CommittedOffset | MalformedNode]:
+    def fetch_all(self) -> Iterator[CommittedOffset | UnreadableNode]:
         """Every offset of the group, topic by topic, in the order of the partitions; memory does not grow with them."""
         return group_reader.every_offset(self._context, [self._paths.group])
 
     __iter__ = fetch_all
 
-    def _nodes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node | DeniedNode | None]:
+    def _nodes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node | ForbiddenNode | None]:
         wanted = [check_at(at) for at in dict.fromkeys(partitions)]
         return dict(zip(wanted, bulk_read.nodes(self._context, map(self._paths.offset, wanted)), strict=True))
 
-    def _read_as(self, at: TopicPartition, node: Node | DeniedNode | None) -> Found:
+    def _read_as(self, at: TopicPartition, node: Node | ForbiddenNode | None) -> Found:
         return group_reader.offset(self._paths.group, at, node) if isinstance(node, Node) else node
 
     # Checking
@@ -99,7 +101,9 @@ class Offsets:
         """
         problems: dict[TopicPartition, Exception] = {}
         for at, found in self.fetch_many(ranges).items():
-            if isinstance(found, MalformedNode):
+            if isinstance(found, ForbiddenNode):
+                problems[at] = NoPermissionError(found.path)
+            elif isinstance(found, MalformedNode):
                 problems[at] = MalformedNodeError(found)
             elif found is not None and found.offset not in ranges[at]:
                 problems[at] = OffsetOutOfRangeError(at, found.offset, ranges[at].start, ranges[at].end)
@@ -107,7 +111,7 @@ class Offsets:
 
     # Writing
 
-    def commit(
+    def set(
         self,
         at: TopicPartition,
         offset: int,
@@ -120,9 +124,9 @@ class Offsets:
         `expected` is the offset that the caller has read, or None: if it is another by now, `OffsetConflictError`.
         """
         expectations = {} if isinstance(expected, _Anything) else {at: expected}
-        self.commit_many({at: offset}, expected=expectations, backward=backward)
+        self.set_many({at: offset}, expected=expectations, backward=backward)
 
-    def commit_many(
+    def set_many(
         self,
         offsets: Mapping[TopicPartition, int],
         *,
@@ -285,7 +289,7 @@ class Offsets:
                     raise self._conflict(failure) from failure.error
 
     def _make_directories(self, operations: Sequence[Operation]) -> None:
-        ensure_all(self._context, (parent(operation.path) for operation in operations))
+        ensure_paths(self._context, (parent(operation.path) for operation in operations))
 
     def _conflict(self, failure: TransactionFailed) -> Exception:
         path = failure.operation.path
@@ -303,15 +307,15 @@ def _at(path: str) -> TopicPartition:
 
 def _as_expected(expected: Found, found: Found) -> bool:
     """Whether what is there is what the caller has read: the same node, not written since."""
-    if isinstance(expected, MalformedNode) and not isinstance(expected, DeniedNode):
+    if isinstance(expected, UnreadableNode) and not isinstance(expected, ForbiddenNode):
         return expected == found  # these carry no zxid, but their bytes
     if not isinstance(expected, CommittedOffset) or not isinstance(found, CommittedOffset):
         return expected is found
     return (expected.offset, expected.version, expected.zxid) == (found.offset, found.version, found.zxid)
 
 
-def _readable(found: Node | DeniedNode | None) -> Node | None:
+def _readable(found: Node | ForbiddenNode | None) -> Node | None:
     """The node to write over."""
-    if isinstance(found, DeniedNode):
+    if isinstance(found, ForbiddenNode):
         raise NoPermissionError(found.path)  # there is no version to write over
     return found

@@ -19,7 +19,8 @@ from typing import Any, Final
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import DeniedNode, session_hex
+from ..core.znodes.session_ids import session_hex
+from ..core.znodes.values import ForbiddenNode
 from ..deadline import Deadline
 from ..exceptions import (
     AlreadyRegisteredError,
@@ -31,7 +32,7 @@ from ..exceptions import (
 )
 from .admin.migration_marks import refuse_marked, unmarked
 from .requests import bulk_read
-from .requests.batching import first_batch, fits_the_server
+from .requests.batching import first_batch, try_batch
 from .requests.node import Node
 from .requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed
 from .session import credentials
@@ -61,10 +62,14 @@ class Registrar:
         self._context = context
         self._session = context.session
         self._id = id
-        self._lock = threading.Lock()  # guards the two below, and is never held during a call
+        self._lock = threading.RLock()  # guards the two below, and is never held during a call
         self._tenure: Tenure | None = None
         self._unsure: dict[str, set[bytes]] = {}  # nodes we may have made, where the answer was lost for good
         self.path = paths.instance(id)
+
+    def after_fork(self) -> None:
+        """In a fork: the thread that holds the lock may not run here."""
+        self._lock = threading.RLock()
 
     @property
     def tenure(self) -> Tenure | None:
@@ -125,7 +130,7 @@ class Registrar:
         with self._lock:
             self._tenure = tenure
             self._unsure.pop(self.path, None)
-        self._session.rely(self, tenure.session_id)
+        self._session.start_proofs(self, tenure.session_id)
 
     def _create(self, data: bytes, tenure: Tenure) -> None:
         create = Create(self.path, data, True, self._context.acls.ephemerals)
@@ -175,7 +180,9 @@ class Registrar:
             credentials.end_session(self._session.client, past_session, self._context.timeout)
             return
         timeout = self._context.timeout
-        if patience.passed or not self._session.wait_deleted(self.path, deadline=patience, timeout=timeout):
+        if not taken.session or patience.passed:
+            raise taken
+        if not self._session.wait_deleted(self.path, deadline=patience, timeout=timeout):
             raise taken
 
     def rewrite(self, data: bytes, tenure: Tenure) -> None:
@@ -202,7 +209,7 @@ class Registrar:
         with self._lock:
             self._tenure = None
             self._unsure.clear()
-        self._session.rely_no_more(self)
+        self._session.stop_proofs(self)
 
     # The fence
 
@@ -240,7 +247,7 @@ class Registrar:
 
     def ensure(self, directory: str, tenure: Tenure) -> None:
         """Make a directory where it is missing, in the session of the registration."""
-        self._session.ensure(
+        self._session.ensure_path(
             directory,
             acl=self._context.acls.directories,
             session_id=tenure.session_id,
@@ -294,7 +301,7 @@ class Registrar:
         paths = list(self._unsure)
         found = list(bulk_read.nodes(self._context, paths))
         self._delete([n for n in found if isinstance(n, Node) and self._is_left_behind(n, session_id)], session_id)
-        denied = [node.path for node in found if isinstance(node, DeniedNode)]
+        denied = [node.path for node in found if isinstance(node, ForbiddenNode)]
         self.keep(set(paths) - set(denied))
         if denied:
             raise NoPermissionError(denied[0])
@@ -305,7 +312,7 @@ class Registrar:
             batch = first_batch(self._session, ([Delete(node.path, node.version)] for node in left))
             transact = partial(self.transact, [delete for [delete] in batch], Tenure(session_id))
             try:
-                if fits_the_server(transact, batch):
+                if try_batch(transact, batch):
                     del left[: len(batch)]
             except TransactionFailed as failure:
                 del left[failure.index]

@@ -1,32 +1,34 @@
-"""The way in: a registry is one ZooKeeper (or a chroot of it), with the groups and what Kafka has registered there."""
+"""The registry: one ZooKeeper, or a chroot of it, with its consumer groups and the topics and brokers of Kafka.
+
+Some methods import what they need when they are called, because listing groups needs only a fraction of this library.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..core.doctor.findings import Checkup, Finding
-from ..core.znodes import group_description as core
-from ..core.znodes.codec import decode_broker
-from ..core.znodes.group_description import GroupDescription
-from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, check_group, join
-from ..core.znodes.values import Broker, CommittedOffset, DeniedNode, MalformedNode, Topic
+from ..core.znodes.names import check_group
+from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, join
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
-from .admin import repair
-from .group import Consumergroup
-from .kazoo_compat import corrections
-from .reading import doctor_reader, group_reader
-from .requests import bulk_read
-from .requests.node import Node
+from .kazoo_compat.closing import close_client, disconnect_client
 from .session import chroot_check, connection
 from .session.acl import AclPolicy, KazooAcls
-from .session.connection import Digest, Opened, Sasl, Tls
-from .session.credentials import SessionCredentials
+from .session.connection import OpenConnection
+from .session.options import Digest, Sasl, Tls
 from .session.registry_context import RegistryContext
 from .session.session import Session
+
+if TYPE_CHECKING:
+    from ..core.doctor.findings import Checkup, Finding
+    from ..core.znodes.group_description import GroupDescription
+    from ..core.znodes.values import Broker, CommittedOffset, Topic, UnreadableNode
+    from .group import Consumergroup
+    from .session.credentials import SessionCredentials
 
 STALE_AFTER: Final = 90 * 86_400.0
 """In seconds: offsets without a commit for as long are probably nobody's any more."""
@@ -42,7 +44,7 @@ class Registry:
         Deadline.after("timeout", timeout)
         self._client = client
         self._context = RegistryContext(Session.of(client), KazooAcls(acl or AclPolicy()), float(timeout))
-        self._opened: Opened | None = None  # what is to be closed
+        self._opened: OpenConnection | None = None  # what is to be closed
         self._pid = 0
 
     @classmethod
@@ -80,8 +82,9 @@ class Registry:
 
         Only its owner can read the file. It belongs on a disk of this machine, and is locked while it is in use:
         `SessionInUseError` names the process that uses it. A copy of the file, or a reboot, starts a new session.
-        Registrations that the next process does not use stay as long as the session. A saved session for another
-        chroot is ignored. Another ensemble reports it as expired.
+        A `Member` deregisters other ids of its group that the session has, and that this process has not used for a
+        session timeout. In other groups, they stay as long as the session. A saved session for another chroot is
+        ignored. Another ensemble reports it as expired.
         """
         opened = connection.connect(
             hosts,
@@ -108,11 +111,11 @@ class Registry:
             return
         file, ended = self._opened.file, False
         if leave:
-            ended = corrections.close(self._client)
+            ended = close_client(self._client)
         else:
             if file is not None:
-                file.keep()  # one that has only just begun may not be written down yet
-            corrections.drop(self._client)
+                file.save()  # a new session may not be saved yet
+            disconnect_client(self._client)
         if file is not None:
             file.close(ended=ended)
 
@@ -128,11 +131,6 @@ class Registry:
     def client(self) -> Any:
         """The kazoo client underneath, for what is not offered here."""
         return self._client
-
-    @property
-    def context(self) -> RegistryContext:
-        """What the rest of this library works with; not for others."""
-        return self._context
 
     def sync(self) -> None:
         """Wait until the server we are with knows of everything that was written before this call.
@@ -153,18 +151,22 @@ class Registry:
 
     def group(self, name: str) -> Consumergroup:
         """The group of that name, whether it exists or not."""
+        from .group import Consumergroup
+
         return Consumergroup(name, self._context)
 
     def groups(self) -> list[str]:
         """The names of all groups, sorted: a group is whatever has registrations, owners or offsets."""
         return sorted(self._context.session.children(CONSUMERS, deadline=self._context.deadline()) or [])
 
-    def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | MalformedNode]:
+    def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | UnreadableNode]:
         """Every committed offset of these groups, or of all, as an iterator whose memory does not grow with their
         number.
 
         What is no offset, or may not be read, is told as such and stops nothing.
         """
+        from .reading import group_reader
+
         names = self.groups() if groups is None else [check_group(name) for name in groups]
         return group_reader.every_offset(self._context, names)
 
@@ -173,21 +175,30 @@ class Registry:
 
         One that is gone is described as dead.
         """
-        names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return map(core.describe, group_reader.read_groups(self._context, names))
+        from ..core.znodes.describe_group import describe
+        from .reading import group_reader
 
-    def created_ms(self, groups: Iterable[str]) -> dict[str, int]:
-        """When each of the groups was made; one that is gone, or may not be looked at, is left out."""
+        names = self.groups() if groups is None else [check_group(name) for name in groups]
+        return map(describe, group_reader.read_groups(self._context, names))
+
+    def created_at(self, groups: Iterable[str]) -> dict[str, datetime]:
+        """Return when each group was created. Missing and unreadable groups are left out."""
+        from ..core.times import from_ms
+        from .requests import bulk_read
+        from .requests.node import Node
+
         names = [check_group(name) for name in groups]
         nodes = bulk_read.nodes(self._context, (join(CONSUMERS, name) for name in names))
-        found = zip(names, nodes, strict=True)
-        return {name: node.created_ms for name, node in found if isinstance(node, Node)}
+        times = ((n, from_ms(node.created_ms)) for n, node in zip(names, nodes, strict=True) if isinstance(node, Node))
+        return {name: time for name, time in times if time is not None}
 
     def check(self, groups: Iterable[str] | None = None, *, stale_after: float = STALE_AFTER) -> Iterator[Checkup]:
         """Look for what is wrong in these groups, or all, in their order; offsets older than `stale_after` are stale.
 
         What each finding means is in `zkgroups.core.doctor.check_table.CHECKS`.
         """
+        from .reading import doctor_reader
+
         if not 0 <= stale_after < float("inf"):
             raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
         names = self.groups() if groups is None else [check_group(name) for name in groups]
@@ -195,13 +206,12 @@ class Registry:
 
     def repair(self, finding: Finding) -> None:
         """Repair what `check` has found, if it is `repairable`; refused if somebody or something has come between."""
+        from .admin import repair
+
         repair.repair(finding, self._context)
 
     def __iter__(self) -> Iterator[Consumergroup]:
-        return (Consumergroup(name, self._context) for name in self.groups())
-
-    def __len__(self) -> int:
-        return len(self.groups())
+        return map(self.group, self.groups())
 
     def __contains__(self, name: object) -> bool:
         return self._context.session.exists(join(CONSUMERS, check_group(name)), deadline=self._context.deadline())
@@ -214,20 +224,27 @@ class Registry:
 
     def topic(self, name: str) -> Topic | None:
         """One topic with its partition numbers, None if Kafka has not registered it."""
+        from ..core.znodes.values import ForbiddenNode, UnreadableNode
+        from .reading import group_reader
+
         [found] = group_reader.read_topics(self._context, [name])
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
-        if isinstance(found, MalformedNode):
+        if isinstance(found, UnreadableNode):
             raise MalformedNodeError(found)
         return found
 
-    def brokers(self) -> list[Broker | MalformedNode]:
+    def brokers(self) -> list[Broker | UnreadableNode]:
         """The living brokers, sorted by number."""
+        from ..core.znodes.broker_codec import decode_broker
+        from ..core.znodes.values import UnreadableNode
+        from .requests import bulk_read
+
         ids = self._context.session.children(BROKER_IDS, deadline=self._context.deadline()) or []
         ordered = sorted(ids, key=lambda name: (len(name), name))
         nodes = bulk_read.nodes(self._context, (join(BROKER_IDS, name) for name in ordered))
         return [
-            node if isinstance(node, MalformedNode) else decode_broker(node.path, name, node.data)
+            node if isinstance(node, UnreadableNode) else decode_broker(node.path, name, node.data)
             for name, node in zip(ordered, nodes, strict=True)
             if node is not None
         ]
@@ -260,6 +277,8 @@ class Registry:
 
     def credentials(self) -> SessionCredentials:
         """What a process keeps to end this session after a crash: see `Instance.register(past_session=...)`."""
+        from .session.credentials import SessionCredentials
+
         found = self._client.client_id
         if found is None:
             raise NotConnectedError("there is no connection, so there is no session to remember")

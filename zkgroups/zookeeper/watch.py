@@ -1,7 +1,8 @@
 """Following what changes in a group: members and their registrations, owners, or offsets.
 
-A `Watch` works in the thread of whoever iterates over it, or in one of its own; on kazoo's threads `Ear` only takes
-note of which path has changed. So no code of a user runs there, and no call is made there (rule 8).
+A `Watch` works in the thread of whoever iterates over it, or in one of its own; on kazoo's threads
+`WatchDispatcher` only takes note of which path has changed. So no code of a user runs there, and no call is made there
+(rule 8).
 
 ZooKeeper's watches fire once, and die with the connection, with the session and with their node. What has fired is read
 and armed again. After a loss of the connection everything is, and compared with what was told before; a change of its
@@ -24,14 +25,14 @@ from typing import Any, Final, Self
 
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
-from ..core.znodes.group_description import RegisteredInstance
+from ..core.znodes.group_view import RegisteredInstance
 from ..core.znodes.paths import GroupPaths, join, parent
-from ..core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
 from .reading import group_reader
 from .requests.node import Node
-from .requests.watch_dispatcher import Ear
+from .requests.watch_dispatcher import WatchDispatcher
 from .session.errors import translate
 from .session.registry_context import RegistryContext
 from .session.session import PIPELINE
@@ -62,9 +63,9 @@ class ChangeKind(StrEnum):
     RESCANNED = "rescanned"
 
 
-Value = RegisteredInstance | Owner | CommittedOffset | MalformedNode
+Value = RegisteredInstance | Owner | CommittedOffset | UnreadableNode
 
-_Leaf = Node | DeniedNode
+_Leaf = Node | ForbiddenNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,8 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._news = threading.Condition()
         self._fired: dict[str, None] = {}  # guarded by _news: what has changed, in order
-        self._ear = Ear.of(self._session)
-        self._ear.add(self._root, self)
+        self._dispatcher = WatchDispatcher.of(self._session)
+        self._dispatcher.add(self._root, self)
 
     # Use
 
@@ -158,8 +159,8 @@ class Watch:
     def close(self) -> None:
         """End it: iterations end, and the callback's thread with them, after the call that is under way."""
         self._closed.set()
-        self._ear.remove(self._root, self)
-        self.wake()
+        self._dispatcher.remove(self._root, self)
+        self.on_connection()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -173,14 +174,14 @@ class Watch:
 
     # Hearing, on kazoo's threads
 
-    def hear(self, path: str) -> None:
-        """Strictly for the ear: take note of a node that has changed."""
+    def on_change(self, path: str) -> None:
+        """Strictly for the dispatcher: take note of a node that has changed."""
         with self._news:
             self._fired[path] = None
             self._news.notify_all()
 
-    def wake(self) -> None:
-        """Strictly for the ear: the connection was lost, or is back."""
+    def on_connection(self) -> None:
+        """Strictly for the dispatcher: the connection was lost, or is back."""
         with self._news:
             self._news.notify_all()
 
@@ -188,13 +189,13 @@ class Watch:
 
     def _step(self, deadline: Deadline) -> bool:
         """Take one step towards the next change; False if the time was over first."""
-        if self._losses != self._ear.losses:
+        if self._losses != self._dispatcher.losses:
             return self._start_over(deadline)
         self._gather()
         self._ask()
         if self._asked:
             return self._await_answer(self._asked[0], deadline)
-        return self._wait(lambda: bool(self._fired) or self._losses != self._ear.losses, deadline)
+        return self._wait(lambda: bool(self._fired) or self._losses != self._dispatcher.losses, deadline)
 
     def _wait(self, ready: Callable[[], bool], deadline: Deadline) -> bool:
         with self._news:
@@ -202,7 +203,7 @@ class Watch:
 
     def _start_over(self, deadline: Deadline) -> bool:
         """Everything is to be looked at, as soon as there is a connection."""
-        losses = self._ear.losses
+        losses = self._dispatcher.losses
         if not self._session.wait_connected(Deadline(0.0)):  # an error where kazoo has given up
             self._wait(lambda: bool(self._session.client.connected), Deadline(min(PATIENCE, deadline.remaining)))
             return not deadline.passed
@@ -224,7 +225,7 @@ class Watch:
             self._fired.clear()
 
     def _ask(self) -> None:
-        client, on_watch = self._session.client, self._ear.on_watch
+        client, on_watch = self._session.client, self._dispatcher.on_watch
         while self._to_look and len(self._asked) < PIPELINE:
             path = self._to_look.popleft()
             if path == self._root or self._is_topic(path):
@@ -239,7 +240,7 @@ class Watch:
 
     def _await_answer(self, asked: _Asked, deadline: Deadline) -> bool:
         while not asked.answer.ready():
-            if self._closed.is_set() or self._losses != self._ear.losses:
+            if self._closed.is_set() or self._losses != self._dispatcher.losses:
                 return True
             if deadline.passed:
                 return False
@@ -250,7 +251,7 @@ class Watch:
         except UnavailableError:
             losses, self._losses = self._losses, None
             # Lost with the connection, which is told in a moment; else the server is overloaded, and gets a rest.
-            self._wait(lambda: self._ear.losses != losses, Deadline(min(PATIENCE, deadline.remaining)))
+            self._wait(lambda: self._dispatcher.losses != losses, Deadline(min(PATIENCE, deadline.remaining)))
         except ZkgroupsException:
             self._losses = None
             raise
@@ -258,14 +259,14 @@ class Watch:
 
     # Looking
 
-    def _look_at_directory(self, path: str, found: tuple[list[str], Any] | DeniedNode | None) -> None:
+    def _look_at_directory(self, path: str, found: tuple[list[str], Any] | ForbiddenNode | None) -> None:
         """Compare the names with what was told before; in a recreated directory everything is looked at."""
         names, czxid = (found[0], found[1].czxid) if isinstance(found, tuple) else ([], None)
         known = self._armed.pop(path, None)
         if path == self._root:
             self._say_why(found, anew=known not in (None, czxid))
         else:
-            self._take(path, found if isinstance(found, DeniedNode) else None)
+            self._take(path, found if isinstance(found, ForbiddenNode) else None)
         below = [join(path, name) for name in sorted(names, key=lambda name: (len(name), name))]
         told = self._told.setdefault(path, {})
         for gone in sorted(told.keys() - set(below)):
@@ -281,12 +282,12 @@ class Watch:
         if czxid is not None:
             self._armed[path] = czxid
         elif path == self._root:
-            answer = self._session.client.exists_async(path, watch=self._ear.on_watch)
+            answer = self._session.client.exists_async(path, watch=self._dispatcher.on_watch)
             self._asked.append(_Asked(path, answer, self._look_at_absence))
 
     def _say_why(self, found: object, *, anew: bool) -> None:
         """The root was read: say so where that was not for what happens every day."""
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
         session_id = self._session.id
         if self._reason and self._session_id not in (None, session_id):
@@ -309,7 +310,7 @@ class Watch:
         if found is not None:
             self._to_look.append(path)
 
-    def _look_at_leaf(self, path: str, found: tuple[bytes, Any] | DeniedNode | None) -> None:
+    def _look_at_leaf(self, path: str, found: tuple[bytes, Any] | ForbiddenNode | None) -> None:
         self._take(path, Node.of(path, *found) if isinstance(found, tuple) else found)
 
     # Telling
@@ -341,7 +342,7 @@ class Watch:
         if leaf is None:
             return None
         topic, name = leaf.path.rsplit("/", 2)[-2:]
-        if isinstance(leaf, DeniedNode):
+        if isinstance(leaf, ForbiddenNode):
             return RegisteredInstance(name, 0, leaf) if self._what is Watched.MEMBERS else leaf
         match self._what:
             case Watched.MEMBERS:
@@ -367,7 +368,7 @@ def _found(asked: _Asked) -> Any:
     except NoNodeError:
         return None
     except NoAuthError:
-        return DeniedNode(asked.path, b"", "no permission to read it")
+        return ForbiddenNode(asked.path)
     except KazooException as error:
         raise translate(error, asked.path) from error
 

@@ -71,7 +71,7 @@ CHECKS: Final = (
         "persistent-registration",
         Severity.ERROR,
         "an instance is registered by a node that never goes away by itself",
-        "an owner node may be of the same client, or there are nodes below it",
+        "an owner node may be of the same client, there are nodes below it, or we may not read it",
         checks.persistent_registrations,
     ),
     Check(

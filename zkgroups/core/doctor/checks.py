@@ -12,20 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...exceptions import InvalidNameError
-from ..znodes.codec import MAX_OFFSET, decode_owned_topic, decode_owner_path
-from ..znodes.group_description import Obstacle, RegisteredInstance
-from ..znodes.paths import Part, check_instance, join, parent, parse_partition
+from ..times import to_ms, utc
+from ..znodes.group_description import Obstacle
+from ..znodes.group_view import RegisteredInstance
+from ..znodes.names import check_instance, parse_partition
+from ..znodes.offset_codec import MAX_OFFSET
+from ..znodes.owner_codec import decode_owned_topic, decode_owner_path
+from ..znodes.paths import Part, join, parent
+from ..znodes.session_ids import session_hex
+from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import (
-    DeniedNode,
     Dialect,
+    ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
     Registration,
-    TopicPartition,
     UnevaluableRegistration,
-    session_hex,
-    utc,
+    unreadable_part,
 )
 from .advice import cannot_be_read, command, delete_node, end_session, exactly, repair_group, some_partitions
 from .findings import Remove, Repair, Rewrite, Severity
@@ -176,27 +180,33 @@ def _poisonous(nodes: GroupNodes) -> Iterator[tuple[str, bytes, int]]:
         if isinstance(found, Registration):
             if found.dialect is Dialect.PYKAFKA and with_scala:
                 yield node.id, next(iter(found.streams)).encode(), node.session
-        elif not isinstance(found, DeniedNode):
-            yield node.id, found.data, node.session
+        elif isinstance(malformed := unreadable_part(found), MalformedNode):
+            yield node.id, malformed.data, node.session
 
 
 def unreadable_registrations(nodes: GroupNodes) -> Iterator[Hit]:
     """We cannot say what it subscribes to; Scala members may."""
+    unevaluable = {found.node for found in _unevaluable(nodes)}
     for node in nodes.malformed(Part.IDS):
-        if not isinstance(node, UnevaluableRegistration) and poison(node.data) is None:
+        if node not in unevaluable and poison(node.data) is None:
             yield Hit(node.path, cannot_be_read("the registration", node), end_session(node.session))
 
 
 def unevaluable_subscriptions(nodes: GroupNodes) -> Iterator[Hit]:
     """The instance may subscribe to any topic. Members of zkgroups share the partitions without it."""
-    for node in nodes.malformed(Part.IDS):
-        if isinstance(node, UnevaluableRegistration):
-            expression = next(iter(node.subscription.streams))
-            yield Hit(
-                node.path,
-                f"the {node.subscription.pattern} {expression!r:.80} cannot be evaluated: {node.why}",
-                f"use a simpler expression or fewer topics; if the instance is not needed: {end_session(node.session)}",
-            )
+    for found in _unevaluable(nodes):
+        expression = next(iter(found.registration.streams))
+        stop = end_session(found.node.session)
+        yield Hit(
+            found.node.path,
+            f"the {found.registration.pattern} {expression!r:.80} cannot be evaluated: {found.reason}",
+            f"use a simpler expression or fewer topics; if the instance is not needed: {stop}",
+        )
+
+
+def _unevaluable(nodes: GroupNodes) -> Iterator[UnevaluableRegistration]:
+    registrations = (instance.registration for instance in nodes.view.instances)
+    return (found for found in registrations if isinstance(found, UnevaluableRegistration))
 
 
 def persistent_registrations(nodes: GroupNodes) -> Iterator[Hit]:
@@ -215,8 +225,10 @@ def persistent_registrations(nodes: GroupNodes) -> Iterator[Hit]:
 
 
 def _is_removable(nodes: GroupNodes, node: RegisteredInstance) -> bool:
-    """Whether it has no client, and nothing stands below its node."""
-    return node.persistent and node in nodes.view.dead and join(nodes.paths.ids, node.id) not in nodes.nested
+    """Whether it has no client, nothing stands below its node, and we may read it: the repair needs rights on it."""
+    if not node.persistent or isinstance(node.registration, ForbiddenNode):
+        return False
+    return node in nodes.view.dead and join(nodes.paths.ids, node.id) not in nodes.nested
 
 
 def _remove_registration(path: str, node: RegisteredInstance) -> Repair:
@@ -229,7 +241,7 @@ def dialects_kazoo_go_cannot_read(nodes: GroupNodes) -> Iterator[Hit]:
     if Dialect.KAZOO_GO not in nodes.dialects():
         return
     for path, registration in nodes.registrations():
-        if registration.dialect is Dialect.SCALA and registration.timestamp_ms is not None:
+        if registration.dialect is Dialect.SCALA and registration.timestamp is not None:
             yield Hit(
                 path,
                 "its timestamp is text, which the kazoo-go members of the group cannot read",
@@ -318,7 +330,7 @@ def partitions_past_the_end(nodes: GroupNodes) -> Iterator[Hit]:
 def unreadable_topics(nodes: GroupNodes) -> Iterator[Hit]:
     """Scala members read Kafka's own node of each topic, too."""
     for node in nodes.view.malformed:
-        if not is_in(node.path, nodes.paths.root) and not isinstance(node, DeniedNode):
+        if isinstance(node, MalformedNode) and not is_in(node.path, nodes.paths.root):
             yield Hit(node.path, cannot_be_read("Kafka's topic", node), "ask those who run Kafka")
 
 
@@ -368,7 +380,7 @@ def stale_offsets(nodes: GroupNodes) -> Iterator[Hit]:
     """Nobody has committed for long: nobody reads the topic, or nothing is written to it."""
     topics: dict[str, list[int]] = {}
     for offset in nodes.view.offsets:
-        topics.setdefault(offset.at.topic, []).append(offset.modified_ms)
+        topics.setdefault(offset.at.topic, []).append(to_ms(offset.committed_at))
     stale = {topic: max(times) for topic, times in topics.items() if max(times) < nodes.now_ms - nodes.stale_ms}
     for topic, last_ms in stale.items():
         yield Hit(
@@ -406,7 +418,7 @@ def _set(nodes: GroupNodes, path: str, offset: str) -> str:
 def hidden_nodes(nodes: GroupNodes) -> Iterator[Hit]:
     """What may not be read may be wrong, and what follows from it is not known."""
     for node in nodes.view.malformed:
-        if isinstance(node, DeniedNode):
+        if isinstance(node, ForbiddenNode):
             yield Hit(node.path, "it may not be read, so nothing is known of it", "look again as somebody who may")
 
 

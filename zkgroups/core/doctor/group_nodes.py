@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..znodes.group_description import GroupDescription, GroupView, describe
+from ..znodes.describe_group import describe
+from ..znodes.group_description import GroupDescription
+from ..znodes.group_view import GroupView
 from ..znodes.paths import MIGRATION, GroupPaths, Part, join
-from ..znodes.values import DeniedNode, Dialect, MalformedNode, Registration
+from ..znodes.values import Dialect, MalformedNode, Registration
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +65,12 @@ class GroupNodes:
 
     def hides(self, part: Part) -> bool:
         """Whether something in this part may not be read, so that what is missing there may be there."""
-        return any(
-            isinstance(node, DeniedNode) and is_in(node.path, join(self.paths.root, part))
-            for node in self.view.malformed
-        )
+        return any(is_in(node.path, join(self.paths.root, part)) for node in self.view.hidden)
 
     def malformed(self, part: Part) -> Iterator[MalformedNode]:
-        """What stands in a part of the group and is not what it should be."""
+        """The malformed nodes in a part of the group."""
         directory = join(self.paths.root, part)
-        return (
-            node for node in self.view.malformed if is_in(node.path, directory) and not isinstance(node, DeniedNode)
-        )
+        return (node for node in self.view.malformed if isinstance(node, MalformedNode) and is_in(node.path, directory))
 
     def registrations(self) -> Iterator[tuple[str, Registration]]:
         """The registrations that can be read, each with the path of its node."""

@@ -6,9 +6,10 @@ import re
 from typing import Final
 
 from ...exceptions import InvalidOptionError
-from ..znodes.group_description import GroupDescription, InstanceState
+from ..znodes.group_description import GroupDescription
 from ..znodes.paths import GroupPaths
-from ..znodes.values import MalformedNode
+from ..znodes.states import InstanceState
+from ..znodes.values import UnreadableNode
 
 _SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
@@ -31,7 +32,7 @@ def in_use(group: GroupDescription) -> bool:
     return alive or any(partition.owners for partition in group.partitions)
 
 
-def unreadable(group: GroupDescription) -> tuple[MalformedNode, ...]:
+def unreadable(group: GroupDescription) -> tuple[UnreadableNode, ...]:
     """The group's own nodes that cannot be read: nobody knows what they are, and they cannot be exported."""
     root = GroupPaths(group.group).root
     return tuple(node for node in group.malformed if f"{node.path}/".startswith(f"{root}/"))

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from ..znodes.values import NativeOffset, TopicPartition
+from ..kafka_values import NativeOffset
+from ..znodes.topic_partition import TopicPartition
 from .guards import PlanRows, is_as_planned
 from .rules import Reason
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ..znodes.values import TopicPartition
+from ..znodes.topic_partition import TopicPartition
 from .obstacles import Obstacle, ObstacleKind, offset_refused
 from .rules import Action, Decision, Reason, Unknown
 

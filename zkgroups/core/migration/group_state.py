@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..znodes.values import NativeOffset, TopicPartition
+from ..kafka_values import NativeOffset
+from ..znodes.topic_partition import TopicPartition
 
 OffsetKey = tuple[str | None, int | None]
 """Topic and partition of an offset node. The partition of a topic that may not be listed is None. Both are None if the

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ..znodes.values import NativeOffset, TopicPartition
+from ..kafka_values import NativeOffset
+from ..znodes.topic_partition import TopicPartition
 from .group_state import TargetState
 from .guards import PlanRows, is_as_before
 

@@ -10,7 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from ..znodes.values import NativeOffset, OffsetRange, TopicPartition
+from ..kafka_values import NativeOffset, OffsetRange
+from ..znodes.topic_partition import TopicPartition
 from .group_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated, key_text
 from .obstacles import GroupFacts, Obstacle, ObstacleKind, obstacles
 from .plan_rows import PlanRow

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ..znodes.values import NativeOffset, TopicPartition
+from ..kafka_values import NativeOffset
+from ..znodes.topic_partition import TopicPartition
 from .obstacles import Obstacle
 from .rules import Action, Reason
 

@@ -10,7 +10,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..znodes.values import NativeOffset, TopicPartition
+from ..kafka_values import NativeOffset
+from ..znodes.topic_partition import TopicPartition
 from .group_state import OffsetKey, OffsetNode, TargetState, TopicIds
 from .guards import PlanRows, member_obstacles, recreated_partitions
 from .obstacles import Obstacle, ObstacleKind, texts

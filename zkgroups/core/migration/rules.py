@@ -34,8 +34,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..znodes.codec import is_negative_offset
-from ..znodes.values import MalformedNode, OffsetRange
+from ..kafka_values import OffsetRange
+from ..znodes.offset_codec import is_negative_offset
+from ..znodes.values import MalformedNode, UnreadableNode
 
 
 class Action(StrEnum):
@@ -85,9 +86,10 @@ class NoOffset(StrEnum):
     UNREADABLE = "unreadable"
 
     @classmethod
-    def of(cls, node: MalformedNode) -> NoOffset:
-        """Classify an offset node that could not be decoded."""
-        return cls.NEGATIVE if is_negative_offset(node.data) else cls.UNREADABLE
+    def of(cls, node: UnreadableNode) -> NoOffset:
+        """Classify an offset node that could not be read or decoded."""
+        negative = isinstance(node, MalformedNode) and is_negative_offset(node.data)
+        return cls.NEGATIVE if negative else cls.UNREADABLE
 
 
 class NoLog(StrEnum):

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...exceptions import InvalidNameError, InvalidOptionError
-from ..znodes.paths import check_group
+from ...input_errors import InvalidNameError, InvalidOptionError
+from ..znodes.names import check_group
 
 MAX_GROUP_BYTES: Final = 32_767
 """Kafka's protocol stores the length in 16 bits."""
@@ -31,12 +31,12 @@ class Renaming:
     def __post_init__(self) -> None:
         for old, new in self.names.items():
             if reason := name_error(new):
-                raise InvalidOptionError("rename", f"{old}={new}", f"not a valid group name: {reason}")
+                raise InvalidOptionError("rename", f"{old}={new}", f"it is not a valid group name: {reason}")
         try:
             re.compile(self.pattern).sub(self.replacement, "")
             self.replacement.encode()
         except (re.error, IndexError, UnicodeEncodeError) as error:
-            raise InvalidOptionError("rename", self.pattern, f"not a valid regular expression: {error}") from error
+            raise InvalidOptionError("rename", self.pattern, f"it is not a regular expression: {error}") from error
 
     def target(self, group: str) -> str:
         """Return the name of a group on the target. An expression may produce an invalid one: see `name_error`."""

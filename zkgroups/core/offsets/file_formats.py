@@ -23,9 +23,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ...exceptions import InvalidInputError
-from ..znodes.codec import MAX_OFFSET, check_offset
-from ..znodes.paths import CONSUMERS, GroupPaths, Part, check_group, check_partition, check_topic, parse_partition
-from ..znodes.values import CommittedOffset, TopicPartition
+from ..znodes.names import check_group, check_partition, check_topic, parse_partition
+from ..znodes.offset_codec import MAX_OFFSET, check_offset
+from ..znodes.paths import CONSUMERS, GroupPaths, Part
+from ..znodes.topic_partition import TopicPartition
+from ..znodes.values import CommittedOffset
 from .csv_cells import guarded, plain
 
 SCHEMA: Final = 1

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from ..znodes.codec import decode_offset_path
-from ..znodes.group_description import GroupDescription, InstanceState, PartitionDescription
+from ..kafka_values import OffsetRange
+from ..znodes.group_description import GroupDescription, PartitionDescription
+from ..znodes.offset_codec import decode_offset_path
 from ..znodes.paths import GroupPaths
+from ..znodes.states import InstanceState
 from ..znodes.subscription import subscribed_topics
-from ..znodes.values import OffsetRange, Pattern, Registration, TopicPartition
+from ..znodes.topic_partition import TopicPartition
+from ..znodes.values import Pattern, Registration
 
 Logs: TypeAlias = Mapping[TopicPartition, OffsetRange | None]
 """What the brokers say of each partition; None, or nothing at all, of one they know nothing of."""

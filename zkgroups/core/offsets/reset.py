@@ -19,10 +19,12 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from ...exceptions import InvalidOptionError
-from ..znodes.codec import MAX_OFFSET
-from ..znodes.values import CommittedOffset, MalformedNode, OffsetRange, TopicPartition
+from ..kafka_values import OffsetRange
+from ..znodes.offset_codec import MAX_OFFSET
+from ..znodes.topic_partition import TopicPartition
+from ..znodes.values import CommittedOffset, UnreadableNode
 
-Found: TypeAlias = CommittedOffset | MalformedNode | None
+Found: TypeAlias = CommittedOffset | UnreadableNode | None
 """What is there: an offset, something that is none, or nothing."""
 
 Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange | None]
@@ -150,7 +152,7 @@ def _known(log: OffsetRange | None) -> OffsetRange:
 def _committed(found: Found) -> int:
     if found is None:
         raise _Stays("no offset is committed")
-    if isinstance(found, MalformedNode):
+    if isinstance(found, UnreadableNode):
         raise _Stays(f"is no offset: {found.reason}")
     return found.offset
 
@@ -200,7 +202,7 @@ def _within(wanted: int, log: OffsetRange) -> tuple[int, str | None]:
 
 def _was(found: Found) -> str | None:
     """What OLD cannot show."""
-    return f"was no offset: {found.reason}" if isinstance(found, MalformedNode) else None
+    return f"was no offset: {found.reason}" if isinstance(found, UnreadableNode) else None
 
 
 def forgetting(current: Mapping[TopicPartition, Found]) -> list[Move]:
@@ -216,7 +218,7 @@ def only_forward(moves: Iterable[Move]) -> list[Move]:
 def _may_go_back(move: Move) -> Refused | None:
     if move.held or not move.changes:
         return None
-    if isinstance(move.found, MalformedNode):
+    if isinstance(move.found, UnreadableNode):
         return Refused.PERHAPS_BACK
     return Refused.BACK if (move.delta or 0) < 0 else None
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..znodes.values import OffsetRange, StartAt, TopicPartition
+from ..kafka_values import OffsetRange
+from ..znodes.topic_partition import TopicPartition
+from ..znodes.values import StartAt
 
 OUT_OF_RANGE: Final = ("error", *(start.value for start in StartAt))
 """The values of the option `out_of_range`."""

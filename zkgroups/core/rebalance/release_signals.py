@@ -1,8 +1,8 @@
-"""Which partitions tell that others are let go, too.
+"""Which partitions signal the release of other partitions, to save watches.
 
-To wait for a partition is a request, and its answer another message. A member of ours lets go of all that is to move in
-one transaction: so one partition of those that it holds, the herald, tells of all of them. Others let go of one after
-the other, and there each tells of itself.
+Waiting for a partition costs a request and a notification. A zkgroups member releases all moving partitions in one
+transaction, so a watch on one of them, the signal, is enough for all of them. Other clients release their partitions
+one by one: there each partition is its own signal.
 """
 
 from __future__ import annotations
@@ -10,40 +10,44 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from typing import TypeAlias
 
-from ..znodes.values import TopicPartition
+from ..znodes.topic_partition import TopicPartition
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 
 
-class Heralds:
-    """The heralds of one member.
+class ReleaseSignals:
+    """The signals that one member waits for.
 
-    >>> heralds, one, two, other = Heralds(), *(TopicPartition("orders", number) for number in (1, 2, 3))
-    >>> heralds.choose({one: "a", two: "a", other: "b"}) == {two, other}
+    >>> signals, one, two, other = ReleaseSignals(), *(TopicPartition("orders", number) for number in (1, 2, 3))
+    >>> signals.choose({one: "a", two: "a", other: "b"}) == {two, other}
     True
-    >>> heralds.heard(two) == {one, two}, heralds.heard(other) == {other}
+    >>> signals.released_with(two) == {one, two}, signals.released_with(other) == {other}
     (True, True)
     """
 
     def __init__(self) -> None:
-        self._tell_of: dict[TopicPartition, Partitions] = {}
+        self._partitions: dict[TopicPartition, Partitions] = {}
+        """For each signal, the partitions that are released with it."""
 
-    def choose(self, let_go_together: Mapping[TopicPartition, Hashable]) -> Partitions:
-        """One of those that have the same value: the last, which is in the last transaction where there are several."""
+    def choose(self, released_together: Mapping[TopicPartition, Hashable]) -> Partitions:
+        """Choose one signal from all partitions with the same value.
+
+        It is the last one, because a release that needs several transactions ends with it.
+        """
         groups: dict[Hashable, list[TopicPartition]] = {}
-        for at, together in let_go_together.items():
+        for at, together in released_together.items():
             groups.setdefault(together, []).append(at)
         chosen = {max(group): frozenset(group) for group in groups.values()}
         for at, group in chosen.items():
-            self._tell_of[at] = self._tell_of.get(at, frozenset()) | group
+            self._partitions[at] = self._partitions.get(at, frozenset()) | group
         return frozenset(chosen)
 
-    def heard(self, at: TopicPartition) -> Partitions:
-        """What is let go with this one, as far as is known. Called on kazoo's threads."""
-        return self._tell_of.pop(at, frozenset({at}))
+    def released_with(self, signal: TopicPartition) -> Partitions:
+        """Return the partitions that are released with a signal, as far as known. Called on kazoo's threads."""
+        return self._partitions.pop(signal, frozenset({signal}))
 
-    def left_alone(self, waited_for: Collection[TopicPartition]) -> Partitions:
-        """What is waited for, and whose herald is not: it may stay where it is, and tells nothing then."""
-        gone = [at for at in self._tell_of if at not in waited_for]
-        alone = frozenset[TopicPartition]().union(*(self._tell_of.pop(at, frozenset()) for at in gone))
-        return alone.intersection(waited_for)
+    def without_signal(self, waited_for: Collection[TopicPartition]) -> Partitions:
+        """Return the partitions in `waited_for` whose signal is not in it: that signal may never be released."""
+        obsolete = [at for at in self._partitions if at not in waited_for]
+        orphaned = frozenset[TopicPartition]().union(*(self._partitions.pop(at, frozenset()) for at in obsolete))
+        return orphaned.intersection(waited_for)

@@ -1,9 +1,9 @@
-"""The mark of a migration: a node in a group that says where it is moving, or has moved. Members of ours obey it.
+"""The migration mark: a node in a group that is being migrated to Kafka-native offsets, or was.
 
     /consumers/<group>/migration    {"version":1,"plan":"p1","target":"billing","state":"moving","since":1795255543000}
 
-Whoever commits to both stores at once would read twice, or skip: so nobody joins while it is there. Clients of other
-kinds know nothing of it.
+zkgroups members do not join a marked group: a group with members on both sides would read messages twice or skip
+them. Other clients ignore the mark.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from ..times import from_ms
 from .values import MalformedNode
 
 _HALVES = re.compile("[\ud800-\udfff]")
-"""JSON may carry halves of characters, which cannot be written anywhere."""
+"""JSON can contain unpaired surrogates, which cannot be encoded."""
 
 
 class MarkState(StrEnum):
-    """How far the migration of a group is."""
+    """The progress of a group's migration."""
 
     MOVING = "moving"
     MOVED = "moved"
@@ -29,17 +31,22 @@ class MarkState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Which plan moves the group, what it is called there, and since when it is in that state."""
+    """The plan that migrates a group, the name of the target group, and the state of the migration."""
 
     group: str
     plan: str
     target: str
     state: MarkState
-    since_ms: int
+    _since_ms: int
+
+    @property
+    def since(self) -> datetime | None:
+        """When the migration entered this state."""
+        return from_ms(self._since_ms)
 
     @property
     def shown(self) -> str:
-        """What has become of the group, for a message.
+        """Describe the migration for a message.
 
         >>> Mark("billing", "p1", "accounts", MarkState.MOVED, 0).shown
         "was moved to Kafka's own offsets as 'accounts', by plan p1"
@@ -49,23 +56,23 @@ class Mark:
 
 
 def encode_mark(mark: Mark) -> bytes:
-    """The bytes of a mark."""
+    """Encode a mark."""
     fields = {
         "version": 1,
         "plan": mark.plan,
         "target": mark.target,
         "state": mark.state.value,
-        "since": mark.since_ms,
+        "since": mark._since_ms,
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode_mark(path: str, group: str, data: bytes, *, version: int = 0) -> Mark | MalformedNode:
-    """What a mark says; whatever cannot be read is a mark all the same, of somebody who is not known.
+    """Decode a mark. A malformed mark also keeps members out: its plan is unknown.
 
     >>> mark = Mark("billing", "p1", "billing", MarkState.MOVING, 7)
     >>> decode_mark("/m", "billing", encode_mark(mark)) == mark, decode_mark("/m", "billing", b"{}").reason
-    (True, 'not the mark of a migration')
+    (True, 'not a migration mark')
     """
     try:
         fields: Any = json.loads(data)
@@ -76,7 +83,7 @@ def decode_mark(path: str, group: str, data: bytes, *, version: int = 0) -> Mark
             return found
     except (ValueError, TypeError, LookupError, RecursionError):
         pass
-    return MalformedNode(path, data, "not the mark of a migration", version=version)
+    return MalformedNode(path, data, "not a migration mark", version=version)
 
 
 def _text(value: object) -> str:

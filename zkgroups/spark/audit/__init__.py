@@ -1,1 +1,1 @@
-"""The audit: every commit of the stream, as Parquet."""
+"""The audit: a record of every commit, as Parquet."""

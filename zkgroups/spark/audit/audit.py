@@ -1,13 +1,13 @@
-"""An audit: the stream of commits, kept as Parquet.
+"""Record the stream of commits as Parquet.
 
-    audit(spark, "/data/audit", "zk1:2181/kafka", every=10.0)
+    run_audit(spark, "/data/audit", "zk1:2181/kafka", every=10.0)
     read_audit(spark, "/data/audit").where("offset < before").show()
 
-`journal.py` says where the files are, `ledger.py` what is in them, and `spark/source/stream.py` what may be missing.
+See `journal.py` for the files, `ledger.py` for their contents, and `spark/source/stream.py` for the guarantees.
 
-Spark's checkpoint says which batches were planned, each from one position to another, before it is read. So whoever is
-killed, wherever that is, begins again with the batch that was not finished, which is written once: a batch that is in
-place is left as it is.
+Spark's checkpoint records each planned batch, with its start and end position, before the batch is read. So an audit
+that is killed at any point continues with the unfinished batch. Each batch is written once: a batch that is already in
+place is skipped.
 """
 
 from __future__ import annotations
@@ -30,47 +30,46 @@ from ...exceptions import ConflictError, InvalidOptionError, RefusedError, Spark
 from ...zookeeper.reading.position import position
 from ..errors import translated
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import NAME, active
+from ..source.data_source import NAME, active_session
 from ..source.options import MAX_PARALLELISM, SourceOptions, Starting
 from ..storage.writing import check_shared
-from .followed_ensemble import Whose
+from .followed_ensemble import FollowedEnsemble
 from .journal import CHECKPOINT, Journal
-from .ledger import Ledger, read_audit, standing_at
+from .ledger import Ledger, offsets_at, read_audit
 
-__all__ = ["AuditStep", "Audited", "locked", "read_audit", "run_audit", "standing_at"]
+__all__ = ["AuditResult", "AuditStep", "locked", "offsets_at", "read_audit", "run_audit"]
 
-_SLICE: Final = 0.2
-"""In seconds: so often it is looked whether all is well, and whether to stop."""
+_POLL_INTERVAL: Final = 0.2
+"""The interval in seconds for checking the query and the stop event."""
 
-_OF_ANOTHER: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "CONCURRENT_QUERY")
-"""What Spark calls it when two write to one checkpoint."""
+_CONCURRENT_WRITE: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "CONCURRENT_QUERY")
+"""Spark's error classes for two queries with one checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditStep:
-    """What an audit has just done: a batch with so many commits, `problems` of which are no offsets.
+    """The progress of an audit: a finished batch, or an error that the audit will retry.
 
-    `denied` nodes may not be read. What is committed there is found with the first batch after they may be.
-
-    Or `trouble` that it hopes to get over, and then goes on.
+    `problems` of the `commits` are malformed. `forbidden` nodes are forbidden; commits there are recorded in the first
+    batch after the nodes become readable. `trouble` is the message of the error.
     """
 
     batch: int | None = None
     commits: int = 0
     problems: int = 0
-    denied: int = 0
+    forbidden: int = 0
     trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
-    """What an audit has done until it ended, and where that is; `denied` nodes could not be read in the last batch."""
+class AuditResult:
+    """The totals of a finished audit; `forbidden` nodes were forbidden in the last batch."""
 
     destination: str
     batches: int
     commits: int
     problems: int
-    denied: int
+    forbidden: int
 
 
 def run_audit(
@@ -80,16 +79,15 @@ def run_audit(
     *,
     every: float = 10.0,
     once: bool = False,
-    told: Callable[[AuditStep], None] = lambda _step: None,
+    on_progress: Callable[[AuditStep], None] = lambda _step: None,
     stop: threading.Event | None = None,
-) -> Audited:
-    """Write down all commits from now on, with those that stand, until `stop` is set; or `once`, those until now.
+) -> AuditResult:
+    """Record all current offsets, then every commit, until `stop` is set; with `once`, stop after one batch.
 
-    An audit that was ended in whatever way goes on where it was. While ZooKeeper cannot be reached, it tries again;
-    `once` it does not. `told` hears of each step.
+    An interrupted audit continues where it stopped. While ZooKeeper is unreachable it retries, unless `once` is set.
     """
     if spark.sparkContext._jsc is None:
-        raise SparkStoppedError("no audit can be made: this Spark was stopped")
+        raise SparkStoppedError("cannot run an audit: this Spark session was stopped")
     if not 0 <= every < float("inf"):
         raise InvalidOptionError("every", every, "it must be a number of seconds")
     check_shared(spark, destination)
@@ -97,29 +95,29 @@ def run_audit(
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
     source = replace(source, parallelism=source.parallelism or cores)
     own = session_beside(spark)
-    run = _Run(own, Ledger(own, destination), source, every, once, told, stop or threading.Event())
+    run = _Run(own, Ledger(own, destination), source, every, once, on_progress, stop or threading.Event())
     return run.go()
 
 
 @dataclass
 class _Run:
-    """One call of `audit`."""
+    """One call of `run_audit`."""
 
     spark: SparkSession
     ledger: Ledger
     source: SourceOptions
     every: float
     once: bool
-    told: Callable[[AuditStep], None]
+    on_progress: Callable[[AuditStep], None]
     stop: threading.Event
     batches: int = 0
     commits: int = 0
     problems: int = 0
-    denied: int = 0
+    forbidden: int = 0
     failed: Exception | None = None
-    """What went wrong in a batch; Spark would only say it as text."""
+    """The error of a batch. Spark would report it only as text."""
 
-    def go(self) -> Audited:
+    def go(self) -> AuditResult:
         journal = self.ledger.journal
         with locked(journal):
             journal.begin(self.source.groups, self.source.topics)
@@ -130,48 +128,48 @@ class _Run:
                 except UnavailableError as error:
                     if self.once:
                         raise
-                    self.told(AuditStep(trouble=str(error)))
+                    self.on_progress(AuditStep(trouble=str(error)))
                     self.stop.wait(max(self.every, 1.0))
-        return Audited(str(journal), self.batches, self.commits, self.problems, self.denied)
+        return AuditResult(str(journal), self.batches, self.commits, self.problems, self.forbidden)
 
-    def _check_whose(self) -> None:
-        """What it has followed is of one ZooKeeper, so that nobody takes it for what another one had.
+    def _check_ensemble(self) -> None:
+        """Raise RefusedError if ZooKeeper was replaced or wiped since the audit began.
 
-        A stream alone does not know what its ZooKeeper is called: it takes one whose groups were made after its
-        position for that which it knew, when its groups were deleted and made anew.
+        The stream alone cannot always detect this: it knows positions but no names, so another ZooKeeper may look like
+        the same one with recreated groups.
         """
         journal, name = self.ledger.journal, self.source.shown_cluster
         with closing(self.source.connect()) as registry:
             now = position(registry)
-        known = journal.whose()
+        known = journal.followed_ensemble()
         if known is None:
-            journal.say_whose(Whose(name, now))
-        elif known.is_that(name, now):
-            journal.say_whose(known.seen(now))
-        elif self.source.begin_anew:
-            journal.begin_anew()
-            journal.say_whose(Whose(name, now))
+            journal.save_ensemble(FollowedEnsemble(name, now))
+        elif known.is_same(name, now):
+            journal.save_ensemble(known.updated(now))
+        elif self.source.start_over:
+            journal.start_over()
+            journal.save_ensemble(FollowedEnsemble(name, now))
         else:
             raise RefusedError(
-                f"the audit in {journal} is of {known.cluster}, and {name} is another ZooKeeper, or was wiped: to "
-                "write down all that it has, begin anew"
+                f"the audit in {journal} follows {known.cluster}, but {name} is another ZooKeeper or was wiped; to "
+                "record all of its offsets, start over"
             )
 
     def _follow(self) -> None:
         self.failed = None
-        self._check_whose()
-        with self._explained():
+        self._check_ensemble()
+        with self._translated():
             query = self._start()
         try:
             while not self.stop.is_set() and query.isActive:
-                self.stop.wait(_SLICE)
+                self.stop.wait(_POLL_INTERVAL)
         finally:
             query.stop()
         if self.stop.is_set():
-            return  # what was in the midst of a batch was interrupted
+            return  # errors are expected if a batch was interrupted
         if self.failed is not None:
             raise self.failed
-        with self._explained():
+        with self._translated():
             query.awaitTermination()
 
     def _start(self) -> StreamingQuery:
@@ -183,13 +181,13 @@ class _Run:
         return writer.trigger(processingTime=f"{max(1, round(1000 * self.every))} milliseconds").start()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         where = self.ledger.journal
-        with active(self.spark), translated(f"the audit in {where} stopped"):
+        with active_session(self.spark), translated(f"the audit in {where} stopped"):
             try:
                 yield
             except PySparkException as error:
-                if any(name in str(error) for name in _OF_ANOTHER):
+                if any(name in str(error) for name in _CONCURRENT_WRITE):
                     raise _conflict(where) from error
                 raise
 
@@ -198,10 +196,10 @@ class _Run:
         began_ms = time.time_ns() // 1_000_000
         try:
             with translated(f"batch {batch} could not be written to {self.ledger.journal}"):
-                counts = self.ledger.add(rows, batch, self._whole)
+                counts = self.ledger.add(rows, batch, self._read_groups)
                 if counts is not None:
-                    self.ledger.journal.put_looked(began_ms)
-                self.ledger.put_together()
+                    self.ledger.journal.write_last_look(began_ms)
+                self.ledger.merge()
         except Exception as error:
             self.failed = error
             raise
@@ -209,27 +207,27 @@ class _Run:
             self.batches += 1
             self.commits += counts.commits
             self.problems += counts.problems
-            self.denied = counts.denied
-            self.told(AuditStep(batch, counts.commits, counts.problems, counts.denied))
+            self.forbidden = counts.forbidden
+            self.on_progress(AuditStep(batch, counts.commits, counts.problems, counts.forbidden))
 
-    def _whole(self, spark: SparkSession, groups: list[str]) -> DataFrame:
-        """All that stands in these groups."""
+    def _read_groups(self, spark: SparkSession, groups: list[str]) -> DataFrame:
+        """Read all current offsets of these groups."""
         names = "|".join(map(re.escape, groups))
-        source = replace(self.source, groups=names, starting_zxid=Starting.EARLIEST, begin_anew=False)
-        with active(spark):
+        source = replace(self.source, groups=names, starting_zxid=Starting.EARLIEST, start_over=False)
+        with active_session(spark):
             return spark.read.format(NAME).options(**source.as_text()).load()
 
 
 @contextmanager
 def locked(journal: Journal) -> Iterator[None]:
-    """Keep others out, where a file can do that; elsewhere Spark's checkpoint does, once the other has planned."""
+    """Lock a local destination with a file. Elsewhere Spark's checkpoint detects a concurrent audit."""
     folder = journal.local_path()
     if folder is None:
         yield
         return
     with translated(f"{journal} cannot be written to"):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        file = Path(folder, "_lock").open("a")  # noqa: SIM115 -- what it may not do is told apart from what is done in it
+        file = Path(folder, "_lock").open("a")  # noqa: SIM115 -- errors in the block must not be translated
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -239,4 +237,4 @@ def locked(journal: Journal) -> Iterator[None]:
 
 
 def _conflict(journal: Journal) -> ConflictError:
-    return ConflictError(f"another audit writes to {journal}")
+    return ConflictError(f"another audit is writing to {journal}")

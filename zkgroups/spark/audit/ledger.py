@@ -1,8 +1,8 @@
-"""What is in an audit: each batch of commits with what stood before, and what stood at any time.
+"""The contents of an audit: each commit with the previous offset, and the committed offsets at any time.
 
-`journal.py` says where it is. What may not be read is no commit, and is counted. The groups in which there was such are
-read whole with the next batch, whenever their offsets were written, so that what was committed where it could not be
-read is found once it can be. What the audit has of them already is left out, as always.
+See `journal.py` for the files. Forbidden nodes are counted. Groups with a forbidden node are read completely with the
+next batch, regardless of when their offsets were written. So commits made while a node was forbidden are recorded once
+it can be read. Commits that the audit already has are skipped.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...core.znodes.values import utc
+from ...core.times import utc
 from ...exceptions import InvalidOptionError, RefusedError
 from ..errors import translated
 from ..source.options import check_expression
-from .journal import TOGETHER, Journal, Piece
+from .journal import MERGE_FACTOR, Journal, Piece
 
 KEY: Final = ("group", "topic", "partition")
 
 _ROWS_OF_A_FILE: Final = 1_000_000
 
 _FEW: Final = 100_000
-"""So many keys may be in the memory of each process."""
+"""Up to this many keys are broadcast to every process."""
 
 
 def _column(name: str, kind: DataType, about: str, *, nullable: bool = True) -> StructField:
@@ -54,48 +54,48 @@ _KEY: Final = [
 COMMITS: Final = StructType(
     [
         *_KEY,
-        _column("before", LongType(), "the offset that the audit had before; null where it had none"),
-        _column("offset", LongType(), "the next message to read; null where it is no offset, as `problem` says"),
-        _column("commit_count", IntegerType(), "how often it was written since the node was made"),
+        _column("before", LongType(), "the previous offset in the audit; null if this is the first"),
+        _column("offset", LongType(), "the next message to read; null if malformed, see `problem`"),
+        _column("commit_count", IntegerType(), "how often the node was written since its creation"),
         _column("committed_at", TimestampType(), "when it was written, by the server's clock"),
         _column("zxid", LongType(), "the transaction that wrote it"),
-        _column("problem", StringType(), "what is wrong; null where all is well"),
+        _column("problem", StringType(), "the reason why the offset is malformed; null if it is not"),
         _column("read_at", TimestampType(), "when it was read, by the clock of the reader"),
         _column("batch", LongType(), "the batch in which it was read"),
     ]
 )
-"""A commit that was found by an audit."""
+"""The columns of a recorded commit."""
 
 STANDING: Final = StructType([*_KEY, *(COMMITS[name] for name in ("offset", "committed_at", "zxid", "batch"))])
-"""The last of a partition that was found."""
+"""The columns of the last recorded commit of a partition."""
 
 _READ: Final = [name for name in COMMITS.names if name not in {"before", "batch"}]
-"""The columns of the source that are kept."""
+"""The columns to read from the source."""
 
-WholeGroups: TypeAlias = Callable[[SparkSession, list[str]], DataFrame]
-"""Reads all that stands in groups of these names."""
+ReadGroups: TypeAlias = Callable[[SparkSession, list[str]], DataFrame]
+"""Reads all current offsets of the groups with these names."""
 
 
 def read_audit(spark: SparkSession, destination: str) -> DataFrame:
-    """Every commit that an audit has found; see `COMMITS` for the columns."""
+    """Return every recorded commit; see `COMMITS` for the columns."""
     journal = Journal(spark, destination)
-    journal.check_there()
+    journal.check_exists()
     return journal.read(journal.pieces(), COMMITS)
 
 
-def standing_at(spark: SparkSession, destination: str, at: datetime, group: str | None = None) -> DataFrame:
-    """What was committed at a time, of one group or of all: group, topic, partition, offset, committed_at.
+def offsets_at(spark: SparkSession, destination: str, at: datetime, group: str | None = None) -> DataFrame:
+    """Return the offsets committed at a time, of one group or of all: group, topic, partition, offset, committed_at.
 
-    That is the last commit until then of those that the audit has found, so not of those that were followed by another
-    before it looked: an offset may be older than it was at that time, and is never newer. What was deleted by then is
-    among them, too. A partition whose last commit was no offset is left out, and so is what was found in a ZooKeeper
-    before the audit was begun anew with another one. Of a time after its last look it knows nothing, and says so.
+    The result is the last recorded commit of each partition until then. An offset may be older than the actual one,
+    because the audit does not see commits that were overwritten between two batches, but it is never newer. Offsets
+    deleted by then are included. Partitions whose last commit was malformed are left out, and so are commits made
+    before the audit started over with another ZooKeeper. Raise RefusedError for a time after the last batch.
     """
     if not isinstance(at, datetime) or at.tzinfo is None:
-        raise InvalidOptionError("at", str(at), "it must be a datetime that has a zone")
+        raise InvalidOptionError("at", str(at), "it must be a datetime with a time zone")
     journal = Journal(spark, destination)
-    journal.check_there()
-    _check_looked(journal, at)
+    journal.check_exists()
+    _check_within_last_look(journal, at)
     commits = journal.read(journal.pieces(), COMMITS)
     commits = commits.where((f.col("committed_at") <= f.lit(at)) & (f.col("batch") >= journal.first_batch()))
     if group is not None:
@@ -105,36 +105,36 @@ def standing_at(spark: SparkSession, destination: str, at: datetime, group: str 
     return found.where(f.col("offset").isNotNull())
 
 
-def _check_looked(journal: Journal, at: datetime) -> None:
-    looked = journal.looked_ms()
-    if looked is None:
-        raise RefusedError(f"the audit in {journal} has not looked yet")
-    if at.timestamp() * 1000 > looked:
+def _check_within_last_look(journal: Journal, at: datetime) -> None:
+    last_look = journal.last_look_ms()
+    if last_look is None:
+        raise RefusedError(f"the audit in {journal} has no finished batch yet")
+    if at.timestamp() * 1000 > last_look:
         raise RefusedError(
-            f"the audit in {journal} has last looked at {utc(looked)}: what was committed after that is not in it, and "
-            "no later time can be asked for"
+            f"the audit in {journal} last read offsets at {utc(last_look)} and does not know later commits: choose an "
+            "earlier time"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many commits were found in a batch; `problems` of them are no offsets; and how many nodes may not be read."""
+    """The number of commits in a batch, of malformed ones among them (`problems`), and of forbidden nodes."""
 
     commits: int
     problems: int
-    denied: int = 0
+    forbidden: int = 0
 
 
-def chosen_commits(
+def find_commits(
     spark: SparkSession, destination: str, *, groups: str | None = None, topics: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The commits of groups and topics whose whole names match, oldest first."""
+    """Return the commits of groups and topics whose whole names match, oldest first."""
     commits = read_audit(spark, destination)
     for column, expression in (("group", groups), ("topic", topics)):
         check_expression(f"{column}s", expression)
         if expression is not None:
             names = [row[0] for row in commits.select(column).distinct().toLocalIterator()]
-            matching = re.compile(expression, re.DOTALL)  # Java's expressions are not quite the same
+            matching = re.compile(expression, re.DOTALL)  # Java's regular expressions differ slightly
             commits = commits.where(f.col(column).isin([name for name in names if matching.fullmatch(name)]))
     with translated(f"the audit in {destination} cannot be read"):
         for row in commits.orderBy("batch", "zxid", *KEY).toLocalIterator():
@@ -142,40 +142,42 @@ def chosen_commits(
 
 
 class Ledger:
-    """Writes batch after batch, each once."""
+    """Writes the batches of an audit, each once."""
 
     def __init__(self, spark: SparkSession, destination: str) -> None:
         self._spark = spark
         self.journal = Journal(spark, destination)
 
-    def add(self, rows: DataFrame, batch: int, whole: WholeGroups) -> Counts | None:
-        """Write what was committed in a batch; the counts of it, or None where that was done before.
+    def add(self, rows: DataFrame, batch: int, read_groups: ReadGroups) -> Counts | None:
+        """Write the commits of a batch and return their counts; return None if the batch is already written.
 
-        A batch comes again after a crash, from the same position: what was found at first counts.
+        After a crash Spark repeats the batch from the same position. The first result counts.
         """
         if any(piece.first <= batch <= piece.last for piece in self.journal.pieces()):
             return None
-        again = self.journal.denied(batch)
-        rows = rows.unionByName(whole(rows.sparkSession, again)) if again else rows
-        with _kept(rows.select(*_READ)) as (read, found):
-            denied = _denied(read) if found.denied else {}
-            self.journal.put_denied(sorted(denied), batch)  # before the commits, after which nobody comes back to it
+        again = self.journal.forbidden_groups(batch)
+        rows = rows.unionByName(read_groups(rows.sparkSession, again)) if again else rows
+        with _cached(rows.select(*_READ)) as (read, found):
+            forbidden = _forbidden(read) if found.forbidden else {}
+            self.journal.write_forbidden_groups(
+                sorted(forbidden), batch
+            )  # before the commits, which complete the batch
             if not found.commits:
-                return Counts(0, 0, sum(denied.values()))
+                return Counts(0, 0, sum(forbidden.values()))
             commits = read.where(_is_commit()).withColumn("batch", f.lit(batch).cast(LongType()))
             new = self._put_new(_newest(commits) if again else commits, batch, few=found.commits <= _FEW)
-            return replace(new, denied=sum(denied.values()))
+            return replace(new, forbidden=sum(forbidden.values()))
 
     def _put_new(self, read: DataFrame, batch: int, *, few: bool) -> Counts:
-        with _kept(self._new(read, batch, few=few)) as (commits, new):
+        with _cached(self._new(read, batch, few=few)) as (commits, new):
             if new.commits:
-                self.journal.put_commits(commits.coalesce(_files(new.commits)), Piece(batch, batch))
+                self.journal.write_commits(commits.coalesce(_files(new.commits)), Piece(batch, batch))
             return new
 
     def _new(self, read: DataFrame, batch: int, *, few: bool) -> DataFrame:
-        """What the audit does not have yet, with what it has of each partition.
+        """Return the commits that are not in the audit yet, with the previous offset of each partition.
 
-        That is only looked up for what was read, so that where that is little, little has to be sorted.
+        Only the partitions in `read` are looked up, so a small batch sorts few rows.
         """
         known = self._known(read.sparkSession, batch)
         if known is None:
@@ -185,12 +187,14 @@ class Ledger:
         last = _last(known.join(wanted, [*KEY], "leftsemi"))
         before = last.select(*KEY, f.struct("offset", "zxid", "committed_at").alias("last"))
         together = read.join(before, [*KEY], "left")
-        when = f.col("last.committed_at").eqNullSafe(f.col("committed_at"))  # null where the clock said no time
+        when = f.col("last.committed_at").eqNullSafe(
+            f.col("committed_at")
+        )  # null if the server's clock was out of range
         new = together.where(~(f.col("last.zxid").eqNullSafe(f.col("zxid")) & when))
         return new.withColumn("before", f.col("last.offset")).select(*COMMITS.names)
 
     def _known(self, spark: SparkSession, until: int) -> DataFrame | None:
-        """What was found before a batch; of each partition the last is among it."""
+        """Return commits recorded before a batch, including the last of each partition."""
         journal = Journal(spark, str(self.journal))
         standing = journal.standing()
         since = [piece for piece in journal.pieces() if piece.last > (-1 if standing is None else standing)]
@@ -202,35 +206,35 @@ class Ledger:
         known = found[0] if len(found) == 1 else found[0].unionByName(found[1])
         return known.where(f.col("batch").between(journal.first_batch(), until - 1))
 
-    def put_together(self) -> None:
-        """Make few pieces of many, where there are."""
+    def merge(self) -> None:
+        """Merge `MERGE_FACTOR` pieces of a level into one of the next level."""
         level = 0
-        while len(some := [piece for piece in self.journal.pieces() if piece.level == level]) >= TOGETHER:
+        while len(some := [piece for piece in self.journal.pieces() if piece.level == level]) >= MERGE_FACTOR:
             if level == 0:
                 self._write_standing(some[-1].last)
-                self.journal.throw_away_replaced()
+                self.journal.delete_merged()
             rows = self.journal.read(some, COMMITS)
             whole = Piece(some[0].first, some[-1].last, level + 1)
-            self.journal.put_commits(rows.coalesce(_files(rows.count())), whole)
+            self.journal.write_commits(rows.coalesce(_files(rows.count())), whole)
             level += 1
 
     def _write_standing(self, batch: int) -> None:
         known = self._known(self._spark, batch + 1)
         if known is not None and self.journal.standing() != batch:
             rows = _last(known)
-            self.journal.put_standing(rows.coalesce(_files(rows.count())), batch)
+            self.journal.write_standing(rows.coalesce(_files(rows.count())), batch)
 
 
 @contextmanager
-def _kept(rows: DataFrame) -> Iterator[tuple[DataFrame, Counts]]:
-    """Rows that are made once, however often they are used meanwhile; and their counts."""
-    kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+def _cached(rows: DataFrame) -> Iterator[tuple[DataFrame, Counts]]:
+    """Cache rows for the block, and count them."""
+    cached = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         problems = f.count_if(_is_commit() & f.col("problem").isNotNull())
-        counted = kept.agg(f.count_if(_is_commit()), problems, f.count_if(f.col("zxid").isNull())).collect()
-        yield kept, Counts(*counted[0])
+        counted = cached.agg(f.count_if(_is_commit()), problems, f.count_if(f.col("zxid").isNull())).collect()
+        yield cached, Counts(*counted[0])
     finally:
-        kept.unpersist()
+        cached.unpersist()
 
 
 def _files(rows: int) -> int:
@@ -238,25 +242,25 @@ def _files(rows: int) -> int:
 
 
 def _is_commit() -> Column:
-    """What may not be read has no zxid; what is none of a partition is nobody's commit."""
+    """Select commits: a forbidden node has no zxid, and other nodes have no partition."""
     return f.col("zxid").isNotNull() & f.col("topic").isNotNull() & f.col("partition").isNotNull()
 
 
 def _newest(commits: DataFrame) -> DataFrame:
-    """Of each partition that was read twice, what was read last."""
+    """Return the newer row of each partition that was read twice."""
     values = [name for name in commits.columns if name not in KEY]
     last = f.max_by(f.struct(*values), "zxid").alias("last")
     return commits.groupBy(*KEY).agg(last).select(*KEY, "last.*")
 
 
-def _denied(rows: DataFrame) -> dict[str, int]:
-    """In which groups something may not be read, and how many nodes; each has a problem of its own."""
+def _forbidden(rows: DataFrame) -> dict[str, int]:
+    """Return the groups with forbidden nodes, and how many. Each node has a distinct problem."""
     found = rows.where(f.col("zxid").isNull()).groupBy("group").agg(f.count_distinct("problem")).collect()
     return {row[0]: row[1] for row in found}
 
 
 def _last(found: DataFrame) -> DataFrame:
-    """The last of each partition."""
+    """Return the last commit of each partition."""
     values = [name for name in STANDING.names if name not in KEY]
     last = f.max_by(f.struct(*values), "batch").alias("last")
     return found.groupBy(*KEY).agg(last).select(*KEY, "last.*")

@@ -12,14 +12,14 @@ Needs the extras `zkgroups[spark,kafka]`.
 
 from __future__ import annotations
 
-from .execution import PlanRun, apply, rollback, verify
+from .execution import ExecutionResult, apply, rollback, verify
 from .planning import PlanSummary, groups, plan, read_plan, summary
 from .reports import differing, group_results, read_report
 from .sources import SnapshotSource
 from .status import status
 
 __all__ = [
-    "PlanRun",
+    "ExecutionResult",
     "PlanSummary",
     "SnapshotSource",
     "apply",

@@ -127,19 +127,19 @@ def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> It
 
 def row(kind: type[T], values: Mapping[str, Any]) -> T:
     """Convert the values of one row, as Spark or Arrow return them."""
-    return kind(**{name: from_value(hint, values[name]) for name, hint, _ in _columns(kind)})
+    return kind(**{name: parse_value(hint, values[name]) for name, hint, _ in _columns(kind)})
 
 
-def from_value(hint: Any, value: Any) -> Any:
+def parse_value(hint: Any, value: Any) -> Any:
     """Convert one value, as Spark or Arrow return it, to the type of a field."""
     if value is None:
         return None
     if get_origin(hint) is tuple:
-        return tuple(from_value(get_args(hint)[0], each) for each in value)
+        return tuple(parse_value(get_args(hint)[0], each) for each in value)
     if is_dataclass(hint):
         assert isinstance(hint, type)
         return row(hint, value.asDict() if hasattr(value, "asDict") else value)
-    return word(hint, value) if issubclass(hint, StrEnum) else value
+    return parse_enum(hint, value) if issubclass(hint, StrEnum) else value
 
 
 def _values(hint: Any, column: Any) -> list[Any]:
@@ -147,15 +147,15 @@ def _values(hint: Any, column: Any) -> list[Any]:
     if get_origin(hint) is tuple:
         if not whole.null_count and not pc.max(pc.list_value_length(whole)).as_py():
             return [()] * len(whole)
-        return [from_value(hint, value) for value in whole.to_pylist()]
+        return [parse_value(hint, value) for value in whole.to_pylist()]
     if not issubclass(hint, str):
         return list(whole.to_pylist())
     encoded = whole.dictionary_encode()
-    words = [from_value(hint, each) for each in encoded.dictionary.to_pylist()]
+    words = [parse_value(hint, each) for each in encoded.dictionary.to_pylist()]
     return [None if n is None else words[n] for n in encoded.indices.to_pylist()]
 
 
-def word(kind: type[W], text: str) -> W:
+def parse_enum(kind: type[W], text: str) -> W:
     """Convert a text to an enum. Raise DamagedFileError if the enum does not have it."""
     try:
         return kind(text)
@@ -165,6 +165,6 @@ def word(kind: type[W], text: str) -> W:
         ) from error
 
 
-def collected(kind: type[T], table: DataFrame) -> list[T]:
+def collect_rows(kind: type[T], table: DataFrame) -> list[T]:
     """Collect all rows of a small table in the driver."""
     return list(rows(kind, table.select(*[name for name, _, _ in _columns(kind)]).toArrow()))

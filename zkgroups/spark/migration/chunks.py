@@ -26,7 +26,7 @@ class _TargetRun(NamedTuple):
     stop: int
 
 
-def in_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] | None = None) -> Iterator[list[T]]:
+def group_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] | None = None) -> Iterator[list[T]]:
     """Yield the rows of Arrow batches, some whole groups at a time. All rows of a target must be consecutive.
 
     `same` has the values of columns that are not in the batches because they are the same in all rows.

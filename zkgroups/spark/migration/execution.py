@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ...core.migration.plan_rows import OF_THE_PLAN, MatchRow, MigrationStep, PlanRow, ReportRow
-from ...exceptions import GuardFailedError, InvalidOptionError, NotSharedError
+from ...exceptions import GuardFailedError, NotSharedError
+from ...input_errors import InvalidOptionError
 from ...kafka import BrokerOptions, Brokers
 from ...migration.apply import apply_groups
 from ...migration.report import check_cluster
@@ -29,15 +30,15 @@ from ...migration.verify import verify_groups
 from ...zookeeper.registry import Registry
 from ..errors import translated
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import active
+from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
 from ..storage.writing import check_shared
 from .arrow_rows import split, table
-from .chunks import in_chunks
-from .jobs import by_target, mapped, task_count
+from .chunks import group_chunks
+from .jobs import by_target, map_batches, tasks
 from .plan_folder import PlanFolder
-from .row_counts import with_flags, write_and_count
+from .row_counts import with_tally_column, write_and_count
 
 STEPS: Final = 2
 """The calls of `on_progress`: the work itself, and moving the report into place."""
@@ -52,7 +53,7 @@ OnProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRun:
+class ExecutionResult:
     """The result of a step for a whole plan."""
 
     destination: str
@@ -70,7 +71,7 @@ class PlanRun:
     seconds: float
 
 
-class GroupTask(Protocol):
+class ChunkOperation(Protocol):
     """The work on a chunk of whole groups."""
 
     kind: type[Any]
@@ -81,7 +82,7 @@ class GroupTask(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyTask:
+class ApplyOperation:
     """`apply_groups` with its options."""
 
     execute: bool
@@ -93,7 +94,7 @@ class ApplyTask:
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackTask:
+class RollbackOperation:
     """`rollback_groups` with its options."""
 
     execute: bool
@@ -108,7 +109,7 @@ class RollbackTask:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyTask:
+class VerifyOperation:
     """`verify_groups`."""
 
     kind = MatchRow
@@ -128,14 +129,14 @@ def apply(
     *,
     execute: bool,
     on_progress: OnProgress = lambda _step: None,
-) -> PlanRun:
+) -> ExecutionResult:
     """Write the offsets of the plan in this folder; without `execute`, only report what would be done.
 
     Groups with obstacles are left unchanged. Without a ZooKeeper, its guards are skipped. `on_progress` is called with
     a description at the start of each of the `STEPS`.
     """
-    endpoints, task = Endpoints(brokers, zookeeper), ApplyTask(execute)
-    return _run(spark, destination, endpoints, MigrationStep.APPLY, task, on_progress, executed=execute)
+    connections, task = MigrationConnections(brokers, zookeeper), ApplyOperation(execute)
+    return _run(spark, destination, connections, MigrationStep.APPLY, task, on_progress, executed=execute)
 
 
 def rollback(
@@ -148,7 +149,7 @@ def rollback(
     force: bool = False,
     to_zookeeper: bool = False,
     on_progress: OnProgress = lambda _step: None,
-) -> PlanRun:
+) -> ExecutionResult:
     """Restore the targets of the plan in this folder; without `execute`, only report what would be done.
 
     Groups with later commits are left unchanged, unless `force` is given, or `to_zookeeper` copies their progress to
@@ -156,8 +157,8 @@ def rollback(
     """
     if to_zookeeper and zookeeper is None:
         raise InvalidOptionError("to_zookeeper", True, "it needs a ZooKeeper to copy offsets to")
-    endpoints, task = Endpoints(brokers, zookeeper), RollbackTask(execute, force, to_zookeeper)
-    return _run(spark, destination, endpoints, MigrationStep.ROLLBACK, task, on_progress, executed=execute)
+    connections, task = MigrationConnections(brokers, zookeeper), RollbackOperation(execute, force, to_zookeeper)
+    return _run(spark, destination, connections, MigrationStep.ROLLBACK, task, on_progress, executed=execute)
 
 
 def verify(
@@ -167,17 +168,17 @@ def verify(
     zookeeper: SourceOptions | None,
     *,
     on_progress: OnProgress = lambda _step: None,
-) -> PlanRun:
+) -> ExecutionResult:
     """Compare both sides with the plan in this folder. The report has `MatchRow`s."""
-    endpoints = Endpoints(brokers, zookeeper)
-    return _run(spark, destination, endpoints, MigrationStep.VERIFY, VerifyTask(), on_progress, executed=False)
+    connections = MigrationConnections(brokers, zookeeper)
+    return _run(spark, destination, connections, MigrationStep.VERIFY, VerifyOperation(), on_progress, executed=False)
 
 
 # Tasks
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoints:
+class MigrationConnections:
     """The brokers and the ZooKeeper of a migration. Has no secrets, so it can be sent to workers."""
 
     brokers: BrokerOptions
@@ -196,33 +197,33 @@ class Endpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanTask:
+class ChunkTask:
     """The function of a Spark task: process its rows chunk by chunk, with its own connections."""
 
-    endpoints: Endpoints
-    task: GroupTask
-    same: Mapping[str, Any]
+    connections: MigrationConnections
+    task: ChunkOperation
+    constants: Mapping[str, Any]
     """The values that are the same in all rows of the plan."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         with ExitStack() as stack:
             opened: tuple[Brokers, Registry | None] | None = None
-            for chunk in in_chunks(PlanRow, batches, self.same):
-                opened = opened or self.endpoints.open(stack)  # a task without rows does not connect
+            for chunk in group_chunks(PlanRow, batches, self.constants):
+                opened = opened or self.connections.open(stack)  # a task without rows does not connect
                 results = table(self.task.kind, self.task(chunk, *opened))
-                yield from split(with_flags(self.task.kind, results))
+                yield from split(with_tally_column(self.task.kind, results))
 
 
 @dataclass(frozen=True, slots=True)
-class PlanTable:
+class ExecutablePlan:
     """The rows of a plan, distributed over tasks."""
 
     rows: DataFrame
-    same: Mapping[str, Any]
+    constants: Mapping[str, Any]
     """The values that are the same in all rows. They are not sent with each row."""
 
     @classmethod
-    def read(cls, spark: SparkSession, folder: PlanFolder) -> PlanTable:
+    def of(cls, spark: SparkSession, folder: PlanFolder) -> ExecutablePlan:
         """Read the plan in this folder, and check that it is complete and was made with brokers."""
         rows = folder.plan()
         counts = [f.count(f.lit(1)).alias("total"), f.count("brokers").alias("with_brokers")]
@@ -239,38 +240,38 @@ class PlanTable:
 
 def _task_count(spark: SparkSession, rows: int) -> int:
     cores = spark.sparkContext.defaultParallelism
-    return min(task_count(spark), 1 + rows // MIN_ROWS_PER_TASK, max(cores, rows // ROWS_PER_EXTRA_TASK))
+    return min(tasks(spark), 1 + rows // MIN_ROWS_PER_TASK, max(cores, rows // ROWS_PER_EXTRA_TASK))
 
 
 def _run(
     spark: SparkSession,
     destination: str,
-    endpoints: Endpoints,
+    connections: MigrationConnections,
     step: MigrationStep,
-    task: GroupTask,
+    task: ChunkOperation,
     on_progress: OnProgress,
     *,
     executed: bool,
-) -> PlanRun:
+) -> ExecutionResult:
     began = time.monotonic()
     if executed:
         _refuse_speculation(spark)
 
-    def run(on_progress: OnProgress) -> PlanRun:
+    def run(on_progress: OnProgress) -> ExecutionResult:
         check_shared(spark, destination)
         own = session_beside(spark)
         folder, at = PlanFolder(own, destination), datetime.now(UTC)
-        with active(own), translated(f"the plan in {folder} cannot be read"):
-            plan = PlanTable.read(own, folder)
-        endpoints.check(plan.same["cluster"])
+        with active_session(own), translated(f"the plan in {folder} cannot be read"):
+            plan = ExecutablePlan.of(own, folder)
+        connections.check(plan.constants["cluster"])
         with _explained_errors(executed=executed) as job, folder.new_report(step, at) as report:
             on_progress(_STEP_TEXTS[step])
-            with active(own), translated(f"the plan in {folder} could not be processed"):
-                results = mapped(plan.rows, PlanTask(endpoints, task, plan.same), task.kind, counted=True)
+            with active_session(own), translated(f"the plan in {folder} could not be processed"):
+                results = map_batches(plan.rows, ChunkTask(connections, task, plan.constants), task.kind, tally=True)
                 job.began = True
                 counts = write_and_count(results, task.kind, report.path)
             on_progress("moving the report into place")
-        return PlanRun(
+        return ExecutionResult(
             destination=str(folder),
             report=report.name,
             step=step,

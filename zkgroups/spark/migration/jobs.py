@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from ..source.data_source import active, our_interpreter
+from ..source.data_source import active_session, driver_interpreter
 from .arrow_rows import schema
-from .row_counts import schema_with_flags
+from .row_counts import schema_with_tally
 
 BatchFunction: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
 """From Arrow batches to Arrow batches. It is called once per task, on a worker, and opens its own connections."""
@@ -20,7 +20,7 @@ TASKS_PER_CORE: Final = 2
 """More tasks show progress more often, but each has to connect."""
 
 
-def task_count(spark: SparkSession) -> int:
+def tasks(spark: SparkSession) -> int:
     """Return the number of tasks for a job."""
     return TASKS_PER_CORE * spark.sparkContext.defaultParallelism
 
@@ -30,17 +30,17 @@ def by_target(rows: DataFrame, count: int) -> DataFrame:
     return rows.repartition(count, "target").sortWithinPartitions("target", "group", "topic", "partition")
 
 
-def mapped(rows: DataFrame, function: BatchFunction, kind: type[Any], *, counted: bool = False) -> DataFrame:
+def map_batches(rows: DataFrame, function: BatchFunction, kind: type[Any], *, tally: bool = False) -> DataFrame:
     """Apply a function that returns rows of this dataclass; if they are counted, with their flags (`row_counts`).
 
     Like `DataFrame.mapInArrow`, which up to Spark 4.3 needs pandas without using it. Runs in the interpreter that has
     zkgroups installed.
     """
     spark = rows.sparkSession
-    with our_interpreter(spark.sparkContext), active(spark):
+    with driver_interpreter(spark.sparkContext), active_session(spark):
         made = UserDefinedFunction(
             function,
-            schema_with_flags(kind) if counted else schema(kind),
+            schema_with_tally(kind) if tally else schema(kind),
             evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
         )
         column: Any = made(*[rows[name] for name in rows.columns])

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from ...core.migration.plan_rows import MatchRow, PlanRow, ReportRow
 from ..errors import translated
-from .arrow_rows import collected, row, schema
+from .arrow_rows import collect_rows, row, schema
 from .plan_folder import PlanFolder
 from .planning import read_plan
 from .reports import read_report
@@ -19,7 +19,7 @@ _ORDER: Final = ("target", "group", "topic", "partition")
 
 def plan_head(spark: SparkSession, destination: str) -> PlanRow:
     """Return any row of a plan, for the values that are the same in all rows."""
-    rows = collected(PlanRow, read_plan(spark, destination).limit(1))
+    rows = collect_rows(PlanRow, read_plan(spark, destination).limit(1))
     if not rows:
         raise PlanFolder(spark, destination).without_rows()
     return rows[0]

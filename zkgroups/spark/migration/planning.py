@@ -25,22 +25,23 @@ from ...core.migration.obstacles import Obstacle
 from ...core.migration.plan_rows import GroupPlan, PlanRow
 from ...core.migration.rules import Action, Reason, Rule
 from ...core.migration.target_names import Renaming
-from ...exceptions import InvalidOptionError, NotFoundError
+from ...exceptions import NotFoundError
+from ...input_errors import InvalidOptionError
 from ...kafka import BrokerOptions
 from ...migration.log_ranges import topic_creation_zxids
 from ...migration.plan import Planner, PlanSettings, SourceNode
 from ..errors import translated
-from ..snapshots.layout import snapshot_name
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import active
+from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
+from ..storage.timestamps import timestamp_text
 from ..storage.writing import check_shared
-from .arrow_rows import from_value, split, table
-from .chunks import in_chunks
-from .jobs import by_target, mapped, task_count
+from .arrow_rows import parse_value, split, table
+from .chunks import group_chunks
+from .jobs import by_target, map_batches, tasks
 from .plan_folder import PlanFolder
-from .row_counts import RowCounts, with_flags, write_and_count
+from .row_counts import Tally, with_tally_column, write_and_count
 from .sources import Source, TargetNaming, read
 
 STEPS: Final = 2
@@ -105,7 +106,7 @@ def _settings(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_a
             topics = topic_creation_zxids(registry)
     now = time.time_ns() // 1_000_000
     return PlanSettings(
-        plan=f"{snapshot_name(_utc(now))}-{uuid.uuid4().hex[:8]}",
+        plan=f"{timestamp_text(_utc(now))}-{uuid.uuid4().hex[:8]}",
         planned_ms=now,
         brokers=None if brokers is None else brokers.bootstrap,
         cluster=cluster,
@@ -138,7 +139,7 @@ class _PlanJob:
         folder = PlanFolder(own, destination)
         with folder.new_plan(_utc(self.settings.planned_ms), instead_of) as path:
             on_progress("planning")
-            with active(own), translated("the groups could not be planned"):
+            with active_session(own), translated("the groups could not be planned"):
                 shown, counts = self._write(own, path)
             if not counts.groups:
                 raise NotFoundError("none of the selected groups has an offset")
@@ -157,13 +158,13 @@ class _PlanJob:
             counts=counts.counts,
         )
 
-    def _write(self, spark: SparkSession, path: str) -> tuple[str, RowCounts]:
+    def _write(self, spark: SparkSession, path: str) -> tuple[str, Tally]:
         """Write the rows of the plan. Return a description of the source, and the counts."""
         shown, found = read(spark, self.source)
         naming = TargetNaming(self.renaming, self.source.groups, self.source.topics)
-        named = mapped(found, naming, SourceNode)
+        named = map_batches(found, naming, SourceNode)
         task = PlanningTask(self.brokers, replace(self.settings, source=shown))
-        rows = mapped(by_target(named, task_count(spark)), task, PlanRow, counted=True)
+        rows = map_batches(by_target(named, tasks(spark)), task, PlanRow, tally=True)
         return shown, write_and_count(rows, PlanRow, path)
 
 
@@ -177,11 +178,11 @@ class PlanningTask:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         planner = None
         with ExitStack() as stack:
-            for chunk in in_chunks(SourceNode, batches):
+            for chunk in group_chunks(SourceNode, batches):
                 if planner is None:  # a task without rows does not connect
                     brokers = None if self.brokers is None else stack.enter_context(self.brokers.connect())
                     planner = Planner(self.settings, brokers)
-                yield from split(with_flags(PlanRow, table(PlanRow, planner.plan(chunk))))
+                yield from split(with_tally_column(PlanRow, table(PlanRow, planner.plan(chunk))))
 
 
 # Reading
@@ -221,7 +222,7 @@ def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
             GroupPlan(
                 group=row["group"],
                 target=row["target"],
-                obstacles=from_value(tuple[Obstacle, ...], row["obstacles"]),
+                obstacles=parse_value(tuple[Obstacle, ...], row["obstacles"]),
                 counts={each.value: row[each.value] for each in (*Action, *Reason) if row[each.value]},
                 lag_before=row["lag_before"],
                 lag_after=row["lag_after"],

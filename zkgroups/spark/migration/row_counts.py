@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ...core.migration.plan_rows import Match, MatchRow, Outcome, PlanRow, ReportRow
 from ...core.migration.rules import Action, Reason
-from ..storage.completeness import write_and_list
+from ..storage.destination import write_and_list
 from .arrow_rows import schema
 
 _FLAGS: Final = "group_flags"
@@ -34,7 +34,7 @@ _COUNTED: Final[dict[type[Any], dict[str, type[StrEnum]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class RowCounts:
+class Tally:
     """The number of groups and rows that were written."""
 
     groups: int
@@ -46,12 +46,12 @@ class RowCounts:
     """Rows by action and reason, by outcome, or by match."""
 
 
-def schema_with_flags(kind: type[Any]) -> StructType:
+def schema_with_tally(kind: type[Any]) -> StructType:
     """Return the columns of these rows and of the flags."""
     return StructType([*schema(kind).fields, StructField(_FLAGS, IntegerType(), False)])
 
 
-def with_flags(kind: type[Any], rows: Any) -> Any:
+def with_tally_column(kind: type[Any], rows: Any) -> Any:
     """Add the flags to an Arrow table of whole groups."""
     flags: dict[str, int] = {}
     first_rows: dict[str, int] = {}
@@ -82,11 +82,11 @@ def _row_flags(kind: type[Any], rows: Any) -> tuple[Any, Any]:
     return never, never
 
 
-def write_and_count(rows: DataFrame, kind: type[Any], path: str) -> RowCounts:
+def write_and_count(rows: DataFrame, kind: type[Any], path: str) -> Tally:
     """Write rows with flags to a folder, and return the counts."""
     found = {name: int(count or 0) for name, count in write_and_list(rows, path, *_sums(kind), without=_FLAGS).items()}
     words = [each.value for kind in _COUNTED[kind].values() for each in kind]
-    return RowCounts(
+    return Tally(
         groups=found["groups"],
         left=found["groups left"],
         failed=found["groups failed"],

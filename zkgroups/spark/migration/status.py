@@ -14,18 +14,18 @@ from ...migration.verify import status_of_groups
 from ...zookeeper.registry import Registry
 from ..errors import translated
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import active
+from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
-from .arrow_rows import collected
-from .execution import Endpoints, OnProgress, PlanTable, PlanTask
-from .jobs import mapped
+from .arrow_rows import collect_rows
+from .execution import ChunkTask, ExecutablePlan, MigrationConnections, OnProgress
+from .jobs import map_batches
 from .plan_folder import PlanFolder
 from .reports import last_steps
 
 
 @dataclass(frozen=True, slots=True)
-class StatusTask:
+class StatusOperation:
     """`status_of_groups` as a Spark task."""
 
     kind = GroupStatus
@@ -45,17 +45,17 @@ def status(
     on_progress: OnProgress = lambda _step: None,
 ) -> list[GroupStatus]:
     """Return the progress of each group of the plan in this folder, sorted by target. Nothing is written."""
-    endpoints = Endpoints(brokers, zookeeper)
+    connections = MigrationConnections(brokers, zookeeper)
 
     def run(on_progress: OnProgress) -> list[GroupStatus]:
         own = session_beside(spark)
         folder = PlanFolder(own, destination)
-        with active(own), translated(f"the status of the plan in {folder} could not be read"):
-            plan = PlanTable.read(own, folder)
-            endpoints.check(plan.same["cluster"])
+        with active_session(own), translated(f"the status of the plan in {folder} could not be read"):
+            plan = ExecutablePlan.of(own, folder)
+            connections.check(plan.constants["cluster"])
             on_progress("reading both sides")
-            task = PlanTask(endpoints, StatusTask(), plan.same)
-            found = collected(GroupStatus, mapped(plan.rows, task, GroupStatus, counted=True))
+            task = ChunkTask(connections, StatusOperation(), plan.constants)
+            found = collect_rows(GroupStatus, map_batches(plan.rows, task, GroupStatus, tally=True))
             on_progress("reading the reports")
             last = last_steps(folder)
         return [_with_last_step(each, last.get(each.target)) for each in sorted(found, key=lambda each: each.target)]

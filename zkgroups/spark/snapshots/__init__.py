@@ -1,1 +1,1 @@
-"""Snapshots as Parquet: taking, listing, comparing, verifying, plotting and restoring."""
+"""Snapshots: written, listed, read, compared, verified, restored and plotted."""

@@ -1,13 +1,13 @@
-"""What became of each offset between two snapshots: by partition, topic or group.
+"""Compare the offsets of two snapshots by partition, topic or group.
 
 moved       the offset is higher, by `delta`
 unchanged   the offset is the same, whether there is more to read or not; `held` is true if the partition is owned
 went-back   the offset is lower
 new         the offset is only in the second snapshot
 gone        the offset is only in the first snapshot
-unreadable  in one of them it is not a number, or there was no permission to read it
+unreadable  in one snapshot the node is malformed or forbidden
 
-`anew` is true if the node was deleted and recreated in between. `rate` is in messages per second, between the two
+`recreated` is true if the node was deleted and recreated in between. `rate` is in messages per second, between the two
 commits that the snapshots found. Messages read after the last commit are not included.
 """
 
@@ -24,24 +24,24 @@ from pyspark.sql import functions as f
 from ...core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
 from ...exceptions import InvalidOptionError
 from ..errors import translated
-from .clusters import Choice, choose
+from .clusters import ChosenSnapshot, choose
 from .moments import LATEST, PREVIOUS
-from .side_by_side import Side, parts
+from .side_by_side import DiffSide, aligned_parts
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """The two that are compared, of one cluster."""
+class SnapshotPair:
+    """Two snapshots of one cluster to compare."""
 
-    before: Choice
-    after: Choice
+    before: ChosenSnapshot
+    after: ChosenSnapshot
 
 
 KEY: Final = ("group", "topic", "partition")
 _HASH: Final = "xxhash64(`group`, topic, partition)"
 
 
-def pair(
+def choose_pair(
     spark: SparkSession,
     destination: str,
     before: str = PREVIOUS,
@@ -49,10 +49,10 @@ def pair(
     *,
     cluster: str | None = None,
     address: str | None = None,
-) -> Pair:
-    """Which two are meant, of the cluster named, or of that at the address, or of the only one."""
+) -> SnapshotPair:
+    """Choose two snapshots of the named cluster, or of the one at the address, or of the only one."""
     last = choose(spark, destination, after, cluster=cluster, address=address)
-    return Pair(choose(spark, destination, before, cluster=cluster or last.cluster), last)
+    return SnapshotPair(choose(spark, destination, before, cluster=cluster or last.cluster), last)
 
 
 def diff_snapshots(
@@ -66,33 +66,43 @@ def diff_snapshots(
     groups: str | None = None,
     topics: str | None = None,
 ) -> DataFrame:
-    """What became of each offset between two moments, of the groups and topics whose whole names match."""
+    """Compare two snapshots, for groups and topics whose whole names match; see the module for the columns."""
     if by not in set(By):
         raise InvalidOptionError("by", by, f"it must be one of {', '.join(By)}")
-    return diff(spark, pair(spark, destination, before, after, cluster=cluster), by=by, groups=groups, topics=topics)
+    return diff(
+        spark, choose_pair(spark, destination, before, after, cluster=cluster), by=by, groups=groups, topics=topics
+    )
 
 
 def diff(
-    spark: SparkSession, of: Pair, *, by: By | str = By.GROUP, groups: str | None = None, topics: str | None = None
+    spark: SparkSession,
+    of: SnapshotPair,
+    *,
+    by: By | str = By.GROUP,
+    groups: str | None = None,
+    topics: str | None = None,
 ) -> DataFrame:
-    """The same for two that were chosen."""
+    """Compare two chosen snapshots; see `diff_snapshots`."""
     with translated("the snapshots cannot be compared"):
-        before, after = Side.of(spark, of.before), Side.of(spark, of.after)
+        before, after = DiffSide.of(spark, of.before), DiffSide.of(spark, of.after)
         joined = reduce(
             DataFrame.unionByName,
-            [_joined(_chosen(a, groups, topics), _chosen(b, groups, topics)) for a, b in parts(spark, before, after)],
+            [
+                _joined(_selected(a, groups, topics), _selected(b, groups, topics))
+                for a, b in aligned_parts(spark, before, after)
+            ],
         )
         hidden = {
-            prefix: _hidden(_chosen(side.rows(spark), groups, topics), prefix)
+            prefix: _hidden(_selected(side.rows(), groups, topics), prefix)
             for prefix, side in (("a_", before), ("b_", after))
             if side.may_hide
         }
         rows = _with_state(joined, hidden).select(f.lit(of.after.cluster).alias("cluster"), *map(f.expr, _COLUMNS))
-        return rows.withColumn("state", f.expr(_NAMED)) if by == By.PARTITION else _together(rows, By(by))
+        return rows.withColumn("state", f.expr(_NAMED)) if by == By.PARTITION else _grouped(rows, By(by))
 
 
-def having(rows: DataFrame, states: Collection[str]) -> DataFrame:
-    """Of a diff, whatever has an offset in one of these states, unchanged-held included."""
+def with_states(rows: DataFrame, states: Collection[str]) -> DataFrame:
+    """Select the rows of a diff with an offset in one of these states, which include unchanged-held."""
     return rows.where(reduce(Column.__or__, [f.expr(_is_in(rows, state)) for state in states], f.lit(False)))
 
 
@@ -103,22 +113,22 @@ def _is_in(rows: DataFrame, state: str) -> str:
 
 
 def totals(rows: DataFrame) -> Mapping[str, int]:
-    """Count the offsets of a diff by state, and those that are unchanged-held."""
-    together = "state" not in rows.columns
-    sums = [f"sum({field(state)})" if together else f"count_if({_is_in(rows, state)})" for state in LOOKED_FOR]
+    """Count the offsets of a diff by state, and unchanged-held offsets."""
+    is_grouped = "state" not in rows.columns
+    sums = [f"sum({field(state)})" if is_grouped else f"count_if({_is_in(rows, state)})" for state in LOOKED_FOR]
     with translated("the snapshots cannot be compared"):
         [found] = rows.agg(*map(f.expr, sums)).collect()
     return {state: number or 0 for state, number in zip(LOOKED_FOR, found, strict=True)}
 
 
-def streamed(rows: DataFrame) -> Iterator[dict[str, Any]]:
-    """The rows of a diff in the order of their names, as they are read."""
+def iterate(rows: DataFrame) -> Iterator[dict[str, Any]]:
+    """Iterate over the rows of a diff, sorted by name, without loading all into memory."""
     with translated("the snapshots cannot be compared"):
         for row in rows.sort(*(name for name in KEY if name in rows.columns)).toLocalIterator():
             yield row.asDict()
 
 
-def _chosen(rows: DataFrame, groups: str | None, topics: str | None) -> DataFrame:
+def _selected(rows: DataFrame, groups: str | None, topics: str | None) -> DataFrame:
     if groups is not None:
         rows = rows.where(_matches("group", groups))
     if topics is not None:
@@ -131,7 +141,7 @@ def _matches(name: str, expression: str) -> Column:
 
 
 def _side(rows: DataFrame, prefix: str) -> DataFrame:
-    """What is compared, and no text but the names. A row without a partition is about many, and compared with none."""
+    """Select the columns to compare. Rows without a partition report a forbidden node, and are left out."""
     values = {
         "offset": "offset",
         "count": "commit_count",
@@ -148,8 +158,11 @@ def _quoted(names: Iterable[str]) -> list[str]:
 
 
 def _joined(before: DataFrame, after: DataFrame) -> DataFrame:
-    """By a number made of the names, which are only compared where it is the same: names begin alike, and to sort by
-    them takes longer than all the rest. Spark would sort by them if they were said to be equal."""
+    """Join by a hash of the names, and compare the names only if the hashes are equal.
+
+    Sorting by names would take most of the time, because they have long common prefixes. The comparison is written with
+    `nullif`, because Spark would sort by columns compared with `=`.
+    """
     same = (f"nullif(a.{name}, b.{name}) is null" for name in _quoted(KEY))
     names = (f"coalesce(a.{name}, b.{name}) as {name}" for name in _quoted(KEY))
     a, b = _side(before, "a_").alias("a"), _side(after, "b_").alias("b")
@@ -158,30 +171,30 @@ def _joined(before: DataFrame, after: DataFrame) -> DataFrame:
 
 
 def _hidden(rows: DataFrame, prefix: str) -> DataFrame:
-    """The groups and topics whose topics or partitions may not be listed: few, if any."""
-    denied = rows.where("partition is null and raw is null").select(f.col("group"), f.col("topic")).distinct()
-    return f.broadcast(denied.select(*(f.col(name).alias(f"{prefix}hidden_{name}") for name in ("group", "topic"))))
+    """Return the groups and topics whose children may not be listed: few, if any."""
+    forbidden = rows.where("partition is null and raw is null").select(f.col("group"), f.col("topic")).distinct()
+    return f.broadcast(forbidden.select(*(f.col(name).alias(f"{prefix}hidden_{name}") for name in ("group", "topic"))))
 
 
 def _with_state(joined: DataFrame, hidden: Mapping[str, DataFrame]) -> DataFrame:
-    """What is not seen in one of the two is not gone, and not new, where one may not look."""
-    for prefix, denied in hidden.items():
+    """Add the state. An offset missing below a forbidden node is unreadable, not gone or new."""
+    for prefix, forbidden in hidden.items():
         group, topic = f.col(f"{prefix}hidden_group"), f.col(f"{prefix}hidden_topic")
-        of_topic = denied.where(topic.isNotNull())
-        of_group = denied.where(topic.isNull()).select(group.alias(f"{prefix}hidden_whole"))
+        of_topic = forbidden.where(topic.isNotNull())
+        of_group = forbidden.where(topic.isNull()).select(group.alias(f"{prefix}hidden_whole"))
         joined = joined.join(of_topic, (f.col("group") == group) & (f.col("topic") == topic), "left")
         joined = joined.join(of_group, f.col("group") == f.col(f"{prefix}hidden_whole"), "left")
     return joined.withColumn("state", f.expr(_state(hidden)))
 
 
-# What follows is in SQL, because a call to Java for each word of it takes longer than to compare a small snapshot.
+# The following is SQL text, because building it with one call to Java per term takes longer than a small diff.
 
 _NUMBERS: Final = {state: number for number, state in enumerate(State)}
-"""Of states, which are compared often."""
+"""Numbers of the states, because numbers compare faster than texts."""
 
 
 def _state(hidden: Collection[str]) -> str:
-    """The number of the state."""
+    """Return the SQL expression for the number of the state."""
     unseen = {p: f"coalesce({p}hidden_group, {p}hidden_whole) is not null" for p in hidden}
     number = {field(state): number for state, number in _NUMBERS.items()}
     return """case
@@ -197,7 +210,7 @@ def _state(hidden: Collection[str]) -> str:
 
 
 _NAMED: Final = f"array({', '.join(repr(state.value) for state in _NUMBERS)})[state]"
-_ANEW: Final = "coalesce(a_created != b_created, false)"
+_RECREATED: Final = "coalesce(a_created != b_created, false)"
 _DELTA: Final = "try_subtract(b_offset, a_offset)"
 _SECONDS: Final = "((unix_micros(b_committed) - unix_micros(a_committed)) / 1e6d)"
 _RATE: Final = f"""case
@@ -210,21 +223,21 @@ _COLUMNS: Final = (
     "b_offset as after",
     f"{_DELTA} as delta",
     f"{_RATE} as rate",
-    f"case when not {_ANEW} then cast(b_count as bigint) - a_count end as commits",
-    f"{_ANEW} as anew",
+    f"case when not {_RECREATED} then cast(b_count as bigint) - a_count end as commits",
+    f"{_RECREATED} as recreated",
     "coalesce(a_held, false) or coalesce(b_held, false) as held",
     "coalesce(b_committed, a_committed) as committed_at",
 )
 
 
-def _together(rows: DataFrame, by: By) -> DataFrame:
-    """How many of a group, or of a topic, are in which state. A sum that is too large for a number is null."""
+def _grouped(rows: DataFrame, by: By) -> DataFrame:
+    """Count the states by group or topic. A sum that overflows is null."""
     names = ["cluster", "group"] if by is By.GROUP else ["cluster", "group", "topic"]
     counts = {
         "partitions": "count(1)",
         **{field(state): f"count_if(state = {number})" for state, number in _NUMBERS.items()},
         field(UNCHANGED_HELD): f"count_if(state = {_NUMBERS[State.UNCHANGED]} and held)",
-        "anew": "count_if(anew)",
+        "recreated": "count_if(recreated)",
         "delta": "try_sum(delta)",
         "rate": "sum(rate)",
         "committed_at": "max(committed_at)",

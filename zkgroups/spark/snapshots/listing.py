@@ -1,7 +1,7 @@
-"""What there is: the snapshots of a destination, each with what is in it, as its summary says.
+"""List the snapshots of a destination, with the counts from their summaries.
 
-Those of earlier versions say nothing of themselves. Their rows are counted, in one job for all of them, and how many
-groups there were is not known, because one that has no rows was counted, too.
+Snapshots of earlier versions have no summary. One job counts the rows of all of them. The number of groups is then
+unknown, because groups without rows count, too.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from ...exceptions import SparkJobError
 from ..errors import translated
 from ..source.tables import Table
-from .layout import Layout, snapshot_time
+from ..storage.timestamps import parse_timestamp
+from .layout import Layout
 from .summary import Summary
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A snapshot: when it was begun, whose groups are in it, and how much; None is not known.
+class ListedSnapshot:
+    """A snapshot with its start time, cluster and counts; None if unknown.
 
-    `problems` are the rows that say what is wrong with a node, `size` is that of its files in bytes.
+    `problems` is the number of rows for unreadable nodes. `size` is the size of the files in bytes.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Listed:
     problems: int | None
     size: int
     zxid: int | None = None
-    """Of files, after which transaction; None of a server, which was read at that time."""
+    """The zxid of the state, if it was read from files."""
 
 
 SCHEMA: Final = StructType(
@@ -57,44 +58,44 @@ SCHEMA: Final = StructType(
     ]
 )
 
-Counts: TypeAlias = Mapping[tuple[str, str], Any]
-"""What was counted, by the names of snapshots and tables."""
+RowCounts: TypeAlias = Mapping[tuple[str, str], Any]
+"""The counts by snapshot and table name."""
 
 
 def list_snapshots(spark: SparkSession, destination: str) -> DataFrame:
-    """The snapshots of a destination, oldest first; the columns are the fields of `Listed`."""
+    """Return the snapshots of a destination, oldest first; the columns are the fields of `ListedSnapshot`."""
     rows = [asdict(each) for each in listing(spark, destination)]
     return spark.createDataFrame(pa.Table.from_pylist(rows, to_arrow_schema(SCHEMA, timezone="UTC")), SCHEMA)
 
 
-def listing(spark: SparkSession, destination: str) -> list[Listed]:
-    """The same as objects; an error if there is no such folder."""
+def listing(spark: SparkSession, destination: str) -> list[ListedSnapshot]:
+    """Return the snapshots of a destination, oldest first. Raise NotFoundError if it does not exist."""
     layout = Layout(spark, destination)
-    layout.check_there()
+    layout.check_exists()
     summaries = {name: _summary(layout, name) for name in layout.snapshots()}
-    silent = {
+    without_summary = {
         name: {table: layout.files(table, name) for table in Table}
         for name, summary in summaries.items()
         if summary is None
     }
-    counts = _counted(spark, layout, silent)
+    counts = _counted(spark, layout, without_summary)
     return [
-        _without_summary(name, silent[name], counts) if summary is None else _with_summary(name, summary)
+        _without_summary(name, without_summary[name], counts) if summary is None else _with_summary(name, summary)
         for name, summary in summaries.items()
     ]
 
 
 def _summary(layout: Layout, name: str) -> Summary | None:
-    with suppress(SparkJobError):  # a list is there, whatever has happened to a file: see `verify.py`
+    with suppress(SparkJobError):  # a damaged summary must not prevent a listing: see `verify.py`
         return layout.summary(name)
     return None
 
 
-def _with_summary(name: str, summary: Summary) -> Listed:
+def _with_summary(name: str, summary: Summary) -> ListedSnapshot:
     tables = summary.tables
-    return Listed(
+    return ListedSnapshot(
         name,
-        snapshot_time(name),
+        parse_timestamp(name),
         summary.cluster,
         summary.groups,
         offsets=tables[Table.OFFSETS].rows,
@@ -106,12 +107,12 @@ def _with_summary(name: str, summary: Summary) -> Listed:
     )
 
 
-def _without_summary(name: str, files: Mapping[Table, Mapping[str, int]], counts: Counts) -> Listed:
+def _without_summary(name: str, files: Mapping[Table, Mapping[str, int]], counts: RowCounts) -> ListedSnapshot:
     rows = {table: counts[name, table]["rows"] if (name, table) in counts else None for table in Table}
     found = [counts[name, table] for table in Table if (name, table) in counts]
-    return Listed(
+    return ListedSnapshot(
         name,
-        snapshot_time(name),
+        parse_timestamp(name),
         cluster=next((each["cluster"] for each in found if each["cluster"] is not None), None),
         groups=None,
         offsets=rows[Table.OFFSETS],
@@ -128,10 +129,12 @@ def _without_summary(name: str, files: Mapping[Table, Mapping[str, int]], counts
 _COUNTED: Final = StructType([StructField(name, StringType()) for name in ("cluster", "problem", "snapshot")])
 
 
-def _counted(spark: SparkSession, layout: Layout, silent: Mapping[str, Mapping[Table, Collection[str]]]) -> Counts:
-    """The rows of these snapshots; nothing, where one of them cannot be read, which is no reason to have no list."""
-    there = {table: [name for name, files in silent.items() if files[table]] for table in Table}
-    counts = {(name, str(table)): _NONE for table, names in there.items() for name in names}
+def _counted(
+    spark: SparkSession, layout: Layout, without_summary: Mapping[str, Mapping[Table, Collection[str]]]
+) -> RowCounts:
+    """Count the rows of these snapshots; return nothing if one cannot be read, which must not prevent a listing."""
+    there = {table: [name for name, files in without_summary.items() if files[table]] for table in Table}
+    counts = {(name, str(table)): _EMPTY_TABLE for table, names in there.items() for name in names}
     if not counts:
         return {}
     with suppress(SparkJobError), translated(f"the snapshots in {layout} cannot be read"):
@@ -141,8 +144,8 @@ def _counted(spark: SparkSession, layout: Layout, silent: Mapping[str, Mapping[T
     return {}
 
 
-_NONE: Final = {"cluster": None, "rows": 0, "problems": 0}
-"""What is counted of a table that is empty: nothing comes of it."""
+_EMPTY_TABLE: Final = {"cluster": None, "rows": 0, "problems": 0}
+"""The counts of an empty table, for which the query returns no row."""
 
 
 def _read(spark: SparkSession, layout: Layout, table: Table, names: Sequence[str]) -> DataFrame:

@@ -1,7 +1,7 @@
-"""Which snapshot is meant by a word or a time.
+"""Choose a snapshot by `latest`, `previous`, its name, or a time.
 
-`latest` and `previous` are the newest two; a name is that of one snapshot; a time, such as 2026-01-31T12:00 or
-2026-01-31 12:00:07+01:00, means the newest that was begun not after it. A time without a zone is UTC, as names are.
+A time such as 2026-01-31T12:00 or 2026-01-31 12:00:07+01:00 selects the latest snapshot started at or before it. A time
+without a zone is UTC, like names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from ...exceptions import NotFoundError
-from .layout import NAME, Layout, snapshot_name
+from ..storage.timestamps import TIMESTAMP, timestamp_text
+from .layout import Layout
 
 LATEST: Final = "latest"
 PREVIOUS: Final = "previous"
@@ -23,17 +24,17 @@ PREVIOUS: Final = "previous"
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
-def moment(spark: SparkSession, destination: str, text: str | None = None) -> str:
-    """The name of the snapshot that is meant: of the newest, if nothing is said."""
+def resolve_moment(spark: SparkSession, destination: str, text: str | None = None) -> str:
+    """Return the name of the chosen snapshot; the latest by default."""
     layout = Layout(spark, destination)
-    found = chosen(layout.newest_first(), LATEST if text is None else text.strip())
+    found = find_moment(layout.latest_first(), LATEST if text is None else text.strip())
     if found is None:
-        raise NotFoundError(f"there is no snapshot{f' {text}' if text else ''} in {layout}")
+        raise NotFoundError(f"no snapshot{f' {text}' if text else ''} in {layout}")
     return found
 
 
 def is_moment(text: str) -> bool:
-    """Whether it is a word, a name or a time at all.
+    """Return whether the text is latest, previous, a name or a time.
 
     >>> is_moment("previous"), is_moment("20260131T120007.005Z"), is_moment("2026-01-31 12:00"), is_moment("yesterday")
     (True, True, True, False)
@@ -43,34 +44,38 @@ def is_moment(text: str) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """Whether it can be that of one snapshot."""
-    return re.fullmatch(NAME, text) is not None
+    """Return whether the text has the form of a snapshot's name."""
+    return re.fullmatch(TIMESTAMP, text) is not None
 
 
-def chosen(newest_first: Iterable[str], text: str, is_meant: Callable[[str], bool] = lambda _name: True) -> str | None:
-    """The first that fits, of those that are meant at all."""
+def find_moment(
+    latest_first: Iterable[str], text: str, is_candidate: Callable[[str], bool] = lambda _name: True
+) -> str | None:
+    """Return the first name that fits the text and satisfies `is_candidate`."""
     if text in (LATEST, PREVIOUS):
-        return next(islice(filter(is_meant, newest_first), int(text == PREVIOUS), None), None)
+        return next(islice(filter(is_candidate, latest_first), int(text == PREVIOUS), None), None)
     if is_name(text):
-        return next((name for name in newest_first if name == text and is_meant(name)), None)
+        return next((name for name in latest_first if name == text and is_candidate(name)), None)
     last = _last_name(text)
-    return None if last is None else next((name for name in newest_first if name <= last and is_meant(name)), None)
+    return None if last is None else next((name for name in latest_first if name <= last and is_candidate(name)), None)
 
 
 def is_in_future(name: str, now: datetime | None = None) -> bool:
-    """Whether a clock was wrong when the snapshot was taken, or is wrong now: then it may not be the newest.
+    """Return whether the time of a snapshot is in the future, so that it may not be the latest.
+
+    Either the clock was wrong when it was taken, or it is wrong now.
 
     >>> now = datetime(2026, 1, 31, 12, tzinfo=UTC)
     >>> is_in_future("20260131T120007.005Z", now), is_in_future("20270131T120007.005Z", now)
     (False, True)
     """
-    return name > snapshot_name((now or datetime.now(UTC)) + _CLOCKS_DIFFER)
+    return name > timestamp_text((now or datetime.now(UTC)) + _CLOCKS_DIFFER)
 
 
 def _last_name(text: str) -> str | None:
-    """What a snapshot of that time would be called; None for what is no time."""
+    """Return the name of a snapshot of that time; None if the text is not a time."""
     try:
         at = datetime.fromisoformat(text)
-        return snapshot_name(at if at.tzinfo else at.replace(tzinfo=UTC))
+        return timestamp_text(at if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None

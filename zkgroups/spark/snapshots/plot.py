@@ -1,10 +1,10 @@
-"""A picture of what became of a group: its offsets, and how fast messages were read and offsets committed.
+"""Plot a group's offsets, messages read per second, and commits per second over time.
 
     picture = draw(timeline(spark, "/data/groups", "billing"), "svg")
 
-There is no ground, and every colour stands out from white as from black. As many lines are drawn as can be told apart:
-where there are more, those that are least like the rest, and for the others what lies between the lowest and the
-highest of them.
+The background is transparent, and every colour is readable on white and on black. If there are too many lines to
+distinguish, only those least like the rest are drawn. The others become a shaded area from their minimum to their
+maximum.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from statistics import median
 from typing import Any, Final
 
 from ...exceptions import MissingDependencyError
-from .timeline import FEW, By, Line, Point, Timeline
+from .timeline import FEW, Line, LineKind, Point, Timeline
 
 FORMATS: Final = ("svg", "png")
 
 INK: Final = "#767676"
-"""Of all words, and of axes."""
+"""The colour of text and axes."""
 
 COLOURS: Final = (
     "#2a7fc1",
@@ -37,13 +37,13 @@ COLOURS: Final = (
     "#5c7f00",
     "#b05a86",
 )
-"""Of lines."""
+"""The colours of lines."""
 
-_FEW_TIMES: Final = 40
-"""So many are dots on a line."""
+_MAX_DOTS: Final = 40
+"""A line with more points has no dots."""
 
-_AROUND: Final = timedelta(hours=1)
-"""What is beside a single time; matplotlib would show years."""
+_SINGLE_TIME_MARGIN: Final = timedelta(hours=1)
+"""The margin around a single time, for which matplotlib would show years."""
 
 _SETTINGS: Final = {
     "font.size": 9.0,
@@ -64,13 +64,13 @@ _SETTINGS: Final = {
     "lines.linewidth": 1.6,
     "legend.frameon": False,
     "text.parse_math": False,  # a topic may have a $ in its name
-    "svg.fonttype": "none",  # words stay words
-    "svg.hashsalt": "zkgroups",  # the same picture has the same bytes
+    "svg.fonttype": "none",  # keep text as text
+    "svg.hashsalt": "zkgroups",  # reproducible output
 }
 
 
 def check_installed() -> None:
-    """Raise an error that says what to install where it is missing."""
+    """Raise MissingDependencyError if matplotlib is not installed."""
     try:
         import matplotlib as mpl  # noqa: F401
     except ModuleNotFoundError as error:
@@ -79,47 +79,47 @@ def check_installed() -> None:
         raise MissingDependencyError("a plot needs matplotlib: pip install 'zkgroups[plot]'") from error
 
 
-def draw(found: Timeline, form: str) -> bytes:
-    """The picture, as SVG or PNG."""
+def draw(shown: Timeline, form: str) -> bytes:
+    """Draw a timeline as SVG or PNG."""
     check_installed()
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of letters that the font lacks
+        warnings.simplefilter("ignore")  # about missing glyphs
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)
         figure = Figure(figsize=(11.0, 7.5), dpi=120, layout="constrained")
-        _fill(figure, found)
+        _fill(figure, shown)
         written = io.BytesIO()
         figure.savefig(written, format=form, transparent=True, metadata={"Date": None} if form == "svg" else None)
     return written.getvalue()
 
 
-def _fill(figure: Any, found: Timeline) -> None:
+def _fill(figure: Any, shown: Timeline) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    times = [datetime.fromtimestamp(time, UTC) for time in found.times]
-    drawn, others = told_apart(found.lines)
+    times = [datetime.fromtimestamp(time, UTC) for time in shown.times]
+    drawn, others = select_lines(shown.lines)
     axes = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 2))
-    together = ", of all partitions together" if found.by is By.TOPIC else ""
+    together = ", sum of all partitions" if shown.by is LineKind.TOPIC else ""
     titles = (f"Offset{together}", "Messages read per second", "Offsets committed per second")
     for each, title, value in zip(axes, titles, _VALUES, strict=True):
         each.set_title(title)
-        each.yaxis.set_major_formatter(lambda number, _position: in_short(number))
+        each.yaxis.set_major_formatter(lambda number, _position: compact_number(number))
         steps = value is not _VALUES[0]
         _draw_others(each, times, others, value, steps=steps)
         for colour, line in zip(COLOURS, drawn, strict=False):
             _draw_line(each, times, [value(point) for point in line.points], colour, steps=steps)
         if steps:
-            known = [number for line in found.lines for point in line.points if (number := value(point))]
+            known = [number for line in shown.lines for point in line.points if (number := value(point))]
             each.set_ylim(0, 1.08 * max(known, default=1.0))
     locator = AutoDateLocator(tz=UTC)
     axes[-1].xaxis.set_major_locator(locator)
     axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
     if len(times) == 1:
-        axes[-1].set_xlim(times[0] - _AROUND, times[0] + _AROUND)
-    figure.suptitle(_title(found), x=0.01, ha="left", fontsize=11.0)
+        axes[-1].set_xlim(times[0] - _SINGLE_TIME_MARGIN, times[0] + _SINGLE_TIME_MARGIN)
+    figure.suptitle(_title(shown), x=0.01, ha="left", fontsize=11.0)
     _name_lines(figure, axes[0], drawn, others)
 
 
@@ -130,18 +130,18 @@ _VALUES: Final[tuple[Callable[[Point], float | None], ...]] = (
 )
 
 
-def _title(found: Timeline) -> str:
-    shown = "" if len(found.times) == found.snapshots else f", of which {len(found.times)} are shown"
-    count = f"{found.snapshots} snapshot{'' if found.snapshots == 1 else 's'}{shown}"
-    return f"{short(found.group, 50)} in {short(found.cluster, 50)}, by {count}; times are UTC"
+def _title(shown: Timeline) -> str:
+    sample = "" if len(shown.times) == shown.snapshots else f", of which {len(shown.times)} are shown"
+    count = f"{shown.snapshots} snapshot{'' if shown.snapshots == 1 else 's'}{sample}"
+    return f"{shorten(shown.group, 50)} in {shorten(shown.cluster, 50)}, by {count}; times are UTC"
 
 
-def told_apart(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
-    """Those to be drawn, and the others: what went back comes first, then what moved least like the rest."""
+def select_lines(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
+    """Split into lines to draw and others: lines that went back come first, then those least like the rest."""
     if len(lines) <= FEW:
         return list(lines), []
-    middle = median(line.moved for line in lines)
-    order = sorted(lines, key=lambda line: (line.went_back, abs(line.moved - middle)), reverse=True)
+    typical = median(line.moved for line in lines)
+    order = sorted(lines, key=lambda line: (line.went_back, abs(line.moved - typical)), reverse=True)
     chosen = {id(line) for line in order[: FEW - 1]}
     return [line for line in lines if id(line) in chosen], [line for line in lines if id(line) not in chosen]
 
@@ -149,10 +149,10 @@ def told_apart(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
 def _draw_line(
     axes: Any, times: Sequence[datetime], values: Sequence[float | None], colour: str, *, steps: bool
 ) -> None:
-    """What is known of an interval is drawn over all of it; what stands alone is a dot."""
+    """Draw rates as steps over their interval, and offsets as points."""
     numbers = [math.nan if value is None else value for value in values]
     style = (
-        {"drawstyle": "steps-pre"} if steps else {"marker": "o", "markersize": 3.0 if len(times) <= _FEW_TIMES else 0.0}
+        {"drawstyle": "steps-pre"} if steps else {"marker": "o", "markersize": 3.0 if len(times) <= _MAX_DOTS else 0.0}
     )
     axes.plot(times, numbers, color=colour, **style)
 
@@ -176,27 +176,27 @@ def _draw_others(
 
 
 def _name_lines(figure: Any, axes: Any, drawn: Sequence[Line], others: Sequence[Line]) -> None:
-    """Beside the picture. Names are put in afterwards, because matplotlib leaves out what begins with an underscore."""
-    names = [short(line.name) for line in drawn] + [f"{len(others)} others"] * bool(others)
+    """Add the legend. Names are set afterwards, because matplotlib ignores labels that start with an underscore."""
+    names = [shorten(line.name) for line in drawn] + [f"{len(others)} others"] * bool(others)
     handles = [*axes.lines, *axes.collections]
     legend = figure.legend(handles, [str(number) for number in range(len(names))], loc="outside right upper")
     for text, name in zip(legend.get_texts(), names, strict=True):
         text.set_text(name)
 
 
-def short(name: str, most: int = 30) -> str:
-    """A name that leaves room for the picture.
+def shorten(name: str, most: int = 30) -> str:
+    """Shorten a name in the middle.
 
-    >>> short("orders-of-the-northern-region/12", 20)
+    >>> shorten("orders-of-the-northern-region/12", 20)
     'orders-of…-region/12'
     """
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
 
 
-def in_short(number: float) -> str:
-    """A number beside an axis.
+def compact_number(number: float) -> str:
+    """Format a number for an axis.
 
-    >>> in_short(1_250_000), in_short(-20_000), in_short(0.05), in_short(0)
+    >>> compact_number(1_250_000), compact_number(-20_000), compact_number(0.05), compact_number(0)
     ('1.25M', '-20k', '0.05', '0')
     """
     for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -1,7 +1,7 @@
-"""What a snapshot says of itself: how much is in it, in which files, and a digest of the rows.
+"""The summary of a snapshot: its counts, its files, and a digest of the rows.
 
-It lies beside the offsets as `_SUMMARY.json`, where other programs do not look for data. Snapshots of earlier versions
-have none, and are read all the same; what follows from it is then not known.
+It is stored beside the offsets as `_SUMMARY.json`, a name that Spark does not read as data. Snapshots of earlier
+versions have no summary, but can be read.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pyspark.sql.types import MapType, StructType
 from ..source.tables import Table
 
 SCHEMA: Final = 1
-"""The version of the file; one that adds to it leaves the number as it is."""
+"""The version of the format. It does not change when fields are added."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """One table: its rows, those with a problem, their digest, its files with their lengths, and its columns."""
+class TableSummary:
+    """The row counts, digest, files with lengths, and columns of one table."""
 
     rows: int
     problems: int
@@ -34,25 +34,25 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A snapshot: whose groups are in it, how many there are, its tables, and in how many shares it was written.
+    """The cluster, number of groups, tables and number of shares of a snapshot.
 
-    The share of a `Selection` is the number in the name of a file; 0 shares means that it is not known.
+    The number in a file's name is the share of its `Selection`. 0 shares means unknown.
     """
 
     cluster: str
     groups: int
-    tables: Mapping[Table, Contents]
+    tables: Mapping[Table, TableSummary]
     shares: int = 0
     zxid: int | None = None
-    """Of files, after which transaction: they are of that time, and not of the one in the snapshot's name."""
+    """The zxid of the state, if it was read from files. The time in the snapshot's name is then later."""
 
     def to_json(self) -> str:
-        """As it is kept."""
+        """Encode the summary."""
         return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Summary:
-        """As it was; ValueError for what is none."""
+        """Decode a summary. Raise ValueError if the text is not a summary."""
         try:
             fields: dict[str, Any] = json.loads(text)
             tables = {Table(name): _contents(of) for name, of in fields["tables"].items() if name in set(Table)}
@@ -66,27 +66,27 @@ class Summary:
                 None if zxid is None else int(zxid),
             )
         except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"no summary of a snapshot: {error!r}") from error
+            raise ValueError(f"not a summary of a snapshot: {error!r}") from error
 
 
-def _contents(fields: Mapping[str, Any]) -> Contents:
+def _contents(fields: Mapping[str, Any]) -> TableSummary:
     numbers = {name: int(fields[name]) for name in ("rows", "problems")}
     files = {str(name): int(length) for name, length in fields["files"].items()}
-    return Contents(**numbers, digest=str(fields["digest"]), files=files, columns=str(fields["columns"]))
+    return TableSummary(**numbers, digest=str(fields["digest"]), files=files, columns=str(fields["columns"]))
 
 
 def digest(columns: StructType) -> Column:
-    """Of all rows together, whatever their order: equal rows give an equal one."""
+    """Return an order-independent digest of all rows."""
     return f.hex(f.coalesce(f.bit_xor(row_hash(columns)), f.lit(0)))
 
 
 def row_hash(columns: StructType) -> Column:
-    """Of one row."""
+    """Return a hash of one row."""
     return f.xxhash64(
         *(f.map_entries(f.col(c.name)) if isinstance(c.dataType, MapType) else f.col(c.name) for c in columns)
     )
 
 
 def columns_of(frame: DataFrame) -> str:
-    """The columns of a table as a summary has them."""
+    """Encode the columns of a table for its summary."""
     return frame.schema.json()

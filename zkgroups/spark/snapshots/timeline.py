@@ -1,7 +1,6 @@
-"""How far a group got from one snapshot to the next, and how fast: as lines, one for each partition or each topic.
+"""Compute a group's progress from snapshot to snapshot, as lines per partition or topic.
 
-Snapshots may be many, and partitions, too. Those that are no points of a line are not read, but for which groups are in
-them; and there are no more points than a picture can show.
+If there are more snapshots than a plot can show, a sample of them is read.
 """
 
 from __future__ import annotations
@@ -18,31 +17,32 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...core.znodes.values import TopicPartition
+from ...core.znodes.topic_partition import TopicPartition
 from ...exceptions import InvalidOptionError, NotFoundError
 from ..errors import translated
 from ..source.tables import SCHEMAS, Table
-from .layout import Layout, snapshot_name, snapshot_time
+from ..storage.timestamps import parse_timestamp, timestamp_text
+from .layout import Layout
 from .restore import Topics
 
 FEW: Final = 10
-"""So many partitions can be told apart; where there are more, a line is of a topic."""
+"""The number of distinguishable lines. With more partitions, a line stands for a topic."""
 
 TIMES: Final = 400
 POINTS: Final = 400_000
-"""There are no more of either."""
+"""The limits of a plot."""
 
 
-class By(StrEnum):
-    """What a line is of."""
+class LineKind(StrEnum):
+    """What a line stands for."""
 
     TOPIC = "topic"
     PARTITION = "partition"
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """What a snapshot found of a partition; `created` tells one node from another."""
+class RecordedOffset:
+    """The offset of a partition in a snapshot. `created` changes if the node is recreated."""
 
     offset: int
     commit_count: int
@@ -51,7 +51,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a line is, and how much a second it moved since the point before; None is unknown."""
+    """The offset at one time, and the rates per second since the previous point; None if unknown."""
 
     offset: int | None
     messages: float | None = None
@@ -60,20 +60,20 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What became of a partition, or of all partitions of a topic together, at the times of the timeline."""
+    """The points of a partition, or of a topic with all its partitions, at the times of the timeline."""
 
     name: str
     points: Sequence[Point]
 
     @property
     def moved(self) -> int:
-        """How far it got from its first offset to its last."""
+        """The difference between the first and the last offset."""
         offsets = self._offsets
         return offsets[-1] - offsets[0] if offsets else 0
 
     @property
     def went_back(self) -> bool:
-        """Whether it ever did."""
+        """Whether any offset is lower than the one before."""
         return any(now < before for before, now in pairwise(self._offsets))
 
     @property
@@ -83,18 +83,18 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What became of one group; `snapshots` is how many have seen it, of which there may be more than `times`."""
+    """The lines of one group. `snapshots` is the number of snapshots with the group, of which `times` are a sample."""
 
     group: str
     cluster: str
-    by: By
+    by: LineKind
     snapshots: int
     times: Sequence[float]
     lines: Sequence[Line]
 
 
-Sightings: TypeAlias = Mapping[TopicPartition, Mapping[float, Sighting]]
-"""What was found of each partition at which time, in seconds since 1970."""
+RecordedOffsets: TypeAlias = Mapping[TopicPartition, Mapping[float, RecordedOffset]]
+"""The recorded offsets of each partition by time, in seconds since 1970."""
 
 
 def timeline(
@@ -102,41 +102,43 @@ def timeline(
     destination: str,
     group: str,
     *,
-    by: By | None = None,
+    by: LineKind | None = None,
     topics: Topics | None = None,
     cluster: str | None = None,
     address: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Timeline:
-    """The lines of a group, from all snapshots of its cluster, or those of a stretch of time.
+    """Return the lines of a group, from all snapshots of its cluster or those between two times.
 
-    A cluster need not be named if the group is in one only, or in that at the address.
+    The cluster may be omitted if the group exists only in one cluster, or in the one at the address.
     """
     layout = Layout(spark, destination)
-    first, last = ("" if since is None else snapshot_name(since), "~" if until is None else snapshot_name(until))
+    first, last = ("" if since is None else timestamp_text(since), "~" if until is None else timestamp_text(until))
     names = [name for name in layout.snapshots() if first <= name <= last]
     if not names:
-        raise NotFoundError(f"there is no snapshot{' of that time' if since or until else ''} in {layout}")
+        raise NotFoundError(f"no snapshot{' of that time' if since or until else ''} in {layout}")
     with translated(f"the snapshots in {layout} cannot be read"):
         rows = _of_group(_read(spark, layout, names), group, topics)
         counts = [row.asDict() for row in rows.groupBy("snapshot", "cluster").agg(f.count("*").alias("rows")).collect()]
         if not counts:
-            raise NotFoundError(f"no snapshot in {layout} has such offsets of group {group!r}")
+            raise NotFoundError(f"no snapshot in {layout} has matching offsets of group {group!r}")
         chosen = _cluster({row["cluster"] for row in counts}, group, cluster, address)
         seen = {row["snapshot"]: row["rows"] for row in counts if row["cluster"] == chosen}
-        wanted = spread(sorted(seen), min(TIMES, POINTS // max(seen.values())))
-        found = _sightings(_of_group(_read(spark, layout, wanted), group, topics).where(f.col("cluster") == chosen))
+        wanted = sample_evenly(sorted(seen), min(TIMES, POINTS // max(seen.values())))
+        found = _recorded_offsets(
+            _of_group(_read(spark, layout, wanted), group, topics).where(f.col("cluster") == chosen)
+        )
     times = sorted({time for each in found.values() for time in each})
-    by = by or lines_by(found)
+    by = by or default_line_kind(found)
     return Timeline(group, chosen, by, len(seen), times, lines(found, times, by))
 
 
 def _cluster(there: set[str], group: str, wanted: str | None, address: str | None) -> str:
     if wanted is not None and wanted not in there:
-        raise NotFoundError(f"no snapshot of {wanted} has such offsets of group {group!r}")
+        raise NotFoundError(f"no snapshot of {wanted} has matching offsets of group {group!r}")
     if wanted is None and len(there) > 1 and address not in there:
-        raise InvalidOptionError("cluster", None, f"there is such a group in {', '.join(sorted(there))}: say which")
+        raise InvalidOptionError("cluster", None, f"the group is in {', '.join(sorted(there))}: choose one")
     return wanted or (address if address in there and address is not None else next(iter(there)))
 
 
@@ -149,7 +151,7 @@ _SCHEMA: Final = StructType(
 
 
 def _read(spark: SparkSession, layout: Layout, names: Sequence[str]) -> DataFrame:
-    """The offsets of several snapshots, whatever else their version has; `snapshot` is whose."""
+    """Read the offsets of several snapshots, of any version."""
     paths = [layout.table(Table.OFFSETS, name) for name in names]
     as_they_are = spark.read.schema(_SCHEMA).option("__globPaths__", "false")
     return as_they_are.option("basePath", paths[0].rpartition("/")[0]).parquet(*paths)
@@ -166,30 +168,30 @@ def _of_group(rows: DataFrame, group: str, topics: Topics | None) -> DataFrame:
     return found.where(wanted)
 
 
-def _sightings(rows: DataFrame) -> Sightings:
-    """All of a group that one snapshot has was read within a moment, which is its time."""
+def _recorded_offsets(rows: DataFrame) -> RecordedOffsets:
+    """Collect the offsets. The time of a snapshot is the first time that it read the group."""
     names = ("snapshot", "topic", "partition", "offset", "commit_count", "created_at")
     table = rows.select(*names, f.unix_micros("read_at")).toArrow()
     columns = [table.column(number).to_pylist() for number in range(table.num_columns)]
     times: dict[str, float] = {}
     for name, microseconds in zip(columns[0], columns[-1], strict=True):
-        time = snapshot_time(name).timestamp() if microseconds is None else microseconds / 1e6
+        time = parse_timestamp(name).timestamp() if microseconds is None else microseconds / 1e6
         times[name] = min(time, times.get(name, time))
-    found: defaultdict[TopicPartition, dict[float, Sighting]] = defaultdict(dict)
+    found: defaultdict[TopicPartition, dict[float, RecordedOffset]] = defaultdict(dict)
     for name, topic, partition, offset, count, created, _ in zip(*columns, strict=True):
-        found[TopicPartition(topic, partition)][times[name]] = Sighting(offset, count or 0, created)
+        found[TopicPartition(topic, partition)][times[name]] = RecordedOffset(offset, count or 0, created)
     return found
 
 
-def spread(names: Sequence[str], most: int) -> list[str]:
-    """The first snapshot, and the last of each of so many equal stretches of time.
+def sample_evenly(names: Sequence[str], most: int) -> list[str]:
+    """Return the first snapshot, and the last of each of `most` equal time intervals.
 
-    >>> spread([f"20260131T12000{second}.000Z" for second in (0, 1, 2, 7, 8, 9)], 3)
+    >>> sample_evenly([f"20260131T12000{second}.000Z" for second in (0, 1, 2, 7, 8, 9)], 3)
     ['20260131T120000.000Z', '20260131T120002.000Z', '20260131T120009.000Z']
     """
     if len(names) <= max(most, 2):
         return list(names)
-    times = [snapshot_time(name).timestamp() for name in names]
+    times = [parse_timestamp(name).timestamp() for name in names]
     width = (times[-1] - times[0]) / max(most - 1, 1)
     others = list(zip(names, times, strict=True))[1:]
     return [names[0], *{int((time - times[0]) / width - 1e-9): name for name, time in others}.values()]
@@ -198,16 +200,16 @@ def spread(names: Sequence[str], most: int) -> list[str]:
 # Lines
 
 
-def lines_by(found: Sightings) -> By:
-    """What a line is best of: a partition, where they are few or of one topic."""
+def default_line_kind(found: RecordedOffsets) -> LineKind:
+    """Choose a line per partition if they are few or belong to one topic, else a line per topic."""
     few = len(found) <= FEW or len({at.topic for at in found}) == 1
-    return By.PARTITION if few else By.TOPIC
+    return LineKind.PARTITION if few else LineKind.TOPIC
 
 
-def lines(found: Sightings, times: Sequence[float], by: By) -> list[Line]:
-    """A line for each partition, or for each topic, in their order."""
+def lines(found: RecordedOffsets, times: Sequence[float], by: LineKind) -> list[Line]:
+    """Return a line for each partition or topic, sorted."""
     partitions = {at: _partition(str(at), found[at], times) for at in sorted(found)}
-    if by is By.PARTITION:
+    if by is LineKind.PARTITION:
         return list(partitions.values())
     topics: defaultdict[str, list[Line]] = defaultdict(list)
     for at, line in partitions.items():
@@ -215,7 +217,7 @@ def lines(found: Sightings, times: Sequence[float], by: By) -> list[Line]:
     return [_topic(name, its) for name, its in topics.items()]
 
 
-def _partition(name: str, seen: Mapping[float, Sighting], times: Sequence[float]) -> Line:
+def _partition(name: str, seen: Mapping[float, RecordedOffset], times: Sequence[float]) -> Line:
     points: list[Point] = []
     for before, now in zip([None, *times], times, strict=False):
         found = seen.get(now)
@@ -230,14 +232,14 @@ def _partition(name: str, seen: Mapping[float, Sighting], times: Sequence[float]
     return Line(name, points)
 
 
-def _commits(last: Sighting, found: Sighting, seconds: float) -> float | None:
-    """A node that was made anew counts from its own beginning, which is a commit, too."""
+def _commits(last: RecordedOffset, found: RecordedOffset, seconds: float) -> float | None:
+    """Return the commits per second. The creation of a recreated node counts as a commit."""
     same = last.created == found.created
     return _rate(found.commit_count - last.commit_count if same else found.commit_count + 1, seconds)
 
 
 def _rate(difference: int, seconds: float) -> float | None:
-    """How many a second; who goes back has not read less than nothing."""
+    """Return the rate per second; None if the offset went back."""
     return difference / seconds if difference >= 0 and seconds > 0 else None
 
 
@@ -246,7 +248,7 @@ def _topic(name: str, partitions: Sequence[Line]) -> Line:
 
 
 def _offsets(partitions: Sequence[Line]) -> Iterator[int | None]:
-    """Together; one that was not seen for once is where it was."""
+    """Return the sums of the offsets. A partition missing in one snapshot keeps its last offset."""
     last: dict[str, int] = {}
     for points in zip(*(line.points for line in partitions), strict=True):
         offsets = {line.name: point.offset for line, point in zip(partitions, points, strict=True)}

@@ -1,8 +1,7 @@
-"""Whether snapshots are whole: all files are there as they were written, and all rows are what they were.
+"""Verify that the files and rows of snapshots are unchanged.
 
-Of each table every row is read to its end, so that nothing that was damaged stays unseen: the rows are counted, and
-have the digest that was made of them while they were written. A snapshot of an earlier version has no summary of all
-this: of it, what can be read is all that is known.
+Every row is read to detect any damage. The number of rows and their digest must equal those in the summary. A snapshot
+of an earlier version has no summary, so it is only checked for being readable.
 """
 
 from __future__ import annotations
@@ -21,15 +20,16 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ...core.doctor.findings import Severity
 from ...exceptions import NotFoundError, SparkJobError
 from ..errors import translated
-from ..source.table_versions import as_it_is, as_today
+from ..source.table_versions import to_current_columns
 from ..source.tables import SCHEMAS, Table
-from .layout import MARK, Layout
-from .moments import moment
-from .summary import Contents, Summary, digest
+from ..storage.destination import MARK
+from .layout import Layout
+from .moments import resolve_moment
+from .summary import Summary, TableSummary, digest
 
 
-class Fault(StrEnum):
-    """What can be found."""
+class FindingKind(StrEnum):
+    """The kinds of findings."""
 
     BAD_SUMMARY = "bad-summary"
     MISSING_TABLE = "missing-table"
@@ -49,37 +49,37 @@ class Fault(StrEnum):
 
     @property
     def severity(self) -> Severity:
-        """An error, or only worth knowing: an earlier version, a later one, and what may be under way."""
-        told = {Fault.NO_SUMMARY, Fault.OTHER_COLUMNS, Fault.UNFINISHED}
-        return Severity.INFO if self in told else Severity.ERROR
+        """The severity: info for other versions and unfinished snapshots, else error."""
+        info = {FindingKind.NO_SUMMARY, FindingKind.OTHER_COLUMNS, FindingKind.UNFINISHED}
+        return Severity.INFO if self in info else Severity.ERROR
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFinding:
-    """One thing that was found of a snapshot, or of one of its tables."""
+    """A finding about a snapshot, or about one of its tables."""
 
     snapshot: str
     table: Table | None
-    finding: Fault
+    finding: FindingKind
     detail: str
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """The severity of the finding."""
         return self.finding.severity
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What was found of one name; `is_there` is whether that is a snapshot."""
+class VerifiedSnapshot:
+    """The findings about one name. `is_complete` is False if no complete snapshot has that name."""
 
     name: str
-    is_there: bool
+    is_complete: bool
     findings: tuple[SnapshotFinding, ...]
 
     @property
-    def is_wrong(self) -> bool:
-        """Whether there is more than what is only worth knowing."""
+    def has_errors(self) -> bool:
+        """Whether any finding is an error."""
         return any(each.severity is Severity.ERROR for each in self.findings)
 
 
@@ -93,115 +93,128 @@ SCHEMA: Final = StructType(
     ]
 )
 
-Found: TypeAlias = Iterator[tuple[Fault, str]]
+Findings: TypeAlias = Iterator[tuple[FindingKind, str]]
 
 
 def verify_snapshots(spark: SparkSession, destination: str, at: str | None = None) -> DataFrame:
-    """What was found of all snapshots, or of the one that is meant (see `moments.py`); whatever has the severity
-    `error` is in the way of trusting it. No row says that all is well."""
+    """Verify all snapshots, or the one chosen by `at` (see `moments.py`), and return the findings.
+
+    A snapshot without findings of the severity `error` is intact.
+    """
     findings = [finding for each in verify(spark, destination, at) for finding in each.findings]
     columns = {name: [getattr(each, name) for each in findings] for name in SCHEMA.names}
     return spark.createDataFrame(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), SCHEMA)
 
 
-def verify(spark: SparkSession, destination: str, at: str | None = None) -> Iterator[Checked]:
-    """The same as objects, one snapshot after the other, as they are looked through; last, what is none."""
+def verify(spark: SparkSession, destination: str, at: str | None = None) -> Iterator[VerifiedSnapshot]:
+    """Verify snapshots one after the other, and yield each result; incomplete snapshots come last."""
     layout = Layout(spark, destination)
-    layout.check_there()
-    names = layout.snapshots() if at is None else [moment(spark, destination, at)]
-    left = _left(layout) if at is None else []
-    if not names and not any(each.is_wrong for each in left):  # or nothing would be taken for whole
-        raise NotFoundError(f"there is no snapshot in {layout}")
+    layout.check_exists()
+    names = layout.snapshots() if at is None else [resolve_moment(spark, destination, at)]
+    incomplete = _incomplete(layout) if at is None else []
+    if not names and not any(each.has_errors for each in incomplete):  # an empty result would look like success
+        raise NotFoundError(f"no snapshot in {layout}")
     for name in names:
-        yield Checked(name, True, tuple(_snapshot(spark, layout, name)))
-    yield from left
+        yield VerifiedSnapshot(name, True, tuple(_snapshot(layout, name)))
+    yield from incomplete
 
 
-def _left(layout: Layout) -> list[Checked]:
-    """What was begun and is no snapshot. Looked for in this order, what is just being finished is not taken for lost:
-    its folder goes last."""
-    begun, unfinished = layout.begun(), layout.unfinished()
+def _incomplete(layout: Layout) -> list[VerifiedSnapshot]:
+    """Return incomplete snapshots.
+
+    The order of the listings matters: the folder in `_unfinished` is deleted last, so a snapshot that is just being
+    completed is not reported as unmarked.
+    """
+    begun, unfinished = layout.started_names(), layout.unfinished()
     lost = [name for name in begun if name not in unfinished and not layout.has(name)]
-    found = [(name, Fault.UNMARKED, f"it has no {MARK}, and so is no snapshot") for name in lost]
+    found = [(name, FindingKind.UNMARKED, f"{MARK} is missing, so it is not a complete snapshot") for name in lost]
     found += [
-        (name, Fault.UNFINISHED, "it is being written, or was when somebody died")
+        (name, FindingKind.UNFINISHED, "it is being written, or the process that wrote it died")
         for name in unfinished
         if not layout.has(name)
     ]
-    return [Checked(name, False, (SnapshotFinding(name, None, what, detail),)) for name, what, detail in sorted(found)]
+    return [
+        VerifiedSnapshot(name, False, (SnapshotFinding(name, None, what, detail),))
+        for name, what, detail in sorted(found)
+    ]
 
 
-def _snapshot(spark: SparkSession, layout: Layout, name: str) -> Iterator[SnapshotFinding]:
+def _snapshot(layout: Layout, name: str) -> Iterator[SnapshotFinding]:
     summary: Summary | None = None
     try:
         summary = layout.summary(name)
         if summary is None:
-            yield SnapshotFinding(name, None, Fault.NO_SUMMARY, "an earlier version wrote it: it can only be read")
+            yield SnapshotFinding(
+                name,
+                None,
+                FindingKind.NO_SUMMARY,
+                "written by an earlier version without a summary: only readability was checked",
+            )
     except SparkJobError as error:
-        yield SnapshotFinding(name, None, Fault.BAD_SUMMARY, str(error))
+        yield SnapshotFinding(name, None, FindingKind.BAD_SUMMARY, str(error))
     for table in Table:
-        for fault, detail in _table(spark, layout, name, table, summary):
+        for fault, detail in _table(layout, name, table, summary):
             yield SnapshotFinding(name, table, fault, detail)
 
 
-def _table(spark: SparkSession, layout: Layout, name: str, table: Table, summary: Summary | None) -> Found:
+def _table(layout: Layout, name: str, table: Table, summary: Summary | None) -> Findings:
     contents = None if summary is None else summary.tables[table]
     there = layout.files(table, name)
     if not there:
-        yield Fault.MISSING_TABLE, "it has no file"
+        yield FindingKind.MISSING_TABLE, "the table has no files"
         return
     if contents is not None:
         yield from _files(there, contents.files)
     try:
-        rows = as_it_is(spark, layout, table, name)
+        rows = layout.read_as_written(table, name)
         columns = rows.schema if contents is None else _written(contents)
         found = [*_columns(rows.schema, columns, table), *_rows(rows, columns, table, summary)]
     except SparkJobError as error:
-        yield Fault.UNREADABLE, str(error)
+        yield FindingKind.UNREADABLE, str(error)
     else:
         yield from found
 
 
-def _files(there: Mapping[str, int], written: Mapping[str, int]) -> Found:
+def _files(there: Mapping[str, int], written: Mapping[str, int]) -> Findings:
     for file in sorted(there.keys() | written.keys()):
         if file not in there:
-            yield Fault.MISSING_FILE, f"{file} is not there"
+            yield FindingKind.MISSING_FILE, f"{file} is missing"
         elif file not in written:
-            yield Fault.OTHER_FILE, f"{file} was not written with it"
+            yield FindingKind.OTHER_FILE, f"{file} does not belong to the snapshot"
         elif there[file] != written[file]:
-            yield Fault.WRONG_LENGTH, f"{file} has {there[file]} bytes, not {written[file]}"
+            yield FindingKind.WRONG_LENGTH, f"{file} has {there[file]} bytes, not {written[file]}"
 
 
 # Columns
 
 
-def _written(contents: Contents) -> StructType:
+def _written(contents: TableSummary) -> StructType:
     try:
         return StructType.fromJson(json.loads(contents.columns))
     except (ValueError, LookupError, TypeError) as error:
-        raise SparkJobError(f"the summary has no columns that can be read: {error!r}") from error
+        raise SparkJobError(f"the columns in the summary cannot be read: {error!r}") from error
 
 
-def _columns(found: StructType, written: StructType, table: Table) -> Found:
-    """What is not as it was written is wrong; what another version has written is only told."""
+def _columns(found: StructType, written: StructType, table: Table) -> Findings:
+    """Compare the columns with the summary (errors), and with those of this version (info)."""
     missing, more = _compared(found, written)
     if missing or more:
-        yield Fault.WRONG_COLUMNS, _told((missing, "not there"), (more, "not in the summary"))
+        yield FindingKind.WRONG_COLUMNS, _describe((missing, "missing"), (more, "not in the summary"))
     missing, more = ([each.partition(" ")[0] for each in some] for some in _compared(found, SCHEMAS[table]))
     changed = set(missing) & set(more)
     if missing or more:
-        told = (changed, "of another type"), (set(missing) - changed, "null"), (set(more) - changed, "left out")
-        yield Fault.OTHER_COLUMNS, f"when it is read, {_told(*told)}"
+        differences = (changed, "of another type"), (set(missing) - changed, "null"), (set(more) - changed, "left out")
+        yield FindingKind.OTHER_COLUMNS, f"on reading: {_describe(*differences)}"
 
 
 def _compared(found: StructType, wanted: StructType) -> tuple[list[str], list[str]]:
-    """Which of those wanted are not there, and which others are, with their types."""
+    """Return the missing and the additional columns, with their types."""
     there, asked = ([f"{each.name} {each.dataType.simpleString()}" for each in some] for some in (found, wanted))
     return [each for each in asked if each not in there], [each for each in there if each not in asked]
 
 
-def _told(*what: tuple[Collection[str], str]) -> str:
-    return "; ".join(f"{', '.join(sorted(names))}: {said}" for names, said in what if names)
+def _describe(*what: tuple[Collection[str], str]) -> str:
+    return "; ".join(f"{', '.join(sorted(names))}: {state}" for names, state in what if names)
 
 
 # Rows
@@ -209,8 +222,8 @@ def _told(*what: tuple[Collection[str], str]) -> str:
 _KEY: Final = ("cluster", "group", "topic", "partition")
 
 
-def _rows(rows: DataFrame, columns: StructType, table: Table, summary: Summary | None) -> Found:
-    today = as_today(rows, table)  # which is an error, where a column is of a type that cannot be read
+def _rows(rows: DataFrame, columns: StructType, table: Table, summary: Summary | None) -> Findings:
+    today = to_current_columns(rows, table)  # raises SparkJobError for a column of an incompatible type
     if summary is None:
         _counts(rows, rows.schema, None)
     elif set(columns.names) <= set(rows.columns):
@@ -220,7 +233,7 @@ def _rows(rows: DataFrame, columns: StructType, table: Table, summary: Summary |
 
 
 def _counts(rows: DataFrame, columns: StructType, cluster: str | None) -> Mapping[str, Any]:
-    """Of all rows; for the digest every column of them is read."""
+    """Count all rows. The digest reads every column."""
     problem = f.col("problem") if "problem" in rows.columns else f.lit(None)
     counts = rows.agg(
         f.count(f.lit(1)).alias("rows"),
@@ -232,23 +245,23 @@ def _counts(rows: DataFrame, columns: StructType, cluster: str | None) -> Mappin
         return counts.collect()[0].asDict()
 
 
-def _counted(counts: Mapping[str, Any], contents: Contents) -> Found:
+def _counted(counts: Mapping[str, Any], contents: TableSummary) -> Findings:
     wanted = {"rows": contents.rows, "problems": contents.problems}
     wrong = [f"{counts[what]} {what}, not {number}" for what, number in wanted.items() if counts[what] != number]
     if wrong:
-        yield Fault.WRONG_ROWS, f"there are {' and '.join(wrong)}"
+        yield FindingKind.WRONG_ROWS, f"found {' and '.join(wrong)}"
     elif counts["digest"] != contents.digest:
-        yield Fault.WRONG_DIGEST, f"the digest of the rows is {counts['digest']}, not {contents.digest}"
+        yield FindingKind.WRONG_DIGEST, f"the digest of the rows is {counts['digest']}, not {contents.digest}"
     if counts["others"]:
-        yield Fault.WRONG_CLUSTER, f"{counts['others']} rows are not of the cluster in the summary"
+        yield FindingKind.WRONG_CLUSTER, f"{counts['others']} rows belong to another cluster than the summary names"
 
 
-def _duplicates(rows: DataFrame) -> Found:
-    """A partition has one offset; rows without a partition are about something else."""
+def _duplicates(rows: DataFrame) -> Findings:
+    """Find partitions with more than one row. Rows without a partition report other nodes."""
     found = rows.where("partition is not null").groupBy(*_KEY).count().where("count > 1")
     with translated("its rows cannot be read"):
         [row] = found.agg(f.count(f.lit(1)).alias("partitions"), f.min(f.struct(*_KEY)).alias("first")).collect()
     if row["partitions"]:
         first = row["first"]
         at = f"{first['topic']}/{first['partition']} of group {first['group']!r}"
-        yield Fault.DUPLICATE, f"{row['partitions']} partitions have more than one row; the first is {at}"
+        yield FindingKind.DUPLICATE, f"{row['partitions']} partitions have more than one row; the first is {at}"

@@ -1,9 +1,10 @@
-"""From the bytes of answers to columns, without a Python object for each row.
+"""Convert the bytes of MultiRead responses to Arrow columns, without a Python object per row.
 
-The records of an answer follow each other without a gap, each with the length of its data. So one loop finds where each
-begins, and from there Arrow sees the answer as a column of byte strings, out of which it cuts the others. That holds
-for nodes that are there and hold plain numbers, which is all of them, or nearly. It is checked; a batch that has
-anything else in it is read row by row, by the decoders that everybody uses.
+The records of a response follow each other without gaps, each with the length of its data. One loop finds where each
+record starts. Arrow then treats the response as a column of byte strings and slices the other columns out of it.
+
+This works only if every node exists and holds a plain number, which is nearly always the case. A batch with any other
+node is detected, and the caller decodes it row by row.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.znodes.codec import MAX_OFFSET
+from ...core.znodes.offset_codec import MAX_OFFSET
 from ...zookeeper.requests.multiread import DATA_AT, END, GOOD_HEAD, STAT_BYTES
 from .tables import LATEST_MS, TIMESTAMP
 
 LONGEST_PLAIN: Final = len(str(MAX_OFFSET)) - 1
-"""So many digits are an offset, whatever they are."""
+"""Any number of so many digits is a valid offset."""
 
 # Where the fields of a stat begin, from its end.
 _MZXID, _CTIME, _MTIME, _VERSION = -60, -52, -44, -36
 
 
 def offset_columns(answers: Sequence[bytes]) -> list[Any] | None:
-    """offset, commit_count, committed_at, created_at, zxid; None where anything else than plain offsets is among them.
+    """Return the columns offset, commit_count, committed_at, created_at and zxid.
+
+    Returns None if any record is not a plain offset.
 
     >>> from zkgroups.zookeeper.requests.multiread import END, GOOD_HEAD
     >>> stat = bytes(8) + (77).to_bytes(8) + (1000).to_bytes(8) + (2000).to_bytes(8) + (5).to_bytes(4) + bytes(32)
@@ -48,7 +51,7 @@ def offset_columns(answers: Sequence[bytes]) -> list[Any] | None:
 
 
 def _starts(buffer: bytes) -> array[int] | None:
-    """Where each record begins, and where the last one ends; None where they are not what they seem to be."""
+    """Return where each record starts, and where the last one ends; None if the lengths do not add up."""
     starts: list[int] = []
     position, end = 0, len(buffer)
     length_at, rest = DATA_AT - 1, DATA_AT + STAT_BYTES
@@ -63,7 +66,7 @@ def _starts(buffer: bytes) -> array[int] | None:
 
 
 def _all_good(records: Any) -> bool:
-    """Whether all are records, and short ones: with any other among them, these would not begin where they seem to."""
+    """Return whether every record starts with a success header and has short data."""
     heads = _cut(records, 0, len(GOOD_HEAD))
     return bool(heads.equals(pa.py_buffer(GOOD_HEAD * len(records))))
 
@@ -79,7 +82,7 @@ def _plain_numbers(records: Any) -> Any | None:
 
 
 def _times(records: Any, at: int) -> Any | None:
-    """Milliseconds as times; None where a server's clock was so wrong that they are none."""
+    """Convert milliseconds to timestamps; return None if any is out of range because of a wrong server clock."""
     milliseconds = _numbers(records, at, "q")
     bounds = pc.min_max(milliseconds).as_py()
     if not 0 <= bounds["min"] <= bounds["max"] <= LATEST_MS:
@@ -88,7 +91,7 @@ def _times(records: Any, at: int) -> Any | None:
 
 
 def _numbers(records: Any, at: int, code: str) -> Any:
-    """A number of the stat, which comes with its highest byte first."""
+    """Read a big-endian number of the stat from each record."""
     numbers = array(code)
     numbers.frombytes(_cut(records, at, at + numbers.itemsize))
     numbers.byteswap()
@@ -96,11 +99,11 @@ def _numbers(records: Any, at: int, code: str) -> Any:
 
 
 def _cut(records: Any, start: int, stop: int) -> Any:
-    """These bytes of each record, side by side."""
+    """Concatenate the given byte range of every record."""
     return pc.binary_slice(records, start, stop).buffers()[2][: (stop - start) * len(records)]
 
 
 def from_array(numbers: array[int]) -> Any:
-    """An Arrow column over the memory of these numbers."""
+    """Return an Arrow column that shares the memory of the numbers."""
     kind = {4: pa.int32(), 8: pa.int64()}[numbers.itemsize]
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])

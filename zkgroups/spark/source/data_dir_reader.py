@@ -1,6 +1,6 @@
-"""Reading a table out of a server's data directory: the same rows as of the server, at the moment that is found there.
+"""Read a table from the data directory of a ZooKeeper server, with the same rows that the server would return.
 
-Nobody asks who may read a node: there are no rows of what may not be read.
+ACLs are not checked, so no row reports a forbidden node.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...core.znodes.codec import decode_owned_topic
-from ...core.znodes.paths import Part, parse_partition
+from ...core.znodes.names import parse_partition
+from ...core.znodes.owner_codec import decode_owned_topic
+from ...core.znodes.paths import Part
 from ...core.znodes.values import Owner
-from ...datadir.data_dir import DataDir, State
+from ...datadir.data_dir import DataDir, DataDirState
 from ...zookeeper.reading import group_reader, tree_walk
-from ...zookeeper.reading.tree_walk import Place
+from ...zookeeper.reading.tree_walk import PartDirectory
 from ...zookeeper.requests.bulk_read import Block
 from ...zookeeper.requests.node import Node
 from .options import SourceOptions
@@ -33,8 +34,8 @@ _PARTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """What there is, of what is selected."""
+class DataDirCounts:
+    """The numbers of selected groups, topics, offsets, owners and members in a data directory."""
 
     groups: int
     topics: int
@@ -43,16 +44,16 @@ class Counts:
     members: int
 
 
-def found(files: DataDir, zxid: int | None) -> State:
-    """What there is to read; what was passed over is logged."""
+def find_state(files: DataDir, zxid: int | None) -> DataDirState:
+    """Find the state to read, and log which damaged files were skipped."""
     state = files.state(zxid)
     for note in state.notes:
         log.warning("%s", note)
     return state
 
 
-def read_batches(options: SourceOptions, selection: Selection, state: State) -> Iterator[Any]:
-    """The rows of the table that are selected, as they were in that state."""
+def read_batches(options: SourceOptions, selection: Selection, state: DataDirState) -> Iterator[Any]:
+    """Return the selected rows of the table in that state, as Arrow batches."""
     assert options.files is not None
     reading = options.files.groups(state, _PARTS[options.table], selection.has_group, selection.has_topic)
     blocks, cluster = reading.blocks(), options.shown_cluster
@@ -61,11 +62,11 @@ def read_batches(options: SourceOptions, selection: Selection, state: State) -> 
     if options.table is Table.MEMBERS:
         return member_batches(blocks, cluster)
     owners = _Owners()
-    return offset_batches(owners.taken_from(blocks), owners.of, cluster)
+    return offset_batches(owners.collect(blocks), owners.of, cluster)
 
 
-def count(options: SourceOptions, state: State) -> Counts:
-    """Look through all of it, and so find out whether it is as it was written."""
+def count(options: SourceOptions, state: DataDirState) -> DataDirCounts:
+    """Count the selected nodes. This reads all files, and so detects any damage."""
     assert options.files is not None
     selection = Selection(options.groups, options.topics)
     reading = options.files.groups(state, set(Part), selection.has_group, selection.has_topic)
@@ -76,17 +77,17 @@ def count(options: SourceOptions, state: State) -> Counts:
         rows[place.part] += block.count
         if place.part is Part.OFFSETS:
             topics.add((place.group, place.topic))
-    return Counts(len(reading.groups), len(topics), rows[Part.OFFSETS], rows[Part.OWNERS], rows[Part.IDS])
+    return DataDirCounts(len(reading.groups), len(topics), rows[Part.OFFSETS], rows[Part.OWNERS], rows[Part.IDS])
 
 
 @dataclass(slots=True)
 class _Owners:
-    """Who owns the partitions, as long as their groups go by: the owners of a group come before its offsets."""
+    """The owners of the partitions of the groups being read. The owners of a group come before its offsets."""
 
     _groups: dict[str, dict[str, dict[str, tuple[_Rank, str]]]] = field(default_factory=dict)
 
-    def taken_from(self, blocks: Iterator[Block[Place]]) -> Iterator[Block[Place]]:
-        """Keep the owners, and pass on the offsets."""
+    def collect(self, blocks: Iterator[Block[PartDirectory]]) -> Iterator[Block[PartDirectory]]:
+        """Store the blocks of owners, and yield the blocks of offsets."""
         for block in blocks:
             place = block.parts[0].key
             topics = self._groups.setdefault(place.group, {})
@@ -96,17 +97,17 @@ class _Owners:
                 yield block
 
     def of(self, group: str, topic: str) -> Mapping[str, str]:
-        """By the names of the partitions; groups that came before this one are forgotten."""
+        """Return owners by partition name, and forget all earlier groups."""
         while (before := next(iter(self._groups))) != group:
             del self._groups[before]
         return {name: owner for name, (_, owner) in self._groups[group].get(topic, {}).items()}
 
 
 _Rank = tuple[str, int, str]
-"""Two clients whose nodes do not exclude each other may hold the same partition: the first counts, as in a walk."""
+"""The sort key of an owner. Clients with different node names may own the same partition: the first in order counts."""
 
 
-def _add(topics: dict[str, dict[str, tuple[_Rank, str]]], block: Block[Place]) -> None:
+def _add(topics: dict[str, dict[str, tuple[_Rank, str]]], block: Block[PartDirectory]) -> None:
     for place, name, node in tree_walk.nodes([block]):
         owner = group_reader.owner(place.topic, name, node) if isinstance(node, Node) else node
         if isinstance(owner, Owner):

@@ -3,12 +3,12 @@
     zkgroups.spark.register(spark)
     spark.read.format("zkgroups").option("zookeeper", "zk1:2181/kafka").load()
 
-The driver plans shares, workers read them: each opens a session of its own, lists the groups, and reads what is in its
-share. See `options.py` for the options and `tables.py` for the columns. `stream.py` is the same as a stream.
+The driver plans shares and workers read them. Each worker opens its own session, lists the groups, and reads its share.
+See `options.py` for the options, `tables.py` for the columns, and `stream.py` for streaming reads.
 
-Conditions of a query are left to Spark, also where it would hand them to us (`filterPushdown`). Up to 4.3 it keeps what
-was planned for one query and uses it for the next one on the same DataFrame, which then misses rows: tried, and the
-tests have the queries. The options `groups` and `topics` say what not to read.
+Filters are not pushed down. Up to Spark 4.3, Spark reuses the partitions planned for one query in the next query on
+the same DataFrame, which then misses rows (the tests contain such queries). Use the options `groups` and `topics` to
+read less.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ...datadir.data_dir import State
+from ...datadir.data_dir import DataDirState
 from ...exceptions import InvalidOptionError
 from . import data_dir_reader
 from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
@@ -47,28 +47,28 @@ class ZkgroupsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format`."""
+        """Return the name to pass to `format`."""
         return NAME
 
     def schema(self) -> StructType:
-        """The columns of the table asked for."""
+        """Return the columns of the selected table."""
         return SCHEMAS[self._options.table]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads the table; the columns are the table's own."""
+        """Return a batch reader. Raise InvalidOptionError for a schema other than the table's own."""
         self._check_columns(schema)
-        if self._options.starting_zxid is not Starting.EARLIEST or self._options.begin_anew:
-            raise InvalidOptionError("startingZxid", self._options.starting_zxid, "only a stream begins somewhere")
+        if self._options.starting_zxid is not Starting.EARLIEST or self._options.start_over:
+            raise InvalidOptionError("startingZxid", self._options.starting_zxid, "it applies only to a stream")
         return Reader(self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """What reads offsets as they are committed; the columns are those of the table."""
+        """Return a streaming reader. Raise InvalidOptionError for a schema other than the table's own."""
         self._check_columns(schema)
         return StreamReader(self._options)
 
     def _check_columns(self, schema: StructType) -> None:
         if _columns(schema) != _columns(self.schema()):
-            reason = "each table has columns of its own: leave the schema out"
+            reason = "each table has a fixed schema: do not set one"
             raise InvalidOptionError("schema", schema.simpleString(), reason)
 
 
@@ -78,10 +78,10 @@ def _columns(schema: StructType) -> list[tuple[object, ...]]:
 
 @dataclass(frozen=True)
 class Share(InputPartition):
-    """What one task reads: of a server as it is then, or of a data directory as it was found by the driver."""
+    """The selection that one task reads; with a data directory, also the state that the driver found."""
 
     selection: Selection
-    state: State | None = None
+    state: DataDirState | None = None
 
 
 class Reader(DataSourceReader):
@@ -91,40 +91,40 @@ class Reader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """On the driver: one share for each task. That ZooKeeper can be reached is found out here, once."""
+        """Plan one share per task, on the driver. Fails fast if ZooKeeper cannot be reached."""
         options, state = self._options, None
         if options.files is None:
             options.connect().close()
         else:
-            state = data_dir_reader.found(options.files, options.zxid)
+            state = data_dir_reader.find_state(options.files, options.zxid)
         shares = options.parallelism or (DEFAULT_PARALLELISM if state is None else 1)
         return [Share(Selection(options.groups, options.topics, number, shares), state) for number in range(shares)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """On a worker: the rows of one share, as Arrow batches."""
+        """Read one share as Arrow batches, on a worker."""
         assert isinstance(partition, Share)
         if partition.state is not None:
             return data_dir_reader.read_batches(self._options, partition.selection, partition.state)
         return read_batches(self._options, partition.selection)
 
 
-_CHOOSING: Final = threading.Lock()
-"""The interpreter is a matter of the whole context, for a moment."""
+_INTERPRETER_LOCK: Final = threading.Lock()
+"""Held while the interpreter of the whole context is replaced."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("zkgroups")` known to a session.
+    """Register `format("zkgroups")` with a session.
 
-    Its workers run this interpreter, in which zkgroups is installed, unless PYSPARK_PYTHON or spark.pyspark.python says
-    otherwise. Other functions of the session are left as they are.
+    The workers run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python names another. Other
+    functions of the session are not affected.
     """
-    with active(spark), our_interpreter(spark.sparkContext):
+    with active_session(spark), driver_interpreter(spark.sparkContext):
         spark.dataSource.register(ZkgroupsSource)
 
 
 @contextmanager
-def active(spark: SparkSession) -> Iterator[None]:
-    """Make it the active session of this thread for a while: in that one Spark looks for the sources that it knows."""
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Make this the active session of the thread for a block. Spark looks up data sources in the active session."""
     sessions = SparkSession._get_j_spark_session_class(cast(Any, spark.sparkContext._jvm))
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
@@ -138,9 +138,9 @@ def active(spark: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def our_interpreter(context: SparkContext) -> Iterator[None]:
-    """What is registered, or made a function of a job, meanwhile runs ours, unless somebody chose another."""
-    with _CHOOSING:
+def driver_interpreter(context: SparkContext) -> Iterator[None]:
+    """Use the driver's interpreter for everything registered in the block, unless the user chose another."""
+    with _INTERPRETER_LOCK:
         usual = context.pythonExec
         if not (os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")):
             context.pythonExec = sys.executable

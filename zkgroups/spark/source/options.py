@@ -1,24 +1,29 @@
-"""What to read, and how to reach it: the options of the data source, as a value that is checked and holds no secret.
+"""The options of the data source, as a validated value that contains no secrets.
 
-    table          offsets (the default), owners or members
-    zookeeper      host:port,host:port/chroot; needed, unless there is a dataDir
-    dataDir        the data directory of a server, which need not be there any more: see `zkgroups.datadir`
-    dataLogDir, chroot   of that: where its logs are, if not there, too; and the chroot of the groups
-    zxid           of that: after which transaction; the last by default, and hexadecimal with 0x before it
-    cluster        what the column `cluster` says; the hosts string with its chroot by default, or the directory
-    groups         a regular expression that the whole name of a group must match
-    topics         the same for topics; of a group whose topics may not be listed, the row that says so is kept
-    parallelism    how many tasks read, each in a session of its own; 4 by default, and 1 from a directory
-    startingZxid   of a stream: after which transaction it begins: a number, latest, or earliest, which is the default
-    beginAnew      of a stream, true: go on where ZooKeeper is another, or was wiped; see `stream.py`
-    timeout, sessionTimeout                   seconds, as for `Registry.connect`
-    readOnly                                  true: a server that has lost its quorum will do, and may be behind
-    digestUser or saslUser, passwordFile      who we are; without a file the environment's ZKGROUPS_PASSWORD
-    tls, tlsCa, tlsCert, tlsKey,              true; files as PEM
-    tlsKeyPasswordFile, tlsHostnameCheck      without a file ZKGROUPS_TLS_KEY_PASSWORD; false leaves out the check
+    table          offsets (default), owners or members
+    zookeeper      host:port,host:port/chroot; required unless dataDir is set
+    dataDir        the data directory of a ZooKeeper server, running or not: see `zkgroups.datadir`
+    dataLogDir     with dataDir: the directory of the transaction logs, if they are elsewhere
+    chroot         with dataDir: the chroot of the groups
+    zxid           with dataDir: read the state after this transaction; the last by default; 0x marks hexadecimal
+    cluster        the value of the column `cluster`; by default the hosts string with its chroot, or the directory
+    groups         a regular expression that must match the whole name of a group
+    topics         a regular expression that must match the whole name of a topic; the row that reports a group whose
+                   topics may not be listed is always included
+    parallelism    the number of tasks, each with its own session; 4 by default, 1 for a data directory
+    startingZxid   streams: start after this transaction: a number, latest, or earliest (default)
+    startOver      streams: if true, continue when ZooKeeper was replaced or wiped; see `stream.py`
+    timeout, sessionTimeout     in seconds, as for `Registry.connect`
+    readOnly                    if true, accept a server without quorum, whose data may be stale
+    digestUser or saslUser      the user to authenticate as
+    passwordFile                without it, the environment variable ZKGROUPS_PASSWORD is used
+    tls                         true to use TLS
+    tlsCa, tlsCert, tlsKey      PEM files
+    tlsKeyPasswordFile          without it, the environment variable ZKGROUPS_TLS_KEY_PASSWORD is used
+    tlsHostnameCheck            false to skip the check of the server's host name
 
-Files and environment variables are read where a connection is opened, on the driver and on each worker. So secrets are
-no part of a plan, and are in no log.
+Files and environment variables are read when a connection is opened, on the driver and on each worker. So secrets never
+appear in a plan or a log.
 """
 
 from __future__ import annotations
@@ -35,17 +40,17 @@ from ...deadline import Deadline
 from ...exceptions import InvalidOptionError
 from ...secret_file import read_secret_file
 from ...zookeeper.registry import Registry
-from ...zookeeper.session.connection import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
+from ...zookeeper.session.options import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
 from .tables import Table
 
 DEFAULT_PARALLELISM: Final = 4
 MAX_PARALLELISM: Final = 1024
 
-_NO_ZXID: Final = "it must be earliest, latest, or the number of a transaction, with 0x before it if it is hexadecimal"
+_NO_ZXID: Final = "it must be earliest, latest, or a transaction number, decimal or with 0x in hexadecimal"
 
 
 class Starting(StrEnum):
-    """Where a stream may begin, beside at a number: with all that stands, or with what comes from now on."""
+    """Where a stream starts, if not at a number: with all current offsets, or with commits from now on."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -53,7 +58,7 @@ class Starting(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options, under their names in Python's spelling.
+    """The options, with their names in snake case.
 
     >>> SourceOptions(zookeeper="zk1:2181/kafka", digest_user="ops", password_file="/run/secrets/zk").as_text()
     {'zookeeper': 'zk1:2181/kafka', 'digestUser': 'ops', 'passwordFile': '/run/secrets/zk'}
@@ -70,7 +75,7 @@ class SourceOptions:
     topics: str | None = None
     parallelism: int | None = None
     starting_zxid: int | Starting = Starting.EARLIEST
-    begin_anew: bool = False
+    start_over: bool = False
     timeout: float = 15.0
     session_timeout: float = 30.0
     read_only: bool = False
@@ -97,7 +102,7 @@ class SourceOptions:
             reason = f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} seconds"
             raise InvalidOptionError("sessionTimeout", self.session_timeout, reason)
         if self.digest_user is not None and self.sasl_user is not None:
-            raise InvalidOptionError("saslUser", self.sasl_user, "there is a digestUser, too; give one of them")
+            raise InvalidOptionError("saslUser", self.sasl_user, "digestUser is set, too: set only one of them")
         if self.password_file is not None and self.digest_user is None and self.sasl_user is None:
             raise InvalidOptionError("passwordFile", self.password_file, "it needs a digestUser or a saslUser")
         for name in ("tls_ca", "tls_cert", "tls_key", "tls_key_password_file"):
@@ -108,16 +113,16 @@ class SourceOptions:
         if self.data_dir is None:
             if not self.zookeeper:
                 raise InvalidOptionError(
-                    "zookeeper", None, "it must say where ZooKeeper is: host:port,host:port/chroot"
+                    "zookeeper", None, "it must be the address of ZooKeeper: host:port,host:port/chroot"
                 )
             check_hosts(self.zookeeper)
             for name in ("data_log_dir", "chroot", "zxid"):
                 if getattr(self, name) is not None:
                     raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs a dataDir")
         elif self.zookeeper:
-            raise InvalidOptionError("dataDir", self.data_dir, "there is a zookeeper, too; give one of them")
+            raise InvalidOptionError("dataDir", self.data_dir, "zookeeper is set, too: set only one of them")
         if self.chroot is not None and not re.fullmatch("(/[^/]+)*/?", self.chroot):
-            raise InvalidOptionError("chroot", self.chroot, "it must be a path, as /kafka")
+            raise InvalidOptionError("chroot", self.chroot, "it must be a path such as /kafka")
         if self.zxid is not None and not 0 <= self.zxid < 2**63:
             raise InvalidOptionError("zxid", self.zxid, _NO_ZXID)
 
@@ -125,7 +130,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """From what Spark passes: names in any case, and text."""
+        """Parse the options that Spark passes: names in any case, values as text."""
         known = {_in_spark(field.name).lower(): field.name for field in fields(cls)}
         values: dict[str, Any] = {}
         for option, text in given.items():
@@ -136,7 +141,7 @@ class SourceOptions:
         return cls(**values)
 
     def as_text(self) -> dict[str, str]:
-        """What `parse` makes this of; what is as by default is left out."""
+        """Return the options as text for `parse`, without default values."""
         values = ((field, getattr(self, field.name)) for field in fields(self))
         return {
             _in_spark(field.name): str(value).lower() if isinstance(value, bool) else str(value)
@@ -148,20 +153,20 @@ class SourceOptions:
 
     @property
     def shown_cluster(self) -> str:
-        """What the column `cluster` says."""
+        """The value of the column `cluster`."""
         return self.cluster or (check_hosts(self.zookeeper) if self.files is None else str(self.files))
 
     @property
     def files(self) -> DataDir | None:
-        """The directory that is read instead of a server."""
+        """The data directory to read instead of a server, if any."""
         if self.data_dir is None:
             return None
         return DataDir(self.data_dir, log_folder=self.data_log_dir, chroot=(self.chroot or "").rstrip("/"))
 
     def connect(self) -> Registry:
-        """A session of its own, opened where the reading is done."""
+        """Open a session to ZooKeeper."""
         if self.data_dir is not None:
-            raise InvalidOptionError("dataDir", self.data_dir, "there is no server, and this needs one")
+            raise InvalidOptionError("dataDir", self.data_dir, "this operation needs a server: set zookeeper instead")
         return Registry.connect(
             self.zookeeper,
             session_timeout=self.session_timeout,
@@ -177,7 +182,9 @@ class SourceOptions:
             return []
         password = _secret("passwordFile", self.password_file, "ZKGROUPS_PASSWORD")
         if password is None:
-            reason = f"there is no password for {user!r}: name a file, or set ZKGROUPS_PASSWORD"
+            reason = (
+                f"the user {user!r} needs a password: set passwordFile or the environment variable ZKGROUPS_PASSWORD"
+            )
             raise InvalidOptionError("passwordFile", None, reason)
         return [Sasl(user, password) if self.digest_user is None else Digest(user, password)]
 
@@ -194,37 +201,39 @@ class SourceOptions:
 
 
 def _secret(option: str, file: str | None, variable: str) -> str | None:
-    """What the file holds, else the environment; None where there is neither."""
+    """Return the secret in the file, else in the environment variable; None if neither exists."""
     if file is None:
         return os.environ.get(variable)
     try:
         return read_secret_file(file).decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        raise InvalidOptionError(option, file, "it holds no text in UTF-8") from None  # which would show a part of it
+        raise InvalidOptionError(
+            option, file, "it is not UTF-8 text"
+        ) from None  # the cause would show a part of the secret
     except OSError as error:
         raise InvalidOptionError(option, file, f"it cannot be read: {error}") from error
 
 
 def _in_spark(name: str) -> str:
-    """E.g. digestUser, as Spark's own options are spelled."""
+    """Convert to camel case, e.g. digestUser, like Spark's own options."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 
 
 def _unknown(option: str) -> str:
     if "password" in option.lower():
-        return "options are shown in plans and logs: put a password into a file, or into the environment"
+        return "options are visible in plans and logs: put the password into a file or an environment variable"
     if option.lower() == "path":
-        return 'load() takes none: use option("zookeeper", "host:port/chroot")'
-    return "there is no such option; zkgroups.spark.source.options has them all"
+        return 'load() takes no path: use option("zookeeper", "host:port/chroot")'
+    return "no such option exists: see zkgroups.spark.source.options"
 
 
 def check_expression(option: str, expression: str | None) -> None:
-    """Refuse what is no regular expression."""
+    """Raise InvalidOptionError unless the text is a valid regular expression."""
     try:
         re.compile(expression or "")
     except (re.error, RecursionError) as error:
-        raise InvalidOptionError(option, expression, f"it is no regular expression: {error}") from error
+        raise InvalidOptionError(option, expression, f"it is not a regular expression: {error}") from error
 
 
 def _text(_option: str, text: str) -> str:
@@ -271,7 +280,7 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "parallelism": _whole,
     "starting_zxid": _starting,
     "zxid": _zxid,
-    "begin_anew": _flag,
+    "start_over": _flag,
     "timeout": _seconds,
     "session_timeout": _seconds,
     "read_only": _flag,

@@ -1,8 +1,8 @@
-"""Which groups and topics a task reads: what the options ask for, and of that the task's own share.
+"""The groups and topics that one task reads.
 
-A share is made of topics, not of groups, so that one huge group is read by all tasks. Which topic is whose follows from
-the names alone: tasks need not talk, and a topic that appears meanwhile is read by one of them and not by two. Of what
-has no topic, a group's members or a group that may not be listed, the group's name decides.
+A share consists of topics, not groups, so that all tasks read from one huge group. The hash of the names decides which
+task reads a topic. So tasks need no coordination, and exactly one of them reads a topic that is created meanwhile.
+Rows without a topic (members, and groups that may not be listed) are assigned by the name of the group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zlib import crc32
 
 @dataclass(frozen=True)
 class Selection:
-    """What to read.
+    """Expressions for groups and topics, and the number of a share.
 
     >>> selection = Selection(groups="bill.*", topics="orders")
     >>> selection.has_group("billing"), selection.has_group("the bill")
@@ -38,11 +38,11 @@ class Selection:
         return re.compile(".*" if self.topics is None else self.topics, re.DOTALL)
 
     def has_group(self, group: str) -> bool:
-        """Whether a group is to be read, by somebody."""
+        """Return whether the group is selected in any share."""
         return self._group_expression.fullmatch(group) is not None
 
     def has_topic(self, group: str, topic: str) -> bool:
-        """Whether a topic of such a group is to be read here; empty is what has no topic."""
+        """Return whether the topic of a selected group belongs to this share; "" stands for no topic."""
         if topic and self._topic_expression.fullmatch(topic) is None:
             return False
         return self.shares == 1 or crc32(f"{group}/{topic}".encode()) % self.shares == self.share

@@ -3,28 +3,27 @@
     commits = spark.readStream.format("zkgroups").option("zookeeper", "zk1:2181/kafka").load()
     commits.writeStream.trigger(processingTime="10 seconds").option("checkpointLocation", ...).start(...)
 
-A position is the number of a transaction, the zxid. At each trigger the driver asks the server how far it is, by a
-session that it keeps, and all offsets are read at once, in shares, of which those rows are passed on that were written
-after the position of the last batch. So:
+A position is a transaction number (zxid). At each trigger the driver asks the server for its last zxid, over a session
+that it keeps open. The workers then read all offsets in shares, and return the rows written after the position of the
+last batch.
 
-- Nothing that stands is missed: each share is read by a server that has done all transactions up to the new position.
-- What is committed while a batch is read comes with it, and once more with the next one if it still stands then, with
-  the same zxid. To leave that for the next batch would be to wait for good for an offset that is committed all the
-  time. `dropDuplicates` on group, topic, partition and zxid, or a sink that writes over what it has, takes it out.
-- What was overwritten between two triggers is not seen: `commit_count` tells how often that was.
-- An offset that is deleted makes no row.
-- What may not be read has a row in each batch, with a `problem` and no `zxid`. Nobody knows when it was written: what
-  was committed meanwhile, before the position, does not come when it may be read again, but only with the next commit.
-  Whoever needs it reads the table then, as `spark/audit/ledger.py` does for an audit.
+- No current offset is missed: the server that a share is read from has applied all transactions up to the new position.
+- An offset committed while a batch is read comes with that batch, and again with the next one if it is still current,
+  with the same zxid. Deferring it to the next batch could defer a frequently committed offset forever. To remove
+  duplicates, use `dropDuplicates` on group, topic, partition and zxid, or an idempotent sink.
+- An offset overwritten between two triggers is not seen. `commit_count` shows how often that happened.
+- A deleted offset has no row.
+- A forbidden node has a row in each batch, with a `problem` and no `zxid`. A commit made while the node was forbidden
+  does not appear when the node becomes readable, but only with the next commit. To find it, read the table at that time
+  as `spark/audit/ledger.py` does for an audit.
 
-A batch that was planned and not finished is read again after a restart, from the same position.
+A batch that was planned but not finished is read again after a restart, from the same position.
 
-A ZooKeeper that has done fewer transactions than we have seen was wiped, or is another; see `position.py`. That is an
-error, because positions mean nothing there. With `beginAnew` all of its offsets come, and then what is committed.
+A ZooKeeper whose last zxid is lower than the position was wiped or replaced (see `position.py`). That is an error,
+because positions have no meaning there. With `startOver`, the stream returns all of its offsets, then new commits.
 
-One that was put back from a backup of itself is found out only while it has done fewer transactions than we have seen.
-Once it has gone past that, it cannot be told from the one that was followed, and what was committed on the way there is
-missed until it is committed again. Where a backup was put back, begin with a new checkpoint.
+A ZooKeeper restored from its own backup is detected only while its last zxid is lower than the position. After that,
+the stream misses commits made in between until the next commit. After restoring a backup, start with a new checkpoint.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ from ...zookeeper.reading.position import Position, position
 from ...zookeeper.registry import Registry
 from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from .selection import Selection
-from .table_reader import batches_of
+from .table_reader import read_selected
 from .tables import Table
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ModuleNotFoundError:  # before 4.2 Spark itself asks once, and takes that answer for the last
+except ModuleNotFoundError:  # before 4.2 Spark asks for the latest offset only once
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Nothing to support."""
+        """Replaces the missing base class."""
 
 
 PAUSE: Final = 1.0
-"""In seconds: a trigger that names no time asks again at once, and the server has other things to do."""
+"""The minimum time in seconds between two polls, for a trigger without an interval."""
 
 
 @dataclass(frozen=True)
 class StreamShare(InputPartition):
-    """What one task reads: its selection, as far as it was written after that transaction, where `until` is done."""
+    """The selection that one task reads: rows written after `after`, from a server that has applied `until`."""
 
     selection: Selection
     after: int
@@ -68,14 +67,16 @@ class StreamShare(InputPartition):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says how far the server is, and reads in shares what was committed since."""
+    """Reports the server's position, and reads the offsets committed since the last one."""
 
     def __init__(self, options: SourceOptions) -> None:
         if options.table is not Table.OFFSETS:
-            reason = "only offsets can be read as a stream: others end with their session, and leave nothing"
+            reason = "only offsets can be streamed: owners and members are ephemeral"
             raise InvalidOptionError("table", str(options.table), reason)
         if options.data_dir is not None:
-            raise InvalidOptionError("dataDir", options.data_dir, "nothing happens there that a stream could follow")
+            raise InvalidOptionError(
+                "dataDir", options.data_dir, "a data directory cannot be streamed: set zookeeper instead"
+            )
         self._options = options
         self._registry: Registry | None = None  # only ever on the driver
         self._not_before = 0.0
@@ -84,20 +85,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # On the driver
 
     def initialOffset(self) -> dict[str, int]:
-        """Where a stream begins that has no checkpoint."""
+        """Return where a stream without a checkpoint starts."""
         now, after = self._now(), self._options.starting_zxid
         if isinstance(after, Starting):
             after = 0 if after is Starting.EARLIEST else now.zxid
         return asdict(replace(now, zxid=after))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Whoever wants what there is now, and no more, reads as far as this."""
+        """Set the current position as the end of an `availableNow` stream."""
         self._target = self._now()
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: object = None) -> dict[str, int]:  # noqa: ARG002
-        """How far the server is; where a session of anybody began or ended meanwhile, that is further than before.
+        """Return the server's position. It also advances when a session starts or ends.
 
-        Spark up to 4.1 does not say where the batch begins.
+        Spark up to 4.1 does not pass `start`.
         """
         if self._target is None:
             time.sleep(max(0.0, self._not_before - time.monotonic()))
@@ -108,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return asdict(now)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """One share for each task; none of what was planned in a ZooKeeper that is no more."""
+        """Plan one share per task; none if the batch was planned for a ZooKeeper that was replaced."""
         begin, until = Position(**start), Position(**end)
         self._check(begin, until)
         if until == begin or not self._check(until, self._now()):
@@ -119,17 +120,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [StreamShare(selection, after, until) for selection in selections]
 
     def stop(self) -> None:
-        """Let go of the session."""
+        """Close the session."""
         registry, self._registry = self._registry, None
         if registry is not None:
             registry.close()
 
     def _check(self, before: Position, now: Position) -> bool:
-        """Whether both are of the same ZooKeeper, where that need not be."""
-        if not (same := before.is_of(now)) and not self._options.begin_anew:
+        """Return whether both positions belong to the same ZooKeeper; raise RefusedError if that is required."""
+        if not (same := before.is_of(now)) and not self._options.start_over:
             raise RefusedError(
-                f"{self._options.zookeeper} is not the ZooKeeper that this stream has followed up to zxid "
-                f"{before.zxid:#x}, or it was wiped: it is at {now.zxid:#x}; to read all that is there, begin anew"
+                f"{self._options.zookeeper} was replaced or wiped: this stream has read up to zxid {before.zxid:#x}, "
+                f"but the server is at {now.zxid:#x}; set startOver to read all of its offsets"
             )
         return same
 
@@ -137,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return self._ask()
         except UnavailableError:
-            self.stop()  # a server that was wiped takes no session that has seen more than it has
+            self.stop()  # a wiped server rejects sessions that have seen a later zxid
             return self._ask()
 
     def _ask(self) -> Position:
@@ -148,14 +149,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # On a worker
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one share, as Arrow batches."""
+        """Read one share as Arrow batches."""
         assert isinstance(partition, StreamShare)
         with closing(self._options.connect()) as registry:
             if (now := position(registry)).zxid < partition.until.zxid:
-                words = f"the server is at zxid {now.zxid:#x}, and others were at {partition.until.zxid:#x} before"
-                raise NotConnectedError(words)
-            for batch in batches_of(registry, self._options, partition.selection):
+                raise NotConnectedError(
+                    f"the server is at zxid {now.zxid:#x}, behind zxid {partition.until.zxid:#x} that the batch needs"
+                )
+            for batch in read_selected(registry, self._options, partition.selection):
                 later = pc.greater(batch.column("zxid"), partition.after)
-                rows = batch.filter(pc.fill_null(later, True))  # what may not be read has no zxid
+                rows = batch.filter(pc.fill_null(later, True))  # a forbidden node has no zxid
                 if rows.num_rows:
                     yield rows

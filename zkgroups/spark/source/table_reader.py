@@ -1,4 +1,4 @@
-"""Reading a table: a session, a walk over the selected part of the tree, and Arrow batches of what it finds."""
+"""Read a table from a server: walk the selected part of the tree, and convert the nodes to Arrow batches."""
 
 from __future__ import annotations
 
@@ -13,49 +13,59 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.znodes.codec import decode_owned_topic, decode_owner_path
-from ...core.znodes.paths import Part, is_topic, parse_partition
-from ...core.znodes.values import CommittedOffset, DeniedNode, MalformedNode, Owner, Registration, session_hex
+from ...core.znodes.names import is_topic, parse_partition
+from ...core.znodes.owner_codec import decode_owned_topic, decode_owner_path
+from ...core.znodes.paths import Part
+from ...core.znodes.session_ids import session_hex
+from ...core.znodes.values import (
+    CommittedOffset,
+    ForbiddenNode,
+    Owner,
+    ReadRegistration,
+    Registration,
+    UnevaluableRegistration,
+    UnreadableNode,
+)
 from ...zookeeper.reading import group_reader, tree_walk
-from ...zookeeper.reading.tree_walk import Place
+from ...zookeeper.reading.tree_walk import PartDirectory
 from ...zookeeper.registry import Registry
 from ...zookeeper.requests.bulk_read import Block, Siblings
 from ...zookeeper.requests.node import Node
-from ...zookeeper.session.registry_context import RegistryContext
+from ...zookeeper.session.registry_context import RegistryContext, context_of
 from .arrow_columns import from_array, offset_columns
 from .options import SourceOptions
 from .selection import Selection
 from .tables import LATEST_MS, TIMESTAMP, Table, arrow_schema
 
-Row: TypeAlias = dict[str, Any]
-"""What is known of a row, by the names of columns."""
+RowValues: TypeAlias = dict[str, Any]
+"""The known values of a row, by column name."""
 
 ROWS: Final = 10_000
-"""Rows of a batch, about: more gain nothing."""
+"""The approximate number of rows per batch. More rows are not faster."""
 
 BYTES: Final = 2**24
-"""Bytes of a batch, about: nodes may be large, and a batch is in memory here and there."""
+"""The approximate size of a batch, which bounds memory if nodes are large."""
 
 
 def read_batches(options: SourceOptions, selection: Selection) -> Iterator[Any]:
-    """The rows of the table that are selected, by a session of its own."""
+    """Open a session, and read the selected rows of the table."""
     with options.connect() as registry:
         registry.sync()
-        yield from batches_of(registry, options, selection)
+        yield from read_selected(registry, options, selection)
 
 
-def batches_of(registry: Registry, options: SourceOptions, selection: Selection) -> Iterator[Any]:
-    """The same, by a session that is there and knows all that it should."""
+def read_selected(registry: Registry, options: SourceOptions, selection: Selection) -> Iterator[Any]:
+    """Read the selected rows of the table with an open session that is up to date."""
     groups = [group for group in registry.groups() if selection.has_group(group)]
     read = {Table.OFFSETS: _offsets, Table.OWNERS: _owners, Table.MEMBERS: _members}[options.table]
-    yield from read(registry.context, groups, selection, options.shown_cluster)
+    yield from read(context_of(registry), groups, selection, options.shown_cluster)
 
 
 # Offsets
 
 
 OwnersOf: TypeAlias = Callable[[str, str], Mapping[str, str]]
-"""Who owns the partitions of a topic of a group, by their names."""
+"""Returns the owners of a topic's partitions, by partition name, for a group and a topic."""
 
 
 def _offsets(context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
@@ -64,9 +74,9 @@ def _offsets(context: RegistryContext, groups: Sequence[str], selection: Selecti
     yield from offset_batches(blocks, owners.of, cluster)
 
 
-def offset_batches(blocks: Iterator[Block[Place]], owners: OwnersOf, cluster: str) -> Iterator[Any]:
-    """The rows of these offsets; owners are asked for in the same order."""
-    while together := _some(blocks):
+def offset_batches(blocks: Iterator[Block[PartDirectory]], owners: OwnersOf, cluster: str) -> Iterator[Any]:
+    """Convert blocks of offsets. `owners` is called in the order of the blocks."""
+    while together := _next_blocks(blocks):
         plain = _plain_columns(together)
         if plain is not None:
             yield _plain_batch(together, plain, owners, cluster)
@@ -74,9 +84,9 @@ def offset_batches(blocks: Iterator[Block[Place]], owners: OwnersOf, cluster: st
             yield _batch(Table.OFFSETS, _offset_rows(together, owners), cluster)
 
 
-def _some(blocks: Iterator[Block[Place]]) -> list[Block[Place]]:
-    """What makes a batch."""
-    some: list[Block[Place]] = []
+def _next_blocks(blocks: Iterator[Block[PartDirectory]]) -> list[Block[PartDirectory]]:
+    """Return the blocks of the next batch."""
+    some: list[Block[PartDirectory]] = []
     rows = size = 0
     for block in blocks:
         some.append(block)
@@ -87,10 +97,10 @@ def _some(blocks: Iterator[Block[Place]]) -> list[Block[Place]]:
     return some
 
 
-def _plain_columns(blocks: Sequence[Block[Place]]) -> list[Any] | None:
-    """partition, and what `offset_columns` finds; None unless every row is plainly an offset."""
+def _plain_columns(blocks: Sequence[Block[PartDirectory]]) -> list[Any] | None:
+    """Return the partition column and the result of `offset_columns`; None unless every row is a plain offset."""
     parts = [siblings for block in blocks for siblings in block.parts]
-    if not all(siblings.key.hidden is None and is_topic(siblings.key.topic) for siblings in parts):
+    if not all(siblings.key.forbidden is None and is_topic(siblings.key.topic) for siblings in parts):
         return None
     partitions = array("i")
     for siblings in parts:
@@ -99,18 +109,18 @@ def _plain_columns(blocks: Sequence[Block[Place]]) -> list[Any] | None:
             return None
         partitions.extend(numbers)
     columns = offset_columns([block.answer for block in blocks])
-    if columns is None or len(columns[0]) != len(partitions):  # a damaged answer: `records` raises the error
+    if columns is None or len(columns[0]) != len(partitions):  # a damaged response: `records` raises the error
         return None
     return [from_array(partitions), *columns]
 
 
-@lru_cache(maxsize=256)  # most topics have the partitions that another had, too
+@lru_cache(maxsize=256)  # most topics have the same partition names
 def _numbers(names: tuple[str, ...]) -> array[int] | None:
     numbers = [parse_partition(name) for name in names]
     return None if None in numbers else array("i", numbers)  # type: ignore[arg-type]
 
 
-def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: OwnersOf, cluster: str) -> Any:
+def _plain_batch(blocks: Sequence[Block[PartDirectory]], plain: list[Any], owners: OwnersOf, cluster: str) -> Any:
     parts = [siblings for block in blocks for siblings in block.parts]
     ends = pa.array(accumulate(len(siblings.names) for siblings in parts), pa.int32())
     names = [pa.array([of(siblings.key) for siblings in parts], pa.string()) for of in (_GROUP, _TOPIC)]
@@ -128,7 +138,7 @@ def _plain_batch(blocks: Sequence[Block[Place]], plain: list[Any], owners: Owner
 _GROUP, _TOPIC = attrgetter("group"), attrgetter("topic")
 
 
-def _owner_column(parts: Sequence[Siblings[Place]], owners: OwnersOf, rows: int) -> Any:
+def _owner_column(parts: Sequence[Siblings[PartDirectory]], owners: OwnersOf, rows: int) -> Any:
     held = [owners(siblings.key.group, siblings.key.topic) for siblings in parts]
     if not any(held):
         return pa.nulls(rows, pa.string())
@@ -136,7 +146,7 @@ def _owner_column(parts: Sequence[Siblings[Place]], owners: OwnersOf, rows: int)
     return pa.array([topic.get(name) for siblings, topic in names for name in siblings.names], pa.string())
 
 
-def _offset_rows(blocks: Iterable[Block[Place]], owners: OwnersOf) -> Iterator[Row]:
+def _offset_rows(blocks: Iterable[Block[PartDirectory]], owners: OwnersOf) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
         row = _row_at(place, place.topic, parse_partition(name), node)
         if name:
@@ -150,16 +160,16 @@ def _offset_rows(blocks: Iterable[Block[Place]], owners: OwnersOf) -> Iterator[R
 
 
 class _Owners:
-    """Who owns the partitions of one topic after the other, in the order in which the offsets come."""
+    """The owners of each topic's partitions, read in the same order as the offsets."""
 
-    def __init__(self, rows: Iterable[Row], groups: Iterable[str]) -> None:
+    def __init__(self, rows: Iterable[RowValues], groups: Iterable[str]) -> None:
         self._order = {group: number for number, group in enumerate(groups)}
         self._topics = groupby(rows, lambda row: (self._order[row["group"]], row["topic"] or ""))
         self._key: tuple[int, str] = (-1, "")
         self._found: dict[str, str] = {}
 
     def of(self, group: str, topic: str) -> Mapping[str, str]:
-        """By the names of the partitions; each topic may be asked for until the next one is."""
+        """Return owners by partition name. Topics must be requested in order."""
         wanted = (self._order[group], topic)
         while self._key < wanted:
             self._key, rows = next(self._topics, ((len(self._order), ""), ()))
@@ -167,8 +177,8 @@ class _Owners:
         return self._found if self._key == wanted else {}
 
 
-def _first_owners(rows: Iterable[Row]) -> dict[str, str]:
-    """By the names of partitions; two clients whose nodes do not exclude each other may hold the same one."""
+def _first_owners(rows: Iterable[RowValues]) -> dict[str, str]:
+    """Return owners by partition name. If two clients own one partition by different node names, the first counts."""
     found: dict[str, str] = {}
     for row in rows:
         if row.get("owner") is not None:
@@ -183,12 +193,12 @@ def _owners(context: RegistryContext, groups: Sequence[str], selection: Selectio
     return owner_batches(tree_walk.leaves(context, groups, Part.OWNERS, selection.has_topic), cluster)
 
 
-def owner_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
-    """The rows of these owners."""
+def owner_batches(blocks: Iterator[Block[PartDirectory]], cluster: str) -> Iterator[Any]:
+    """Convert blocks of owners."""
     return _batches(Table.OWNERS, _owner_rows, blocks, cluster)
 
 
-def _owner_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
+def _owner_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
         at = decode_owner_path(place.topic, name)
         row = _row_at(place, decode_owned_topic(place.topic), None if at is None else at.partition, node)
@@ -204,26 +214,26 @@ def _members(context: RegistryContext, groups: Sequence[str], selection: Selecti
     return member_batches(tree_walk.registrations(context, mine), cluster)
 
 
-def member_batches(blocks: Iterator[Block[Place]], cluster: str) -> Iterator[Any]:
-    """The rows of these instances."""
+def member_batches(blocks: Iterator[Block[PartDirectory]], cluster: str) -> Iterator[Any]:
+    """Convert blocks of registrations."""
     return _batches(Table.MEMBERS, _member_rows, blocks, cluster)
 
 
-def _member_rows(blocks: Iterable[Block[Place]]) -> Iterator[Row]:
+def _member_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
-        row: Row = {"group": place.group, "instance": name or None}
-        if isinstance(node, DeniedNode):
+        row: RowValues = {"group": place.group, "instance": name or None}
+        if isinstance(node, ForbiddenNode):
             row |= _malformed(node)
         else:
             found = group_reader.registered_instance(name, node)
-            row |= {"session": _session(found.session), "registered_at": _time(found.registered_ms)}
+            row |= {"session": _session(found.session), "registered_at": _time(node.created_ms)}
             row |= _registration(found.registration)
         yield row
 
 
-def _registration(found: Registration | MalformedNode) -> Row:
-    if isinstance(found, MalformedNode):
-        return _malformed(found)
+def _registration(found: ReadRegistration) -> RowValues:
+    if not isinstance(found, Registration):
+        return _malformed(found.node if isinstance(found, UnevaluableRegistration) else found)
     streams = list(found.streams.items())
     return {"subscription": streams, "pattern": found.pattern.value, "dialect": found.dialect.value}
 
@@ -231,14 +241,14 @@ def _registration(found: Registration | MalformedNode) -> Row:
 # Rows
 
 
-def _row_at(place: Place, topic: str, partition: int | None, node: Node | DeniedNode) -> Row:
-    row: Row = {"group": place.group, "topic": topic or None, "partition": partition}
-    return row | _malformed(node) if isinstance(node, DeniedNode) else row
+def _row_at(place: PartDirectory, topic: str, partition: int | None, node: Node | ForbiddenNode) -> RowValues:
+    row: RowValues = {"group": place.group, "topic": topic or None, "partition": partition}
+    return row | _malformed(node) if isinstance(node, ForbiddenNode) else row
 
 
-def _malformed(node: MalformedNode) -> Row:
-    """What a row says of a node that is not what it should be."""
-    raw = None if isinstance(node, DeniedNode) else node.data
+def _malformed(node: UnreadableNode) -> RowValues:
+    """Return the columns `raw` and `problem` of an unreadable node."""
+    raw = None if isinstance(node, ForbiddenNode) else node.data
     return {"raw": raw, "problem": f"{node.path}: {node.reason}"}
 
 
@@ -247,7 +257,7 @@ def _session(session: int) -> str | None:
 
 
 def _time(ms: int) -> int | None:
-    """In microseconds; None for what is no time."""
+    """Convert to microseconds; return None if out of range."""
     return ms * 1000 if 0 <= ms <= LATEST_MS else None
 
 
@@ -257,15 +267,15 @@ def _now() -> int:
 
 def _batches(
     table: Table,
-    rows: Callable[[Iterable[Block[Place]]], Iterator[Row]],
-    blocks: Iterator[Block[Place]],
+    rows: Callable[[Iterable[Block[PartDirectory]]], Iterator[RowValues]],
+    blocks: Iterator[Block[PartDirectory]],
     cluster: str,
 ) -> Iterator[Any]:
-    while together := _some(blocks):
+    while together := _next_blocks(blocks):
         yield _batch(table, rows(together), cluster)
 
 
-def _batch(table: Table, rows: Iterable[Row], cluster: str) -> Any:
+def _batch(table: Table, rows: Iterable[RowValues], cluster: str) -> Any:
     now = _now()
     return pa.RecordBatch.from_pylist(
         [row | {"cluster": cluster, "read_at": now} for row in rows], schema=arrow_schema(table)

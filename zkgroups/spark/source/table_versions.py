@@ -1,4 +1,4 @@
-"""Tables as other versions wrote them: what an older one lacks is null, what a later one adds is left out."""
+"""Read tables written by other versions: missing columns become null, unknown columns are dropped."""
 
 from __future__ import annotations
 
@@ -9,28 +9,20 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, IntegerType, LongType
 
 from ...exceptions import SparkJobError
-from ..errors import translated
-from ..snapshots.layout import Layout
 from .tables import SCHEMAS, Table
 
 _WIDER: Final = {(IntegerType(), LongType())}
-"""A type of ours, and what a later version may have made of it: such a column is left as it was found."""
-
-
-def as_it_is(spark: SparkSession, layout: Layout, table: Table, name: str) -> DataFrame:
-    """As it was written, with its own columns."""
-    with translated(f"snapshot {name} cannot be read"):
-        return strict_reader(spark).parquet(layout.table(table, name))
+"""Types of this version, with the wider types that a later version may use instead. Wider columns are kept."""
 
 
 def strict_reader(spark: SparkSession) -> DataFrameReader:
-    """Takes paths as they are, for a folder may be called [1]; what was damaged is an error where Parquet can tell."""
+    """Return a reader that takes paths literally, because a folder may be named [1], and verifies checksums."""
     reader = spark.read.option("__globPaths__", "false")
     return reader.option("parquet.page.verify-checksum.enabled", "true")
 
 
-def as_today(frame: DataFrame, table: Table) -> DataFrame:
-    """In the columns of this version; what has them already is left as it is, for Spark takes long to name them all."""
+def to_current_columns(frame: DataFrame, table: Table) -> DataFrame:
+    """Convert to the columns of this version. An unchanged frame is returned as is, because a select is slow."""
     there = {field.name: field.dataType for field in frame.schema}
     if list(there.items()) == [(each.name, each.dataType) for each in SCHEMAS[table]]:
         return frame
@@ -44,6 +36,6 @@ def _column(name: str, wanted: DataType, found: DataType | None) -> Column:
         return f.col(name)
     if (found, wanted) in _WIDER:
         return f.col(name).cast(wanted).alias(name)
-    if found.typeName() == wanted.typeName():  # of a map only what it says of nulls may differ
+    if found.typeName() == wanted.typeName():  # maps that differ only in nullability
         return f.col(name)
-    raise SparkJobError(f"the column {name} is {found.simpleString()}: that cannot be read as {wanted.simpleString()}")
+    raise SparkJobError(f"the column {name} of type {found.simpleString()} cannot be read as {wanted.simpleString()}")

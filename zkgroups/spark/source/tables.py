@@ -1,8 +1,7 @@
-"""The tables: which columns they have, of which types, and what each means. Everything else follows from here.
+"""The columns of the tables offsets, owners and members, with their types and meanings.
 
-Columns are nullable unless they say otherwise. Times are instants. What a znode holds that it should not is kept in
-`raw`, with the reason in `problem`; the columns it would have filled are then null. What could not be read at all has a
-row, too: with a `problem`, no `raw`, and without what is not known of it.
+Columns are nullable unless marked otherwise. A malformed node has its bytes in `raw` and the reason in `problem`; the
+columns that it would have filled are null. A forbidden node has a `problem` but no `raw`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pyspark.sql.types import (
 
 
 class Table(StrEnum):
-    """What there is to read."""
+    """The name of a table."""
 
     OFFSETS = "offsets"
     OWNERS = "owners"
@@ -36,12 +35,14 @@ def _column(name: str, kind: DataType, about: str, *, nullable: bool = True) -> 
     return StructField(name, kind, nullable, {"comment": about})
 
 
-_CLUSTER: Final = _column("cluster", StringType(), "the hosts string with its chroot, or a name given", nullable=False)
+_CLUSTER: Final = _column(
+    "cluster", StringType(), "the hosts string with its chroot, or the name given", nullable=False
+)
 _GROUP: Final = _column("group", StringType(), "the group", nullable=False)
 _TOPIC: Final = _column("topic", StringType(), "the topic; null where a group's topics may not be listed")
 _PARTITION: Final = _column("partition", IntegerType(), "the partition; null where they may not be listed")
-_RAW: Final = _column("raw", BinaryType(), "the bytes, where they cannot be read as what they should be")
-_PROBLEM: Final = _column("problem", StringType(), "what is wrong; null where all is well")
+_RAW: Final = _column("raw", BinaryType(), "the bytes of a malformed node")
+_PROBLEM: Final = _column("problem", StringType(), "the reason why the node cannot be read; null if it can")
 _READ_AT: Final = _column("read_at", TimestampType(), "when it was read, by the clock of the reader", nullable=False)
 
 SCHEMAS: Final[dict[Table, StructType]] = {
@@ -52,11 +53,13 @@ SCHEMAS: Final[dict[Table, StructType]] = {
             _TOPIC,
             _PARTITION,
             _column("offset", LongType(), "the next message to read"),
-            _column("commit_count", IntegerType(), "how often it was written since the node was made"),
+            _column("commit_count", IntegerType(), "how often the node was written since its creation"),
             _column("committed_at", TimestampType(), "when it was last written, by the server's clock"),
-            _column("created_at", TimestampType(), "when the node was made, by the server's clock"),
+            _column("created_at", TimestampType(), "when the node was created, by the server's clock"),
             _column("zxid", LongType(), "the transaction that wrote it last"),
-            _column("owner", StringType(), "what its owner node says, the first where there are two; null without one"),
+            _column(
+                "owner", StringType(), "the data of the owner node (the first, if there are two); null without one"
+            ),
             _RAW,
             _PROBLEM,
             _READ_AT,
@@ -69,7 +72,7 @@ SCHEMAS: Final[dict[Table, StructType]] = {
             _TOPIC,
             _PARTITION,
             _column("owner", StringType(), "the instance, or an instance and the number of its stream"),
-            _column("session", StringType(), "the session that holds it, in hexadecimal"),
+            _column("session", StringType(), "the session that owns it, in hexadecimal"),
             _column("claimed_at", TimestampType(), "when the partition was claimed, by the server's clock"),
             _column("zxid", LongType(), "the transaction that claimed it"),
             _RAW,
@@ -81,12 +84,16 @@ SCHEMAS: Final[dict[Table, StructType]] = {
         [
             _CLUSTER,
             _GROUP,
-            _column("instance", StringType(), "the registered instance; null where a group's may not be listed"),
-            _column("session", StringType(), "the session it lives in, in hexadecimal"),
+            _column("instance", StringType(), "the registered instance; null where they may not be listed"),
+            _column("session", StringType(), "the session of the registration, in hexadecimal"),
             _column("registered_at", TimestampType(), "when it registered, by the server's clock"),
-            _column("subscription", MapType(StringType(), IntegerType(), False), "topics or expressions, with streams"),
-            _column("pattern", StringType(), "how the names are meant: static, white_list or black_list"),
-            _column("dialect", StringType(), "which client wrote it: zkgroups, scala, kazoo-go or pykafka"),
+            _column(
+                "subscription",
+                MapType(StringType(), IntegerType(), False),
+                "topics or expressions, with the number of streams",
+            ),
+            _column("pattern", StringType(), "the kind of subscription: static, white_list or black_list"),
+            _column("dialect", StringType(), "the client that wrote it: zkgroups, scala, kazoo-go or pykafka"),
             _RAW,
             _PROBLEM,
             _READ_AT,
@@ -96,10 +103,10 @@ SCHEMAS: Final[dict[Table, StructType]] = {
 
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-"""What Arrow calls Spark's TIMESTAMP."""
+"""Arrow's type for Spark's TIMESTAMP."""
 
 LATEST_MS: Final = 253_402_214_399_999
-"""A day before the end of the year 9999, so that it is a time in every zone. What a clock says beyond that is none."""
+"""A day before the end of the year 9999, which is valid in every time zone. Later times are treated as unknown."""
 
 _IN_ARROW: Final[dict[type[DataType], Any]] = {
     StringType: pa.string(),
@@ -112,5 +119,5 @@ _IN_ARROW: Final[dict[type[DataType], Any]] = {
 
 
 def arrow_schema(table: Table) -> Any:
-    """The same for Arrow, exactly as Spark expects it of what it is given."""
+    """Return the Arrow schema that Spark expects for the table."""
     return pa.schema([pa.field(each.name, _IN_ARROW[type(each.dataType)], each.nullable) for each in SCHEMAS[table]])

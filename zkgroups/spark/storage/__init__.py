@@ -1,1 +1,1 @@
-"""Files and folders on any file system of Hadoop: written, completed and checked."""
+"""Files and folders on any Hadoop file system."""

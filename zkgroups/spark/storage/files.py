@@ -1,4 +1,4 @@
-"""Files wherever Spark can write, seen from the driver."""
+"""Access from the driver to any file system that Spark supports."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..errors import translated
 
 
 def java(spark: SparkSession) -> Any:
-    """The JVM of a session."""
+    """Return the JVM of a session."""
     return spark.sparkContext._jvm
 
 
 def hadoop(spark: SparkSession) -> Any:
-    """Hadoop's settings, including those of the session."""
+    """Return the Hadoop configuration of a session."""
     return spark._jsparkSession.sessionState().newHadoopConf()
 
 
-def reached(spark: SparkSession, destination: str) -> tuple[Any, Any]:
-    """The file system of a destination, and the full path in it."""
+def resolve(spark: SparkSession, destination: str) -> tuple[Any, Any]:
+    """Return the file system of a destination, and its qualified path."""
     if not isinstance(destination, str) or not destination:
         raise InvalidOptionError("destination", destination, "it must be the name of a folder, as text")
     with translated(f"{destination} cannot be used"):
@@ -31,19 +31,19 @@ def reached(spark: SparkSession, destination: str) -> tuple[Any, Any]:
 
 
 def data_files(files: Any, folder: Any) -> dict[str, Any]:
-    """The files in a folder that Spark reads, as Hadoop describes them, by name; empty if there is none."""
+    """Return the status of each file in a folder that Spark would read, by name; empty if the folder is missing."""
     found = files.listStatus(folder) if files.exists(folder) else ()
     named = {str(each.getPath().getName()): each for each in found if each.isFile()}
     return {name: each for name, each in named.items() if not name.startswith(("_", "."))}
 
 
-def lengths(files: Any, folder: Any) -> dict[str, int]:
-    """The lengths of the files in a folder that Spark reads, by name."""
+def file_lengths(files: Any, folder: Any) -> dict[str, int]:
+    """Return the length of each file in a folder that Spark would read, by name."""
     return {name: int(each.getLen()) for name, each in data_files(files, folder).items()}
 
 
 def read_text(spark: SparkSession, files: Any, path: Any) -> str:
-    """The text of a small file."""
+    """Read a small text file."""
     stream = files.open(path)
     try:
         return str(java(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -52,7 +52,7 @@ def read_text(spark: SparkSession, files: Any, path: Any) -> str:
 
 
 def write_text(files: Any, path: Any, text: str) -> None:
-    """Write a small file that does not exist yet."""
+    """Write a small text file; fail if it exists."""
     stream = files.create(path, False)
     try:
         stream.write(bytearray(text, "utf-8"))

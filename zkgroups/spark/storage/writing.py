@@ -1,11 +1,11 @@
-"""Write Parquet on the workers, and check on the driver that a reader finds all rows.
+"""Write Parquet on the workers, and check on the driver that all rows can be read.
 
-Spark reports success when its tasks do. If a worker has a file system of its own, its files stay there, and the driver
-does not find them. So each write counts its rows, and the driver then adds up the row counts in the footers of the
-files. Only footers are read. Only after that is a snapshot, a checkpoint or a plan marked as written.
+Spark reports success when its tasks succeed. But if a worker has its own file system, the driver cannot see its files.
+So each write counts its rows, and the driver compares that with the sum of the row counts in the footers of the files.
+A snapshot, a checkpoint or a plan is marked as written only after this check.
 
-A folder on the driver's own disk (`file:`) is refused in advance, unless Spark runs on this machine alone, or a setting
-of the session says that all its machines have that folder mounted:
+A folder on the driver's local disk (`file:`) is refused in advance, unless Spark runs on this machine only, or a
+setting of the session declares that all machines have mounted that folder:
 
     spark.conf.set("spark.zkgroups.sharedFileSystem", "true")
 """
@@ -22,11 +22,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from ...exceptions import NotSharedError
-from ..spark_thread import at_once
-from .files import data_files, hadoop, java, reached
+from ..spark_thread import run_in_parallel
+from .files import data_files, hadoop, java, resolve
 
 SHARED: Final = "spark.zkgroups.sharedFileSystem"
-"""The setting of a session whose machines have all mounted the destination."""
+"""The setting that declares the destination to be mounted on all machines."""
 
 ROWS: Final = "rows"
 """The key under which `write` returns the number of rows."""
@@ -34,23 +34,23 @@ ROWS: Final = "rows"
 _UNMARKED: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _FILES_OF_A_THREAD: Final = 8
 _THREADS: Final = 16
-"""Many, because an object store needs about 0.1 s for a footer, and there may be thousands."""
+"""An object store needs about 0.1 s to read a footer, and there may be thousands."""
 
 
 def check_shared(spark: SparkSession, destination: str) -> None:
-    """Refuse a destination on this machine's disk if workers may run on other machines."""
+    """Raise NotSharedError for a destination on the local disk if workers may run on other machines."""
     master = str(spark.sparkContext.master)
     if _is_shared(master, spark.conf.get(SHARED, "false")):
         return
-    _files, root = reached(spark, destination)
+    _files, root = resolve(spark, destination)
     if root.toUri().getScheme() == "file":
         raise _not_shared(str(root.toString()), master)
 
 
 def check_shared_before_start(master: str, settings: Mapping[str, str], destination: str) -> None:
-    """Refuse what `check_shared` will refuse, as far as that is known before Spark starts.
+    """Raise the error of `check_shared` before Spark starts, if the outcome is already known.
 
-    Where the configuration of a cluster may name another file system, or say that it is shared, nothing is refused.
+    The outcome is unknown if a cluster configuration may set another default file system, or declare it as shared.
     """
     master = settings.get("spark.master", master)
     configured = any(map(os.environ.get, _CONFIGURATION)) or any("fs.default" in name for name in settings)
@@ -71,39 +71,39 @@ def _is_shared(master: str, setting: str | None) -> bool:
 def _not_shared(destination: str, master: str) -> NotSharedError:
     return NotSharedError(
         destination,
-        f"the workers of {master} may have a file system of their own",
-        f"for such a mount, give --shared-file-system, or the setting {SHARED}=true",
+        f"the workers of {master} may not share this file system",
+        f"if all machines have mounted it, use --shared-file-system or the setting {SHARED}=true",
     )
 
 
 def write(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:
-    """Write rows to a new folder without a `_SUCCESS`, and return these counts, with the number of `ROWS`.
+    """Write rows to a new folder without a `_SUCCESS`, and return the counts, with the number of rows under `ROWS`.
 
-    The column `without` is not written, but may be counted. Raise NotSharedError if the driver does not find all rows
-    there.
+    The column `without` is not written, but `counts` may use it. Raise NotSharedError if the driver does not find all
+    rows.
     """
     counted = Observation()
     observed = rows.observe(counted, f.count(f.lit(1)).alias(ROWS), *counts)
     observed.drop(without).write.option(_UNMARKED, "false").parquet(path)
     found = counted.get
-    check_seen(rows.sparkSession, path, int(found[ROWS] or 0))
+    check_row_count(rows.sparkSession, path, int(found[ROWS] or 0))
     return found
 
 
-def check_seen(spark: SparkSession, path: str, written: int) -> None:
-    """Raise NotSharedError unless the driver finds so many rows; Spark writes a file even for no rows."""
-    found = list(data_files(*reached(spark, path)).values())
+def check_row_count(spark: SparkSession, path: str, written: int) -> None:
+    """Raise NotSharedError unless the driver finds that many rows. Spark writes a file even for no rows."""
+    found = list(data_files(*resolve(spark, path)).values())
     seen = _rows_in(spark, found)
     if not found or seen != written:
         raise NotSharedError(
             path,
-            f"the workers wrote {written} rows, and the driver finds {seen} rows in {len(found)} files: workers wrote "
-            "to a file system that the driver does not see",
+            f"the workers wrote {written} rows, but the driver finds {seen} rows in {len(found)} files: the workers do "
+            "not share this file system",
         )
 
 
 def _rows_in(spark: SparkSession, found: list[Any]) -> int:
-    """The number of rows in these files, from their footers; several threads read the footers of many files."""
+    """Return the number of rows in the files, from their footers, which several threads read."""
     parquet, conf = java(spark).org.apache.parquet.hadoop, hadoop(spark)
 
     def rows(some: list[Any]) -> int:
@@ -112,7 +112,7 @@ def _rows_in(spark: SparkSession, found: list[Any]) -> int:
     shares = min(_THREADS, 1 + len(found) // _FILES_OF_A_THREAD)
     if shares == 1:
         return rows(found)
-    return sum(at_once(spark, [partial(rows, found[number::shares]) for number in range(shares)]))
+    return sum(run_in_parallel(spark, [partial(rows, found[number::shares]) for number in range(shares)]))
 
 
 def _record_count(parquet: Any, file: Any, conf: Any) -> int:

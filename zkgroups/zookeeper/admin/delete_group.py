@@ -14,7 +14,7 @@ from typing import Final
 from kazoo.exceptions import BadVersionError, NoChildrenForEphemeralsError, NoNodeError, NotEmptyError
 
 from ...core.znodes.paths import GroupPaths, join
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ...exceptions import (
     ConflictError,
     GroupInUseError,
@@ -26,7 +26,8 @@ from ...exceptions import (
 )
 from ..reading import group_reader
 from ..requests import bulk_read
-from ..requests.transaction import Delete, Operation, TransactionFailed, batches, fits
+from ..requests.request_size import batches, fits
+from ..requests.transaction import Delete, Operation, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from .guards import NobodyRegistered
@@ -168,9 +169,9 @@ class Deletion:
             level = [join(path, name) for path, names in listed for name in self._names(names)]
         return found[::-1]
 
-    def _names(self, found: list[str] | DeniedNode | None) -> list[str]:
+    def _names(self, found: list[str] | ForbiddenNode | None) -> list[str]:
         """The names that were listed. Where that is not permitted, the deletion fails if there are any."""
-        if isinstance(found, DeniedNode):
+        if isinstance(found, ForbiddenNode):
             self._unlisted.add(found.path)
             return []
         return found or []
@@ -179,10 +180,13 @@ class Deletion:
 def _refuse_living_owners(paths: GroupPaths, context: RegistryContext) -> None:
     """An owner node belongs to a session that lives, also where nothing is registered (rule 2)."""
     owners = [owner for _group, owner in group_reader.read_owners(context, [paths.group])]
+    living = []
     for owner in owners:
-        if isinstance(owner, DeniedNode):
-            raise NoPermissionError(owner.path)  # there may be one
-    if living := [owner.holder for owner in owners if owner.session]:
+        if isinstance(owner, ForbiddenNode):
+            raise NoPermissionError(owner.path)  # it may belong to a live session
+        if owner.session:
+            living.append(owner.holder)
+    if living:
         raise GroupInUseError(paths.group, living)
 
 

@@ -19,7 +19,7 @@ from kazoo.exceptions import (
 )
 
 from ...core.znodes.paths import CONSUMERS, GroupPaths, join
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ...exceptions import GroupInUseError, NoPermissionError
 from ..reading import group_reader
 from ..requests import bulk_read
@@ -67,7 +67,7 @@ class NobodyRegistered:
             raise translate(failure.error, path) from failure.error
         if isinstance(failure.error, NoNodeError) and path == self._paths.root:
             directories = self._context.acls.directories
-            self._context.session.ensure(CONSUMERS, acl=directories, deadline=self._context.deadline())
+            self._context.session.ensure_path(CONSUMERS, acl=directories, deadline=self._context.deadline())
         self.look()
 
     def _registered(self) -> list[str]:
@@ -110,8 +110,8 @@ class NobodyRegistered:
             level = self._below(nodes)
         return found  # the transaction fails if others have registered
 
-    def _of_no_session(self, node: Node | DeniedNode) -> Node:
-        if isinstance(node, DeniedNode):
+    def _of_no_session(self, node: Node | ForbiddenNode) -> Node:
+        if isinstance(node, ForbiddenNode):
             raise NoPermissionError(node.path)
         if node.session:
             raise GroupInUseError(self._paths.group, [node.path.removeprefix(f"{self._paths.ids}/")])
@@ -120,7 +120,7 @@ class NobodyRegistered:
     def _below(self, nodes: list[Node]) -> list[str]:
         listed = list(bulk_read.children(self._context, (node.path for node in nodes)))
         for names in listed:
-            if isinstance(names, DeniedNode):
+            if isinstance(names, ForbiddenNode):
                 raise NoPermissionError(names.path)
         pairs = zip(nodes, listed, strict=True)
         return [join(node.path, name) for node, names in pairs if isinstance(names, list) for name in sorted(names)]

@@ -49,7 +49,7 @@ class Locks:
         names = list(dict.fromkeys(targets))
         acl = self._context.acls.directories
         try:
-            self._context.session.ensure(TARGETS, acl=acl, deadline=self._context.deadline())
+            self._context.session.ensure_path(TARGETS, acl=acl, deadline=self._context.deadline())
         except NoPermissionError as error:
             _log.warning("targets are not locked against other plans: %s", error)
             return dict.fromkeys(names)

@@ -17,7 +17,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ...core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
 from ...core.znodes.paths import GroupPaths
-from ...core.znodes.values import DeniedNode, MalformedNode
+from ...core.znodes.values import ForbiddenNode, UnreadableNode
 from ...exceptions import GroupMigratedError, GroupNotFoundError, NoPermissionError, ZkgroupsException
 from ..requests import bulk_read
 from ..requests.batching import Batch, in_batches
@@ -26,7 +26,7 @@ from ..requests.transaction import Create, Delete, Operation, Set, TransactionFa
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 
-Found = Mark | MalformedNode
+Found = Mark | UnreadableNode
 Outcomes = dict[str, ZkgroupsException | None]
 """For each group None where it is now as it was to be, or why it is not."""
 
@@ -49,7 +49,7 @@ def put(context: RegistryContext, targets: Mapping[str, str], *, plan: str, stat
         if node is None:
             return [Create(GroupPaths(group).mark, encode_mark(mark), acl=context.acls.directories)]
         found = _found(group, node)
-        if isinstance(found, MalformedNode) or found.plan != plan:
+        if isinstance(found, UnreadableNode) or found.plan != plan:
             raise migrated(group, found)
         there = (found.target, found.state) == (mark.target, mark.state)
         return [] if there else [Set(node.path, encode_mark(mark), node.version)]
@@ -67,7 +67,7 @@ def remove(context: RegistryContext, groups: Iterable[str], *, plan: str | None,
         if node is None:
             return []
         found = _found(group, node)
-        if not force and (isinstance(found, MalformedNode) or plan not in (None, found.plan)):
+        if not force and (isinstance(found, UnreadableNode) or plan not in (None, found.plan)):
             raise migrated(group, found)
         return [Delete(node.path, node.version)]
 
@@ -76,7 +76,7 @@ def remove(context: RegistryContext, groups: Iterable[str], *, plan: str | None,
 
 def migrated(group: str, found: Found) -> GroupMigratedError:
     """The error of who is kept out by a mark."""
-    if isinstance(found, MalformedNode):
+    if isinstance(found, UnreadableNode):
         what = f"has the mark of a migration that cannot be read, {found.path}: {found.reason} ({found.shown})"
         return GroupMigratedError(group, what)
     return GroupMigratedError(group, found.shown, plan=found.plan, target=found.target)
@@ -100,7 +100,7 @@ def refuse_marked(paths: GroupPaths, context: RegistryContext) -> None:
 # Many at once
 
 
-def _nodes(context: RegistryContext, groups: Iterable[str]) -> dict[str, Node | DeniedNode | None]:
+def _nodes(context: RegistryContext, groups: Iterable[str]) -> dict[str, Node | ForbiddenNode | None]:
     names = list(dict.fromkeys(groups))
     return dict(zip(names, bulk_read.nodes(context, map(_mark, names)), strict=True))
 
@@ -109,8 +109,8 @@ def _mark(group: str) -> str:
     return GroupPaths(group).mark
 
 
-def _found(group: str, node: Node | DeniedNode) -> Found:
-    return node if isinstance(node, DeniedNode) else decode_mark(node.path, group, node.data, version=node.version)
+def _found(group: str, node: Node | ForbiddenNode) -> Found:
+    return node if isinstance(node, ForbiddenNode) else decode_mark(node.path, group, node.data, version=node.version)
 
 
 Units = dict[str, list[Operation]]
@@ -139,8 +139,8 @@ def _carry_out(context: RegistryContext, units: Units) -> Outcomes:
     return outcomes
 
 
-def _decided(group: str, node: Node | DeniedNode | None, decide: Decide, units: Units) -> Outcomes:
-    if isinstance(node, DeniedNode):
+def _decided(group: str, node: Node | ForbiddenNode | None, decide: Decide, units: Units) -> Outcomes:
+    if isinstance(node, ForbiddenNode):
         return {group: NoPermissionError(node.path)}
     try:
         unit = decide(group, node)

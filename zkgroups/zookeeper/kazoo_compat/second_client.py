@@ -1,4 +1,4 @@
-"""A second client like a given one: same servers, same identity, a session of its own or one to take over."""
+"""A second client with the options of a given one: same servers, same credentials, its own session or one to resume."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
-from .corrections import ConnectionLog, log_in_cleanly, share_time
+from .client_log import ConnectionLog
+from .connect_and_login import correct_sasl_login, limit_connect_time
+from .internals import requested_timeout, sasl_options
 
 
-def twin(
+def second_client(
     client: Any,
     timeout: float,
     *,
@@ -20,16 +22,16 @@ def twin(
     client_id: tuple[int, bytes] | None = None,
     logger: logging.Logger | None = None,
 ) -> Any:
-    """Make one, for these of the servers if any are named; it is not started yet, and has so long to connect."""
-    made = KazooClient(
+    """Return a client that is not started, for `hosts` if given. `timeout` limits the time to connect, in seconds."""
+    second = KazooClient(
         hosts=",".join(
             f"{host}:{port}" if ":" not in host else f"[{host}]:{port}" for host, port in hosts or client.hosts
         ),
-        timeout=client._session_timeout / 1000,
+        timeout=requested_timeout(client),
         client_id=client_id,
         logger=logger or ConnectionLog(),
         auth_data=client.auth_data,
-        sasl_options=client._connection.sasl_options,
+        sasl_options=sasl_options(client),
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         read_only=client.read_only,
         use_ssl=client.use_ssl,
@@ -40,6 +42,11 @@ def twin(
         verify_certs=client.verify_certs,
         check_hostname=client.check_hostname,
     )
-    share_time(made, timeout)
-    log_in_cleanly(made)
-    return made
+    limit_connect_time(second, timeout)
+    correct_sasl_login(second)
+    return second
+
+
+def connect_only_to(client: Any, hostname: str, address: str, port: int) -> None:
+    """Let the client connect to this address only. TLS verifies the name."""
+    client._connection._expand_client_hosts = lambda: [(hostname, address, port)]

@@ -18,9 +18,9 @@ from kazoo.security import Permissions
 from ...core.doctor.check_table import CHECKS, examine
 from ...core.doctor.findings import Checkup, Finding
 from ...core.doctor.group_nodes import Directory, GroupNodes
-from ...core.znodes.group_description import GroupView
+from ...core.znodes.group_view import GroupView
 from ...core.znodes.paths import BROKER_TOPICS, GroupPaths, Part, join
-from ...core.znodes.values import DeniedNode
+from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NoPermissionError
 from ..requests import bulk_read
 from ..requests.node import Node
@@ -142,7 +142,7 @@ def _nested(context: RegistryContext, views: Iterable[GroupView]) -> dict[str, d
 def _leaves(found: GroupView) -> dict[str, None]:
     """The paths of all registrations, owners and offsets, each once, siblings together."""
     paths = GroupPaths(found.group)
-    bad = [node for node in found.malformed if not isinstance(node, DeniedNode)]
+    bad = [node for node in found.malformed if not isinstance(node, ForbiddenNode)]
     return dict.fromkeys(
         [
             *(join(paths.ids, instance.id) for instance in found.instances),

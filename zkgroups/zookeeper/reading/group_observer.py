@@ -12,14 +12,17 @@ from itertools import islice
 
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from ...core.rebalance.shared_plan import Plan, Roster, encode_plan, has_patterns, topics_named
-from ...core.znodes.group_description import RegisteredInstance
+from ...core.rebalance.roster import Roster, has_patterns, topics_named
+from ...core.rebalance.shared_plan import SharedPlan, encode_plan
+from ...core.znodes.group_view import RegisteredInstance
 from ...core.znodes.paths import GroupPaths, join
-from ...core.znodes.values import DeniedNode, TopicPartition
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NotConnectedError, TooLargeError
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..requests.transaction import MAX_REQUEST_BYTES, Set, TransactionFailed
+from ..requests.request_size import MAX_REQUEST_BYTES
+from ..requests.transaction import Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from . import group_reader
@@ -44,8 +47,8 @@ class Sight(TopicSight):
         for root in (paths.ids, paths.owners):
             self._hear_below(root)
 
-    def hear(self, path: str) -> None:
-        """Strictly for the ear: a watch has fired."""
+    def on_change(self, path: str) -> None:
+        """Strictly for the dispatcher: a watch has fired."""
         if not self._was_armed(path):
             return
         with self._lock:
@@ -59,7 +62,7 @@ class Sight(TopicSight):
     def look(self, *, anew: bool = True) -> Roster:
         """Everything a plan is made from, as it was at one moment; unless `anew`, as it was seen before, if nothing was
         heard since."""
-        if self._losses != self._ear.losses:
+        if self._losses != self._dispatcher.losses:
             self._heard += 1
         self._forget_dead_watches()
         self._await_again()
@@ -98,7 +101,7 @@ class Sight(TopicSight):
         registered = list(zip(names, islice(nodes, len(names)), strict=True))
         return [self._registered(name, node) for name, node in registered if node is not None], list(nodes)
 
-    def _registered(self, name: str, node: Node | DeniedNode) -> tuple[RegisteredInstance, int]:
+    def _registered(self, name: str, node: Node | ForbiddenNode) -> tuple[RegisteredInstance, int]:
         if isinstance(node, Node):
             return _decoded(name, node), node.mzxid
         return RegisteredInstance(name, 0, node), 0
@@ -118,7 +121,7 @@ class Sight(TopicSight):
         with self._lock:
             paths = [path for path in self._awaited if path not in self._armed]
         for path in self._arm(paths):
-            self.hear(path)
+            self.on_change(path)
 
     # The common plan
 
@@ -131,14 +134,16 @@ class Sight(TopicSight):
             return b"", 0, -1
         return node.data, node.mzxid, node.version
 
-    def write_plan(self, plan: Plan, version: int, session_id: int) -> bool:
+    def write_plan(self, plan: SharedPlan, version: int, session_id: int) -> bool:
         """Write a plan over the one that was read; False if another was written meanwhile."""
         data = encode_plan(plan)
         if len(data) > MAX_REQUEST_BYTES // 2:
             raise TooLargeError(f"a plan of {len(plan.assignment)} partitions has {len(data)} bytes")
         path, deadline = self._paths.owners, self._context.deadline()
         if version < 0:
-            self._session.ensure(path, acl=self._context.acls.directories, session_id=session_id, deadline=deadline)
+            self._session.ensure_path(
+                path, acl=self._context.acls.directories, session_id=session_id, deadline=deadline
+            )
             return False
         try:
             self._session.transact([Set(path, data, version)], session_id=session_id, deadline=deadline)

@@ -8,44 +8,35 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final, Self, TypeVar
 
-from ...core.znodes.codec import (
-    decode_offset,
-    decode_offset_path,
-    decode_owner,
-    decode_owner_path,
-    decode_registration,
-    decode_topic,
-    is_plain_offset,
-)
-from ...core.znodes.group_description import GroupView, RegisteredInstance, dead_instances
-from ...core.znodes.paths import (
-    BROKER_TOPICS,
-    MIGRATION,
-    GroupPaths,
-    Part,
-    broker_topic,
-    is_topic,
-    join,
-    parse_partition,
-)
+from ...core.times import to_ms
+from ...core.znodes.broker_codec import decode_topic
+from ...core.znodes.group_view import GroupView, RegisteredInstance, dead_instances
+from ...core.znodes.names import is_topic, parse_partition
+from ...core.znodes.offset_codec import decode_offset, decode_offset_path, is_plain_offset
+from ...core.znodes.owner_codec import decode_owner, decode_owner_path
+from ...core.znodes.paths import BROKER_TOPICS, MIGRATION, GroupPaths, Part, broker_topic, join
+from ...core.znodes.registration_codec import decode_registration
+from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import (
     CommittedOffset,
-    DeniedNode,
+    ForbiddenNode,
     MalformedNode,
     Owner,
     Pattern,
     Registration,
     Topic,
-    TopicPartition,
+    UnreadableNode,
+    unreadable_part,
 )
 from ..admin import migration_marks
 from ..requests import bulk_read
-from ..requests.bulk_read import Siblings, failure
+from ..requests.bulk_read import Siblings, failed_read
 from ..requests.multiread import Record
 from ..requests.node import Node
 from ..session.registry_context import RegistryContext
 from . import tree_walk
-from .tree_walk import Place, Wanted, everything
+from .forbidden_nodes import with_stats
+from .tree_walk import PartDirectory, TopicFilter, all_topics
 
 T = TypeVar("T")
 
@@ -78,8 +69,8 @@ def _read_together(context: RegistryContext, groups: Sequence[str]) -> Iterator[
         yield replace(found, mark=marked[group]) if group in marked else found
 
 
-def _may_have(names: list[str] | DeniedNode, name: str) -> bool:
-    return isinstance(names, DeniedNode) or name in names
+def _may_have(names: list[str] | ForbiddenNode, name: str) -> bool:
+    return isinstance(names, ForbiddenNode) or name in names
 
 
 def _by_group(found: Iterable[tuple[str, T]]) -> defaultdict[str, list[T]]:
@@ -97,20 +88,20 @@ class _Sweep:
     instances: list[RegisteredInstance]
     owners: list[Owner]
     offsets: list[CommittedOffset]
-    malformed: list[MalformedNode]
+    malformed: list[UnreadableNode]
 
     @classmethod
     def of(
         cls,
         group: str,
-        instances: Iterable[RegisteredInstance | MalformedNode],
-        owners: Iterable[Owner | MalformedNode],
-        offsets: Iterable[CommittedOffset | MalformedNode],
+        instances: Iterable[RegisteredInstance | UnreadableNode],
+        owners: Iterable[Owner | UnreadableNode],
+        offsets: Iterable[CommittedOffset | UnreadableNode],
     ) -> Self:
         """Set aside what cannot be read."""
-        malformed: list[MalformedNode] = []
+        malformed: list[UnreadableNode] = []
         good = list(_good(instances, malformed))
-        malformed += [node.registration for node in good if isinstance(node.registration, MalformedNode)]
+        malformed += [bad for node in good if (bad := unreadable_part(node.registration)) is not None]
         return cls(group, good, list(_good(owners, malformed)), list(_good(offsets, malformed)), malformed)
 
     @property
@@ -150,14 +141,14 @@ class _Sweep:
 class _Topics:
     """What Kafka has registered: of the topics that matter, and where somebody subscribes by a pattern, all names."""
 
-    found: dict[str, Topic | MalformedNode]
+    found: dict[str, Topic | UnreadableNode]
     names: list[str]
-    hidden: DeniedNode | None
+    hidden: ForbiddenNode | None
 
     @classmethod
     def read(cls, context: RegistryContext, sweeps: Collection[_Sweep]) -> Self:
         """Read each topic once, however many groups have to do with it."""
-        known: list[str] | DeniedNode | None = []
+        known: list[str] | ForbiddenNode | None = []
         if any(sweep.has_patterns for sweep in sweeps):
             [known] = bulk_read.children(context, [BROKER_TOPICS])
         names = known if isinstance(known, list) else []
@@ -166,14 +157,14 @@ class _Topics:
         return cls(
             {topic: node for topic, node in nodes if node is not None},
             names,
-            known if isinstance(known, DeniedNode) else None,
+            known if isinstance(known, ForbiddenNode) else None,
         )
 
 
-def _good(values: Iterable[T | MalformedNode], malformed: list[MalformedNode]) -> Iterator[T]:
+def _good(values: Iterable[T | UnreadableNode], malformed: list[UnreadableNode]) -> Iterator[T]:
     """The values that could be read; the others are set aside."""
     for value in values:
-        if isinstance(value, MalformedNode):
+        if isinstance(value, UnreadableNode):
             malformed.append(value)
         else:
             yield value
@@ -181,13 +172,20 @@ def _good(values: Iterable[T | MalformedNode], malformed: list[MalformedNode]) -
 
 def read_instances(
     context: RegistryContext, groups: Iterable[str]
-) -> Iterator[tuple[str, RegisteredInstance | MalformedNode]]:
+) -> Iterator[tuple[str, RegisteredInstance | UnreadableNode]]:
     """The registered instances, sorted by id; one whose registration cannot be read is still an instance."""
-    for place, name, node in tree_walk.nodes(tree_walk.registrations(context, groups)):
-        if isinstance(node, Node):
-            yield place.group, registered_instance(name, node)
-        else:
-            yield place.group, RegisteredInstance(name, 0, node) if name else node
+    for block in tree_walk.registrations(context, groups):
+        found = list(tree_walk.nodes([block]))
+        denied = with_stats(context, [node for _, name, node in found if name and isinstance(node, ForbiddenNode)])
+        for place, name, node in found:
+            if isinstance(node, Node):
+                yield place.group, registered_instance(name, node)
+            else:
+                yield place.group, _denied_instance(name, denied[node.path]) if name else node
+
+
+def _denied_instance(name: str, node: ForbiddenNode) -> RegisteredInstance:
+    return RegisteredInstance(name, node.session, node, to_ms(node.created_at), node.version)
 
 
 def read_dead(context: RegistryContext, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
@@ -199,7 +197,7 @@ def read_dead(context: RegistryContext, groups: Iterable[str]) -> dict[str, tupl
     return {group: some for group, some in dead.items() if some}
 
 
-def _is_persistent(instance: RegisteredInstance | MalformedNode) -> bool:
+def _is_persistent(instance: RegisteredInstance | UnreadableNode) -> bool:
     return isinstance(instance, RegisteredInstance) and instance.persistent
 
 
@@ -210,14 +208,14 @@ def registered_instance(name: str, node: Node) -> RegisteredInstance:
 
 
 def read_owners(
-    context: RegistryContext, groups: Iterable[str], wanted: Wanted = everything
-) -> Iterator[tuple[str, Owner | MalformedNode]]:
+    context: RegistryContext, groups: Iterable[str], wanted: TopicFilter = all_topics
+) -> Iterator[tuple[str, Owner | UnreadableNode]]:
     """The owners of all partitions, in whichever form they are written."""
     for place, name, node in tree_walk.nodes(tree_walk.leaves(context, groups, Part.OWNERS, wanted)):
         yield place.group, owner(place.topic, name, node) if isinstance(node, Node) else node
 
 
-def owner(topic: str, name: str, node: Node) -> Owner | MalformedNode:
+def owner(topic: str, name: str, node: Node) -> Owner | UnreadableNode:
     """What a node under `owners/<topic>` says."""
     return decode_owner(
         node.path,
@@ -230,7 +228,7 @@ def owner(topic: str, name: str, node: Node) -> Owner | MalformedNode:
     )
 
 
-def pykafka_owner(context: RegistryContext, paths: GroupPaths, at: TopicPartition) -> Owner | MalformedNode | None:
+def pykafka_owner(context: RegistryContext, paths: GroupPaths, at: TopicPartition) -> Owner | UnreadableNode | None:
     """Who holds the partition as pykafka writes it: the node is named after the leader, too, which may be any."""
     topic = f"b'{at.topic}'"
     directory = paths.owned_topic(topic)
@@ -238,34 +236,36 @@ def pykafka_owner(context: RegistryContext, paths: GroupPaths, at: TopicPartitio
     mine = [name for name in sorted(names) if decode_owner_path(topic, name) == at]
     for name, node in zip(mine, bulk_read.nodes(context, (join(directory, name) for name in mine)), strict=True):
         if node is not None:
-            return node if isinstance(node, MalformedNode) else owner(topic, name, node)
+            return node if isinstance(node, UnreadableNode) else owner(topic, name, node)
     return None
 
 
 def read_offsets(
     context: RegistryContext, groups: Iterable[str]
-) -> Iterator[tuple[str, Iterator[CommittedOffset | MalformedNode]]]:
+) -> Iterator[tuple[str, Iterator[CommittedOffset | UnreadableNode]]]:
     """The offsets of all partitions of these groups, topic by topic: each must be taken before the next."""
     for block in tree_walk.leaves(context, groups, Part.OFFSETS):
         found = block.records()
         for siblings in block.parts:
-            hidden = siblings.key.hidden
+            hidden = siblings.key.forbidden
             yield siblings.key.group, _offsets(siblings, found) if hidden is None else iter([hidden])
 
 
-def every_offset(context: RegistryContext, groups: Iterable[str]) -> Iterator[CommittedOffset | MalformedNode]:
+def every_offset(context: RegistryContext, groups: Iterable[str]) -> Iterator[CommittedOffset | UnreadableNode]:
     """The same as one stream."""
     return chain.from_iterable(offsets for _group, offsets in read_offsets(context, groups))
 
 
-def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterator[CommittedOffset | MalformedNode]:
+def _offsets(
+    siblings: Siblings[PartDirectory], found: Iterator[Record | int]
+) -> Iterator[CommittedOffset | UnreadableNode]:
     """Those of one topic. There may be millions, so that what is plainly an offset is made one without a detour."""
     group, topic = siblings.key.group, siblings.key.topic
     plain = is_topic(topic)
     for name in siblings.names:
         record = next(found)
         if isinstance(record, int):
-            if (denied := failure(siblings.path(name), record)) is not None:
+            if (denied := failed_read(siblings.path(name), record)) is not None:
                 yield denied
             continue
         data, _, mzxid, created, modified, version, _ = record
@@ -277,23 +277,23 @@ def _offsets(siblings: Siblings[Place], found: Iterator[Record | int]) -> Iterat
             yield offset_named(group, topic, name, Node(siblings.path(name), *record))
 
 
-def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffset | MalformedNode:
+def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffset | UnreadableNode:
     """What a node under `offsets/<topic>` says."""
     at = decode_offset_path(topic, name)
     if at is None:
-        return MalformedNode(node.path, node.data, "its name is no partition", version=node.version)
+        return MalformedNode(node.path, node.data, "its name is not a partition", version=node.version)
     return offset(group, at, node)
 
 
-def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | MalformedNode:
+def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | UnreadableNode:
     """What the offset node of a partition says."""
     value = decode_offset(node.path, node.data, version=node.version)
-    if isinstance(value, MalformedNode):
+    if isinstance(value, UnreadableNode):
         return value
     return CommittedOffset(group, at, value, node.version, node.modified_ms, node.created_ms, node.mzxid)
 
 
-def read_topics(context: RegistryContext, names: Sequence[str]) -> Iterator[Topic | MalformedNode | None]:
+def read_topics(context: RegistryContext, names: Sequence[str]) -> Iterator[Topic | UnreadableNode | None]:
     """What Kafka has registered of these topics, in their order; None of one it does not know."""
     for name, node in zip(names, bulk_read.nodes(context, map(broker_topic, names)), strict=True):
         yield decode_topic(node.path, name, node.data) if isinstance(node, Node) else node

@@ -18,15 +18,17 @@ from typing import Any, Final, TypeAlias
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from ...core.znodes.codec import decode_topic
-from ...core.znodes.paths import BROKER_TOPICS, broker_topic, check_partition
+from ...core.znodes.broker_codec import decode_topic
+from ...core.znodes.names import check_partition
+from ...core.znodes.paths import BROKER_TOPICS, broker_topic
 from ...core.znodes.subscription import subscribed_topics
-from ...core.znodes.values import DeniedNode, MalformedNode, Pattern, Registration, TopicPartition
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import ForbiddenNode, Pattern, Registration, UnreadableNode
 from ...deadline import Deadline
 from ...exceptions import NoPermissionError, NotConnectedError
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..requests.watch_dispatcher import Ear
+from ..requests.watch_dispatcher import WatchDispatcher
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
@@ -39,7 +41,7 @@ _decoded = lru_cache(maxsize=64)(decode_topic)
 
 PartitionsOf: TypeAlias = Callable[[str], Iterable[int]]
 Tell: TypeAlias = Callable[[TopicPartition | None], object]
-Nodes: TypeAlias = Sequence[Node | DeniedNode | None]
+Nodes: TypeAlias = Sequence[Node | ForbiddenNode | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Topics:
     """What Kafka says of some topics, as it was at one moment; one that it does not have is not here."""
 
     partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    unreadable: Sequence[MalformedNode] = ()
+    unreadable: Sequence[UnreadableNode] = ()
     made: Mapping[str, int] = field(default_factory=dict)
     """The zxid that made each: another one is another topic, whatever its name."""
     zxid: int = 0
@@ -69,22 +71,22 @@ class TopicSight:
         self._client = context.session.client
         self._tell = tell
         self._partitions = partitions
-        self._ear = Ear.of(self._session)
+        self._dispatcher = WatchDispatcher.of(self._session)
         self._lock = threading.Lock()  # guards what is armed
         self._armed: set[str] = set()
-        self._losses = self._ear.losses
+        self._losses = self._dispatcher.losses
         self._roots: set[str] = set()
 
     def close(self) -> None:
         """Hear nothing more."""
         for root in self._roots:
-            self._ear.remove(root, self)
+            self._dispatcher.remove(root, self)
         self._roots.clear()
 
     # Hearing, on kazoo's threads
 
-    def hear(self, path: str) -> None:
-        """Strictly for the ear: a watch has fired."""
+    def on_change(self, path: str) -> None:
+        """Strictly for the dispatcher: a watch has fired."""
         if self._was_armed(path):
             self._tell(None)
 
@@ -95,15 +97,15 @@ class TopicSight:
             self._armed.discard(path)
         return armed
 
-    def wake(self) -> None:
-        """Strictly for the ear: the connection was lost, or is back, which is the time to look at everything."""
+    def on_connection(self) -> None:
+        """Strictly for the dispatcher: the connection was lost, or is back, which is the time to look at everything."""
         if self._client.connected:
             self._tell(None)
 
     def _hear_below(self, root: str) -> None:
         if root not in self._roots:
             self._roots.add(root)
-            self._ear.add(root, self)
+            self._dispatcher.add(root, self)
 
     # Looking
 
@@ -122,7 +124,7 @@ class TopicSight:
 
     def _forget_dead_watches(self) -> None:
         """They die with the connection."""
-        losses = self._ear.losses
+        losses = self._dispatcher.losses
         if losses != self._losses:
             with self._lock:
                 self._losses = losses
@@ -169,11 +171,11 @@ class TopicSight:
             return Topics({topic: _checked(self._partitions(topic)) for topic in topics})
         found = list(zip(topics, nodes, strict=True))
         there = {topic: node for topic, node in found if isinstance(node, Node)}
-        denied = [node for _topic, node in found if isinstance(node, MalformedNode)]
+        denied = [node for _topic, node in found if isinstance(node, UnreadableNode)]
         read = {topic: _decoded(node.path, topic, node.data) for topic, node in there.items()}
         return Topics(
-            {topic: found.partitions for topic, found in read.items() if not isinstance(found, MalformedNode)},
-            [*denied, *(found for found in read.values() if isinstance(found, MalformedNode))],
+            {topic: found.partitions for topic, found in read.items() if not isinstance(found, UnreadableNode)},
+            [*denied, *(found for found in read.values() if isinstance(found, UnreadableNode))],
             {topic: node.czxid for topic, node in there.items()},
             max((node.mzxid for node in there.values()), default=0),
             absent=None in nodes,
@@ -192,7 +194,7 @@ class TopicSight:
 
     def _listed(self, path: str) -> Any:
         with self._lock:
-            watch = None if path in self._armed else self._ear.on_watch
+            watch = None if path in self._armed else self._dispatcher.on_watch
             self._armed.add(path)
         ask = self._client.get_children_async
         found = None
@@ -223,7 +225,7 @@ class TopicSight:
         absent: list[str] = []
         for start in range(0, len(paths), PIPELINE):
             window = paths[start : start + PIPELINE]
-            answers = [(path, self._client.exists_async(path, watch=self._ear.on_watch)) for path in window]
+            answers = [(path, self._client.exists_async(path, watch=self._dispatcher.on_watch)) for path in window]
             absent += [path for path, answer in answers if not self._is_there(path, answer, deadline)]
         return absent
 

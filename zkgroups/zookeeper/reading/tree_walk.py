@@ -1,9 +1,8 @@
-"""Walking the tree of groups, breadth first: groups, what is in their parts, the partitions of topics.
+"""Walk the tree of groups, breadth first: groups, their parts (ids, owners, offsets), topics, partitions.
 
-Each level is a stream that draws on the one above and reads ahead no more than `zookeeper/requests/bulk_read.py`
-does, so that a tree of any
-size takes the same memory. A group or topic that goes away in mid-walk is left out. One that may not be listed keeps
-its place in the stream, with no names but a `hidden` that says so.
+Each level is a stream that reads from the level above, and reads ahead no further than `bulk_read.py` does. So a tree
+of any size takes the same memory. A group or topic that is deleted during the walk is left out. A forbidden directory
+stays in the stream, without names and with its `ForbiddenNode`.
 """
 
 from __future__ import annotations
@@ -12,115 +11,118 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from ...core.znodes.codec import decode_owned_topic
-from ...core.znodes.paths import CONSUMERS, Part, join, parse_partition
-from ...core.znodes.values import DeniedNode
-from ..requests.bulk_read import Block, Siblings, below, failure, read
+from ...core.znodes.names import parse_partition
+from ...core.znodes.owner_codec import decode_owned_topic
+from ...core.znodes.paths import CONSUMERS, Part, join
+from ...core.znodes.values import ForbiddenNode
+from ..requests.bulk_read import Block, Siblings, children_of, failed_read, read
 from ..requests.multiread import Kind
 from ..requests.node import Node
 from ..session.registry_context import RegistryContext
 
 
-class Place(NamedTuple):
-    """A directory in one part of a group; `topic` is the name it has there, empty for the part itself."""
+class PartDirectory(NamedTuple):
+    """A directory in one part of a group. `topic` is its name, empty for the part itself."""
 
     group: str
     part: Part
     topic: str = ""
-    hidden: DeniedNode | None = None
+    forbidden: ForbiddenNode | None = None
 
 
-Wanted: TypeAlias = Callable[[str, str], bool]
-"""Whether to read a topic of a group; where topics may not be listed, its name is empty."""
+TopicFilter: TypeAlias = Callable[[str, str], bool]
+"""Return True to read a topic of a group. The topic is empty if the topics are forbidden."""
 
 
-def everything(_group: str, _topic: str) -> bool:
-    """Every topic."""
+def all_topics(_group: str, _topic: str) -> bool:
+    """Select every topic."""
     return True
 
 
 def leaves(
-    context: RegistryContext, groups: Iterable[str], part: Part, wanted: Wanted = everything
-) -> Iterator[Block[Place]]:
-    """The nodes of all partitions in one part of the groups: group by group as given, in each topic by topic."""
+    context: RegistryContext, groups: Iterable[str], part: Part, wanted: TopicFilter = all_topics
+) -> Iterator[Block[PartDirectory]]:
+    """Yield the nodes of all partitions in one part of the groups: in the given order, topic by topic."""
     return read(context, Kind.NODE, partitions(context, groups, part, wanted))
 
 
-def registrations(context: RegistryContext, groups: Iterable[str]) -> Iterator[Block[Place]]:
-    """The nodes of all instances of the groups."""
+def registrations(context: RegistryContext, groups: Iterable[str]) -> Iterator[Block[PartDirectory]]:
+    """Yield the nodes of all instances of the groups."""
     return read(context, Kind.NODE, instances(context, groups))
 
 
-def instances(context: RegistryContext, groups: Iterable[str]) -> Iterator[Siblings[Place]]:
-    """The names of all instances of the groups, sorted."""
+def instances(context: RegistryContext, groups: Iterable[str]) -> Iterator[Siblings[PartDirectory]]:
+    """Yield the sorted names of all instances of the groups."""
     asked = (Siblings(group, join(CONSUMERS, group), [Part.IDS]) for group in groups)
-    for siblings, part, names in below(context, asked):
-        hidden = names if isinstance(names, DeniedNode) else None
-        place = Place(siblings.key, Part.IDS, hidden=hidden)
-        yield Siblings(place, siblings.path(part), sorted(names) if isinstance(names, list) else ())
+    for siblings, part, names in children_of(context, asked):
+        forbidden = names if isinstance(names, ForbiddenNode) else None
+        directory = PartDirectory(siblings.key, Part.IDS, forbidden=forbidden)
+        yield Siblings(directory, siblings.path(part), sorted(names) if isinstance(names, list) else ())
 
 
-def nodes(blocks: Iterable[Block[Place]]) -> Iterator[tuple[Place, str, Node | DeniedNode]]:
-    """The nodes in these blocks, each with its place and name; and what may not be listed, with an empty name."""
+def nodes(blocks: Iterable[Block[PartDirectory]]) -> Iterator[tuple[PartDirectory, str, Node | ForbiddenNode]]:
+    """Yield the nodes in these blocks, each with its directory and name. A forbidden directory has an empty name."""
     for block in blocks:
-        found = block.records()
+        decoded = block.records()
         for siblings in block.parts:
-            place = siblings.key
-            if place.hidden is not None:
-                yield place, "", place.hidden
+            directory = siblings.key
+            if directory.forbidden is not None:
+                yield directory, "", directory.forbidden
             for name in siblings.names:
-                record, path = next(found), siblings.path(name)
-                node = failure(path, record) if isinstance(record, int) else Node(path, *record)
+                record, path = next(decoded), siblings.path(name)
+                node = failed_read(path, record) if isinstance(record, int) else Node(path, *record)
                 if node is not None:
-                    yield place, name, node
+                    yield directory, name, node
 
 
 def partitions(
-    context: RegistryContext, groups: Iterable[str], part: Part, wanted: Wanted = everything
-) -> Iterator[Siblings[Place]]:
-    """The names of all partitions in one part of the groups, those of each topic in their order."""
-    for siblings, topic, names in below(context, _topics(context, groups, part, wanted)):
-        place = siblings.key
-        if place.hidden is not None:
+    context: RegistryContext, groups: Iterable[str], part: Part, wanted: TopicFilter = all_topics
+) -> Iterator[Siblings[PartDirectory]]:
+    """Yield the names of all partitions in one part of the groups, sorted by number within each topic."""
+    for siblings, topic, names in children_of(context, _topics(context, groups, part, wanted)):
+        group = siblings.key.group
+        if siblings.key.forbidden is not None:
             yield siblings
-        elif isinstance(names, DeniedNode):
-            yield Siblings(Place(place.group, part, topic, names), siblings.path(topic), ())
+        elif isinstance(names, ForbiddenNode):
+            yield Siblings(PartDirectory(group, part, topic, names), siblings.path(topic), ())
         elif names:
-            yield Siblings(Place(place.group, part, topic), siblings.path(topic), in_order(names))
+            yield Siblings(PartDirectory(group, part, topic), siblings.path(topic), sort_partitions(names))
 
 
-def _topics(context: RegistryContext, groups: Iterable[str], part: Part, wanted: Wanted) -> Iterator[Siblings[Place]]:
-    """The directories of topics, those of a group together; two forms of one topic stand side by side."""
-    known_as = decode_owned_topic if part is Part.OWNERS else str
+def _topics(
+    context: RegistryContext, groups: Iterable[str], part: Part, wanted: TopicFilter
+) -> Iterator[Siblings[PartDirectory]]:
+    """Yield the directories of topics, group by group. Two spellings of one topic are adjacent."""
+    decode = decode_owned_topic if part is Part.OWNERS else str
     asked = (Siblings(group, join(CONSUMERS, group), [part]) for group in groups)
-    for siblings, _part, topics in below(context, asked):
+    for siblings, _part, topics in children_of(context, asked):
         group, directory = siblings.key, siblings.path(part)
-        if isinstance(topics, DeniedNode):
+        if isinstance(topics, ForbiddenNode):
             if wanted(group, ""):
-                yield Siblings(Place(group, part, hidden=topics), directory, ())
+                yield Siblings(PartDirectory(group, part, forbidden=topics), directory, ())
             continue
-        known = sorted((known_as(name), name) for name in topics or ())
-        if names := [name for topic, name in known if wanted(group, topic)]:
-            yield Siblings(Place(group, part), directory, names)
+        decoded = sorted((decode(name), name) for name in topics or ())
+        if names := [name for topic, name in decoded if wanted(group, topic)]:
+            yield Siblings(PartDirectory(group, part), directory, names)
 
 
-def in_order(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of partitions by number; before them what is none."""
-    return (_in_order if len(names) > _FEW else _few_in_order)(tuple(names))
+def sort_partitions(names: Sequence[str]) -> tuple[str, ...]:
+    """Sort names of partitions by number. Other names come first."""
+    return (_sort if len(names) > _MAX_CACHED else _cached_sort)(tuple(names))
 
 
-_FEW: Final = 1000
-"""So many names are kept in case that the next topic has the same, which most have."""
+_MAX_CACHED: Final = 1000
+"""How many names to cache at most. Most topics have the same partitions as another topic."""
 
 
-def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+def _sort(names: tuple[str, ...]) -> tuple[str, ...]:
     try:
         return tuple(sorted(names, key=parse_partition))  # type: ignore[arg-type]
-    except TypeError:  # something is none
+    except TypeError:  # a name is not a partition
         return tuple(sorted(names, key=_by_number))
 
 
-_few_in_order = lru_cache(maxsize=256)(_in_order)
+_cached_sort = lru_cache(maxsize=256)(_sort)
 
 
 def _by_number(name: str) -> tuple[int, str]:

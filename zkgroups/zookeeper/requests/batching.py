@@ -1,4 +1,4 @@
-"""Carry out many units of operations in as few transactions as the server accepts."""
+"""Carry out many units of operations in as few transactions as the server accepts. A unit is never split."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from ...exceptions import TooLargeError
 from ..session.session import Session
-from .transaction import AnOperation, Operation, batches
+from .request_size import batches
+from .transaction import AnOperation, Operation
 
 Batch: TypeAlias = list[Sequence[AnOperation]]
 
@@ -27,19 +28,19 @@ def in_batches(
     *,
     overhead: Sequence[Operation] = (),
 ) -> None:
-    """Carry out all units in their order, each batch by one call of `transact`.
+    """Carry out all units in order, each batch by one call of `transact`.
 
     A batch that is larger than the server accepts is split. Raise `TooLargeError` if a single unit is too large.
     """
     done = 0
     while done < len(units):
         batch = first_batch(session, (units[n] for n in range(done, len(units))), overhead=overhead)
-        if fits_the_server(partial(transact, batch), batch):
+        if try_batch(partial(transact, batch), batch):
             done += len(batch)
 
 
-def fits_the_server(transact: Callable[[], object], batch: Sequence[object]) -> bool:
-    """Carry out a batch; False if nothing was done, because the server accepts only smaller ones."""
+def try_batch(transact: Callable[[], object], batch: Sequence[object]) -> bool:
+    """Carry out a batch. Return False if nothing was changed because the server accepts only smaller ones."""
     try:
         transact()
     except TooLargeError:

@@ -1,15 +1,15 @@
-"""Many reads in one request: the bytes of a question, and the bytes of its answer.
+"""MultiRead: encode many reads into one request, and decode the answer.
 
-Servers know the request since ZooKeeper 3.6; kazoo does not. On the wire, tried on 3.9:
+Servers support the request since ZooKeeper 3.6; kazoo does not. The format, as observed with 3.9:
 
-    question   for each read: kind, false, -1 (`>i?i`), path, one byte for a watch, which is ignored; then the end
+    request    for each read: kind, false, -1 (`>i?i`), path, one byte for a watch, which is ignored; then the end
     answer     for each read: kind, false, 0; then data and stat (kind 4), or names (kind 8);
                or -1, false, error; then the error once more; then the end
     end        -1, true, -1
 
-Texts and data are preceded by their length, lists of names by their number. A read fails alone if its node is gone or
-may not be read. kazoo decodes answers on its connection thread, so there only the bytes are kept. `records` and
-`listings` decode them on the caller's thread, and raise `DamagedAnswerError` for bytes that no server sends.
+Strings and data are preceded by their length, lists of names by their count. A read of a missing or forbidden node
+fails alone. kazoo decodes answers on its connection thread, so only the bytes are kept there. `records` and `listings`
+decode them on the caller's thread, and raise `DamagedAnswerError` for bytes that no server sends.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import Final, TypeAlias
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.serialization import Exists
 
-from ...core.znodes.codec import is_plain_offset
+from ...core.znodes.offset_codec import is_plain_offset
 from ...exceptions import DamagedAnswerError
-from .safe_decoding import list_of_names
+from ..kazoo_compat.safe_decoding import decode_counted_names
 
 
 class Kind(IntEnum):
-    """What is read of a node."""
+    """What to read: the data and stat of a node, or the names of its children."""
 
     NODE = 4
     CHILDREN = 8
@@ -44,7 +44,7 @@ GONE: Final[int] = NoNodeError.code
 DENIED: Final[int] = NoAuthError.code
 
 Record: TypeAlias = tuple[bytes, int, int, int, int, int, int]
-"""Data, czxid, mzxid, ctime, mtime, version, session: a node without what nobody here looks at."""
+"""Data, czxid, mzxid, ctime, mtime, version, session: the fields of `Node` without the path."""
 
 _OPERATION: Final = Struct(">i?i")
 _INT: Final = Struct(">i")
@@ -52,63 +52,63 @@ _ERROR: Final = -1
 _NO_WATCH: Final = b"\0"
 
 END: Final = _OPERATION.pack(-1, True, -1)
-"""What stands at the end of every answer."""
+"""The end of every request and every answer."""
 
 DATA_AT: Final = _OPERATION.size + _INT.size
 STAT_BYTES: Final = 68
 """A record is a header, the length of its data, the data, and a stat of this length."""
 
 GOOD_HEAD: Final = _OPERATION.pack(Kind.NODE, False, 0) + b"\0\0\0"
-"""How a record begins that is there, with data shorter than 256 bytes: the next byte is its length."""
+"""The first bytes of a node that exists and has less than 256 bytes of data. The next byte is the length."""
 
 _MULTI_READ: Final = 22
-_NOTHING: Final[bytes] = bytes(Exists("/", None).serialize())
+_HARMLESS: Final[bytes] = bytes(Exists("/", None).serialize())
 
 _HEAD: Final = Struct(">i5xi")
-"""The kind of an answer and the number that follows its header; the nine bytes of an end are never looked at."""
+"""The kind of a result and the number after its header. The nine bytes of the end are never read."""
 
 
 class _Request:
-    """A request for kazoo's connection; its answer is the bytes as they came."""
+    """A request for kazoo's connection. Its result is the undecoded answer."""
 
     @staticmethod
     def deserialize(answer: bytes, offset: int) -> bytes:
-        """Called by kazoo with what was answered, on its own thread: nothing is done here that takes time."""
+        """Called by kazoo on its connection thread, so it must be fast."""
         return answer[offset:]
 
 
 class MultiRead(_Request):
-    """Many reads in one request, sent only to a server that is known to understand it.
+    """Many reads in one request, sent only to a server that is known to support it.
 
-    An older one answers before it has answered what was asked earlier, and kazoo's thread does not survive that. Which
-    server we are with is certain only at the moment of sending, on that thread: there kazoo asks for the `type`. Where
-    it must not be sent, a request that every server understands is sent in its place.
+    An older server answers this request before earlier ones, which kazoo's thread does not survive. Which server
+    receives a request is certain only at the moment of sending, on that thread, when kazoo reads the `type`. If
+    `is_supported` returns False there, a request that every server supports is sent instead.
     """
 
-    def __init__(self, operations: bytes, understood: Callable[[], bool]) -> None:
+    def __init__(self, operations: bytes, is_supported: Callable[[], bool]) -> None:
         self._operations = operations
-        self._understood = understood
+        self._is_supported = is_supported
         self._sent: bool | None = None
 
     @property
     def type(self) -> int:
-        """Looked at by kazoo, first when it sends."""
+        """Read by kazoo, for the first time when it sends."""
         if self._sent is None:
-            self._sent = self._understood()
+            self._sent = self._is_supported()
         return _MULTI_READ if self._sent else Exists.type
 
     @property
     def withheld(self) -> bool:
-        """Whether something else was sent, to a server that may not understand this."""
+        """True if another request was sent, because the server may not support this one."""
         return self._sent is False
 
     def serialize(self) -> bytes:
-        """Called by kazoo as it sends, after it has looked at the type."""
-        return self._operations + END if self._sent else _NOTHING
+        """Called by kazoo as it sends, after it has read the type."""
+        return self._operations + END if self._sent else _HARMLESS
 
 
 class Read(_Request):
-    """One read, which every server knows."""
+    """One read, which every server supports."""
 
     def __init__(self, kind: Kind, path: bytes) -> None:
         self.type = int(kind)
@@ -120,39 +120,39 @@ class Read(_Request):
 
 
 def operations(kind: Kind, directory: bytes, names: Sequence[str]) -> bytes:
-    """The operations that read these nodes below a directory.
+    """Encode the reads of these nodes below a directory.
 
-    Names of one length differ by nothing but themselves, so they are joined, which takes a tenth of the time.
+    The reads of names of one length have the same prefix. So they are joined, which takes a tenth of the time.
     """
     path = directory + b"/"
     parts: list[bytes] = []
     for length, equally_long in _by_length(tuple(names)):
-        before = _HEADS[kind] + _INT.pack(len(path) + length) + path
-        parts += (before, (_NO_WATCH + before).join(equally_long), _NO_WATCH)
+        prefix = _HEADS[kind] + _INT.pack(len(path) + length) + path
+        parts += (prefix, (_NO_WATCH + prefix).join(equally_long), _NO_WATCH)
     return b"".join(parts)
 
 
 _HEADS: Final = {kind: _OPERATION.pack(kind, False, -1) for kind in Kind}
 
 
-@lru_cache(maxsize=256)  # most topics have the partitions that another had, too
+@lru_cache(maxsize=256)  # most topics have the same partitions as another topic
 def _by_length(names: tuple[str, ...]) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
     encoded = (name.encode() for name in names)
     return tuple((length, tuple(equally_long)) for length, equally_long in groupby(encoded, len))
 
 
-def answered(kind: Kind, body: bytes) -> bytes:
-    """The answer to a single read, as it would stand in the answer to many."""
+def encode_result(kind: Kind, body: bytes) -> bytes:
+    """Encode the answer to a single read as part of an answer to many."""
     return _OPERATION.pack(kind, False, 0) + body
 
 
-def failed(error: int) -> bytes:
-    """The failure of a single read, as it would stand in the answer to many."""
+def encode_error(error: int) -> bytes:
+    """Encode the failure of a single read as part of an answer to many."""
     return _OPERATION.pack(_ERROR, False, error) + _INT.pack(error)
 
 
 def records(answer: bytes, count: int) -> Iterator[Record | int]:
-    """The nodes in an answer, of each the number of its error where it has one."""
+    """Decode the nodes in an answer. A failed read gives the error code."""
     position, end = 0, len(answer) - len(END)
     head = _HEAD.unpack_from
     try:
@@ -173,11 +173,11 @@ def records(answer: bytes, count: int) -> Iterator[Record | int]:
 
 
 def _damaged(error: Exception) -> DamagedAnswerError:
-    return DamagedAnswerError(f"the answer of a server to many reads is damaged ({error})")
+    return DamagedAnswerError(f"a server sent a damaged answer to many reads ({error})")
 
 
 def plain_offsets(answer: bytes, count: int) -> tuple[list[int], list[int]] | None:
-    """The mzxids and the offsets of nodes that are all there and hold plain numbers; None where one does not."""
+    """Return the mzxids and the offsets of nodes. None unless all of them exist and contain plain numbers."""
     zxids: list[int] = []
     offsets: list[int] = []
     position = 0
@@ -204,9 +204,10 @@ def _record(length: int) -> Struct:
 
 
 def listings(answer: bytes, count: int) -> Iterator[list[str] | int]:
-    """The lists of names in an answer, of each the number of its error where it has one.
+    """Decode the lists of names in an answer. A failed read gives the error code.
 
-    Most topics have as many partitions as another, and a server lists them in the same order: that is compared at once.
+    Most topics have the same partitions as another topic, and a server lists them in the same order. So a list is first
+    compared with the last one of the same length.
     """
     position = 0
     known: dict[int, tuple[bytes, list[str]]] = {}
@@ -221,7 +222,7 @@ def listings(answer: bytes, count: int) -> Iterator[list[str] | int]:
                 raise ValueError(f"a list of kind {kind}")
             same, found = known.get(number, (b"", []))
             if not same or not answer.startswith(same, position):
-                found, end = list_of_names(answer, position, number)
+                found, end = decode_counted_names(answer, position, number)
                 same, found = known[number] = answer[position:end], found
             position += len(same)
             yield found.copy()

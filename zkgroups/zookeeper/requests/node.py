@@ -1,4 +1,4 @@
-"""A znode as it was read: its bytes and the part of its stat that anything here looks at."""
+"""A znode as it was read: its data and the used fields of its stat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One znode, its fields in the order of a stat. `session` is whose ephemeral it is, 0 for a persistent one."""
+    """One znode, with its fields in the order of a stat. `session` is 0 for a persistent node."""
 
     path: str
     data: bytes
@@ -21,5 +21,5 @@ class Node:
 
     @classmethod
     def of(cls, path: str, data: bytes | None, stat: Any) -> Self:
-        """Make one of what kazoo returns; null data is as good as empty."""
+        """Create a node from a result of kazoo. Null data become empty."""
         return cls(path, data or b"", stat.czxid, stat.mzxid, stat.ctime, stat.mtime, stat.version, stat.ephemeralOwner)

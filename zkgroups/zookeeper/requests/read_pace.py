@@ -1,14 +1,14 @@
-"""How much to read at a time: pure arithmetic, so that `bulk_read.py` reads quickly, but never more than memory holds.
+"""How much to read at a time, so that `bulk_read.py` is fast, but never reads more than fits into memory.
 
-An answer can be ten thousand times as long as its question, and nobody knows before. So the first request goes alone
-and is small; from then on the length of the last answer says how many reads the next request may have.
+An answer can be ten thousand times as long as its request, and its length is not known before. So the first request is
+sent alone and is small. Then the length of the last answer limits the number of reads in the next request.
 
-    reads in a request    64, then twice as many after each answer, at most 500, and what fills an answer of 256 KiB
-    requests under way    1 until the first answer, then 6: some are being answered while others are on their way
+    reads in a request    64, then twice as many after each answer, at most 500, and at most an answer of 256 KiB
+    requests in flight    1 until the first answer, then 6
 
-More gains nothing and keeps a server's other clients waiting, because it answers in the order of asking; fewer leave it
-waiting for us (`benchmarks/reads.py`, `benchmarks/neighbours.py`). Where nodes are asked for one by one, the same rule
-holds with at most 64 for 500.
+Larger values gain nothing, and keep the server's other clients waiting, because it answers requests in order. Smaller
+values leave the server idle (`benchmarks/reads.py`, `benchmarks/neighbours.py`). If each node is read by its own
+request, the limit is 64 instead of 500.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MOST: Final = 500
 MOST_SINGLE: Final = 64
 REQUESTS: Final = 6
 
-HANDFUL: Final = 8
-"""So few reads are not worth finding out whether the server takes them together."""
+FEW_READS: Final = 8
+"""Up to this number, reads are sent one by one without probing the server for MultiRead."""
 
-MAX_REQUEST_BYTES: Final = 256 * 1024
-"""A server drops the connection over a request of a megabyte."""
+MAX_READ_REQUEST_BYTES: Final = 256 * 1024
+"""The longest request for many reads. A server drops the connection on a request of 1 MiB."""
 
 ANSWER_BYTES: Final = 256 * 1024
-"""What an answer should not be much longer than."""
+"""The intended maximum length of an answer."""
 
 
 class Pace:
@@ -52,14 +52,14 @@ class Pace:
         self.requests = 1
 
     def answered(self, reads: int, answer_bytes: int) -> None:
-        """Learn from an answer, unless it is about nothing."""
+        """Learn from an answer."""
         if not reads:
             return
         fitting = ANSWER_BYTES * reads // max(answer_bytes, 1)
         self.size = max(1, min(2 * self.size, fitting, self._most))
         self.requests = REQUESTS
 
-    def together(self, together: bool) -> None:
-        """Whether reads are asked for together from now on, or each is a request of its own."""
+    def set_together(self, together: bool) -> None:
+        """Set whether requests contain many reads from now on, or one read each."""
         self._most = MOST if together else MOST_SINGLE
         self.size = min(self.size, self._most)

@@ -1,11 +1,12 @@
-"""Where kazoo calls when something has changed: one callable for each client, for all watches over it.
+"""Dispatch watch events and lost connections to the watches of a client, through one callable per client.
 
-kazoo keeps watchers in sets, one set for each path, and cannot take one back. As there is only this one callable, a
-watch that was closed leaves nothing behind, and neither does one that was forgotten without being closed.
+kazoo keeps watchers in sets, one for each path, and cannot remove one. Because of the single callable, a watch that was
+closed or garbage collected leaves nothing behind in kazoo.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -16,68 +17,77 @@ from kazoo.protocol.states import KazooState
 from ..session.session import Session
 
 
-class Listener(Protocol):
-    """What hears of changes, on kazoo's threads: it must only take note."""
+class WatchListener(Protocol):
+    """Called on kazoo's threads, so it must not block and must not call ZooKeeper."""
 
-    def hear(self, path: str) -> None:
-        """A node has changed."""
+    def on_change(self, path: str) -> None:
+        """Called when a watch on a node has fired."""
 
-    def wake(self) -> None:
-        """The connection was lost, or is back."""
+    def on_connection(self) -> None:
+        """Called when the connection was lost or restored."""
 
 
-class Ear:
-    """Tells each watch of what has changed below its root."""
+class WatchDispatcher:
+    """Calls each listener for changes below its root."""
 
     def __init__(self) -> None:
         self.losses = 0
-        """How often all watches have died: with each loss of the connection."""
+        """How often the connection was lost. Each time all watches are lost, too."""
         self._lock = threading.Lock()
-        self._watches: dict[str, WeakSet[Listener]] = {}
+        self._listeners: dict[str, WeakSet[WatchListener]] = {}
 
     @classmethod
-    def of(cls, session: Session) -> Ear:
-        """The ear on a client, made on first use."""
+    def of(cls, session: Session) -> WatchDispatcher:
+        """Return the dispatcher of a session. The first call creates it."""
         with _FIRST_USE:
-            found = _EARS.get(session)
+            found = _DISPATCHERS.get(session)
             if found is None:
-                found = _EARS[session] = cls()
+                found = _DISPATCHERS[session] = cls()
                 session.client.add_listener(found.on_state)
         return found
 
-    def add(self, root: str, watch: Listener) -> None:
-        """Tell it of what happens below `root`."""
+    def add(self, root: str, listener: WatchListener) -> None:
+        """Call the listener for changes below `root`."""
         with self._lock:
-            self._watches.setdefault(root, WeakSet()).add(watch)
+            self._listeners.setdefault(root, WeakSet()).add(listener)
 
-    def remove(self, root: str, watch: Listener) -> None:
-        """Tell it no more."""
+    def remove(self, root: str, listener: WatchListener) -> None:
+        """Stop calling the listener for changes below `root`."""
         with self._lock:
-            watches = self._watches.get(root, WeakSet())
-            watches.discard(watch)
-            if not watches:
-                self._watches.pop(root, None)
+            listeners = self._listeners.get(root, WeakSet())
+            listeners.discard(listener)
+            if not listeners:
+                self._listeners.pop(root, None)
 
     def on_watch(self, event: Any) -> None:
-        """On kazoo's watch thread. Without a path it is the loss of the connection, which `on_state` tells."""
+        """Called on kazoo's watch thread. An event without a path is a lost connection, which `on_state` handles."""
         if event.path is None:
             return
         root = "/".join(event.path.split("/")[:4])
-        for watch in self._listening(root):
-            watch.hear(event.path)
+        for listener in self._listeners_of(root):
+            listener.on_change(event.path)
 
     def on_state(self, state: str) -> None:
-        """On kazoo's connection thread, before anything can be asked over the next connection."""
+        """Called on kazoo's connection thread, before any request can be sent over the next connection."""
         if state != KazooState.CONNECTED:
             self.losses += 1
-        for watch in self._listening():
-            watch.wake()
+        for listener in self._listeners_of():
+            listener.on_connection()
 
-    def _listening(self, *roots: str) -> list[Listener]:
+    def _listeners_of(self, *roots: str) -> list[WatchListener]:
         with self._lock:
-            chosen: Iterable[str] = roots or list(self._watches)
-            return [watch for root in chosen for watch in self._watches.get(root, ())]
+            chosen: Iterable[str] = roots or list(self._listeners)
+            return [listener for root in chosen for listener in self._listeners.get(root, ())]
 
 
-_FIRST_USE = threading.Lock()
-_EARS: WeakKeyDictionary[Session, Ear] = WeakKeyDictionary()
+_FIRST_USE = threading.RLock()
+_DISPATCHERS: WeakKeyDictionary[Session, WatchDispatcher] = WeakKeyDictionary()
+
+
+def _after_fork() -> None:
+    """Replace the lock. The thread that holds it may not exist in the fork."""
+    global _FIRST_USE
+    _FIRST_USE = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

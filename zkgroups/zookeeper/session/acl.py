@@ -1,4 +1,4 @@
-"""Which access control lists new nodes get, one for each kind of node."""
+"""The access control lists of new nodes, one for each kind of node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LETTERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One entry: who, and any of the letters `cdrwa` (create, delete, read, write, admin), as in ZooKeeper's shell.
+    """One entry of a list. `permissions` are letters of `cdrwa`: create, delete, read, write, admin.
 
     >>> Acl.digest("alice", "secret").scheme
     'digest'
@@ -33,11 +33,11 @@ class Acl:
 
     def __post_init__(self) -> None:
         if not self.permissions or not set(self.permissions) <= _LETTERS.keys():
-            raise InvalidOptionError("permissions", self.permissions, "it must be letters out of cdrwa")
+            raise InvalidOptionError("permissions", self.permissions, "it must consist of the letters cdrwa")
 
     @classmethod
     def digest(cls, user: str, password: str, permissions: str = "cdrwa") -> Acl:
-        """For the one who authenticates by this name and password; what is stored is a hash of both."""
+        """Return an entry for the user with this name and password. ZooKeeper stores a hash of both."""
         return cls("digest", make_digest_acl_credential(user, password), permissions)
 
 
@@ -48,8 +48,8 @@ WORLD: Final = (Acl("world", "anyone"),)
 class AclPolicy:
     """The lists for new nodes: directories of a group, ephemerals (registrations and owners), and offsets.
 
-    Open by default, as all the old clients write. ACLs do not protect an ephemeral from the end of its session, which
-    anybody who can connect can bring about; and deleting is a permission on the parent.
+    All are open by default, as those of the old clients. The right to delete a node is a permission on its parent. ACLs
+    do not protect an ephemeral node: any client that can connect can end its session.
     """
 
     directories: Sequence[Acl] = WORLD
@@ -58,7 +58,7 @@ class AclPolicy:
 
 
 class KazooAcls:
-    """A policy in kazoo's terms."""
+    """A policy in the form that kazoo accepts."""
 
     __slots__ = ("directories", "ephemerals", "offsets")
 

@@ -1,135 +1,47 @@
-"""Opening a connection: options checked at once, and a failure that says why.
+"""Open a connection, and report why it failed.
 
-kazoo does not report why it cannot connect (`connect_failures.py`), and detects a wrong SASL password only after
-`start()` has
-returned. So the connection counts as open only after one request has been answered.
+kazoo detects a wrong SASL password only after `start()` has returned. So the connection counts as open only after one
+request has been answered. The options are in `options.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
-import re
-import ssl
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
-from ...core.session_proof import LASTS
-from ...core.znodes.paths import check_name
 from ...deadline import Deadline
 from ...exceptions import (
     AuthenticationError,
     DamagedAnswerError,
-    InvalidNameError,
     InvalidOptionError,
-    MissingDependencyError,
     NotConnectedError,
     UnreachableError,
 )
-from ..kazoo_compat.corrections import ConnectionLog, close, drop, end_in_forks, log_in_cleanly, share_time
+from ..kazoo_compat import internals
+from ..kazoo_compat.client_log import ConnectionLog
+from ..kazoo_compat.closing import close_client, close_in_forks, disconnect_client
+from ..kazoo_compat.connect_and_login import correct_sasl_login, limit_connect_time
+from ..kazoo_compat.connect_failures import ConnectFailures
 from .chroot_check import no_chroot
-from .connect_failures import Attempts
+from .options import Digest, Sasl, Tls, check_hosts, check_session_timeout, sasl_options, tls_options
 from .session import Session
-from .session_file import SessionFile
+
+if TYPE_CHECKING:
+    from .session_file import SessionFile
 
 log = logging.getLogger("zkgroups.session")
 
-MAX_SESSION_TIMEOUT: Final = 300.0
-SHORT_SESSION_TIMEOUT: Final = 10.0
-"""How long a server that is cut off from its leader keeps answering, with ZooKeeper's sample configuration
-(`syncLimit` × `tickTime`). Servers do not report their own values."""
-
-
-class ShortSessionWarning(UserWarning):
-    """The session timeout is so short that a pause, an election or a cut-off server can end the claims."""
-
 
 @dataclass(frozen=True, slots=True)
-class Digest:
-    """A name and password of ZooKeeper's own `digest` scheme, which ACLs refer to."""
-
-    user: str
-    password: str = field(repr=False)
-
-    def __post_init__(self) -> None:
-        if not self.user or ":" in self.user:
-            raise InvalidOptionError("user", self.user, "a name of the digest scheme has no colon, and is not empty")
-
-
-@dataclass(frozen=True, slots=True)
-class Sasl:
-    """A name and password for SASL DIGEST-MD5; needs the extra `zkgroups[sasl]`."""
-
-    user: str
-    password: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Files for TLS, as PEM: the authority to trust, and our own certificate where the server asks for one."""
-
-    ca: str | Path | None = None
-    certificate: str | Path | None = None
-    key: str | Path | None = None
-    key_password: str | None = field(default=None, repr=False)
-    verify_hostname: bool = True
-
-
-# A name that cannot be one, such as `zk..example`, would end kazoo's thread instead of not being resolved.
-_SERVER: Final = re.compile(
-    r"(?:[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?"
-    r"|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?\])"
-    r"(?::(?P<port>[0-9]{1,5}))?"
-)
-
-
-def check_hosts(hosts: object) -> str:
-    """Return a hosts string such as `zk1:2181,zk2:2181/kafka`, or refuse it."""
-    if not isinstance(hosts, str) or not hosts.strip():
-        raise InvalidOptionError("zookeeper", hosts, "it must be like host:port,host:port/chroot")
-    servers, _, chroot = hosts.strip().partition("/")
-    for server in servers.split(","):
-        found = _SERVER.fullmatch(server.strip())
-        if found is None or not 0 < int(found["port"] or 2181) < 65536:
-            raise InvalidOptionError(
-                "zookeeper",
-                hosts,
-                f"it must be like host:port,host:port/chroot ({server.strip()!r} is no host and port)",
-            )
-    try:
-        for name in chroot.rstrip("/").split("/") if chroot.rstrip("/") else ():
-            check_name("chroot", name)
-    except InvalidNameError as error:
-        raise InvalidOptionError("zookeeper", hosts, f"it must be like host:port,host:port/chroot ({error})") from error
-    return hosts.strip().rstrip("/")
-
-
-def check_session_timeout(seconds: object) -> float:
-    """Return a session timeout that makes sense, with a warning if it is short."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SESSION_TIMEOUT:
-        raise InvalidOptionError("session_timeout", seconds, f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} s")
-    if seconds < SHORT_SESSION_TIMEOUT:
-        warnings.warn(
-            f"a session of {seconds:g} s is short: its claims end if nothing proves for {LASTS * seconds:g} s that it "
-            "lives, e.g. during a long pause or an election, or if the server is cut off from its leader; "
-            f"{SHORT_SESSION_TIMEOUT:g} s or more is safer",
-            ShortSessionWarning,
-            stacklevel=4,
-        )
-    return float(seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A kazoo client that is connected and authenticated, and the file that keeps its session, if one was named."""
+class OpenConnection:
+    """A kazoo client that is connected and authenticated, and its session file if the session is kept in one."""
 
     client: Any
     file: SessionFile | None
@@ -145,8 +57,8 @@ def connect(
     tls: Tls | None,
     read_only: bool,
     session_file: str | os.PathLike[str] | None,
-) -> Opened:
-    """Connect; the options are those of `Registry.connect`."""
+) -> OpenConnection:
+    """Connect. The options are those of `Registry.connect`."""
     deadline = Deadline.after("timeout", timeout)
     unreachable = None if unreachable_timeout is None else Deadline.after("unreachable_timeout", unreachable_timeout)
     hosts = check_hosts(hosts)
@@ -156,148 +68,115 @@ def connect(
         timeout=check_session_timeout(session_timeout),
         read_only=read_only,
         logger=log,
-        # kazoo's own back-off doubles up to an hour, and a session has long ended by then.
+        # kazoo's default delay doubles up to an hour, and a session expires long before that.
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         auth_data=[("digest", f"{entry.user}:{entry.password}") for entry in auth if isinstance(entry, Digest)],
-        sasl_options=_sasl_options(auth),
-        **_tls_options(tls),
+        sasl_options=sasl_options(auth),
+        **tls_options(tls),
     )
     client.add_listener(log.on_state)
-    share_time(client, timeout)
-    log_in_cleanly(client)
-    end_in_forks(client)
-    session = Session.of(client)  # before it connects, so that it hears what the server grants
-    attempts = Attempts(client)
-    file = _open_file(session_file, session)
-    with _undone_on_error(client, file):
-        _start(session, hosts, deadline, unreachable, attempts)
-        _prove(session, hosts, deadline, attempts)
+    limit_connect_time(client, timeout)
+    correct_sasl_login(client)
+    close_in_forks(client)
+    session = Session.of(client)  # before connecting, to observe the timeout that the server grants
+    failures = ConnectFailures(client)
+    file = _open_session_file(session_file, session)
+    with _close_on_error(client, file):
+        _start(session, hosts, deadline, unreachable, failures)
+        _send_first_request(session, hosts, deadline, failures)
         if file is not None:
             file.follow(client)
-            session.outlives_us = True
+            session.is_resumable = True
+            session.resumed = session.id if file.resumed else None
             _warn_of_old_timeout(session, file)
-    session.refuses_writes = read_only
-    return Opened(client, file)
+    session.read_only = read_only
+    return OpenConnection(client, file)
 
 
-def _open_file(path: str | os.PathLike[str] | None, session: Session) -> SessionFile | None:
-    """Open the file that is to keep the session, and let the client begin with the session that it names."""
+def _open_session_file(path: str | os.PathLike[str] | None, session: Session) -> SessionFile | None:
+    """Open the file, and let the client resume the session that is saved in it."""
     if path is None:
         return None
+    from .session_file import SessionFile
+
     if session.client.read_only:
-        raise InvalidOptionError("session_file", path, "a connection for reading only has nothing to keep")
+        raise InvalidOptionError("session_file", path, "a connection for reading only has no session to keep")
     file = SessionFile.open(path, chroot=session.chroot)
-    if file.past is not None and file.past.timeout is not None:
-        session.resume(file.past.session_id, file.past.credentials.password, timeout=file.past.timeout)
+    if file.saved is not None and file.saved.timeout is not None:
+        session.resume(file.saved.session_id, file.saved.credentials.password, timeout=file.saved.timeout)
     return file
 
 
 def _warn_of_old_timeout(session: Session, file: SessionFile) -> None:
-    """A new leader uses the timeout at the creation of a session. So a resumed session cannot get a longer one."""
-    timeout, requested = session.granted_timeout, session.client._session_timeout / 1000
+    """Warn that the resumed session has a shorter timeout than requested.
+
+    A new leader uses the timeout at the creation of the session, so a longer one cannot be relied on.
+    """
+    timeout, requested = session.granted_timeout, internals.requested_timeout(session.client)
     if file.resumed and timeout is not None and timeout < requested:
         log.warning(
-            "the session of %s was created with a timeout of %g s, and keeps it: %g s need a new session. "
-            "For one, remove the file while no process uses it",
+            "the session in %s was created with a timeout of %g s, which is used instead of the requested %g s. "
+            "To start a new session, delete the file while no process uses it",
             file.path,
             timeout,
             requested,
         )
 
 
-def _sasl_options(auth: Sequence[Digest | Sasl]) -> dict[str, str] | None:
-    entries = [entry for entry in auth if isinstance(entry, Sasl)]
-    if not entries:
-        return None
-    if len(entries) > 1:
-        raise InvalidOptionError("auth", entries, "a connection has one SASL identity")
-    if importlib.util.find_spec("puresasl") is None:
-        raise MissingDependencyError("SASL needs pure-sasl: pip install 'zkgroups[sasl]'")
-    return {"mechanism": "DIGEST-MD5", "username": entries[0].user, "password": entries[0].password}
-
-
-def _tls_options(tls: Tls | None) -> dict[str, Any]:
-    if tls is None:
-        return {}
-    for option, file in (("tls ca", tls.ca), ("tls certificate", tls.certificate), ("tls key", tls.key)):
-        if file is not None and not Path(file).is_file():
-            raise InvalidOptionError(option, str(file), "there is no such file")
-    if tls.key is not None and tls.certificate is None:
-        raise InvalidOptionError("tls key", str(tls.key), "it needs the certificate it belongs to")
-    _check_readable(tls)
-    return {
-        "use_ssl": True,
-        "ca": None if tls.ca is None else str(tls.ca),
-        "certfile": None if tls.certificate is None else str(tls.certificate),
-        # kazoo ignores a certificate that comes without a key, in silence; one file may hold both
-        "keyfile": None if tls.certificate is None else str(tls.key or tls.certificate),
-        "keyfile_password": tls.key_password or "",  # without one OpenSSL would ask at the terminal
-        "check_hostname": tls.verify_hostname,
-    }
-
-
-def _check_readable(tls: Tls) -> None:
-    """Refuse files that cannot be used: kazoo would try them again and again, until the time is over."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    option, file = "tls ca", tls.ca
-    try:
-        if tls.ca is not None:
-            context.load_verify_locations(tls.ca)
-        option, file = "tls certificate", tls.certificate
-        if tls.certificate is not None:
-            context.load_cert_chain(tls.certificate, tls.key, password=tls.key_password or "")
-    except OSError as error:  # every error of TLS is one
-        raise InvalidOptionError(option, str(file), f"it cannot be used: {error.strerror or error}") from error
-
-
-_GLANCE: Final = 0.05
+_POLL_INTERVAL: Final = 0.05
 """How often to check whether all hosts are unreachable, in seconds."""
 
 
-def _start(session: Session, hosts: str, deadline: Deadline, unreachable: Deadline | None, attempts: Attempts) -> None:
+def _start(
+    session: Session, hosts: str, deadline: Deadline, unreachable: Deadline | None, failures: ConnectFailures
+) -> None:
     session.client.start_async()
     try:
-        while not session.wait_connected(Deadline(min(_GLANCE, deadline.remaining))):
+        while not session.wait_connected(Deadline(min(_POLL_INTERVAL, deadline.remaining))):
             if deadline.passed:
-                raise _not_connected(f"no connection to {hosts} within {deadline.seconds:g} s", attempts)
-            if unreachable is not None and unreachable.passed and attempts.are_hopeless:
-                raise _not_connected(f"no connection to {hosts}", attempts, otherwise=UnreachableError)
+                raise _not_connected(f"could not connect to {hosts} within {deadline.seconds:g} s", failures)
+            if unreachable is not None and unreachable.passed and failures.are_final:
+                raise _not_connected(f"could not connect to {hosts}", failures, default=UnreachableError)
     except AuthenticationError as error:
-        raise AuthenticationError(f"{hosts} did not accept the credentials, or insists on some") from error
+        raise _rejected_credentials(hosts) from error
 
 
 def _not_connected(
-    text: str, attempts: Attempts, otherwise: type[NotConnectedError] = NotConnectedError
+    text: str, failures: ConnectFailures, default: type[NotConnectedError] = NotConnectedError
 ) -> NotConnectedError:
-    """The error with the reason; of its own kind where every host answered, but not like a ZooKeeper server."""
-    kind = DamagedAnswerError if attempts.met_no_zookeeper else otherwise
-    return kind(f"{text}: {attempts.reason}")
+    """Return the error with the reason: `DamagedAnswerError` if no host answered like a ZooKeeper server."""
+    kind = DamagedAnswerError if failures.no_host_is_zookeeper else default
+    return kind(f"{text}: {failures.reason}")
 
 
-def _prove(session: Session, hosts: str, deadline: Deadline, attempts: Attempts) -> None:
-    """One request, because kazoo reports a connection before it has authenticated, and a chroot may not be there."""
+def _rejected_credentials(hosts: str) -> AuthenticationError:
+    return AuthenticationError(f"{hosts} rejected the credentials, or requires some")
+
+
+def _send_first_request(session: Session, hosts: str, deadline: Deadline, failures: ConnectFailures) -> None:
+    """Check the login and the chroot. kazoo reports a connection before it has authenticated."""
     try:
-        found = session.exists("/", deadline=deadline)
+        chroot_exists = session.exists("/", deadline=deadline)
     except DamagedAnswerError as error:
-        raise DamagedAnswerError(f"no connection to {hosts}: {attempts.reason}") from error
+        raise DamagedAnswerError(f"could not connect to {hosts}: {failures.reason}") from error
     except NotConnectedError as error:
-        raise _not_connected(f"no answer from {hosts} within {deadline.seconds:g} s", attempts) from error
+        raise _not_connected(f"no answer from {hosts} within {deadline.seconds:g} s", failures) from error
     except AuthenticationError as error:
-        raise AuthenticationError(f"{hosts} did not accept the credentials, or insists on some") from error
-    if not found:
+        raise _rejected_credentials(hosts) from error
+    if not chroot_exists:
         raise no_chroot(session, deadline)
 
 
 @contextlib.contextmanager
-def _undone_on_error(client: Any, file: SessionFile | None) -> Iterator[None]:
-    """A session that an earlier process has left is left for the next try."""
+def _close_on_error(client: Any, file: SessionFile | None) -> Iterator[None]:
+    """Close the client. A session that was resumed from the file does not end: the next attempt can resume it."""
     try:
         yield
     except BaseException:
-        if file is not None and file.past is not None and client._session_id == file.past.session_id:
-            drop(client)
+        if file is not None and file.saved is not None and internals.session_id(client) == file.saved.session_id:
+            disconnect_client(client)
         else:
-            close(client)
+            close_client(client)
         if file is not None:
             file.close(ended=False)
         raise

@@ -1,15 +1,15 @@
-"""What a process must keep to end its own past session after a crash, instead of waiting until it times out."""
+"""The credentials of a session, by which a process can end its own earlier session after a crash."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ...core.znodes.values import session_hex
+from ...core.znodes.session_ids import session_hex
 from ...deadline import Deadline
 from ...exceptions import InvalidOptionError, NotConnectedError
-from ..kazoo_compat.corrections import close
-from ..kazoo_compat.second_client import twin
+from ..kazoo_compat.closing import close_client
+from ..kazoo_compat.second_client import second_client
 from .session import Session
 
 _PASSWORD_BYTES = 16
@@ -17,13 +17,13 @@ _PASSWORD_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SessionCredentials:
-    """The id and password of a ZooKeeper session: whoever has them can take it over, or end it."""
+    """The id and password of a ZooKeeper session. Any client that has them can resume or end the session."""
 
     session_id: int
     password: bytes = field(repr=False)
 
     def dump(self) -> str:
-        """As one line of text, to be kept in a file that only its owner can read.
+        """Return one line of text. Keep it in a file that only its owner can read.
 
         >>> SessionCredentials.load(SessionCredentials(17, bytes(16)).dump()).session_id
         17
@@ -32,30 +32,32 @@ class SessionCredentials:
 
     @classmethod
     def load(cls, text: str) -> Self:
-        """From what `dump` returned."""
+        """Return the credentials from the text that `dump` returned."""
         session_id, _, password = text.strip().partition(":")
         try:
-            found = cls(int(session_id, 16), bytes.fromhex(password))
+            credentials = cls(int(session_id, 16), bytes.fromhex(password))
         except ValueError as error:
-            raise InvalidOptionError("session", text, "it must be what SessionCredentials.dump() returned") from error
-        if len(found.password) != _PASSWORD_BYTES or not -(2**63) <= found.session_id < 2**63:
-            raise InvalidOptionError("session", text, "it must be what SessionCredentials.dump() returned")
-        return found
+            raise InvalidOptionError("session", text, "it must be a result of SessionCredentials.dump()") from error
+        if len(credentials.password) != _PASSWORD_BYTES or not -(2**63) <= credentials.session_id < 2**63:
+            raise InvalidOptionError("session", text, "it must be a result of SessionCredentials.dump()")
+        return credentials
 
 
-def end_session(client: Any, past: SessionCredentials, timeout: float) -> bool:
-    """End a session that is not the client's own, with its ephemerals; False if it had ended already.
+def end_session(client: Any, earlier: SessionCredentials, timeout: float) -> bool:
+    """End an earlier session, with its ephemerals. Return False if it had expired already.
 
-    A second connection takes the session over and closes it. Where it has ended, or the password is wrong, the server
-    gives the second connection a session of its own instead, and that is all that is closed.
+    A second connection resumes the session and closes it. If the session has expired or the password is wrong, the
+    server grants the second connection a new session, and only that one is closed.
     """
-    taker = twin(client, timeout, client_id=(past.session_id, past.password))
-    session = Session.of(taker)
-    taker.start_async()
+    second = second_client(client, timeout, client_id=(earlier.session_id, earlier.password))
+    session = Session.of(second)
+    second.start_async()
     try:
         if not session.wait_connected(Deadline(timeout)):
-            past_id = session_hex(past.session_id)
-            raise NotConnectedError(f"no connection to {session.servers} within {timeout:g} s to end session {past_id}")
-        return session.id == past.session_id
+            raise NotConnectedError(
+                f"could not connect to {session.servers} within {timeout:g} s; "
+                f"session {session_hex(earlier.session_id)} was not ended"
+            )
+        return session.id == earlier.session_id
     finally:
-        close(taker)
+        close_client(second)

@@ -1,4 +1,4 @@
-"""The one seam where kazoo's errors become ours, with the cause chained."""
+"""Turn kazoo's errors into the public ones of `zkgroups.exceptions`, with the cause chained. No other module does."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ...exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
-from ..requests.safe_decoding import DamagedAnswer
+from ..kazoo_compat.safe_decoding import DamagedAnswer
 
 LOSSES = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMovedError, kazoo.ConnectionDropped)
-"""The answer may be lost although the request was carried out."""
+"""Errors after which the reply is lost, although the request may have been carried out."""
 
 
 _SERVER_ERRORS = (
@@ -36,57 +36,57 @@ _SERVER_ERRORS = (
     kazoo.APIError,
     kazoo.RequestTimeoutError,
 )
-"""The server failed for reasons that have nothing to do with the request."""
+"""Errors of the server that have nothing to do with the request."""
 
 _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str], ZkgroupsException]], ...] = (
     ((kazoo.NoAuthError,), NoPermissionError),
     (
         (kazoo.AuthFailedError, kazoo.SessionClosedRequireSaslError),
-        lambda _: AuthenticationError("the server did not accept the credentials, or insists on some"),
+        lambda _: AuthenticationError("the server rejected the credentials, or requires some"),
     ),
     (
         (kazoo.InvalidACLError,),
         lambda path: InvalidOptionError(
-            "acl", path, "the server does not accept it: no such scheme, or a malformed id"
+            "acl", path, "the server rejects it: the scheme is unknown or the id is malformed"
         ),
     ),
     (
         (kazoo.NotReadOnlyCallError,),
         lambda _: ReadOnlyError("the server has lost its quorum and answers reads only"),
     ),
-    # a child of SessionExpiredError, so it comes first
+    # a subclass of SessionExpiredError, so it comes first
     ((kazoo.ConnectionClosedError,), lambda _: NotConnectedError("the connection is closed")),
-    ((kazoo.SessionExpiredError,), lambda _: SessionLostError("the session has ended")),
-    ((KazooTimeoutError,), lambda path: NotConnectedError(f"no answer in time about {path}")),
-    ((kazoo.QuotaExceededError,), lambda path: RefusedError(f"the quota on {path} is used up")),
-    ((kazoo.ThrottledOpError,), lambda _: UnavailableError("the server is overloaded and turns requests away")),
-    (LOSSES, lambda path: NotConnectedError(f"the connection was lost while asking for {path}")),
+    ((kazoo.SessionExpiredError,), lambda _: SessionLostError("the session has expired")),
+    ((KazooTimeoutError,), lambda path: NotConnectedError(f"no answer about {path} in time")),
+    ((kazoo.QuotaExceededError,), lambda path: RefusedError(f"the quota of {path} is exceeded")),
+    ((kazoo.ThrottledOpError,), lambda _: UnavailableError("the server is overloaded and rejects requests")),
+    (LOSSES, lambda path: NotConnectedError(f"the connection was lost during a request about {path}")),
 )
 
 
 def translate(error: BaseException, path: str) -> ZkgroupsException:
-    """Our error for one of kazoo's, met on `path`."""
+    """Return the public error for an error that kazoo raised about `path`."""
     if isinstance(error, DamagedAnswer):
-        return DamagedAnswerError(f"{path} could not be read: {error}")
+        return DamagedAnswerError(f"could not read {path}: {error}")
     for kinds, meaning in _MEANINGS:
         if isinstance(error, kinds):
             return meaning(path)
     if isinstance(error, _SERVER_ERRORS):
-        return UnavailableError(f"the server failed to answer about {path}: {type(error).__name__}")
+        return UnavailableError(f"the server could not process a request about {path}: {type(error).__name__}")
     return ZkgroupsException(f"{path}: {type(error).__name__} {error}".rstrip())
 
 
 def translate_of_read(error: BaseException, path: str) -> ZkgroupsException:
     """Translate kazoo's error for a read of `path`. Errors that only writes can cause mean a damaged answer."""
-    found = translate(error, path)
-    if type(found) is ZkgroupsException:
-        return DamagedAnswerError(f"{path} could not be read: {type(error).__name__} is not an answer to a read")
-    return found
+    public = translate(error, path)
+    if type(public) is ZkgroupsException:
+        return DamagedAnswerError(f"could not read {path}: the server answered {type(error).__name__} to a read")
+    return public
 
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn kazoo's errors that pass through into ours."""
+    """Translate the errors that kazoo raises in the block."""
     try:
         yield
     except (kazoo.KazooException, KazooTimeoutError) as error:

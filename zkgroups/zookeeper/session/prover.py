@@ -1,11 +1,11 @@
-"""The thread that proves sessions: one for the whole process, which runs only while a session is in use.
+"""The thread that proves sessions. Each process has one, which runs only while a session is in use.
 
 It sends one tiny transaction for each session every tenth of the session timeout. It does not wait for the answers:
 kazoo's connection thread records them (`liveness.py`). If a session's own transactions prove it, nothing more is sent.
 
 If answers are missing although the connection looks fine, the server is cut off from its leader, or does not work. Then
-the connection is closed, so that kazoo goes to another server in time. But a server answers in the order of the
-requests. So as long as data arrive, the answer to the proof is only waiting behind others on a slow link, and the
+the connection is closed, and kazoo connects to another server in time. But a server answers in the order of the
+requests. So as long as data arrive, the answer to the proof only waits behind other answers on a slow link, and the
 connection is kept.
 """
 
@@ -22,115 +22,116 @@ from weakref import WeakKeyDictionary
 
 from ...core.session_proof import PATIENCE, PERIOD
 from ...deadline import uptime
-from ..kazoo_compat.corrections import hang_up_and_shun, silence
-from .liveness import ProofRequest, Pulse
+from ..kazoo_compat import internals
+from ..kazoo_compat.tcp_connection import leave_server, seconds_without_data
+from .liveness import Liveness, ProofRequest
 
 log = logging.getLogger("zkgroups.session")
 
 _LOOKS: Final = 5
-"""How often to look for a proof before closing the connection. So a pause of the whole process, in which no answer
-could be read, is not mistaken for a silent server."""
+"""How often to look for an answer before closing the connection. After a pause of the whole process, the first look
+may come before kazoo has read the answers that arrived meanwhile."""
 
 
 class Prover:
     """Proves the session of one client, as long as the session is in use."""
 
-    def __init__(self, client: Any, pulse: Pulse) -> None:
+    def __init__(self, client: Any, liveness: Liveness) -> None:
         self._client = client
-        self._pulse = pulse
-        self._lock = threading.Lock()  # guards the fields below, and is never held during a call
-        self._relying: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-        self._asked: Any = None
-        self._asked_at = -math.inf
+        self._liveness = liveness
+        self._lock = threading.RLock()  # guards the users, and is never held during a call
+        self._users: WeakKeyDictionary[object, int | None] = WeakKeyDictionary()
+        self._pending: Any = None
+        self._sent_at = -math.inf
         self._looks = 0
-        self._look_at = -math.inf
+        self._next_look = -math.inf
 
-    def rely(self, who: object, session_id: int) -> None:
-        """`who` relies on that session from now on, until it is garbage collected or withdraws."""
+    def start(self, user: object, session_id: int) -> None:
+        """Prove that session until `user` is garbage collected or passed to `stop`."""
         with self._lock:
-            self._relying[who] = session_id
+            self._users[user] = session_id
         _THREAD.serve(self)
 
-    def rely_no_more(self, who: object) -> None:
-        """`who` does not rely on the session any more."""
+    def stop(self, user: object) -> None:
+        """Stop proving the session for `user`."""
         with self._lock:
-            self._relying.pop(who, None)
+            self._users.pop(user, None)
         _THREAD.wake()
 
     @property
     def needed(self) -> bool:
-        """Whether any user relies on the current session."""
-        if self._client._stopped.is_set():
+        """True if any user needs the current session."""
+        if internals.is_stopped(self._client):
             return False
-        session_id = self._client._session_id
+        session_id = internals.session_id(self._client)
         with self._lock:
-            return session_id in self._relying.values()
+            return session_id in self._users.values()
 
-    def ask(self) -> Any:
-        """Send a proof now. Return its result, for a caller that wants to wait for the answer."""
+    def send_proof(self) -> Any:
+        """Send a proof now. Return its asynchronous result."""
         answer = self._client.handler.async_result()
-        self._client._call(ProofRequest(), answer)
+        internals.send(self._client, ProofRequest(), answer)
         return answer
 
     def on_state(self) -> None:
-        """Start proofs on a new connection, and stop them on a closed one. On kazoo's thread: only wakes the prover."""
-        self._asked_at, self._looks = -math.inf, 0
+        """Called by kazoo on a new or a lost connection. Only wakes the thread, which starts or stops the proofs."""
+        self._sent_at, self._looks = -math.inf, 0
         _THREAD.wake()
 
     def look(self) -> float:
-        """Do what is due, and return in how many seconds to look again. Never blocks."""
+        """Send a proof if one is due. Return in how many seconds to look again. Never blocks."""
         now = uptime()
         if not self._client.connected:
-            self._asked, self._looks = None, 0
-            return PERIOD * self._pulse.timeout
-        if self._asked is not None and not self._asked.ready():
+            self._pending, self._looks = None, 0
+            return PERIOD * self._liveness.timeout
+        if self._pending is not None and not self._pending.ready():
             return self._look_for_answer(now)
-        left = self._pulse.due(self._asked_at) - now
+        left = self._liveness.due(self._sent_at) - now
         if left <= 0:
-            self._asked_at, self._looks, self._asked = now, 0, self.ask()
+            self._sent_at, self._looks, self._pending = now, 0, self.send_proof()
             left = self._between_looks
-            self._look_at = now + left
+            self._next_look = now + left
         return left
 
     @property
     def _between_looks(self) -> float:
-        return PATIENCE * self._pulse.timeout / _LOOKS
+        return PATIENCE * self._liveness.timeout / _LOOKS
 
     def _look_for_answer(self, now: float) -> float:
-        if now < self._look_at:
-            return self._look_at - now
-        self._look_at = now + self._between_looks
-        self._looks = 0 if silence(self._client) < self._between_looks else self._looks + 1
+        if now < self._next_look:
+            return self._next_look - now
+        self._next_look = now + self._between_looks
+        self._looks = 0 if seconds_without_data(self._client) < self._between_looks else self._looks + 1
         if self._looks >= _LOOKS:
-            self._asked = None
+            self._pending = None
             log.warning(
                 "ZooKeeper server %s has not proved for %.1f s that the session lives: it may be cut off from "
                 "its leader; connecting to another server",
-                hang_up_and_shun(self._client),
+                leave_server(self._client),
                 _LOOKS * self._between_looks,
             )
         return self._between_looks
 
     def forget(self) -> None:
-        """In a fork: drop everything, because it belongs to the parent."""
-        self._lock = threading.Lock()
-        self._relying = WeakKeyDictionary()
-        self._asked = None
-        self._pulse.void()
+        """In a fork: drop everything, because it belongs to the parent process."""
+        self._lock = threading.RLock()
+        self._users = WeakKeyDictionary()
+        self._pending = None
+        self._liveness.forget()
 
 
 class _Thread:
-    """Runs the thread, as long as there are sessions to prove."""
+    """Runs the thread while any session needs proofs."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the two fields below, and is never held during a call
+        self._lock = threading.RLock()  # guards the two fields below, and is never held during a call
         self.provers: set[Prover] = set()
         self._thread: threading.Thread | None = None
         # Not an Event: Ctrl-C during `set` can leave it locked forever.
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def serve(self, prover: Prover) -> None:
-        """Prove this session too."""
+        """Start the proofs of this session."""
         with self._lock:
             self.provers.add(prover)
             if self._thread is None:
@@ -146,12 +147,12 @@ class _Thread:
             raise
 
     def wake(self) -> None:
-        """Look at once."""
+        """Let the thread look at all sessions now."""
         self._wakes.put(None)
 
     def _run(self) -> None:
         while provers := self._needed():
-            pause = min(_looked(prover) for prover in provers)
+            pause = min(_look(prover) for prover in provers)
             del provers
             self._sleep(max(pause, 0.0))
 
@@ -163,7 +164,7 @@ class _Thread:
 
     def _needed(self) -> list[Prover]:
         with self._lock:
-            if self._thread is not threading.current_thread():  # Ctrl-C came between: another thread has replaced it
+            if self._thread is not threading.current_thread():  # after a Ctrl-C in `_start`, another thread runs
                 return []
             self.provers = {prover for prover in self.provers if prover.needed}
             if not self.provers:
@@ -171,26 +172,24 @@ class _Thread:
             return list(self.provers)
 
 
-def _looked(prover: Prover) -> float:
-    """Keep an error with one client from ending the proofs of the others."""
+def _look(prover: Prover) -> float:
+    """Return when to look again. Log any error, so that the proofs of other clients continue."""
     try:
         return prover.look()
     except Exception:
-        log.exception("a session cannot be proved, so its claims end")
-        return _AFTER_AN_ERROR
+        log.exception("cannot prove a session; its claims will end")
+        return _RETRY_AFTER_ERROR
 
 
-_AFTER_AN_ERROR: Final = 1.0
+_RETRY_AFTER_ERROR: Final = 1.0
 """In seconds."""
 
 _THREAD = _Thread()
 
 
-def _forget_all() -> None:
+def _after_fork() -> None:
     global _THREAD
-    provers, _THREAD = _THREAD.provers, _Thread()
-    for prover in provers:
-        prover.forget()
+    _THREAD = _Thread()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_after_fork)

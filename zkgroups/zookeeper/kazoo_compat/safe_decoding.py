@@ -1,12 +1,12 @@
 """Read the answers of a server without trusting them.
 
-kazoo trusts every length, count, type and number that a server sends. It allocates 2 GB because four bytes announce
-them, waits forever for an answer that arrives byte by byte, and its thread dies of the first answer that it cannot
-decode. A web server, a TLS port or a broken proxy is enough for that.
+kazoo trusts every length, count, type and number that a server sends. If four bytes announce 2 GB, it allocates 2 GB.
+It waits forever for an answer that arrives byte by byte. And its thread dies of the first answer that it cannot decode.
+A web server, a TLS port or a broken proxy is enough for that.
 
 Here every frame has a maximum size and a deadline, and is decoded before kazoo sees it. On a damaged answer the
-connection is closed, and kazoo reconnects. The request in question fails with `DamagedAnswer`, all others as if the
-connection had been lost.
+connection is closed, and kazoo reconnects. The request in question fails with `DamagedAnswer`, all other requests as if
+the connection had been lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """A node has a few megabytes at most (`jute.maxbuffer`). A list of names has no limit; this allows two million."""
 
 CHUNK_BYTES: Final = 256 * 1024
-"""The largest buffer to allocate at once, so that only bytes that have arrived take memory, not announced ones."""
+"""The largest buffer to allocate at once. So only bytes that have arrived take memory, not announced ones."""
 
 _NOT_YET: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _PASSWORD_BYTES: Final = 16
@@ -37,7 +37,7 @@ _INT: Final = Struct(">i")
 
 
 class DamagedAnswer(ConnectionDropped):  # type: ignore[misc]
-    """An answer that no ZooKeeper server gives. kazoo closes the connection, as after every `ConnectionDropped`."""
+    """An answer that no ZooKeeper server sends. kazoo closes the connection, as after every `ConnectionDropped`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"not a ZooKeeper server, or a damaged answer ({reason})")
@@ -47,14 +47,14 @@ class DamagedAnswer(ConnectionDropped):  # type: ignore[misc]
 def read_safely(client: Any) -> None:
     """Replace the reading methods of kazoo's connection. Every client that zkgroups uses is corrected once."""
     connection = client._connection
-    reading = _Reading(client)
-    connection._read, connection._read_header = reading.read, reading.read_header
-    connection._read_socket, connection._read_response = reading.read_socket, reading.read_response
-    connection._read_watch_event, connection._invoke = reading.read_watch_event, reading.invoke
-    connection._authenticate_with_sasl = reading.authenticate_with_sasl
+    reader = _SafeReader(client)
+    connection._read, connection._read_header = reader.read, reader.read_header
+    connection._read_socket, connection._read_response = reader.read_socket, reader.read_response
+    connection._read_watch_event, connection._invoke = reader.read_watch_event, reader.invoke
+    connection._authenticate_with_sasl = reader.authenticate_with_sasl
 
 
-class _Reading:
+class _SafeReader:
     """kazoo's own methods of one connection, each with a check before or after it."""
 
     def __init__(self, client: Any) -> None:
@@ -65,23 +65,23 @@ class _Reading:
         self._authenticate_with_sasl = connection._authenticate_with_sasl
 
     def read(self, length: int, timeout: float) -> bytes:
-        """Read so many bytes. All of them must arrive within `timeout`, not only the next."""
+        """Read exactly `length` bytes. All of them must arrive within `timeout`, not only the first."""
         if not 0 <= length <= MAX_ANSWER_BYTES:
             raise DamagedAnswer(f"it announces {length} bytes, but the limit is {MAX_ANSWER_BYTES}")
         if not length:
             return b""
         deadline = Deadline(timeout)
         with self._connection._socket_error_handling():
-            first = self._some(length, deadline)
+            first = self._receive(length, deadline)
             if len(first) == length:
                 return first
-            found = bytearray(first)
-            while len(found) < length:
-                found += self._some(length - len(found), deadline)
-        return bytes(found)
+            received = bytearray(first)
+            while len(received) < length:
+                received += self._receive(length - len(received), deadline)
+        return bytes(received)
 
-    def _some(self, most: int, deadline: Deadline) -> bytes:
-        """Return the next bytes as soon as there are any. Mostly they have arrived already."""
+    def _receive(self, most: int, deadline: Deadline) -> bytes:
+        """Return the next bytes as soon as any arrive. Mostly they have arrived already."""
         connection = self._connection
         while True:
             try:
@@ -120,7 +120,7 @@ class _Reading:
         except _NO_DAMAGE:
             raise
         except Exception as error:
-            undecodable = _cannot_be_decoded("an answer", error)
+            undecodable = _undecodable("an answer", error)
             self._blame(undecodable)
             raise undecodable from error
 
@@ -131,21 +131,21 @@ class _Reading:
                 waiting.set_exception(damage)
 
     def read_response(self, header: Any, answer: bytes, offset: int) -> Any:
-        """Decode the answer to the oldest request once. kazoo then uses the result, and cannot fail."""
+        """Decode the answer to the oldest request. kazoo then uses the result, and cannot fail."""
         pending = self._client._pending
         if not pending:
             raise DamagedAnswer("an answer without a request")
         request, waiting, xid = pending[0]
         if header.xid != xid:
             if header.err == UnimplementedError.code:
-                self._tell_unimplemented(header.xid)
-            raise DamagedAnswer(f"it answers request {header.xid} before request {xid}")
+                self._fail_unimplemented(header.xid)
+            raise DamagedAnswer(f"request {header.xid} was answered before request {xid}")
         if request and waiting is not None and not header.err:
             pending[0] = _Answered(request, _decoded(request, answer, offset)), waiting, xid
         return self._read_response(header, answer, offset)
 
-    def _tell_unimplemented(self, xid: int) -> None:
-        """Detect a server that does not know a request: it answers out of order, and closes the connection."""
+    def _fail_unimplemented(self, xid: int) -> None:
+        """Fail a request that the server does not know. Such an answer comes out of order, before a hang-up."""
         for sent in self._client._pending:
             if sent[2] == xid:
                 self._client._pending.remove(sent)
@@ -162,7 +162,7 @@ class _Reading:
             self._read_watch_event(event, offset)
 
     def invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """Send a request while the connection is being set up, and read the answer."""
+        """Send a request while the connection is being established, and read the answer."""
         with _undamaged("the answer to a connection request"):
             if not isinstance(request, Connect):
                 return self._invoke(timeout, request, xid)
@@ -183,42 +183,42 @@ def _undamaged(name: str) -> Iterator[None]:
     except _NO_DAMAGE:
         raise
     except Exception as error:
-        raise _cannot_be_decoded(name, error) from error
+        raise _undecodable(name, error) from error
 
 
 _NO_DAMAGE: Final = (KazooException, KazooTimeoutError, OSError)
 
 
-def _cannot_be_decoded(name: str, error: Exception) -> DamagedAnswer:
+def _undecodable(name: str, error: Exception) -> DamagedAnswer:
     return DamagedAnswer(f"{name} cannot be decoded: {str(error) or type(error).__name__}")
 
 
 def _decoded(request: Any, answer: bytes, offset: int) -> Any:
-    """The result of a request, decoded strictly."""
-    return names(answer, offset) if isinstance(request, GetChildren) else request.deserialize(answer, offset)
+    """Decode the result of a request strictly."""
+    return decode_names(answer, offset) if isinstance(request, GetChildren) else request.deserialize(answer, offset)
 
 
-def names(answer: bytes, start: int) -> list[str]:
-    """The names that fill the rest of an answer; kazoo would accept a name that is cut off.
+def decode_names(answer: bytes, start: int) -> list[str]:
+    """Decode the names that fill the rest of an answer. kazoo would accept a truncated name.
 
-    >>> names(bytes.fromhex("00000002 00000001 61 00000002 6263"), 0)
+    >>> decode_names(bytes.fromhex("00000002 00000001 61 00000002 6263"), 0)
     ['a', 'bc']
-    >>> names(bytes.fromhex("ffffffff"), 0)
+    >>> decode_names(bytes.fromhex("ffffffff"), 0)
     []
-    >>> names(bytes.fromhex("00000001 00000009 61"), 0)
+    >>> decode_names(bytes.fromhex("00000001 00000009 61"), 0)
     Traceback (most recent call last):
     ...
     ValueError: 1 names do not fit into 5 bytes
     """
     (count,) = _INT.unpack_from(answer, start)
-    found, end = list_of_names(answer, start + _INT.size, count)
+    names, end = decode_counted_names(answer, start + _INT.size, count)
     if end != len(answer):
         raise ValueError(f"{len(answer) - end} bytes follow after {count} names")
-    return found
+    return names
 
 
-def list_of_names(answer: bytes, start: int, count: int) -> tuple[list[str], int]:
-    """The number of names, and where they end. A null list has the number -1."""
+def decode_counted_names(answer: bytes, start: int, count: int) -> tuple[list[str], int]:
+    """Decode `count` names from `start`. Return them and the position after them. A null list has the count -1."""
     if not -1 <= count <= (len(answer) - start) // _INT.size:
         raise ValueError(f"{count} names do not fit into {len(answer) - start} bytes")
     parts: list[bytes] = []
@@ -234,14 +234,14 @@ def list_of_names(answer: bytes, start: int, count: int) -> tuple[list[str], int
     if position > len(answer):
         raise ValueError(f"{count} names do not fit into {len(answer) - start} bytes")
     # No name has a slash, so all are decoded at once.
-    found = b"/".join(parts).decode().split("/") if parts else []
-    if len(found) != len(parts):
+    names = b"/".join(parts).decode().split("/") if parts else []
+    if len(names) != len(parts):
         raise ValueError("a name with a slash")
-    return found, position
+    return names, position
 
 
 class _Answered:
-    """Stands in for a request whose answer is decoded already, so that kazoo does not decode it again."""
+    """Replaces a request whose answer is decoded already, so that kazoo does not decode it again."""
 
     def __init__(self, request: Any, result: Any) -> None:
         self._request = request
@@ -249,7 +249,7 @@ class _Answered:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """kazoo reads it to know which node is watched."""
+        """The class of the request. kazoo chooses the kind of watch by it."""
         return type(self._request)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,12 +1,12 @@
-"""Remember why a client could not connect, host by host.
+"""Record why a client could not connect, host by host.
 
-For an unknown name, a refused connection and every TLS error, kazoo only reports a timeout, and logs the reason. So its
-attempts are observed while it connects.
+For an unknown name, a refused connection and every TLS error, kazoo only reports a timeout, and logs the reason. So
+each attempt is observed.
 
-A server hangs up on a client that has seen more transactions than the server has done. That happens to every client
-after ZooKeeper was restored from a backup or wiped, and lasts until ZooKeeper has done as many again. The server says
-nothing, so it is asked for the number of its last transaction. The client does not join such a ZooKeeper by itself: it
-may also be another one, and offsets there may be lower.
+A server hangs up on a client that has seen more transactions than the server has processed. After ZooKeeper was wiped
+or restored from a backup, this happens to every client until ZooKeeper has processed as many transactions again. The
+server reports no reason, so it is asked for its last transaction. The client does not connect to such a ZooKeeper by
+itself: it may be another ensemble, and its offsets may be lower.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ...deadline import Deadline, uptime
-from ..requests.safe_decoding import DamagedAnswer
-from . import server_status
+from . import internals, server_status
+from .safe_decoding import DamagedAnswer
 
 _FINAL: Final = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError, DamagedAnswer)
 """Errors after which waiting rarely helps, unless the server is just starting."""
 
-_ASK_AFTER: Final = 5.0
-"""In seconds without a connection: a server that was just restarted may be behind for a moment."""
-_ASK: Final = 0.5
-"""In seconds: how long a server that hung up may take to report its last transaction."""
+_CHECK_ZXID_AFTER: Final = 5.0
+"""In seconds without a connection. A server that was just restarted may be behind for a moment."""
+_STATUS_TIMEOUT: Final = 0.5
+"""How long to wait for the server's last transaction, in seconds."""
 
 Address = tuple[str, str, int]
 """A host name, its address, and the port."""
 
 
-HAS_DONE_LESS: Final = (
-    "{} refuses this client, because it has done fewer transactions than the client has seen. Was ZooKeeper restored "
-    "from a backup, or wiped? Then restart this process"
+IS_BEHIND: Final = (
+    "{} refuses this client, because it has processed fewer transactions than the client has seen. If ZooKeeper was "
+    "restored from a backup or wiped, restart this process"
 )
 
 
@@ -51,12 +51,12 @@ class Failure:
 
     @property
     def is_final(self) -> bool:
-        """Whether the same attempt is likely to fail again."""
+        """True if the same attempt is likely to fail again."""
         return issubclass(self.kind, _FINAL)
 
 
-class Attempts:
-    """The last attempt at each address of each host."""
+class ConnectFailures:
+    """The failure of the last attempt at each address of each host."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -72,19 +72,19 @@ class Attempts:
         connection._expand_client_hosts = self.expand
 
     @property
-    def are_hopeless(self) -> bool:
-        """Whether every host is unknown, refuses connections, or is not a ZooKeeper server."""
+    def are_final(self) -> bool:
+        """True if every host is unknown, refuses connections, or is not a ZooKeeper server."""
         failures = [self._failed.get(address) for address in self._addresses]
         return self._expanded and all(failure is not None and failure.is_final for failure in failures)
 
     @property
-    def met_no_zookeeper(self) -> bool:
-        """Whether every host answered, but none like a ZooKeeper server."""
+    def no_host_is_zookeeper(self) -> bool:
+        """True if every host answered, but not like a ZooKeeper server."""
         failures = [self._failed.get(address) for address in self._addresses]
         return (
             bool(failures)
             and not self._unknown
-            and all(found is not None and issubclass(found.kind, DamagedAnswer) for found in failures)
+            and all(failure is not None and issubclass(failure.kind, DamagedAnswer) for failure in failures)
         )
 
     @property
@@ -92,27 +92,27 @@ class Attempts:
         """Each host with its reason, or the reason alone if there is only one host."""
         hosts = self._client.hosts
         if len(hosts) == 1:
-            return self._of(hosts[0])
-        return "; ".join(f"{host}:{port}: {self._of((host, port))}" for host, port in dict.fromkeys(hosts))
+            return self._reason_of(hosts[0])
+        return "; ".join(f"{host}:{port}: {self._reason_of((host, port))}" for host, port in dict.fromkeys(hosts))
 
-    def _of(self, named: tuple[str, int]) -> str:
-        if (unknown := self._unknown.get(named)) is not None:
+    def _reason_of(self, host: tuple[str, int]) -> str:
+        if (unknown := self._unknown.get(host)) is not None:
             return unknown.reason
-        found = [self._failed[a].reason for a in self._addresses if (a[0], a[2]) == named and a in self._failed]
-        return ", ".join(dict.fromkeys(found)) or "no answer"
+        reasons = [self._failed[a].reason for a in self._addresses if (a[0], a[2]) == host and a in self._failed]
+        return ", ".join(dict.fromkeys(reasons)) or "no answer"
 
     def expand(self) -> list[Address]:
-        """Called by kazoo at the start of each round: all addresses of all hosts, in the order to try them."""
-        found: list[Address] = []
+        """Called by kazoo at the start of each round. Return all addresses of all hosts in the order to try them."""
+        addresses: list[Address] = []
         unknown: dict[tuple[str, int], Failure] = {}
         for host, port in self._client.hosts:
             try:
-                known = socket.getaddrinfo(host.strip(), port, 0, 0, socket.IPPROTO_TCP)
-                found += [(host, str(address[0]), int(address[1])) for *_, address in known]
+                resolved = socket.getaddrinfo(host.strip(), port, 0, 0, socket.IPPROTO_TCP)
+                addresses += [(host, str(address[0]), int(address[1])) for *_, address in resolved]
             except socket.gaierror as error:
                 self._client.logger.warning("Cannot resolve %s: %s", host, error)
                 unknown[host, port] = Failure(f"unknown host ({error.strerror})", type(error))
-        self._unknown, self._addresses = unknown, list(dict.fromkeys(found))
+        self._unknown, self._addresses = unknown, list(dict.fromkeys(addresses))
         self._expanded = True
         return random.sample(self._addresses, len(self._addresses))  # clients spread over the servers
 
@@ -120,29 +120,29 @@ class Attempts:
         """Called by kazoo: connect to one address."""
         self._current = (host, address, port)
         try:
-            found = self._connect(host, address, port)
+            timeouts = self._connect(host, address, port)
         except Exception as error:
             self._failing_since = self._failing_since or uptime()
-            if self._has_done_less(error):
-                error = ConnectionDropped(HAS_DONE_LESS.format(f"{host}:{port}"))
+            if self._is_behind(error):
+                error = ConnectionDropped(IS_BEHIND.format(f"{host}:{port}"))
                 self._failed[self._current] = Failure(str(error), type(error))
                 raise error from None
             self._failed[self._current] = _failure(error)
             raise
         self._failed.pop(self._current, None)
         self._failing_since = None
-        return found
+        return timeouts
 
-    def _has_done_less(self, error: Exception) -> bool:
-        """Whether the server may have hung up because it has done fewer transactions than this client has seen."""
+    def _is_behind(self, error: Exception) -> bool:
+        """Return True if the server hung up and has processed fewer transactions than this client has seen."""
         seen = int(self._client.last_zxid)
         hung_up = isinstance(error, ConnectionDropped) and self._client._connection._socket is not None
-        if not hung_up or not seen or self._current is None or self._client._stopped.is_set():
+        if not hung_up or not seen or self._current is None or internals.is_stopped(self._client):
             return False
-        if self._failing_since is None or uptime() < self._failing_since + _ASK_AFTER:
+        if self._failing_since is None or uptime() < self._failing_since + _CHECK_ZXID_AFTER:
             return False
-        done = server_status.zxid(self._client, *self._current, Deadline(_ASK))
-        return done is not None and done < seen
+        last = server_status.last_zxid(self._client, *self._current, Deadline(_STATUS_TIMEOUT))
+        return last is not None and last < seen
 
     def read_socket(self, timeout: float) -> Any:
         """Called by kazoo: read an answer."""

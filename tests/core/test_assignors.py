@@ -11,21 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.rebalance.assignment import (
-    ASSIGNORS,
-    COMPUTED_BY_EACH,
-    Assignment,
-    Assignor,
-    Members,
-    Stream,
-    assigned_to,
-    java_hash,
-    range_assignor,
-    round_robin_assignor,
-    share_of,
-    sticky_assignor,
-)
-from zkgroups.core.znodes.values import TopicPartition
+from zkgroups.core.rebalance.assignors import ASSIGNORS, COMPUTED_BY_EACH, share_of
+from zkgroups.core.rebalance.members import Assignment, Assignor, Members, Stream, assigned_to
+from zkgroups.core.rebalance.range import range_assignor
+from zkgroups.core.rebalance.round_robin import java_hash, round_robin_assignor
+from zkgroups.core.rebalance.sticky import sticky_assignor
+from zkgroups.core.znodes.topic_partition import TopicPartition
 
 TOPICS = ("orders", "payments", "t-1")
 IDS = ("a", "b", "billing_h-17-ab12cd34", "billing_h-17-ab12cd34-0", "zz")

@@ -1,4 +1,4 @@
-"""What a server reports about itself: the four-letter word `srvr`, on a connection of its own, without a session."""
+"""Ask a server for its version and last transaction: the four-letter word `srvr`, on a connection without a session."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _LONGEST: Final = 1024
 
 
 def version(client: Any, host: str, address: str, port: int, deadline: Deadline) -> tuple[int, int] | None:
-    """Its version; None if it does not report one, because four-letter words may be disabled."""
-    found = _VERSION.match(_lines(client, host, address, port, deadline, 1))
-    return None if found is None else (int(found[1]), int(found[2]))
+    """Return the server's version. None if it does not report one, because four-letter words may be disabled."""
+    match = _VERSION.match(_first_lines(client, host, address, port, deadline, 1))
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
-def zxid(client: Any, host: str, address: str, port: int, deadline: Deadline) -> int | None:
-    """The number of its last transaction; None if it does not report one."""
-    found = _ZXID.search(_lines(client, host, address, port, deadline, _LINES_TO_ZXID))
-    return None if found is None else int(found[1], 16)
+def last_zxid(client: Any, host: str, address: str, port: int, deadline: Deadline) -> int | None:
+    """Return the number of the server's last transaction. None if it does not report one."""
+    match = _ZXID.search(_first_lines(client, host, address, port, deadline, _LINES_TO_ZXID))
+    return None if match is None else int(match[1], 16)
 
 
-def _lines(client: Any, host: str, address: str, port: int, deadline: Deadline, lines: int) -> bytes:
-    """The first lines of the report. TLS checks the host name, and nothing else needs it."""
+def _first_lines(client: Any, host: str, address: str, port: int, deadline: Deadline, lines: int) -> bytes:
+    """Return the first lines of the report. TLS verifies `host`."""
     answer = b""
     try:
         sock = client.handler.create_connection(

@@ -1,0 +1,59 @@
+"""`zkgroups groups list`: the names of groups, and their state, totals and last commit where a format shows them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import click
+
+from zkgroups.core.znodes.states import GroupState
+
+from ..shared.arguments import matching_option
+from ..shared.command_classes import Command
+from ..shared.connect import connected
+from ..shared.errors import Tally
+from ..shared.messages import say
+from ..shared.options import Format, Options
+from ..shared.output import Column, Output, Row, Table
+
+_NAMES: Final = Table("groups", key="group", columns=(Column("GROUP", "group"),))
+_STATES: Final = [state.value for state in GroupState if state is not GroupState.DEAD]
+
+
+@click.command("list", cls=Command)
+@matching_option
+@click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Only groups in this state.")
+@click.pass_obj
+def list_groups(options: Options, matching: re.Pattern[str] | None, state: str | None) -> None:
+    """List all groups.
+
+    The formats table and name only have the names, which is quick; wide, json, jsonl and csv read every group and
+    tell its state, its totals and its last commit. So does --state.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka groups list
+      zkgroups -z zk1:2181/kafka groups list -o wide
+      zkgroups -z zk1:2181/kafka groups list -o jsonl
+      zkgroups -z zk1:2181/kafka groups list --groups 'bill.*' --state Empty
+    """
+    output = Output(options)
+    with connected(options) as registry:
+        names = [name for name in registry.groups() if matching is None or matching.fullmatch(name)]
+        if not names:
+            say(options, "There are no groups." if matching is None else "No group matches.")
+        only_names = output.format in {Format.TABLE, Format.NAME}
+        if only_names and state is None:
+            output.write(_NAMES, [{"group": name} for name in names])
+            return
+        from .description import SUMMARIES, described, summary_row
+
+        tally = Tally()
+        rows = (summary_row(group) for group in described(registry, names, tally, must_exist=()))
+        output.write(_NAMES if only_names else SUMMARIES, (row for row in rows if state in (None, _state(row))))
+        tally.finish()
+
+
+def _state(row: Row) -> str:
+    return row["state"] or GroupState.UNKNOWN.value

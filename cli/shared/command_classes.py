@@ -1,0 +1,83 @@
+"""The classes of commands and command families, which accept the global options and import their commands on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+from .exit_codes import ExitCode
+from .global_options import command_parameters
+from .messages import set_up_logging
+from .options import Options
+from .saved_contexts import apply_context
+
+
+class _WithGlobalOptions(click.Command):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += command_parameters()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does. When a shell completes the value of an option, parse only the words before it."""
+        if ctx.resilient_parsing and args and args[-1].startswith("-"):
+            args = args[:-1]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's own options, and refer to the global ones."""
+        super().format_options(ctx, formatter)
+        with formatter.section("Global options, here or before the command"):
+            formatter.write_text("-z HOSTS/CHROOT, -o FORMAT, --timeout SECONDS, and all others of zkgroups --help")
+
+
+class Command(_WithGlobalOptions):
+    """A command that takes the global options."""
+
+    uses_context = True
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command with the options of the saved context."""
+        options = ctx.ensure_object(Options)
+        if self.uses_context:
+            apply_context(options)
+        set_up_logging(options)
+        return super().invoke(ctx)
+
+
+class CommandGroup(click.Group):
+    """A family of commands. `lazy` maps the names of commands to `module:attribute`, imported on demand.
+
+    Without a command on the command line it prints its help. (The way click does this differs between versions.)
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = lazy or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands in the order of the table."""
+        return [*self._lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command with this name, importing it if necessary."""
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self._lazy[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, or print the help."""
+        if args or ctx.resilient_parsing:  # a shell asks for completions
+            return super().parse_args(ctx, args)
+        click.echo(ctx.get_help(), err=True)
+        raise click.exceptions.Exit(ExitCode.USAGE)
+
+
+class Group(_WithGlobalOptions, CommandGroup):
+    """A family of commands that takes the global options. So do its commands."""
+
+    command_class = Command

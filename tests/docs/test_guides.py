@@ -1,0 +1,124 @@
+"""The guides that need ZooKeeper only, and the consumer of docs/consumers.md with a broker.
+
+The guides that need Spark are run in tests/spark/test_guides.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.testing import KafkaBroker, Server
+
+from ..cli.running import hear_ctrl_c, interrupt
+from .guides import FOREGROUND, GUIDES, Block, Runner, assert_printed, blocks, environment, groups_shown, programs
+
+WITH_ZOOKEEPER = ("docs/consumers.md", "docs/operations.md", "docs/python.md", "docs/shell.md")
+WITH_SPARK = {"README.md", "docs/migration.md", "docs/spark.md", "docs/tutorial.md"}
+[CONSUMER] = [program for program in programs("docs/consumers.md") if "confluent_kafka" in program]
+TESTS = [program for program in programs("docs/python.md") if "def test_" in program]
+[PLUGIN] = [program for program in programs("docs/python.md") if program.startswith("pytest_plugins")]
+
+
+def test_every_guide_with_commands_or_programs_is_run() -> None:
+    run = {guide for guide in GUIDES if {"console", "python"} & {block.language for block in blocks(guide)}}
+    assert run - {"docs/CONTRIBUTING.md"} == {*WITH_ZOOKEEPER, *WITH_SPARK}
+
+
+def _has_a_test_of_its_own(block: Block) -> bool:
+    if block.language == "console":
+        return any(command == FOREGROUND for command, _ in block.commands)
+    return block.text in (CONSUMER, PLUGIN, *TESTS)
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("guide", WITH_ZOOKEEPER)
+def test_a_guide_does_what_it_shows(guide: str, registry: Registry, zookeeper_hosts: str, tmp_path: Path) -> None:
+    with groups_shown(zookeeper_hosts, registry):
+        Runner(tmp_path, zookeeper_hosts, skip=_has_a_test_of_its_own).run(guide)
+
+
+@pytest.mark.zookeeper
+def test_the_server_in_the_foreground_prints_its_address_and_ends() -> None:
+    [block] = [block for block in blocks("docs/shell.md") if FOREGROUND in dict(block.commands)]
+    with subprocess.Popen(
+        FOREGROUND.split(), env=environment(), stdout=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c
+    ) as server:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        interrupt(server)
+        assert server.returncode == 130
+    assert_printed(dict(block.commands)[FOREGROUND], line, str(block))
+
+
+@pytest.mark.zookeeper
+def test_the_tests_in_the_python_guide_pass(zookeeper: Server, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(PLUGIN)
+    (tmp_path / "test_shown.py").write_text("\n\n".join(TESTS))
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_shown.py"],
+        cwd=tmp_path,
+        env=environment() | {"ZKGROUPS_TEST_ZOOKEEPER": zookeeper.address},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert result.returncode == 0, result.stdout
+    assert " passed" in result.stdout
+
+
+def test_the_consumer_reads_all_messages_and_commits_them_when_it_is_terminated(
+    legacy_kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    assert len([line for line in CONSUMER.splitlines() if line.strip()]) <= 30
+    topic = "orders-of-the-guide"
+    written = write_to(topic, legacy_kafka, partitions=3, messages=30)
+    assert consumed(topic, legacy_kafka, tmp_path, messages=30) == written
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        group = registry.group("billing")
+        assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) == 30
+        assert group.instances() == []
+        assert list(group.owners()) == []
+        group.delete()
+
+
+def test_the_consumer_reads_a_recreated_topic_once(legacy_kafka: KafkaBroker, tmp_path: Path) -> None:
+    topic = "recreated-orders"
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        group = registry.group("billing")
+        group.offsets.set(TopicPartition(topic, 0), 5_558)
+        first = write_to(topic, legacy_kafka, partitions=1, messages=20)
+        assert consumed(topic, legacy_kafka, tmp_path, messages=20) == first
+        assert [found.offset for found in group.offsets if isinstance(found, CommittedOffset)] == [20]
+        legacy_kafka.write(topic, 0, 1)
+        assert consumed(topic, legacy_kafka, tmp_path, messages=1) == {f"{topic} 0 b'0'\n"}
+        assert [found.offset for found in group.offsets if isinstance(found, CommittedOffset)] == [21]
+        group.delete()
+
+
+def consumed(topic: str, broker: KafkaBroker, folder: Path, *, messages: int) -> set[str]:
+    """Run the consumer until it has printed so many messages, terminate it, and return its output."""
+    program = Runner(folder, broker.zookeeper or "", broker.address).here(CONSUMER).replace('"orders"', f'"{topic}"')
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=environment(), cwd=folder, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        read = {running.stdout.readline() for _ in range(messages)}
+        running.terminate()
+        assert running.wait(60) == 0
+    return read
+
+
+def write_to(topic: str, broker: KafkaBroker, *, partitions: int, messages: int) -> set[str]:
+    """Create a topic with messages, and return the lines that the consumer prints for them."""
+    broker.create_topic(topic, partitions=partitions)
+    producer = Producer({"bootstrap.servers": broker.address})
+    for number in range(messages):
+        producer.produce(topic, f"message {number}", partition=number % partitions)
+    assert producer.flush(60) == 0
+    return {f"{topic} {number % partitions} b'message {number}'\n" for number in range(messages)}

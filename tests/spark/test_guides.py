@@ -1,0 +1,85 @@
+"""The guides that need Spark: README, tutorial, spark and migration. They use the servers that the tutorial starts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from zkgroups import Registry
+from zkgroups.kafka import Brokers
+from zkgroups.testing import missing
+
+from ..docs.guides import Block, Runner, environment, groups_shown, programs
+from .commands import command_on
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
+
+[PLAYGROUND] = [program for program in programs("docs/tutorial.md") if "KafkaBroker" in program]
+
+
+@dataclass(frozen=True)
+class Playground:
+    """The servers of the tutorial: a ZooKeeper, and a broker that knows the topic `orders`."""
+
+    zookeeper: str
+    broker: str
+
+
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Playground]:
+    """Run `playground.py` as the tutorial shows it."""
+    command = [sys.executable, "-c", PLAYGROUND]
+    with subprocess.Popen(
+        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        exported = re.findall(r"^export \w+=(\S+)$", running.stdout.readline() + running.stdout.readline(), re.M)
+        if len(exported) != 2:
+            _, error = running.communicate()
+            assert "MissingDependencyError" in error, error
+            missing("kafka", error.splitlines()[-1])
+        yield Playground(*exported)
+        running.communicate("\n", timeout=60)
+        assert running.returncode == 0
+
+
+@pytest.fixture
+def brokers(playground: Playground) -> Iterator[Brokers]:
+    """A client of the broker, which has no groups at first."""
+    with Brokers.connect(playground.broker) as brokers:
+        brokers.delete_groups(["billing", "invoices"])
+        yield brokers
+
+
+def _starts_the_servers(block: Block) -> bool:
+    return block.text == PLAYGROUND
+
+
+@pytest.mark.timeout(900)
+def test_the_tutorial_does_what_it_shows(
+    spark: SparkSession, playground: Playground, brokers: Brokers, tmp_path: Path
+) -> None:
+    with command_on(spark, playground.zookeeper, together=True) as command:
+        Runner(tmp_path, playground.zookeeper, playground.broker, command, _starts_the_servers).run("docs/tutorial.md")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("guide", ["README.md", "docs/migration.md", "docs/spark.md"])
+def test_a_guide_does_what_it_shows(
+    guide: str,
+    spark: SparkSession,
+    registry: Registry,
+    zookeeper_hosts: str,
+    playground: Playground,
+    brokers: Brokers,
+    tmp_path: Path,
+) -> None:
+    with groups_shown(zookeeper_hosts, registry), command_on(spark, zookeeper_hosts, together=True) as command:
+        Runner(tmp_path, zookeeper_hosts, playground.broker, command).run(guide)

@@ -1,0 +1,202 @@
+"""A signal handler that interrupts a call, a fork during a call, and a release in another thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from zkgroups import Claim, Registry
+from zkgroups.exceptions import NotConnectedError, ReentrantCallError
+from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper import instance
+from zkgroups.zookeeper.requests import watch_dispatcher
+from zkgroups.zookeeper.session import session
+
+from .conftest import Connect
+from .events import attempt
+from .test_group import until
+from .test_rules import P0, P1, member
+
+pytestmark = pytest.mark.zookeeper
+
+PATIENCE = 30.0
+SLOW = 600.0
+"""In seconds: answers are held back until the proxy heals."""
+
+
+@contextmanager
+def handler(call: Callable[[], Any]) -> Iterator[list[object]]:
+    """Call this from a signal handler of SIGUSR1, and collect what it returns or raises."""
+    found: list[object] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: found.append(attempt(call)))
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def in_a_fork(call: Callable[[], object]) -> int:
+    """The exit code of a fork that calls this: 0 unless it raises an error, or does not end in time."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(int(PATIENCE))
+            call()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@contextmanager
+def held_elsewhere(*locks: Any) -> Iterator[None]:
+    """Another thread holds these locks, e.g. at the moment of a fork."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            held.set()
+            over.wait(PATIENCE)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(PATIENCE)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_partition_that_is_named_twice_is_released_once(registry: Registry) -> None:
+    me = member(registry)
+    me.claim_many([P0, P1])
+    released = threading.Thread(target=me.release, args=(P0, P0, P1), daemon=True)
+    released.start()
+    released.join(PATIENCE)
+    assert not released.is_alive()
+    assert me.claims == {}
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(lambda claim: claim.release(), id="release"),
+        pytest.param(lambda claim: claim.commit(7), id="commit"),
+        pytest.param(lambda claim: claim._instance.release_all(), id="release_all"),
+        pytest.param(lambda claim: claim._instance.deregister(), id="deregister"),
+    ],
+)
+def test_a_signal_handler_that_would_wait_for_the_commit_that_it_interrupts_gets_an_error(
+    proxy: TcpProxy, proxied: Registry, act: Callable[[Claim], object]
+) -> None:
+    me = member(proxied)
+    claim = me.claim(P0)
+    claim.commit(4)
+    main = threading.main_thread().ident
+    assert main is not None
+    before = proxy.requests
+
+    def interrupt() -> None:
+        until(lambda: proxy.requests > before)
+        signal.pthread_kill(main, signal.SIGUSR1)
+        until(lambda: found)
+        proxy.heal()
+
+    with handler(lambda: act(claim)) as found:
+        proxy.delay(SLOW, direction="replies")
+        finger = threading.Thread(target=interrupt)
+        finger.start()
+        claim.commit(5)
+        finger.join()
+    assert isinstance(found[0], ReentrantCallError)
+    assert claim.held
+    claim.commit(6)
+    me.deregister()
+
+
+def test_a_signal_handler_may_ask_what_is_held_at_any_moment(registry: Registry) -> None:
+    me = member(registry)
+    claim = me.claim(P0)
+    with handler(lambda: (claim.held, me.registered, list(me.claims))) as found:
+        with me._lock, me._registrar._lock, registry._context.session._prover._lock, session._FIRST_USE:
+            signal.raise_signal(signal.SIGUSR1)
+        assert found == [(True, True, [P0])]
+
+
+def test_a_claim_is_not_held_while_another_thread_releases_it(
+    proxy: TcpProxy, proxied: Registry, connect: Connect
+) -> None:
+    claims = member(proxied).claim_many([P0, P1])
+    other = member(connect(), "other")
+    proxy.delay(SLOW, direction="replies")
+    with ThreadPoolExecutor() as pool:
+        released = pool.submit(claims.release)
+        taken = other.claim(P0, timeout=PATIENCE)
+        assert taken.held
+        assert not claims[P0].held
+        assert not claims.held
+        assert not released.done()
+        proxy.heal()
+        released.result(PATIENCE)
+    assert taken.verify()
+
+
+def test_a_claim_whose_release_never_reached_the_server_is_held_again(
+    proxy: TcpProxy, zookeeper_hosts: str, connect: Connect
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
+    claim = member(registry).claim(P0)
+    proxy.refuse()
+    proxy.cut()
+    with pytest.raises(NotConnectedError):
+        claim.release()
+    proxy.heal()
+    until(lambda: claim.held)
+    claim.commit(5)
+    claim.release()
+
+
+def test_a_fork_that_leaves_the_block_of_an_instance_does_not_wait_for_a_commit_of_its_parent(
+    proxy: TcpProxy, proxied: Registry
+) -> None:
+    with member(proxied) as me:
+        claim = me.claim(P0)
+        claim.commit(4)
+        before = proxy.requests
+        proxy.delay(SLOW, direction="replies")
+        with ThreadPoolExecutor() as pool:
+            commit = pool.submit(claim.commit, 5)
+            until(lambda: proxy.requests > before)
+
+            def leave() -> None:
+                with pytest.raises(NotConnectedError), me:
+                    assert not claim.held
+
+            with held_elsewhere(me._membership, me._lock, me._registrar._lock):
+                code = in_a_fork(leave)
+            proxy.heal()
+            commit.result(PATIENCE)
+        assert code == 0
+        assert claim.verify()
+
+
+def test_a_fork_has_a_registry_of_its_own_whatever_threads_of_its_parent_do(zookeeper_hosts: str) -> None:
+    def work() -> None:
+        with Registry.connect(zookeeper_hosts) as registry, member(registry, "child") as me:
+            me.claim(P0).commit(5)
+            registry.group("billing").watch("owners").close()
+
+    with held_elsewhere(instance._USING, session._FIRST_USE, watch_dispatcher._FIRST_USE):
+        assert in_a_fork(work) == 0

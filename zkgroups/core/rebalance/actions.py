@@ -1,0 +1,88 @@
+"""The actions that a `Rebalance` asks for. Each `Request` is answered with an event that carries the same turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .events import Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An action that is answered with a `Reply`."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterInstance(Request):
+    """Register the instance. Answer with `Registered` or `RequestFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGroup(Request):
+    """Read the group and its plan. Answer with `Planned` or `RequestFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPartitions(Request):
+    """Claim those of these partitions that are free. Answer with `Claimed` or `RequestFailed`."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitRelease:
+    """Send `PartitionsFreed` when other instances release these partitions. It may be sent never, or repeatedly."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class StartLinger:
+    """Send `LingerElapsed` after a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartGeneration:
+    """Start a generation with these partitions."""
+
+    number: int
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class StopGeneration(Request):
+    """Stop the workers of the generation, before the `moving` partitions are released.
+
+    Answer with `GenerationStopped`.
+    """
+
+    moving: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePartitions(Request):
+    """Release these partitions. Answer with `Released` or `RequestFailed`."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartitions:
+    """These partitions are lost. End the generation if there is one, and report the loss. There is no answer."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class DeregisterInstance(Request):
+    """Release all partitions and deregister the instance. Answer with `Released` or `RequestFailed`."""
+
+
+AnyRequest: TypeAlias = (
+    RegisterInstance | ReadGroup | ClaimPartitions | StopGeneration | ReleasePartitions | DeregisterInstance
+)
+
+Action: TypeAlias = AnyRequest | AwaitRelease | StartLinger | StartGeneration | DropPartitions

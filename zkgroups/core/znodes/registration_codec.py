@@ -1,0 +1,206 @@
+"""The format of registrations, the nodes under `ids`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from ...exceptions import InvalidInputError, InvalidOptionError
+from ..times import from_ms, to_ms
+from .decoding import DecodingError, decode_text, is_int, is_text, parse_json
+from .java_regex import BrokenExpressionError, UnevaluableExpressionError, topic_filter
+from .names import check_topic
+from .subscription import check_expression
+from .values import Dialect, MalformedNode, Pattern, Registration, UnevaluableRegistration
+
+MAX_STREAMS: Final = 2**31 - 1
+"""Numbers in a registration are Java ints."""
+
+MOST_TOPICS: Final = 5_000
+"""Every member reads and watches every topic that a registration names, whether it exists or not."""
+
+MOST_ASSIGNORS: Final = 100
+"""Members compare their lists of assignors with each other."""
+
+CLIENT: Final = "zkgroups"
+"""The value of the `client` field in registrations written by zkgroups. Every old parser ignores the field."""
+
+_MAX_TIMESTAMP_MS: Final = 2**63 - 1
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class _Unevaluable(Exception):
+    """A registration was decoded, but its subscription cannot be evaluated."""
+
+    def __init__(self, registration: Registration, reason: str) -> None:
+        super().__init__(reason)
+        self.registration = registration
+
+
+def encode_registration(registration: Registration) -> bytes:
+    """Encode a registration so that Scala, kazoo-go and pykafka members can all read it.
+
+    The timestamp is in seconds: kazoo-go requires a number, and Scala ignores the timestamp. It is limited to a Java
+    int, because Scala members before Kafka 1.0 fail on any larger number.
+
+    >>> noon = datetime.fromisoformat("2026-11-21T12:00:00Z")
+    >>> encode_registration(Registration({"orders": 1}, timestamp=noon)).decode()
+    '{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":1795262400,"client":"zkgroups"}'
+    """
+    _check_subscription(registration)
+    fields = {
+        "version": 1,
+        "subscription": dict(registration.streams),
+        "pattern": registration.pattern.value,
+        "timestamp": min(max(_seconds(registration.timestamp), 0), MAX_STREAMS),
+        "client": CLIENT,
+    }
+    if registration.assignors:
+        fields["assignors"] = list(registration.assignors)
+    if registration.include_internal:
+        fields["internal"] = True
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _seconds(timestamp: datetime | None) -> int:
+    if timestamp is None:
+        return 0
+    if timestamp.tzinfo is None:
+        raise InvalidOptionError("timestamp", timestamp, "it must have a time zone")
+    return to_ms(timestamp) // 1000
+
+
+def _check_subscription(registration: Registration) -> None:
+    """Reject subscriptions that would stop every Scala member, or that clients would interpret differently."""
+    if registration.pattern is not Pattern.STATIC and len(registration.streams) > 1:
+        expressions = list(registration.streams)
+        raise InvalidOptionError("topic pattern", expressions, "Scala reads one expression only: join them with commas")
+    if len(registration.streams) > MOST_TOPICS:
+        raise InvalidOptionError(
+            "topics", list(registration.streams), f"at most {MOST_TOPICS} topics can be named: use a pattern"
+        )
+    for name, streams in registration.streams.items():
+        if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MAX_STREAMS:
+            raise InvalidOptionError(f"streams of {name!r}", streams, "it must be a whole number of at least 1")
+        if registration.pattern is Pattern.STATIC:
+            check_topic(name)
+        else:
+            check_expression(name)
+
+
+def decode_registration(
+    path: str, data: bytes | None, *, session: int = 0, version: int = 0
+) -> Registration | UnevaluableRegistration | MalformedNode:
+    """Decode a registration written in any of the dialects."""
+    raw = data or b""
+    try:
+        return _cached_decode(raw) if len(raw) <= _CACHED_SIZE else _decode(raw)
+    except _Unevaluable as found:
+        reason = f"its subscription cannot be evaluated: {found}"
+        node = MalformedNode(path, raw, reason, session=session, version=version)
+        return UnevaluableRegistration(node, found.registration, str(found))
+    except DecodingError as reason:
+        return MalformedNode(path, raw, str(reason), session=session, version=version)
+
+
+def _decode(data: bytes) -> Registration:
+    text = decode_text(data)
+    fields = parse_json(text)
+    if not isinstance(fields, dict):
+        if not _TOPIC.fullmatch(text) or text in {".", ".."}:
+            raise DecodingError("neither a JSON object nor the name of a topic")
+        return Registration({text: 1}, dialect=Dialect.PYKAFKA)
+    pattern = _pattern(fields)
+    registration = Registration(
+        _subscription(fields, pattern),
+        pattern,
+        timestamp=_timestamp(fields),
+        version=version if is_int(version := fields.get("version")) else 1,
+        dialect=_dialect(fields),
+        assignors=_assignors(fields),
+        include_internal=fields.get("client") == CLIENT and fields.get("internal") is True,
+    )
+    _check_evaluable(registration)
+    return registration
+
+
+def _check_evaluable(registration: Registration) -> None:
+    """Check the expression, the first one if there are several, as Scala does."""
+    named = len(registration.streams)
+    if registration.pattern is Pattern.STATIC and named > MOST_TOPICS:
+        raise _Unevaluable(registration, f"it names {named} topics, and at most {MOST_TOPICS} are looked up")
+    if registration.pattern is Pattern.STATIC or not named:
+        return
+    try:
+        topic_filter(next(iter(registration.streams)))
+    except BrokenExpressionError as error:
+        raise DecodingError(f"the expression is not a regular expression: {error}") from error
+    except UnevaluableExpressionError as error:
+        raise _Unevaluable(registration, str(error)) from error
+
+
+_CACHED_SIZE: Final = 1024
+_cached_decode = lru_cache(maxsize=4096)(_decode)  # members read each other's registrations repeatedly
+
+
+def _pattern(fields: Mapping[str, Any]) -> Pattern:
+    if "pattern" not in fields:
+        raise DecodingError("no pattern")
+    if not isinstance(fields["pattern"], str):
+        raise DecodingError("the pattern is not text")
+    try:
+        return Pattern(fields["pattern"])
+    except ValueError:
+        return Pattern.STATIC  # as Scala treats every unknown word
+
+
+def _subscription(fields: Mapping[str, Any], pattern: Pattern) -> dict[str, int]:
+    subscription = fields.get("subscription")
+    if not isinstance(subscription, dict):
+        raise DecodingError("the subscription is not an object" if "subscription" in fields else "no subscription")
+    for streams in subscription.values():
+        if not is_int(streams) or not 1 <= streams <= MAX_STREAMS:
+            raise DecodingError(f"{streams!r:.40} is not a number of streams")
+    if pattern is Pattern.STATIC and len(subscription) <= MOST_TOPICS:
+        return {name: streams for name, streams in subscription.items() if _can_be_topic(name)}
+    return subscription
+
+
+def _can_be_topic(name: str) -> bool:
+    """False for a name with a slash: Scala members read it as a path, find no topic there, and ignore it."""
+    try:
+        for part in name.split("/"):
+            check_topic(part)
+    except InvalidInputError as error:
+        raise DecodingError(str(error)) from error
+    return "/" not in name
+
+
+def _timestamp(fields: Mapping[str, Any]) -> datetime | None:
+    """Text is milliseconds, as written by Scala; a number is seconds, as written by kazoo-go. 0 means unknown."""
+    timestamp = fields.get("timestamp")
+    if isinstance(timestamp, str) and re.fullmatch("[0-9]{1,18}", timestamp, re.ASCII):
+        return from_ms(int(timestamp))
+    if is_int(timestamp) and 0 < timestamp <= _MAX_TIMESTAMP_MS // 1000:
+        return from_ms(timestamp * 1000)
+    return None
+
+
+def _dialect(fields: Mapping[str, Any]) -> Dialect:
+    if fields.get("client") == CLIENT:
+        return Dialect.ZKGROUPS
+    return Dialect.KAZOO_GO if is_int(fields.get("timestamp")) else Dialect.SCALA
+
+
+def _assignors(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the assignors that a zkgroups member announces, without duplicates; none if any entry is invalid."""
+    names = fields.get("assignors")
+    if fields.get("client") != CLIENT or not isinstance(names, list) or len(names) > MOST_ASSIGNORS:
+        return ()
+    if not all(map(is_text, names)):
+        return ()
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,123 @@
+"""Find out whether a transaction was carried out although its reply was lost (rule 3).
+
+The nodes it would have changed are read after a reconnect and a `sync`. A server that resumes a session rejects
+everything that still arrives over the old connection. So by then the lost request is either carried out or never will
+be. The nodes show which of the two, unless another client has changed them since: then the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ...deadline import Deadline
+from ...exceptions import NoPermissionError, NotConnectedError, OutcomeUnknownError
+from .node import Node
+from .pinned_request import PinnedRequest
+from .transaction import Check, Create, Delete, Operation, Set, last_write
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+
+class Outcome(Enum):
+    """What the nodes show about a transaction whose reply was lost."""
+
+    CARRIED_OUT = "carried out"
+    NOT_CARRIED_OUT = "not carried out"
+    UNKNOWN = "unknown"
+
+
+def was_carried_out(
+    session: Session, request: PinnedRequest, operations: Sequence[Operation], session_id: int, deadline: Deadline
+) -> bool:
+    """Return whether the request was carried out. Raise `OutcomeUnknownError` if the nodes do not show it."""
+    path = last_write(operations).path
+    changes = final_changes(operations)
+    try:
+        # The server we are connected to now may lag behind the one that carried out the request.
+        session.call(lambda: session.client.sync_async("/"), "/", deadline)
+        nodes = session.get_all(list(changes), deadline=deadline)
+    except NoPermissionError as error:
+        raise OutcomeUnknownError(
+            f"the answer about {path} was lost, and there is no permission to read whether it was changed"
+        ) from error
+    except NotConnectedError as error:
+        raise OutcomeUnknownError(
+            f"the connection was lost before the answer about {path}, and could not be restored in time"
+        ) from error
+    outcome = outcome_of_all(list(changes.values()), nodes, session_id=session_id, zxid_before=request.zxid_before)
+    if outcome is Outcome.UNKNOWN:
+        raise OutcomeUnknownError(f"the answer about {path} was lost, and the node was changed again since")
+    return outcome is Outcome.CARRIED_OUT
+
+
+def final_changes(operations: Sequence[Operation]) -> dict[str, Operation]:
+    """Return the last change of each path.
+
+    A node that is created and then written counts as created with those data. A node that is created and then deleted
+    is left out.
+    """
+    changes: dict[str, Operation] = {}
+    for operation in operations:
+        if isinstance(operation, Delete) and isinstance(changes.get(operation.path), Create):
+            del changes[operation.path]
+        elif isinstance(operation, Set) and isinstance(created := changes.get(operation.path), Create):
+            changes[operation.path] = replace(created, data=operation.data)
+        elif not isinstance(operation, Check):
+            changes[operation.path] = operation
+    return changes
+
+
+def outcome_of_all(
+    operations: Sequence[Operation], nodes: Sequence[Node | None], *, session_id: int, zxid_before: int
+) -> Outcome:
+    """Combine the outcomes of all operations of one transaction.
+
+    One untouched node of a `Set` or `Delete` is proof enough that nothing was carried out. Else all must agree.
+    """
+    outcomes = [
+        outcome_of(operation, node, session_id=session_id, zxid_before=zxid_before)
+        for operation, node in zip(operations, nodes, strict=True)
+    ]
+    for operation, outcome in zip(operations, outcomes, strict=True):
+        if outcome is Outcome.NOT_CARRIED_OUT and isinstance(operation, Set | Delete):
+            return outcome
+    return outcomes[0] if len(set(outcomes)) == 1 else Outcome.UNKNOWN
+
+
+def outcome_of(operation: Operation, node: Node | None, *, session_id: int, zxid_before: int) -> Outcome:
+    """Judge one operation by its node, read after a `sync`.
+
+    `zxid_before` is the last transaction that this client had seen when it sent the request. A node that existed then
+    is older, and a node that the request created is newer.
+    """
+    match operation:
+        case Create(ephemeral=True):
+            created = (
+                node is not None
+                and node.session == session_id
+                and node.data == operation.data
+                and node.czxid > zxid_before
+            )
+            return Outcome.CARRIED_OUT if created else Outcome.NOT_CARRIED_OUT
+        case Create():
+            created = node is not None and node.czxid > zxid_before and node.data == operation.data
+            return Outcome.CARRIED_OUT if created else Outcome.NOT_CARRIED_OUT
+        case Delete():
+            deleted = node is None or node.czxid > zxid_before
+            return Outcome.CARRIED_OUT if deleted else Outcome.NOT_CARRIED_OUT
+        case Set():
+            return _outcome_of_set(operation, node, zxid_before)
+    return Outcome.UNKNOWN
+
+
+def _outcome_of_set(operation: Set, node: Node | None, zxid_before: int) -> Outcome:
+    if node is None or node.czxid > zxid_before:
+        return Outcome.UNKNOWN
+    if node.version == operation.version:
+        return Outcome.NOT_CARRIED_OUT
+    ours = node.version == operation.version + 1 and node.mzxid > zxid_before and node.data == operation.data
+    return Outcome.CARRIED_OUT if ours else Outcome.UNKNOWN
