@@ -18,7 +18,7 @@ from ..shared.input_files import Place
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from ..shared.spark_options import selection_options, spark_options, steps_shown, writing_options
+from ..shared.spark_options import moment_option, selection_options, spark_options, steps_shown, writing_options
 from .both_sides import broker_options, installed, own_spark, plan_argument, source_options
 from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
 from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row
@@ -53,7 +53,7 @@ _PLANS: Final = Table(
 @click.argument("destination", metavar="DEST", type=Place())
 @selection_options
 @click.option("--from-snapshot", "snapshot", metavar="DIR", type=Place(), help="Read a snapshot instead of ZooKeeper.")
-@click.option("--at", "name", metavar="SNAPSHOT", help="The snapshot to read; the latest by default.")
+@moment_option()
 @rule_options
 @rename_options
 @stale_options
@@ -66,7 +66,7 @@ def plan(
     /,
     destination: str,
     snapshot: str | None,
-    name: str | None,
+    at: str | None,
     stale_after: float | None,
     skip_stale: bool,
     without_brokers: bool,
@@ -94,7 +94,7 @@ def plan(
         from zkgroups.spark.migration import planning
     spark.check_writes_to(destination)
     brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
-    source = _source(options, snapshot, name, given)
+    source = _source(options, snapshot, at, given)
     say(options, f"Starting Spark to plan the groups in {snapshot or options.zookeeper}.")
     with spark.session(options) as session, steps_shown(options, session, planning.STEPS) as on_progress:
         made = planning.plan(
@@ -114,16 +114,16 @@ def plan(
 
 
 def _source(
-    options: Options, snapshot: str | None, name: str | None, chosen: dict[str, Any]
+    options: Options, snapshot: str | None, at: str | None, chosen: dict[str, Any]
 ) -> SourceOptions | SnapshotSource:
     if snapshot is None:
-        if name is not None:
+        if at is not None:
             raise click.UsageError("--at needs --from-snapshot DIR", click.get_current_context())
         return source_options(options, **chosen)
     from zkgroups.spark.migration.sources import SnapshotSource
 
     chosen.pop("parallelism")
-    return SnapshotSource(destination=snapshot, name=name, **chosen)
+    return SnapshotSource(destination=snapshot, at=at or "latest", **chosen)
 
 
 def _plan_row(made: PlanSummary) -> Row:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from zkgroups.core.doctor.unused_groups import duration_seconds
+from zkgroups.core.time_formats import parse_short_duration
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ def duration_option(*names: str, help: str, **more: Any) -> Callable[[Decorated]
 
 
 def _parsed(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    return None if text is None else duration_seconds(text)
+    return None if text is None else parse_short_duration(text)
 
 
 def checked_seconds(_ctx: click.Context, _param: click.Parameter, seconds: float | None) -> float | None:

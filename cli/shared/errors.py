@@ -75,7 +75,7 @@ def sentence(error: BaseException) -> str:
         case Terminated():
             return "terminated"
         case OffsetWouldGoBackError():
-            return f"{error}: --backward lets it"
+            return f"{error}: --backward allows it"
         case ZkgroupsException():
             return "; ".join([str(error), *getattr(error, "__notes__", ())])
         case OSError(strerror=str(reason)):

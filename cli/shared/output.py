@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from zkgroups.core.offsets.csv_cells import guarded
+from zkgroups.core.offsets.csv_cells import escape_formula
 
 from .escape import printable
 from .options import Color, Format, Options
@@ -137,7 +137,7 @@ class Output:
     def _cell(self, value: Any) -> str:
         """A value in CSV: numbers unchanged, text escaped if a spreadsheet would take it for a formula."""
         text = self._raw(value)
-        return guarded(text) if _is_text(value) else text
+        return escape_formula(text) if _is_text(value) else text
 
     def _raw(self, value: Any) -> str:
         """A value as it is, for a program to read; a terminal is protected all the same."""

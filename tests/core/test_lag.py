@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups.core.kafka_values import OffsetRange
-from zkgroups.core.offsets.lag import GroupLag, LagNote, followed, group_lag, lag, subscribes_by_pattern
+from zkgroups.core.offsets.lag import GroupLag, LagNote, group_lag, lag, partitions_of_group, subscribes_by_pattern
 from zkgroups.core.znodes.describe_group import describe
 from zkgroups.core.znodes.group_description import GroupDescription
 from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
@@ -51,7 +51,7 @@ def measured(
     logs: dict[TopicPartition, OffsetRange | None],
     known: dict[str, tuple[int, ...]] | None = None,
 ) -> GroupLag:
-    return group_lag(description, followed(description, known or {}), logs)
+    return group_lag(description, partitions_of_group(description, known or {}), logs)
 
 
 # One partition
@@ -142,12 +142,12 @@ def test_a_pattern_chooses_among_the_topics_of_the_brokers() -> None:
     by_pattern = group(subscribed=Registration({"ord.*": 1}, Pattern.WHITE_LIST))
     assert subscribes_by_pattern([group(), by_pattern])
     assert not subscribes_by_pattern([group(), group(subscribed=Registration({"orders": 1}))])
-    found = followed(by_pattern, {"orders": (0, 1), "refunds": (0,)})
+    found = partitions_of_group(by_pattern, {"orders": (0, 1), "refunds": (0,)})
     assert [partition.at for partition in found] == [at(0), at(1)]
 
 
 def test_a_topic_that_nobody_subscribes_to_has_the_partitions_with_offsets_only() -> None:
-    assert [partition.at for partition in followed(group([(2, 5)]), {"orders": (0, 1, 2)})] == [at(2)]
+    assert [partition.at for partition in partitions_of_group(group([(2, 5)]), {"orders": (0, 1, 2)})] == [at(2)]
 
 
 # What cannot be read

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -28,6 +29,7 @@ from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.kafka.properties import parse
 from zkgroups.testing import missing
 
+from ..test_architecture import MUST_NOT_IMPORT, ORDER
 from .guides import GUIDES, ROOT, blocks, read
 
 CODE = re.compile(r"`([^`\n]+)`")
@@ -96,6 +98,7 @@ OBJECTS: dict[str, type] = {
     "event": zkgroups.MemberEvent,
     "generation": zkgroups.Generation,
     "group": zkgroups.Consumergroup,
+    "instance": zkgroups.Instance,
     "member": zkgroups.Member,
     "registry": zkgroups.Registry,
 }
@@ -199,6 +202,15 @@ def test_the_tree_lists_every_package() -> None:
     assert all((ROOT / path).exists() for path in paths), paths
     packages = {path.parent for top in ("zkgroups", "cli") for path in (ROOT / top).rglob("__init__.py")}
     assert {f"{path.relative_to(ROOT).as_posix()}/" for path in packages} - {"zkgroups/core/"} <= paths
+
+
+def test_the_drawing_of_imports_is_what_the_architecture_allows() -> None:
+    [drawing] = [block.text for block in blocks("docs/architecture.md") if block.language == "mermaid"]
+    solid = [re.findall(r"\w+", line) for line in drawing.splitlines() if " --> " in line]
+    assert {folder for line in solid for folder in line} >= {"exceptions", "core", "zookeeper", "kafka", "spark", "cli"}
+    for line in solid:
+        assert line == sorted(line, key=ORDER.index), line
+        assert all(before not in MUST_NOT_IMPORT.get(after, ()) for before, after in pairwise(line)), line
 
 
 def test_every_promise_and_every_failure_is_there() -> None:

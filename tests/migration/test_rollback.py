@@ -277,7 +277,7 @@ def test_nothing_is_deleted_of_which_not_all_can_be_put_back_and_the_group_stays
         (moved.first.topic, 0): (Outcome.FAILED, "no"),
         (moved.first.topic, 1): (
             Outcome.FAILED,
-            "the group is not deleted, for not all that it had before can be put back",
+            "the group was not deleted: not all of its earlier offsets can be restored",
         ),
         (moved.other.topic, 0): (Outcome.WRITTEN, ""),
     }
@@ -320,7 +320,7 @@ def test_a_commit_between_the_first_write_and_the_deletion_keeps_the_group(moved
     assert numbers(moved.brokers, moved.target) == {moved.first: 95, moved.second: 96, moved.other: 5}
     why = f"offsets were committed on the target during the rollback: {moved.first}, {moved.second}"
     assert {(row.outcome, row.detail) for row in report if row.topic == moved.first.topic} == {
-        (Outcome.FAILED, f"the group is not deleted: {why}")
+        (Outcome.FAILED, f"the group was not deleted: {why}")
     }
     assert moved.marked
 

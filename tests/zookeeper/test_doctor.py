@@ -206,7 +206,7 @@ def test_a_group_that_vanishes_in_mid_look_stops_nothing(
 
 def between_looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let something happen after the first look."""
-    look = doctor_reader._look
+    look = doctor_reader._read_and_examine
     looks = iter([True])
 
     def look_and_act(*arguments: Any, **options: Any) -> list[Checkup]:
@@ -215,7 +215,7 @@ def between_looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) ->
             act()
         return found
 
-    monkeypatch.setattr(doctor_reader, "_look", look_and_act)
+    monkeypatch.setattr(doctor_reader, "_read_and_examine", look_and_act)
 
 
 def test_many_groups_are_looked_at_in_few_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:

@@ -387,7 +387,7 @@ def test_rule_5_an_offset_that_another_tool_deletes_and_makes_anew_under_a_claim
 def test_an_offset_made_anew_and_written_as_often_is_written_over_and_that_is_logged(
     registry: Registry, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A limit that the README names: versions are all that ZooKeeper compares."""
+    """A limit that docs/guarantees.md names: versions are all that ZooKeeper compares."""
     claim = member(registry).claim(P0)
     claim.commit(5)
     raw.delete(OFFSET)

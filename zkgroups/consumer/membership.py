@@ -31,7 +31,7 @@ from ..exceptions import (
 )
 from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
-from ..zookeeper.reading.group_observer import Sight
+from ..zookeeper.reading.group_observer import GroupObserver
 from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
@@ -117,7 +117,7 @@ class Membership:
         self._foreign = foreign
         self._stats = stats
         self._tell = tell
-        self._sight = Sight(self.group.paths, context_of(self.group), self._hear, partitions)
+        self._observer = GroupObserver(self.group.paths, context_of(self.group), self._hear, partitions)
         self._signals = ReleaseSignals()
         self._together: frozenset[str] = frozenset()  # the members that release everything at once
         self._streams: Mapping[TopicPartition, int] = {}
@@ -185,7 +185,7 @@ class Membership:
 
     def close(self) -> None:
         """Stop watching the group, and free the id in this process."""
-        self._sight.close()
+        self._observer.close()
         self._instance.detach()
 
     # Planning
@@ -194,7 +194,7 @@ class Membership:
         """Read the group. Compute which partitions this member should have, and who holds them now."""
         self._stats.looks += 1
         awaited, self._plan_awaited = self._plan_awaited, False
-        roster = self._sight.look(anew=not awaited)
+        roster = self._observer.read_roster(allow_cached=awaited)
         self._ids = [instance.id for instance in roster.instances]
         self._left_behind.deregister(roster.instances)
         self._together = frozenset(id for id, registration in roster.participants.items() if registration.assignors)
@@ -279,7 +279,7 @@ class Membership:
 
         A plan is decoded and checked once, not at each look.
         """
-        data, zxid, version = self._sight.plan()
+        data, zxid, version = self._observer.read_plan()
         key = zxid, fingerprint, strategy
         if self._share[0] != key:
             plan = decode_plan(data)
@@ -298,7 +298,7 @@ class Membership:
         if (reason := invalid_reason(assignment, members)) is not None:
             raise InvalidOptionError("assignors", strategy, f"it returned a plan that cannot be used: {reason}")
         plan = SharedPlan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
-        if self._sight.write_plan(plan, version, self._instance.session_id or 0):
+        if self._observer.write_plan(plan, version, self._instance.session_id or 0):
             self._election.wrote(version)
 
     def skip(self, awaited: AwaitedPlan) -> list[str]:
@@ -350,7 +350,7 @@ class Membership:
     def await_free(self, partitions: Partitions) -> None:
         """Watch for the release of these partitions."""
         signals = self._signals.choose({at: self._let_go_with(at) for at in partitions})
-        self._sight.await_free({at: self._owner_path(at) for at in signals})
+        self._observer.watch_owners({at: self._owner_path(at) for at in signals})
 
     def _let_go_with(self, at: TopicPartition) -> Hashable:
         """Return a key that is equal for all partitions that their holder releases at once."""

@@ -215,7 +215,7 @@ class Journal(Destination):
         about = self._about()
         if "cluster" not in about:
             return None
-        numbers: dict[str, Any] = {name: about.get(name) for name in ("zxid", "made_zxid", "made_ms")}
+        numbers: dict[str, Any] = {name: about.get(name) for name in ("zxid", "created_zxid", "created_ms")}
         if not isinstance(about["cluster"], str) or not all(type(number) is int for number in numbers.values()):
             raise self._damaged(ABOUT)
         return FollowedEnsemble(about["cluster"], Position(**numbers))

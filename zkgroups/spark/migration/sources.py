@@ -14,6 +14,7 @@ from ...core.migration.rules import NoOffset
 from ...core.migration.target_names import Renaming
 from ...exceptions import NotFoundError
 from ...migration.plan import SourceNode
+from ..snapshots.moments import LATEST, find_moment
 from ..snapshots.snapshot import read_snapshot, snapshot_names
 from ..source.data_source import NAME
 from ..source.options import MAX_PARALLELISM, SourceOptions, check_expression
@@ -24,10 +25,13 @@ from .arrow_rows import arrow_schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource:
-    """A snapshot, the latest if none is named, with the groups and topics whose whole names match."""
+    """A snapshot, and expressions for the whole names of groups and topics.
+
+    `at` chooses the snapshot: its name, latest, previous, or a time, for the latest at or before it.
+    """
 
     destination: str
-    name: str | None = None
+    at: str = LATEST
     groups: str | None = None
     topics: str | None = None
 
@@ -58,10 +62,10 @@ def _from_zookeeper(spark: SparkSession, source: SourceOptions) -> tuple[str, _R
 
 
 def _from_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
-    """Return a reader for both tables of one snapshot."""
-    name = source.name or next(reversed(snapshot_names(spark, source.destination)), None)
+    """Read both tables of one snapshot, even if a newer one appears meanwhile."""
+    name = find_moment(reversed(snapshot_names(spark, source.destination)), source.at)
     if name is None:
-        raise NotFoundError(f"{source.destination} has no snapshot")
+        raise NotFoundError(f"no snapshot {source.at} in {source.destination}")
     shown = f"snapshot {name} in {source.destination}"
     return shown, lambda table: read_snapshot(spark, source.destination, name, table=table)
 

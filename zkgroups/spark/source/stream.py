@@ -114,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check(begin, until)
         if until == begin or not self._check(until, self._now()):
             return []
-        options, after = self._options, begin.zxid if begin.is_of(until) else 0
+        options, after = self._options, begin.zxid if begin.may_precede(until) else 0
         shares = options.parallelism or DEFAULT_PARALLELISM
         selections = (Selection(options.groups, options.topics, number, shares) for number in range(shares))
         return [StreamShare(selection, after, until) for selection in selections]
@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check(self, before: Position, now: Position) -> bool:
         """Return whether both positions belong to the same ZooKeeper; raise RefusedError if that is required."""
-        if not (same := before.is_of(now)) and not self._options.start_over:
+        if not (same := before.may_precede(now)) and not self._options.start_over:
             raise RefusedError(
                 f"{self._options.zookeeper} was replaced or wiped: this stream has read up to zxid {before.zxid:#x}, "
                 f"but the server is at {now.zxid:#x}; set startOver to read all of its offsets"
