@@ -92,7 +92,7 @@ def test_a_plan_is_applied_verified_and_rolled_back_with_a_report_of_each_run(mi
     assert dry.counts == {"would write": ROWS, "skipped": 2}
     assert len(heard) == STEPS
     assert migration.sides() == before
-    with pytest.raises(GuardFailedError, match="the plan was made with another cluster, staging"):
+    with pytest.raises(GuardFailedError, match="the plan was made for Kafka cluster staging"):
         MigrationConnections(migration.options, None).check("staging")
     assert {group.target for group in group_results(migration.spark, migration.folder)} == set(migration.names)
 
@@ -146,7 +146,7 @@ def test_groups_with_obstacles_are_left_and_progress_is_copied_back(
     migration: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several tasks."""
-    monkeypatch.setattr(execution, "ROWS_OF_A_TASK", 9)
+    monkeypatch.setattr(execution, "MIN_ROWS_PER_TASK", 9)
     live, written, moved, *free = migration.names
     migration.registry.client.create(f"/consumers/{live}/ids/scala-1", b"{}", ephemeral=True, makepath=True)
     migration.registry.group(written).offsets.set(migration.first, 1)
