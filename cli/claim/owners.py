@@ -123,7 +123,7 @@ def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[O
 
 def _malformed(group: GroupDescription) -> list[UnreadableNode]:
     below = f"{GroupPaths(group.group).owners}/"
-    return [node for node in group.malformed if f"{node.path}/".startswith(below)]
+    return [node for node in group.unreadable if f"{node.path}/".startswith(below)]
 
 
 def _place(group: str, path: str) -> tuple[str | None, int | None]:

@@ -191,7 +191,7 @@ def described(
 
 def denied(group: GroupDescription) -> list[ForbiddenNode]:
     """The nodes of the group that we may not read."""
-    return [node for node in group.malformed if isinstance(node, ForbiddenNode)]
+    return [node for node in group.unreadable if isinstance(node, ForbiddenNode)]
 
 
 def summary_row(group: GroupDescription) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def _migration_row(mark: Mark) -> Row:
 
 def _malformed(group: GroupDescription) -> list[UnreadableNode]:
     """A mark that cannot be read keeps members out, too."""
-    return [*group.malformed, *([group.mark] if isinstance(group.mark, UnreadableNode) else [])]
+    return [*group.unreadable, *([group.mark] if isinstance(group.mark, UnreadableNode) else [])]
 
 
 def _malformed_row(node: UnreadableNode) -> Row:

@@ -158,7 +158,7 @@ def test_an_offset_that_cannot_be_read_is_not_one_that_was_never_committed() -> 
         group(
             [(0, 4)],
             subscribed=Registration({"orders": 1}),
-            malformed=[MalformedNode("/consumers/billing/offsets/orders/1", b"many", "no number")],
+            unreadable=[MalformedNode("/consumers/billing/offsets/orders/1", b"many", "no number")],
         ),
         {at(number): log(0, 5) for number in range(3)},
         {"orders": (0, 1, 2)},
@@ -173,7 +173,7 @@ def test_a_partition_that_left_nothing_but_an_offset_that_cannot_be_read_is_show
         for path in ("orders/3", "orders/x", "orders")
     ]
     elsewhere = MalformedNode("/consumers/other/offsets/orders/4", b"many", "no number")
-    found = measured(group(malformed=[*bad, elsewhere]), {at(3): log(0, 5)})
+    found = measured(group(unreadable=[*bad, elsewhere]), {at(3): log(0, 5)})
     assert [(each.partition.at, each.lag, each.note) for each in found.partitions] == [
         (at(3), None, LagNote.CANNOT_BE_READ)
     ]
@@ -183,6 +183,6 @@ def test_a_partition_that_left_nothing_but_an_offset_that_cannot_be_read_is_show
 def test_where_offsets_may_not_be_read_nobody_says_that_there_are_none(path: str) -> None:
     denied = ForbiddenNode(f"/consumers/billing/{path}")
     found = measured(
-        group(subscribed=Registration({"orders": 1}), malformed=[denied]), {at(0): log(0, 5)}, {"orders": (0,)}
+        group(subscribed=Registration({"orders": 1}), unreadable=[denied]), {at(0): log(0, 5)}, {"orders": (0,)}
     )
     assert [each.note for each in found.partitions] == [LagNote.CANNOT_BE_READ]

@@ -48,4 +48,4 @@ def test_only_unreadable_nodes_below_the_group_count() -> None:
         MalformedNode("/consumers/billing-blue/offsets/orders/0", b"", "empty"),
         MalformedNode("/brokers/topics/orders", b"", "empty"),
     )
-    assert unreadable_nodes(describe(GroupView("billing", malformed=(*others, *mine)))) == mine
+    assert unreadable_nodes(describe(GroupView("billing", unreadable=(*others, *mine)))) == mine

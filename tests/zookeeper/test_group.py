@@ -601,8 +601,8 @@ def test_what_cannot_be_read_is_listed_by_path_and_stops_nothing(group: Consumer
     raw.create(f"{OWNERS}/orders/0", b"me", ephemeral=True)
     raw.create(f"{OFFSETS}/orders/0", b"5")
     description = group.describe()
-    assert {node.path: node.data for node in description.malformed} == bad
-    assert all(node.reason for node in description.malformed)
+    assert {node.path: node.data for node in description.unreadable} == bad
+    assert all(node.reason for node in description.unreadable)
     assert (description.state, description.members, description.owned, description.offsets) == (
         GroupState.STABLE,
         2,

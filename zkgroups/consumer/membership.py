@@ -205,7 +205,7 @@ class Membership:
         self._plan_awaited = planned is None and not awaited
         mine, others = self._holding(planned or ())
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # its share is not known yet
-        if outlived := self._lives.outlived_by(mine, roster.topic_zxids, roster.unreadable):
+        if outlived := self._lives.outlived_by(mine, roster.topic_zxids, roster.unreadable_topics):
             wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
             self._tell(None)  # the recreated topic can be claimed once these are released
         if Dialect.PYKAFKA in roster.dialects:
@@ -432,7 +432,7 @@ def unreadable_nodes(nodes: Iterable[UnreadableNode]) -> str:
 
 def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]:
     """Note the topics that do not exist. There may be none at all if the address lacks Kafka's chroot."""
-    hidden = {node.path for node in roster.unreadable}
+    hidden = {node.path for node in roster.unreadable_topics}
     wanted = subscribed_topics(registration, roster.partitions)
     missing = [t for t in sorted(wanted) if t not in roster.partitions and broker_topic(t) not in hidden]
     if wanted and not missing:
@@ -444,7 +444,7 @@ def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]
 def _oddities(roster: Roster) -> dict[EventKind, str]:
     """Note unreadable nodes and members of other clients."""
     notes: dict[EventKind, str] = {}
-    if unreadable := [*roster.malformed, *roster.unreadable]:
+    if unreadable := [*roster.unreadable_registrations, *roster.unreadable_topics]:
         notes[EventKind.MALFORMED] = unreadable_nodes(unreadable)
     foreign = {dialect: ids for dialect, ids in roster.dialects.items() if dialect is not Dialect.ZKGROUPS}
     if foreign:

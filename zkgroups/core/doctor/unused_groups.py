@@ -17,4 +17,4 @@ def in_use(group: GroupDescription) -> bool:
 def unreadable_nodes(group: GroupDescription) -> tuple[UnreadableNode, ...]:
     """Return the nodes below the group that cannot be read, and so cannot be exported."""
     root = GroupPaths(group.group).root
-    return tuple(node for node in group.malformed if f"{node.path}/".startswith(f"{root}/"))
+    return tuple(node for node in group.unreadable if f"{node.path}/".startswith(f"{root}/"))

@@ -107,7 +107,7 @@ def partitions_of_group(group: GroupDescription, known: TopicPartitions) -> list
 
 def group_lag(group: GroupDescription, partitions: Iterable[PartitionDescription], logs: LogRanges) -> GroupLag:
     """Return the lag of the group in each of these partitions."""
-    paths, unreadable = GroupPaths(group.group), {node.path for node in group.malformed}
+    paths, unreadable = GroupPaths(group.group), {node.path for node in group.unreadable}
     return GroupLag(group.group, tuple(_partition_lag(paths, each, logs, unreadable) for each in partitions))
 
 
@@ -129,7 +129,7 @@ def _subscribed(group: GroupDescription, known: TopicPartitions) -> set[TopicPar
 def _unreadable(group: GroupDescription) -> Iterator[TopicPartition]:
     """Yield the partitions whose offset node exists but cannot be read."""
     directory = GroupPaths(group.group).offsets + "/"
-    for node in group.malformed:
+    for node in group.unreadable:
         topic, slash, name = node.path.removeprefix(directory).partition("/")
         if node.path.startswith(directory) and slash and (at := decode_offset_path(topic, name)) is not None:
             yield at

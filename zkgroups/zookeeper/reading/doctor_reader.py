@@ -142,7 +142,7 @@ def _nested(context: RegistryContext, views: Iterable[GroupView]) -> dict[str, d
 def _leaves(found: GroupView) -> dict[str, None]:
     """Return the paths of all registrations, owners and offsets, without duplicates, siblings together."""
     paths = GroupPaths(found.group)
-    bad = [node for node in found.malformed if not isinstance(node, ForbiddenNode)]
+    bad = [node for node in found.unreadable if not isinstance(node, ForbiddenNode)]
     return dict.fromkeys(
         [
             *(join(paths.ids, instance.id) for instance in found.instances),

@@ -90,7 +90,7 @@ class _DecodedGroup:
     instances: list[RegisteredInstance]
     owners: list[Owner]
     offsets: list[CommittedOffset]
-    malformed: list[UnreadableNode]
+    unreadable: list[UnreadableNode]
 
     @classmethod
     def of(
@@ -101,10 +101,10 @@ class _DecodedGroup:
         offsets: Iterable[CommittedOffset | UnreadableNode],
     ) -> Self:
         """Separate the unreadable nodes from the others."""
-        malformed: list[UnreadableNode] = []
-        good = list(_readable(instances, malformed))
-        malformed += [bad for node in good if (bad := unreadable_part(node.registration)) is not None]
-        return cls(group, good, list(_readable(owners, malformed)), list(_readable(offsets, malformed)), malformed)
+        unreadable: list[UnreadableNode] = []
+        good = list(_readable(instances, unreadable))
+        unreadable += [bad for node in good if (bad := unreadable_part(node.registration)) is not None]
+        return cls(group, good, list(_readable(owners, unreadable)), list(_readable(offsets, unreadable)), unreadable)
 
     @property
     def registrations(self) -> Iterator[Registration]:
@@ -127,14 +127,14 @@ class _DecodedGroup:
         wanted = self.named_topics().union(topics.names if self.has_patterns else ())
         registered = [topics.by_name[name] for name in sorted(wanted) if name in topics.by_name]
         forbidden = [topics.forbidden] if topics.forbidden is not None and self.has_patterns else []
-        malformed = [*self.malformed, *forbidden]
-        partitions = {topic.name: topic.partitions for topic in _readable(registered, malformed)}
+        unreadable = [*self.unreadable, *forbidden]
+        partitions = {topic.name: topic.partitions for topic in _readable(registered, unreadable)}
         return GroupView(
             group=self.group,
             instances=tuple(self.instances),
             owners=tuple(self.owners),
             offsets=tuple(self.offsets),
-            malformed=tuple(malformed),
+            unreadable=tuple(unreadable),
             partitions=partitions,
         )
 
@@ -163,11 +163,11 @@ class _RegisteredTopics:
         )
 
 
-def _readable(values: Iterable[T | UnreadableNode], malformed: list[UnreadableNode]) -> Iterator[T]:
-    """Yield the readable values, and append the others to `malformed`."""
+def _readable(values: Iterable[T | UnreadableNode], unreadable: list[UnreadableNode]) -> Iterator[T]:
+    """Yield the readable values, and append the others to `unreadable`."""
     for value in values:
         if isinstance(value, UnreadableNode):
-            malformed.append(value)
+            unreadable.append(value)
         else:
             yield value
 
