@@ -105,5 +105,5 @@ def _part(output: Output, *, first: bool) -> None:
     """An empty screen, or an empty line; programs need neither."""
     if sys.stdout is not None and sys.stdout.isatty():
         click.clear()
-    elif not first and output.format not in {Format.JSON, Format.JSONL}:
+    elif not first and output.format not in {Format.JSON, Format.JSONL, Format.YAML}:
         output.line()

@@ -14,7 +14,7 @@ from zkgroups.exceptions import DamagedFileError
 
 from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
@@ -50,9 +50,11 @@ _PLANS: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @selection_options
-@click.option("--from-snapshot", "snapshot", metavar="DIR", type=Place(), help="Read a snapshot instead of ZooKeeper.")
+@click.option(
+    "--from-snapshot", "snapshot", metavar="DIR", type=FolderUri(), help="Read a snapshot instead of ZooKeeper."
+)
 @moment_option()
 @rule_options
 @rename_options

@@ -23,7 +23,7 @@ from zkgroups.exceptions import (
 )
 
 from ..shared.arguments import (
-    Partitions,
+    ChosenPartitions,
     chosen_groups,
     group_argument,
     matching_option,
@@ -87,7 +87,9 @@ for command in (reset, delete, export, import_offsets, diff):
 @matching_option
 @topics_option
 @click.pass_obj
-def get(options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: Partitions | None) -> None:
+def get(
+    options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: ChosenPartitions | None
+) -> None:
     """Show the committed offsets of the named groups, or of all groups.
 
     A node without a valid offset is shown with an empty OFFSET and the reason in NOTE. If all nodes are like that, the
@@ -134,7 +136,7 @@ def _rows(
     options: Options,
     registry: Registry,
     groups: Collection[str],
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     tally: Tally,
     counts: _Counts,
 ) -> Iterator[Row]:
@@ -248,7 +250,7 @@ def set_offset(
       zkgroups -z zk1:2181/kafka offsets set invoices orders 0 400 --backward --expect 500
     """
     at = TopicPartition(topic, partition)
-    with connected(options, writes=True, begins=True) as registry:
+    with connected(options, writes=True, creates=True) as registry:
         found = _fetch(registry, group, at)
         if not _is_expected(found, expect):
             raise OffsetConflictError(at, found)

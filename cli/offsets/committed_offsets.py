@@ -10,7 +10,7 @@ from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.core.znodes.offset_codec import decode_offset_path
 from zkgroups.exceptions import GroupNotFoundError
 
-from ..shared.arguments import Partitions, is_chosen
+from ..shared.arguments import ChosenPartitions, is_chosen
 from ..shared.errors import Tally
 from ..shared.options import Options
 from ..shared.progress import counted
@@ -51,14 +51,14 @@ class GroupOffsets:
 
 
 def read_offsets(
-    options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None = None
+    options: Options, registry: Registry, groups: Collection[str], topics: ChosenPartitions | None = None
 ) -> Iterator[CommittedOffset | UnreadableNode]:
     """Yield the chosen offsets of these groups while they are read. Unreadable nodes are yielded in their place."""
     found = registry.offsets(groups)
     return (each for each in counted(options, found, "offsets") if _is_chosen(each, topics))
 
 
-def _is_chosen(found: CommittedOffset | UnreadableNode, topics: Partitions | None) -> bool:
+def _is_chosen(found: CommittedOffset | UnreadableNode, topics: ChosenPartitions | None) -> bool:
     if topics is None:
         return True
     if isinstance(found, CommittedOffset):
@@ -72,7 +72,7 @@ def _is_chosen(found: CommittedOffset | UnreadableNode, topics: Partitions | Non
 
 
 def read_offsets_by_group(
-    options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None = None
+    options: Options, registry: Registry, groups: Collection[str], topics: ChosenPartitions | None = None
 ) -> dict[str, GroupOffsets]:
     """Return the chosen offsets of each of these groups, in order. A group without any has an empty entry."""
     by_group = {name: GroupOffsets(name) for name in groups}

@@ -8,7 +8,7 @@ import click
 
 from zkgroups.core.offsets.reset import plan_delete
 
-from ..shared.arguments import Partitions, group_argument, topics_option
+from ..shared.arguments import ChosenPartitions, group_argument, topics_option
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
@@ -29,7 +29,7 @@ def delete(
     options: Options,
     /,
     group: str,
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     all_topics: bool,
     execute: bool,
     force: bool,

@@ -15,7 +15,7 @@ from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
-from ..shared.arguments import Partitions, is_chosen, topics_option
+from ..shared.arguments import ChosenPartitions, is_chosen, topics_option
 from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
@@ -75,7 +75,7 @@ _Side = Mapping[TopicPartition, int | UnreadableNode | None]
     help="The group to compare, if a file has the offsets of several groups.",
 )
 @click.pass_obj
-def diff(options: Options, /, a: _Source, b: _Source, topics: Partitions | None, group: str | None) -> None:
+def diff(options: Options, /, a: _Source, b: _Source, topics: ChosenPartitions | None, group: str | None) -> None:
     """Show the differences between the offsets of A and B. Each is a group, or a file of `offsets export` as @FILE.
 
     DELTA is the offset of B minus the offset of A. The exit code is 10 if there are differences.
@@ -107,7 +107,7 @@ def _file_side(file: Path, group: str | None) -> _Side:
     return {each.at: each.offset for each in records if group is None or each.group in (group, None)}
 
 
-def _group_sides(options: Options, groups: Collection[str], topics: Partitions | None) -> dict[str, _Side]:
+def _group_sides(options: Options, groups: Collection[str], topics: ChosenPartitions | None) -> dict[str, _Side]:
     """Read the offsets of the groups. A forbidden node is an error, because it cannot be compared."""
     with connected(options) as registry:
         by_group = read_offsets_by_group(options, registry, groups, topics)
@@ -123,7 +123,7 @@ def _value(found: CurrentOffset) -> int | UnreadableNode | None:
     return found.offset if isinstance(found, CommittedOffset) else found
 
 
-def _differences(left: _Side, right: _Side, topics: Partitions | None) -> Iterator[Row]:
+def _differences(left: _Side, right: _Side, topics: ChosenPartitions | None) -> Iterator[Row]:
     for at in sorted(at for at in left.keys() | right.keys() if is_chosen(at, topics)):
         a, b = left.get(at), right.get(at)
         if a == b and not isinstance(a, UnreadableNode):

@@ -13,7 +13,7 @@ from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
 
-from ..shared.arguments import Partitions, chosen_groups, matching_option, maybe_groups_argument, topics_option
+from ..shared.arguments import ChosenPartitions, chosen_groups, matching_option, maybe_groups_argument, topics_option
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
@@ -51,7 +51,7 @@ def export(
     /,
     names: tuple[str, ...],
     matching: re.Pattern[str] | None,
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     file_format: FileFormat,
     **given: Any,
 ) -> None:
@@ -113,7 +113,7 @@ def _check_one_group(file_format: FileFormat, groups: Collection[str]) -> None:
 
 
 def _records(
-    options: Options, registry: Registry, groups: Collection[str], topics: Partitions | None, tally: Tally
+    options: Options, registry: Registry, groups: Collection[str], topics: ChosenPartitions | None, tally: Tally
 ) -> Iterator[OffsetRecord]:
     """Yield the valid offsets while they are read. Report unreadable nodes and missing groups as errors."""
     empty = dict.fromkeys(groups)

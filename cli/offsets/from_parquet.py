@@ -20,10 +20,10 @@ from zkgroups.core.times import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
 from zkgroups.zookeeper.reading.position import position
 
-from ..shared.arguments import Partitions
+from ..shared.arguments import ChosenPartitions
 from ..shared.connect import connected
 from ..shared.errors import Tally
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, cluster_option, moment_option, spark_installed, spark_options
@@ -41,7 +41,7 @@ class OffsetSelection:
 
     names: tuple[str, ...] = ()
     matching: re.Pattern[str] | None = None
-    topics: Partitions | None = None
+    topics: ChosenPartitions | None = None
 
     @property
     def names_groups(self) -> bool:
@@ -201,7 +201,7 @@ def snapshot_options(help: str) -> Callable[[Decorated], Decorated]:
     """Add `--from-snapshot` and the options of `SnapshotChoice` to a command; see `snapshot_source`."""
 
     def decorate(command: Decorated) -> Decorated:
-        return click.option("--from-snapshot", "snapshot", metavar="DEST", type=Place(), help=help)(
+        return click.option("--from-snapshot", "snapshot", metavar="DEST", type=FolderUri(), help=help)(
             snapshot_choice_options(command)
         )
 

@@ -15,7 +15,7 @@ from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.reset import CurrentOffset, ToEach, plan_reset, refuse_backward
 from zkgroups.exceptions import NoPermissionError
 
-from ..shared.arguments import Partitions, checked_groups, matching_option, topics_option
+from ..shared.arguments import ChosenPartitions, checked_groups, matching_option, topics_option
 from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
@@ -66,7 +66,7 @@ def import_offsets(
     file_format: FileFormat | None,
     names: tuple[str, ...],
     matching: re.Pattern[str] | None,
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     backward: bool,
     execute: bool,
     force: bool,
@@ -97,7 +97,7 @@ def import_offsets(
     else:
         source = "the snapshot"
         wanted = saved_offsets(options, snapshot, selection, tally, writes=execute)
-    with connected(options, writes=execute, begins=True) as registry:
+    with connected(options, writes=execute, creates=True) as registry:
         current = read_offsets_by_group(options, registry, wanted)
         for each in current.values():
             for node in each.others:
@@ -125,7 +125,7 @@ def saved_offsets(
 ) -> OffsetsByGroup:
     """Read the chosen offsets of a snapshot or an audit."""
     # Spark takes seconds to start, so report a failure to connect first.
-    with connected(options, writes=writes, begins=True):
+    with connected(options, writes=writes, creates=True):
         pass
     with source.records(options, selection, tally) as records:
         return offsets_by_group(records, None)

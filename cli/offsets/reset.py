@@ -24,7 +24,7 @@ from zkgroups.core.offsets.reset import (
 from zkgroups.exceptions import NoPermissionError, NotFoundError
 
 from ..shared.arguments import (
-    Partitions,
+    ChosenPartitions,
     chosen_groups,
     is_chosen,
     matching_option,
@@ -71,7 +71,7 @@ def reset(
     /,
     names: tuple[str, ...],
     matching: re.Pattern[str] | None,
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     all_topics: bool,
     forward: bool,
     execute: bool,
@@ -124,7 +124,7 @@ def reset(
         apply_changes(options, registry, plans, ApplyOptions(execute, force, undo_file), tally)
 
 
-def report_no_offsets(options: Options, groups: list[GroupOffsets], topics: Partitions | None, verb: str) -> None:
+def report_no_offsets(options: Options, groups: list[GroupOffsets], topics: ChosenPartitions | None, verb: str) -> None:
     """Report that the groups have no offsets, as an error if topics were named. Say nothing about forbidden nodes."""
     if not groups or any(each.has_forbidden_nodes for each in groups):
         return
@@ -208,7 +208,7 @@ def _current(
     return current if request.is_from_file else current | group.offsets
 
 
-def _known_partitions(kafka: Brokers, topics: Partitions | None) -> list[TopicPartition]:
+def _known_partitions(kafka: Brokers, topics: ChosenPartitions | None) -> list[TopicPartition]:
     """Return the partitions of the chosen topics, with and without committed offsets."""
     if topics is None:
         return []

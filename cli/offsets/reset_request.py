@@ -13,8 +13,8 @@ import click
 from zkgroups.core.offsets.reset import Target, ToCurrent, ToEarliest, ToLatest
 from zkgroups.core.time_formats import parse_iso_duration, parse_time
 
-from ..shared.arguments import Partitions
-from ..shared.input_files import FilePath, Place
+from ..shared.arguments import ChosenPartitions
+from ..shared.input_files import FilePath, FolderUri
 from .from_parquet import (
     AuditSource,
     OffsetSelection,
@@ -84,7 +84,7 @@ all_topics_option = click.option("--all-topics", is_flag=True, help="All topics 
 """As `all_topics`; see `check_topics_given`."""
 
 
-def check_topics_given(topics: Partitions | None, all_topics: bool) -> None:
+def check_topics_given(topics: ChosenPartitions | None, all_topics: bool) -> None:
     """Require either `--topic` or `--all-topics`, so that a forgotten `--topic` does not change all topics."""
     if (topics is None) is not all_topics:
         raise usage_error("choose the topics: give either --topic (may be repeated) or --all-topics")
@@ -136,13 +136,13 @@ _OPTIONS: Final = (
         "--from-file", metavar="FILE", type=FilePath(path_type=Path), help="To the offsets in a file; see above."
     ),
     click.option(
-        "--to-snapshot", "snapshot", metavar="DEST", type=Place(), help="To the offsets in a snapshot; see above."
+        "--to-snapshot", "snapshot", metavar="DEST", type=FolderUri(), help="To the offsets in a snapshot; see above."
     ),
     click.option(
         "--from-audit",
         "audit",
         metavar="DEST",
-        type=Place(),
+        type=FolderUri(),
         help="With a time: to the offset committed at that time, as recorded by an audit; see above.",
     ),
     snapshot_choice_options,

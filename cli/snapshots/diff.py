@@ -21,7 +21,7 @@ from zkgroups.core.times import utc
 from ..offsets.from_parquet import cluster_address, warn_if_in_future
 from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
@@ -80,7 +80,7 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @click.argument("before", metavar="[A]", default="previous", callback=checked_moment)
 @click.argument("after", metavar="[B]", default="latest", callback=checked_moment)
 @click.option(

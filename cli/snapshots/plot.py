@@ -12,9 +12,9 @@ from zkgroups.core.time_formats import parse_time
 from zkgroups.core.times import utc
 
 from ..offsets.from_parquet import cluster_address
-from ..shared.arguments import Partitions, group_argument, topics_option
+from ..shared.arguments import ChosenPartitions, group_argument, topics_option
 from ..shared.command_classes import Command
-from ..shared.input_files import FilePath, Place
+from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, cluster_option, spark_installed, spark_options
@@ -34,7 +34,7 @@ def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dat
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @group_argument
 @click.argument("file", metavar="OUT.svg|OUT.png", type=FilePath(path_type=Path), callback=_picture)
 @topics_option
@@ -59,7 +59,7 @@ def plot(
     by: str | None,
     master: str | None,
     settings: dict[str, str],
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     **chosen: Any,
 ) -> None:
     """Plot a group's offsets, messages read per second, and commits per second.

@@ -9,7 +9,7 @@ import click
 
 from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
@@ -33,7 +33,7 @@ _FINDINGS: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @moment_option(default="all by default")
 @spark_options
 @click.pass_obj

@@ -359,7 +359,7 @@ def test_what_is_to_be_read_only_is_not_written(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = command(arguments, "invoices", "--read-only", *(["--execute"] if arguments[0] != "set" else []))
-    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, and --read-only was given\n")
+    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, but --read-only was given\n")
     assert tree(kazoo, "/consumers") == before
 
 

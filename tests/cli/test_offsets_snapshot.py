@@ -65,7 +65,7 @@ def test_without_a_zookeeper_nothing_is_put_back_and_spark_not_started(arguments
 @pytest.mark.zookeeper
 def test_where_nothing_may_be_written_it_is_refused_before(zkgroups: Zkgroups) -> None:
     ended = zkgroups("offsets", "import", "--from-snapshot", "d", "--execute", "--read-only", **WITHOUT_JAVA)
-    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, and --read-only was given\n")
+    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, but --read-only was given\n")
 
 
 @pytest.mark.parametrize(
