@@ -192,7 +192,7 @@ def test_the_tour_of_the_shell_names_every_command() -> None:
     assert missing == set()
 
 
-def test_the_tree_lists_every_package() -> None:
+def test_the_tree_lists_every_package_and_every_module_beside_them() -> None:
     [tree] = [block.text for block in blocks("docs/architecture.md") if block.text.startswith("zkgroups/")]
     paths, above = set(), [""]
     for line in tree.splitlines():
@@ -201,7 +201,9 @@ def test_the_tree_lists_every_package() -> None:
         paths.add(above[-1])
     assert all((ROOT / path).exists() for path in paths), paths
     packages = {path.parent for top in ("zkgroups", "cli") for path in (ROOT / top).rglob("__init__.py")}
-    assert {f"{path.relative_to(ROOT).as_posix()}/" for path in packages} - {"zkgroups/core/"} <= paths
+    assert {f"{path.relative_to(ROOT).as_posix()}/" for path in packages} <= paths
+    modules = {path for top in ("zkgroups", "cli") for path in (ROOT / top).glob("[!_]*.py")}
+    assert {path.relative_to(ROOT).as_posix() for path in modules} <= paths
 
 
 def test_the_drawing_of_imports_is_what_the_architecture_allows() -> None:

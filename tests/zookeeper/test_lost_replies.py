@@ -19,7 +19,9 @@ from zkgroups import Instance, Registry, TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper import claiming, releasing
 from zkgroups.zookeeper.kazoo_compat.request_queue import LONGEST_QUEUE
+from zkgroups.zookeeper.member_instance import MemberInstance
 from zkgroups.zookeeper.requests import request_size, run_transaction
 from zkgroups.zookeeper.requests.transaction import Create
 
@@ -314,18 +316,17 @@ def test_partitions_whose_release_failed_are_not_held_and_can_be_claimed_again(
     other.register(["orders"])
     other.claim(P2)
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=2.0)
-    me = registry.group("billing").instance("me")
+    me = MemberInstance(registry.group("billing").paths, registry._context, "me")
     me.register(["orders"])
-    let_go = me._let_go
 
-    def lose_the_connection(claims: Any) -> None:
+    def lose_the_connection(*arguments: Any) -> None:
         proxy.refuse()
         proxy.cut()
         until(lambda: not registry.client.connected)
-        let_go(claims)
+        releasing.release(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(me, "_let_go", lose_the_connection)
+        patch.setattr(claiming, "release", lose_the_connection)
         with pytest.raises(ClaimedByOtherError) as caught:
             me.claim_many([P0, P1, P2])
     assert not me.claims
@@ -338,9 +339,9 @@ def test_partitions_whose_release_failed_are_not_held_and_can_be_claimed_again(
         assert me.claim_many([P0, P1, P2]).verify() == [P0, P1, P2]
         return
     if release == "hold":  # as a member does, which looks for its own partitions
-        assert set(me.holding([P0, P1], {"me", "other"})[0]) == {P0, P1}
+        assert set(me.find_owners([P0, P1], {"me", "other"})[0]) == {P0, P1}
         assert me.claim(P2).verify()
-        assert len(me._verify(list(me.claims.values()))) == 3
+        assert len(me.claims_on(list(me.claims)).verify()) == 3
         return
     me.release_all() if release == "release" else me.deregister()
     assert raw.get_children("/consumers/billing/owners/orders") == []

@@ -33,6 +33,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.testing import server as server_side
+from zkgroups.zookeeper.member_instance import MemberInstance
 
 from .conftest import Connect
 from .events import expire
@@ -93,10 +94,10 @@ def test_the_next_registry_resumes_a_session_that_was_not_ended(connect: Connect
     first.close(leave=False)
     second = connect(session_file=file)
     assert (second.resumed, second.session_id, holder(raw)) == (True, session, session)
-    instance = second.group("billing").instance("me")
-    assert instance.attach()
-    mine, _others = instance.holding([P0], ["me"])
-    mine[P0].commit(5)
+    instance = MemberInstance(second.group("billing").paths, second._context, "me")
+    assert instance.resume()
+    mine, _others = instance.find_owners([P0], ["me"])
+    instance.claims_on(mine)[P0].commit(5)
     assert holder(raw) == session
 
 
@@ -122,10 +123,10 @@ def test_register_takes_over_the_claims_of_its_session_and_claim_returns_them(
 
 def test_register_takes_nothing_over_from_another_instance_of_its_process(registry: Registry, raw: Any) -> None:
     group = registry.group("billing")
-    first, second = group.instance("me"), group.instance("me")
+    first, second = group.instance("me"), MemberInstance(group.paths, registry._context, "me")
     first.register(["orders"])
     claim = first.claim(P0)
-    for take in (lambda: second.register(["orders"]), second.attach):
+    for take in (lambda: second.register(["orders"]), second.resume):
         with pytest.raises(AlreadyRegisteredError):
             take()
     assert second.claims == {}
@@ -470,9 +471,9 @@ def go_on(hosts: str, file: Path, **options: Any) -> None:
         first.close(leave=False)
     with Registry.connect(hosts, session_file=file, **options) as second:
         assert (second.resumed, second.session_id) == (True, session)
-        me = second.group("billing").instance("me")
-        assert me.attach()
-        assert P0 in me.holding([P0], ["me"])[0]
+        me = MemberInstance(second.group("billing").paths, second._context, "me")
+        assert me.resume()
+        assert P0 in me.find_owners([P0], ["me"])[0]
         me.deregister()
 
 

@@ -113,8 +113,8 @@ def test_a_fork_holds_no_claims_and_its_parent_keeps_all(connect: Connect) -> No
         os._exit(int(claim.held or me.registered or thread()))
     assert os.waitpid(child, 0)[1] == 0
     assert claim.held
-    began = claim._instance.certain_until(claim)
-    assert eventually(lambda: claim._instance.certain_until(claim) > began)
+    began = claim._ownership.session.certain_until(claim.session_id)
+    assert eventually(lambda: claim._ownership.session.certain_until(claim.session_id) > began)
 
 
 def test_a_server_that_does_not_answer_proofs_is_left_for_another(
@@ -192,7 +192,7 @@ def test_registering_after_a_pause_may_wait_longer_than_the_timeout_and_sends_fe
     registry.group("billing").create()
     me = registry.group("billing").instance("me")
     liveness = registry._context.session._liveness
-    liveness.resume(me._session.require_id(Deadline(30)), 10.0)
+    liveness.resume(me._ownership.session.require_id(Deadline(30)), 10.0)
     liveness.forget()
     liveness._proof.connected(uptime() - 9.6)  # as if nothing had been sent since then
     before = proxy.requests_by_type[Op.MULTI]
@@ -212,8 +212,8 @@ def test_a_session_without_permission_on_the_root_is_proved_by_the_refusal() -> 
             me = registry.group("billing").instance("me")
             me.register(["orders"])
             claim = me.claim(P0)
-            until = claim._instance.certain_until(claim)
-            assert eventually(lambda: claim._instance.certain_until(claim) > until)
+            until = claim._ownership.session.certain_until(claim.session_id)
+            assert eventually(lambda: claim._ownership.session.certain_until(claim.session_id) > until)
         client.stop()
         client.close()
 
