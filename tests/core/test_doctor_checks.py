@@ -303,7 +303,7 @@ def test_a_registration_of_no_session_is_removed_beside_whoever_is_registered() 
     "more",
     [
         {"owners": (owner("gone-0"),)},
-        {"malformed": (bad_owner(b"\xff", session=7),)},
+        {"unreadable": (bad_owner(b"\xff", session=7),)},
         {"nested": {f"{PATHS.ids}/gone": ("b",)}},
     ],
     ids=["an owner", "an unknown owner", "nodes below"],
@@ -374,7 +374,7 @@ def test_a_subscription_to_a_gone_topic_is_told_and_a_pattern_is_not() -> None:
         (offsets("gone", "0"), {}, False),
         (offsets("gone", data=b"5"), {}, False),
         (offsets("gone"), {"owners": (owner("anna"),)}, False),
-        (offsets("gone"), {"malformed": (ForbiddenNode(PATHS.ids),)}, False),
+        (offsets("gone"), {"unreadable": (ForbiddenNode(PATHS.ids),)}, False),
     ],
 )
 def test_only_an_empty_directory_of_a_gone_topic_is_repaired(
@@ -448,7 +448,7 @@ def test_an_offset_of_no_partition_is_read_by_nobody() -> None:
     assert codes(group(unreadable=(node,))) == ["offset-of-no-partition"]
 
 
-@pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"malformed": (ForbiddenNode(PATHS.owners),)}])
+@pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"unreadable": (ForbiddenNode(PATHS.owners),)}])
 def test_a_padded_offset_is_not_rewritten_where_somebody_is_or_may_be(fields: dict[str, Any]) -> None:
     malformed = (bad_offset(b"7 "), *fields.pop("malformed", ()))
     assert not the("padded-offset", group(unreadable=malformed, **fields)).repairable
@@ -503,8 +503,8 @@ def test_litter_with_anything_in_it_is_left_to_a_person(fields: dict[str, Any]) 
     [
         {"offsets": (CommittedOffset("billing", AT, 5),)},
         {"owners": (owner("anna"),)},
-        {"malformed": (bad_offset(b"x"),)},
-        {"malformed": (ForbiddenNode(PATHS.offsets),)},
+        {"unreadable": (bad_offset(b"x"),)},
+        {"unreadable": (ForbiddenNode(PATHS.offsets),)},
         {"owned": Directory(PATHS.owners + "/orders", ("0",))},
     ],
 )
