@@ -11,17 +11,17 @@ from ...zookeeper.reading.position import Position
 class FollowedEnsemble:
     """The name of the ensemble, and its position when the audit began.
 
-    >>> begun = FollowedEnsemble("zk1:2181", Position(zxid=100, made_zxid=7, made_ms=1_000))
+    >>> followed = FollowedEnsemble("zk1:2181", Position(zxid=100, made_zxid=7, made_ms=1_000))
     >>> now = Position(zxid=200, made_zxid=7, made_ms=1_000)
-    >>> begun.is_same("zk1:2181", now), begun.is_same("zk1:2181,zk2:2181", now), begun.is_same("zk9:2181", now)
+    >>> followed.is_same("zk1:2181", now), followed.is_same("zk1:2181,zk2:2181", now), followed.is_same("zk9:2181", now)
     (True, True, True)
     >>> another = Position(zxid=200, made_zxid=150, made_ms=2_000)
-    >>> begun.is_same("zk1:2181", another), begun.is_same("zk9:2181", another)
+    >>> followed.is_same("zk1:2181", another), followed.is_same("zk9:2181", another)
     (True, False)
     """
 
     cluster: str
-    begun: Position
+    position: Position
 
     def is_same(self, cluster: str | None, now: Position) -> bool:
         """Return whether a ZooKeeper with this name and position is the followed ensemble.
@@ -30,12 +30,12 @@ class FollowedEnsemble:
         the names must be equal, too.
         """
         made = (now.made_zxid, now.made_ms)
-        if now.made_zxid and made == (self.begun.made_zxid, self.begun.made_ms):
+        if now.made_zxid and made == (self.position.made_zxid, self.position.made_ms):
             return True
-        return cluster == self.cluster and self.begun.is_of(now)
+        return cluster == self.cluster and self.position.is_of(now)
 
     def updated(self, now: Position) -> FollowedEnsemble:
         """Identify the ensemble by the current `/consumers` node."""
         if not now.made_zxid:
             return self
-        return replace(self, begun=replace(self.begun, made_zxid=now.made_zxid, made_ms=now.made_ms))
+        return replace(self, position=replace(self.position, made_zxid=now.made_zxid, made_ms=now.made_ms))

@@ -224,7 +224,7 @@ class Journal(Destination):
         """Write the ensemble of the audit."""
         with translated(f"{self} cannot be written to"):
             about = self._about()
-            updated = about | {"cluster": ensemble.cluster} | asdict(ensemble.begun)
+            updated = about | {"cluster": ensemble.cluster} | asdict(ensemble.position)
             if updated != about:
                 self.replace_text(json.dumps(updated), ABOUT)
 

@@ -106,8 +106,8 @@ class LazyColumns(dict[str, list[Any]]):
 
     def __missing__(self, name: str) -> list[Any]:
         column = self._batch.column(name)
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        self[name] = values = _values(self._kinds[name], whole)
+        combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        self[name] = values = _values(self._kinds[name], combined)
         return values
 
 

@@ -238,16 +238,16 @@ class ExecutablePlan:
     def of(cls, spark: SparkSession, folder: PlanFolder) -> ExecutablePlan:
         """Read the plan in a folder."""
         rows = folder.plan()
-        counts = [f.count(f.lit(1)).alias("total"), f.count("brokers").alias("asked")]
+        counts = [f.count(f.lit(1)).alias("total"), f.count("brokers").alias("with_brokers")]
         # In one task, because a shuffle would take longer than the read.
         found = rows.coalesce(1).agg(*counts, *(f.first(name).alias(name) for name in OF_THE_PLAN)).first()
         assert found is not None
-        total, asked, *constants = found
+        total, with_brokers, *constants = found
         folder.check_rows(total)
-        if asked < total:
+        if with_brokers < total:
             raise GuardFailedError(f"the plan in {folder} was made without brokers: it can only be shown and exported")
-        some = by_target(rows.drop(*OF_THE_PLAN), _tasks(spark, total))
-        return cls(some, dict(zip(OF_THE_PLAN, constants, strict=True)))
+        partitioned = by_target(rows.drop(*OF_THE_PLAN), _tasks(spark, total))
+        return cls(partitioned, dict(zip(OF_THE_PLAN, constants, strict=True)))
 
 
 def _tasks(spark: SparkSession, rows: int) -> int:

@@ -52,20 +52,20 @@ def schema_with_tally(kind: type[Any]) -> StructType:
 
 def with_tally_column(kind: type[Any], rows: Any) -> Any:
     """Add the tally column to an Arrow table of whole groups."""
-    noted: dict[str, int] = {}
-    firsts: dict[str, int] = {}
+    flags: dict[str, int] = {}
+    first_rows: dict[str, int] = {}
     left, failed = _flags(kind, rows)
     names = rows.column("group" if kind is PlanRow else "target").combine_chunks()
     runs = pc.run_end_encode(names)
     start = 0
     for target, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        firsts.setdefault(target, start)
-        its = slice(start, end)
-        noted[target] = noted.get(target, _GROUP) | _LEFT * any(left[its]) | _FAILED * any(failed[its])
+        first_rows.setdefault(target, start)
+        of_target = slice(start, end)
+        flags[target] = flags.get(target, _GROUP) | _LEFT * any(left[of_target]) | _FAILED * any(failed[of_target])
         start = end
     column = [0] * len(rows)
-    for target, first in firsts.items():
-        column[first] = noted[target]
+    for target, first in first_rows.items():
+        column[first] = flags[target]
     return rows.append_column(pa.field(_NAME, pa.int32(), nullable=False), pa.array(column, pa.int32()))
 
 
