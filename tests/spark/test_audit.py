@@ -152,7 +152,7 @@ def test_an_audit_refuses_another_zookeeper_even_with_younger_groups(
     )
     with fresh_chroot(zookeeper) as other, client_of(other) as client:
         plant(client, {"g/offsets/t/0": b"7"})
-        with pytest.raises(RefusedError, match=f"is of {zookeeper_hosts}, and {other} is another ZooKeeper"):
+        with pytest.raises(RefusedError, match=f"follows {zookeeper_hosts}, but {other} is another ZooKeeper"):
             run_audit(spark, str(tmp_path), other, once=True)
     assert [row["offset"] for row in rows(spark, tmp_path)] == [5, 6]
 
