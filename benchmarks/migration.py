@@ -43,6 +43,7 @@ from zkgroups.spark.migration.planning import plan
 from zkgroups.spark.session import own_session
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 from zkgroups.zookeeper.reading.tree_walk import leaves
+from zkgroups.zookeeper.session.registry_context import context_of
 
 TOPICS = 5
 MESSAGES = 100
@@ -123,7 +124,9 @@ class Bench:
         offsets = [Partition(topic, number, 1) for topic, count in self.topics.items() for number in range(count)]
 
         def look(registry: Registry) -> None:
-            assert sum(block.count for block in leaves(registry.context, names, Part.OFFSETS)) == groups * len(offsets)
+            assert sum(block.count for block in leaves(context_of(registry), names, Part.OFFSETS)) == groups * len(
+                offsets
+            )
             admin.list_consumer_groups().result()
             asked = [admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name] for name in names]
             for answer in asked:

@@ -1,13 +1,15 @@
-"""How soon the command is there: `zkgroups --help` against a Python that does nothing but import click.
+"""Measure how long the command takes to start, including its imports.
 
     python -m benchmarks.startup [--rounds 20]
 
-And a command that talks to ZooKeeper, against a Python that imports kazoo, connects and does the same.
+`zkgroups --help` is compared with a Python that only imports click, and `zkgroups groups list` with a kazoo script that
+does the same: connect, list the groups, disconnect.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -15,25 +17,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import Times, in_turn, ratios, result, table
+from zkgroups import Registry
 from zkgroups.testing import ZooKeeperServer
 
+GROUPS = 20
 LIST = """
 import sys
 from kazoo.client import KazooClient
 client = KazooClient(sys.argv[1])
 client.start()
-print(*client.get_children("/"), sep="\\n")
+print(*client.get_children("/consumers"), sep="\\n")
 client.stop()
 client.close()
 """
 
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Installed packages are compiled. Here round 0, which does not count, compiles them."""
+
+
 def process(*command: str) -> Callable[[int], Times]:
-    """A whole process, from start to end."""
+    """Return a contender that runs a whole process."""
 
     def run(_round: int) -> Times:
         began = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT | {"ZKGROUPS_CONFIG": os.devnull})
         return {"seconds": time.perf_counter() - began}
 
     return run
@@ -45,6 +53,9 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     command = str(Path(sys.executable).with_name("zkgroups"))
     with ZooKeeperServer() as server:
+        with Registry.connect(server.address) as registry:
+            for number in range(GROUPS):
+                registry.group(f"group-{number}").create()
         contenders = {
             "import click": process(sys.executable, "-c", "import click"),
             "zkgroups --help": process(command, "--help"),

@@ -26,7 +26,7 @@ from zkgroups import (
 from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.names import parse_partition
 from zkgroups.core.znodes.paths import join
-from zkgroups.core.znodes.values import session_hex
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import GroupNotFoundError
 from zkgroups.zookeeper.watch import Value

@@ -42,7 +42,7 @@ MAY_IMPORT_TESTING = {"cli/demo/demo.py", "cli/zookeeper.py"}
 CARRIED_BY_ERRORS = ("zkgroups.core.znodes.topic_partition", "zkgroups.core.znodes.values")
 
 HOMES = {
-    # Only RE2 matches what others wrote in linear time: core/znodes/java_regex.py.
+    # Only RE2 matches what others wrote in linear time: core/java_regex/topic_filter.py.
     "re2": {"core"},
     "kazoo": {"zookeeper", "testing"},
     "pyspark": {"spark"},

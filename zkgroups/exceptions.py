@@ -295,7 +295,7 @@ class ReentrantCallError(ConflictError):
 
 
 class OffsetConflictError(ConflictError):
-    """The offset differs from the one that the caller had read. `found` is the current offset."""
+    """The offset was changed since the caller read it. `found` is the current offset."""
 
     def __init__(self, at: TopicPartition, found: CommittedOffset | UnreadableNode | None) -> None:
         change = "deleted by another client" if found is None else f"changed by another client and is now {found.shown}"

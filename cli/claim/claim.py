@@ -27,8 +27,8 @@ from zkgroups import (
     UnreadableNode,
 )
 from zkgroups.core.session_proof import LASTS
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.core.znodes.subscription import subscribed_topics
-from zkgroups.core.znodes.values import session_hex
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import (
     ClaimedByOtherError,

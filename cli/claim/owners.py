@@ -21,7 +21,7 @@ from zkgroups import (
 from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.names import is_topic, parse_partition
 from zkgroups.core.znodes.paths import GroupPaths
-from zkgroups.core.znodes.values import session_hex
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import (

@@ -24,7 +24,7 @@ from zkgroups import (
 from zkgroups.core.offsets.lag import GroupLag, LagNote, Logs, PartitionLag, group_lag
 from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.migration_mark import Mark
-from zkgroups.core.znodes.values import session_hex
+from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.errors import Tally

@@ -6,6 +6,7 @@ import click
 
 from zkgroups.core.znodes.values import UnreadableNode
 from zkgroups.exceptions import GroupNotFoundError
+from zkgroups.zookeeper.session.registry_context import context_of
 
 from ..shared.arguments import groups_argument
 from ..shared.command_classes import Command
@@ -33,8 +34,8 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
 
     tally = Tally()
     with connected(options, writes=True) as registry:
-        found = marks.read(registry.context, names)
-        for group, error in marks.remove(registry.context, names, plan=None, force=force).items():
+        found = marks.read(context_of(registry), names)
+        for group, error in marks.remove(context_of(registry), names, plan=None, force=force).items():
             with tally.attempt():
                 if error is not None:
                     raise error

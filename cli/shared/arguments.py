@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from zkgroups import Registry, TopicPartition
 from zkgroups.core.znodes.names import check_group, check_instance, check_topic, parse_partition
 
 from .completion import complete_groups, complete_instances, complete_partitions, complete_topics
+
+if TYPE_CHECKING:
+    from zkgroups import Registry, TopicPartition
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -154,5 +156,7 @@ def is_chosen(at: TopicPartition, topics: Partitions | None) -> bool:
 
 
 def partitions_of(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
-    """As the library has them."""
+    """Return the partitions of a topic."""
+    from zkgroups import TopicPartition
+
     return [TopicPartition(topic, number) for number in numbers]

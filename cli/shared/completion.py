@@ -6,24 +6,28 @@ It is quick and silent: whatever goes wrong, there is nothing to offer, and noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
-
-from zkgroups import Registry
 
 from .options import Options
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from zkgroups import Registry
 
 PATIENCE: Final = 1.0
 """In seconds: who presses Tab waits no longer."""
 
-Find = Callable[[Registry, click.Context], Iterable[str]]
-Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Find: TypeAlias = "Callable[[Registry, click.Context], Iterable[str]]"
+Complete: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
 
 def _completing(find: Find) -> Complete:
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         try:
             with _registry(ctx) as registry:
                 names = sorted(

@@ -9,7 +9,6 @@ which one of them CSV is about.
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
 import errno
 import json
@@ -121,6 +120,8 @@ class Output:
             self._put(json.dumps({"schema": SCHEMA, **row}))
 
     def _write_csv(self, table: Table, rows: Iterable[Row]) -> None:
+        import csv
+
         writer = csv.writer(self._stream, lineterminator="\n")
         fields = _csv_fields(table)
         if self._headers:
@@ -172,9 +173,8 @@ class Output:
 
     def _draw_plain(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
         """Aligned and never cut, for a file or another program; also much quicker where there are many rows."""
-        from rich.cells import cell_len
-
         lines = [[column.header for column in columns], *cells] if self._headers else cells
+        cell_len = _cell_len(lines)
         widths = [max(map(cell_len, texts)) for texts in zip(*lines, strict=True)]
         for line in lines:
             padded = [
@@ -228,6 +228,15 @@ def wait_while_read(seconds: float) -> None:
             watched.register(sys.stdout.fileno(), 0)  # an error is told all the same
     if watched.poll(min(seconds, _LONGEST_PAUSE) * 1000):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def _cell_len(lines: Iterable[Iterable[str]]) -> Callable[[str], int]:
+    """Return a function for the width of a text on a terminal. For ASCII it does not need rich."""
+    if all(text.isascii() for line in lines for text in line):
+        return len
+    from rich.cells import cell_len
+
+    return cell_len
 
 
 def _pick(row: Any, path: str) -> Any:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.zookeeper
 
 def test_a_marked_group_is_shown_so_and_nobody_joins_it(zkgroups: Zkgroups, registry: Registry, billing: Any) -> None:
     assert "MOVED-TO" not in zkgroups("groups", "describe", "billing").out
-    marks.put(registry.context, {"billing": "accounts"}, plan="p1", state=MarkState.MOVED)
+    marks.put(registry._context, {"billing": "accounts"}, plan="p1", state=MarkState.MOVED)
     shown = zkgroups("groups", "describe", "billing")
     assert shown.code == 0
     assert ["accounts", "moved", "p1"] in [line.split()[:3] for line in shown.lines]

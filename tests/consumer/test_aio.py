@@ -646,7 +646,7 @@ async def test_the_loop_goes_on_while_a_member_waits_for_another(run: Run, group
             await asyncio.sleep(0)
             beats += 1
 
-    plant_topic(group.context.session.client, "orders", 6)
+    plant_topic(group._context.session.client, "orders", 6)
     free = threading.Event()
     a = await asyncio.to_thread(run, id="a", work=lambda _: free.wait(LONGEST), **PATIENT)
     await asyncio.to_thread(a.until_holding, ats("orders", *range(6)))

@@ -243,7 +243,7 @@ def test_work_goes_on_without_a_connection_and_what_has_changed_is_seen_when_it_
         assert timeout is not None
         proxy.refuse()
         proxy.cut()
-        a.until(lambda: not registry.context.session.alive(session), "the end of what the session lasts")
+        a.until(lambda: not registry._context.session.alive(session), "the end of what the session lasts")
         assert generation.active
         assert a.member.assignment == {P0}
         plant_topic(client, "orders", 2)

@@ -20,11 +20,11 @@ Partitions = frozenset[TopicPartition]
 
 
 def put(registry: Registry) -> None:
-    assert marks.put(registry.context, {"billing": "new"}, plan="p1", state=MarkState.MOVING) == {"billing": None}
+    assert marks.put(registry._context, {"billing": "new"}, plan="p1", state=MarkState.MOVING) == {"billing": None}
 
 
 def remove(registry: Registry) -> None:
-    assert marks.remove(registry.context, ["billing"], plan="p1") == {"billing": None}
+    assert marks.remove(registry._context, ["billing"], plan="p1") == {"billing": None}
 
 
 def test_who_asks_for_generations_in_a_marked_group_is_told_and_nothing_is_registered(

@@ -291,7 +291,7 @@ def test_a_directory_that_comes_between_looking_for_it_and_watching_it_is_not_mi
 ) -> None:
     heard = threading.Event()
     other = connect().client
-    sight = Sight(GroupPaths("billing"), registry.context, lambda _at: heard.set())
+    sight = Sight(GroupPaths("billing"), registry._context, lambda _at: heard.set())
     watch = registry.client.exists_async
 
     def watch_late(path: str, **options: Any) -> Any:
@@ -313,7 +313,7 @@ def test_a_closed_member_hears_of_no_topic(run: Run, client: Any, registry: Regi
     plant_topic(client, "orders", 1)
     a = run((), pattern="o.*", id="a").until_holding(P0)
     a.close()
-    dispatcher = WatchDispatcher.of(registry.context.session)
+    dispatcher = WatchDispatcher.of(registry._context.session)
     assert dispatcher._watches == {}
 
 

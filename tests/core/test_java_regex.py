@@ -8,13 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zkgroups.core.znodes.java_regex import (
-    LONGEST,
-    BrokenExpressionError,
-    TopicFilter,
-    UnevaluableExpressionError,
-    topic_expression,
-)
+from zkgroups.core.java_regex.errors import BrokenExpressionError, UnevaluableExpressionError
+from zkgroups.core.java_regex.parser import LONGEST, topic_expression
+from zkgroups.core.java_regex.topic_filter import TopicFilter
 from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing.requirements import missing
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from zkgroups.core.java_regex.parser import topic_expression
+from zkgroups.core.java_regex.topic_filter import TopicFilter
 from zkgroups.core.znodes import subscription
-from zkgroups.core.znodes.java_regex import TopicFilter, topic_expression
 from zkgroups.core.znodes.registration_codec import encode_registration
 from zkgroups.core.znodes.subscription import check_expression, subscribed_topics
 from zkgroups.core.znodes.values import Pattern, Registration
@@ -155,7 +156,7 @@ def test_a_name_is_matched_once_however_many_groups_look(monkeypatch: pytest.Mon
     assert matched == [*names, "once-ab"]
 
 
-@pytest.mark.parametrize(("limit", "most"), [("_MOST_KEPT", 50), ("_MOST_NAMES", 2)])
+@pytest.mark.parametrize(("limit", "most"), [("_MOST_BYTES", 50), ("_MOST_NAMES", 2)])
 def test_what_is_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
     monkeypatch.setattr(subscription, limit, most)
     for round in range(3):

@@ -26,7 +26,7 @@ def left(folder: Path, zxid: int | None = None, *, chroot: str = "") -> Tree:
 def walked(hosts: str) -> Tree:
     """Read all nodes of all groups from the server."""
     with Registry.connect(hosts) as registry:
-        groups, context = registry.groups(), registry.context
+        groups, context = registry.groups(), registry._context
         found = tree_of(tree_walk.registrations(context, groups))
         for part in (Part.OWNERS, Part.OFFSETS):
             found |= tree_of(tree_walk.leaves(context, groups, part))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import shlex
 import shutil
@@ -18,6 +19,8 @@ import yaml
 from zkgroups_cli.main import root
 from zkgroups_cli.shared.exit_codes import ExitCode
 
+import zkgroups
+from zkgroups import exceptions
 from zkgroups.core.doctor.check_table import CHECKS
 from zkgroups.core.migration.comparison import Stage
 from zkgroups.core.migration.rules import Reason
@@ -86,6 +89,38 @@ def _exists(name: str) -> bool:
 
 def _has(found: Any, names: list[str]) -> bool:
     return not names or (hasattr(found, names[0]) and _has(getattr(found, names[0]), names[1:]))
+
+
+OBJECTS: dict[str, type] = {
+    "claim": zkgroups.Claim,
+    "event": zkgroups.MemberEvent,
+    "generation": zkgroups.Generation,
+    "group": zkgroups.Consumergroup,
+    "member": zkgroups.Member,
+    "registry": zkgroups.Registry,
+}
+"""The classes of the names that the guides use for objects."""
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_attribute_exists(guide: str) -> None:
+    for name, attribute in re.findall(r"`(\w+)\.(\w+)", prose(guide)):
+        owner = OBJECTS.get(name) or getattr(zkgroups, name, None) or getattr(exceptions, name, None)
+        if inspect.isclass(owner) and not hasattr(owner, attribute) and (name, attribute) != ("group", "id"):
+            source = "".join(inspect.getsource(each) for each in owner.__mro__ if each.__module__ != "builtins")
+            assert f"self.{attribute} " in source, f"{name}.{attribute}"
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_error_exists(guide: str) -> None:
+    for name in re.findall(r"`(?:\w+\.)?([A-Z]\w+(?:Error|Timeout))\b", prose(guide)):
+        assert hasattr(exceptions, name), name
+
+
+def test_the_options_to_tune_are_options_of_a_member() -> None:
+    options = {row[0] for row in rows("docs/consumers.md", "## Tuning")} - {"session_timeout` (of `Registry.connect`)"}
+    assert options
+    assert options <= inspect.signature(zkgroups.Member).parameters.keys()
 
 
 def _commands(guide: str) -> Iterator[str]:

@@ -96,7 +96,7 @@ class Move:
 
     def mark(self) -> object:
         """What keeps members of ours out, if anything does."""
-        return marks.read(self._registry.context, [self.group]).get(self.group)
+        return marks.read(self._registry._context, [self.group]).get(self.group)
 
     def on_target(self) -> dict[TopicPartition, NativeOffset]:
         """What is there now."""

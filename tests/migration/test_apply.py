@@ -69,7 +69,7 @@ def test_groups_are_moved_and_marked_and_a_dry_run_changes_nothing(registry: Reg
         again = apply_groups(rows, brokers, registry, execute=True)
         assert outcomes(again) == {"already there", "skipped"}
         assert numbers(brokers, f"large-{topic}") == large
-    mark = marks.read(registry.context, ["large"])["large"]
+    mark = marks.read(registry._context, ["large"])["large"]
     assert isinstance(mark, Mark)
     assert (mark.plan, mark.target, mark.state) == (PLAN, f"large-{topic}", MarkState.MOVED)
     with pytest.raises(GroupMigratedError), registry.group("large").instance() as instance:
@@ -88,7 +88,7 @@ def test_every_guard_leaves_its_group_and_no_other(
         registry.group(name).offsets.set(at, 7)
     rows = plan_of(registry, brokers, targets)
     rows = [replace(row, obstacles=("1 refused: past the end",)) if row.group == "blocked" else row for row in rows]
-    marks.put(registry.context, {"marked": "elsewhere"}, plan="plan-2", state=MarkState.MOVING)
+    marks.put(registry._context, {"marked": "elsewhere"}, plan="plan-2", state=MarkState.MOVING)
     registry.group("rewritten").offsets.set(at, 7)
     registry.group("gone").offsets.delete([at])
     registry.group("new").offsets.set(unused, 1)
@@ -120,7 +120,7 @@ def test_every_guard_leaves_its_group_and_no_other(
         assert outcomes(row for row in report if row.group == name) == {"left"}
     left = {path: data for path, data in tree(registry.client, "/consumers").items() if path in before}
     assert left == before
-    found = marks.read(registry.context, names)
+    found = marks.read(registry._context, names)
     assert sorted(found) == ["free", "marked", "unasked"]
     dry = apply_groups(rows, brokers, registry, execute=False)
     assert {row.target for row in dry if row.outcome is Outcome.THERE} == {targets["free"], targets["unasked"]}
@@ -258,7 +258,7 @@ def test_a_plan_that_was_killed_takes_its_own_locks_again_and_lets_them_go(
     target = f"killed-{at.topic}"
     with Brokers.connect(broker.address) as brokers, Registry.connect(hosts_of(registry)) as dead:
         rows = plan_of(registry, brokers, {"killed": target})
-        locks = Locks(dead.context, cluster=None, plan=PLAN)
+        locks = Locks(dead._context, cluster=None, plan=PLAN)
         assert locks.take([target]) == {target: None}
 
         assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
@@ -291,7 +291,7 @@ def test_what_is_written_after_another_run_has_taken_the_lock_is_told(
             def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
                 found = super().partitions(topics)
                 if moment == "before":
-                    Locks(other.context, cluster=None, plan=PLAN).take([target])
+                    Locks(other._context, cluster=None, plan=PLAN).take([target])
                 return found
 
             def commit(self, offsets: Offsets) -> Outcomes:
@@ -325,7 +325,7 @@ def test_a_rollback_whose_lock_another_run_has_taken_is_told(
     class Paused(Brokers):
         def commit(self, offsets: Offsets) -> Outcomes:
             if len(commits) == nth:
-                Locks(other.context, cluster=None, plan=PLAN).take([target])
+                Locks(other._context, cluster=None, plan=PLAN).take([target])
             commits.append(offsets)
             return super().commit(offsets)
 
@@ -488,5 +488,5 @@ def test_a_plan_for_which_no_broker_was_asked_is_refused(
 
 def states(registry: Registry, groups: Iterable[str]) -> dict[str, MarkState]:
     """The marks that are there."""
-    found = marks.read(registry.context, groups)
+    found = marks.read(registry._context, groups)
     return {group: mark.state for group, mark in found.items() if isinstance(mark, Mark)}

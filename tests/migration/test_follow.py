@@ -135,7 +135,7 @@ def state_of(running: Running, group: str) -> FollowState | None:
 
 
 def mark_of(registry: Registry, group: str) -> str | None:
-    found = marks.read(registry.context, [group]).get(group)
+    found = marks.read(registry._context, [group]).get(group)
     return found.state.value if isinstance(found, Mark) else None
 
 
@@ -146,7 +146,7 @@ def detail_of(running: Running, group: str) -> str:
 
 def mark_as_moved(registry: Registry, *groups: str) -> None:
     """As apply and follow do."""
-    answers = marks.put(registry.context, dict(zip(groups, groups, strict=True)), plan=PLAN, state=MarkState.MOVED)
+    answers = marks.put(registry._context, dict(zip(groups, groups, strict=True)), plan=PLAN, state=MarkState.MOVED)
     assert not any(answers.values())
 
 
@@ -200,7 +200,7 @@ def test_a_target_that_another_plan_writes_to_is_not_followed_and_locks_are_let_
     for name in targets:
         registry.group(name).offsets.set(at, 7)
     rows = plan_of(registry, brokers, targets)
-    assert Locks(registry.context, cluster=None, plan="plan-2").take([targets["taken"]]) == {targets["taken"]: None}
+    assert Locks(registry._context, cluster=None, plan="plan-2").take([targets["taken"]]) == {targets["taken"]: None}
 
     found = run(rows).end()
 
@@ -585,8 +585,8 @@ def test_plans_that_are_in_the_way_are_told(
         registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     blocked = [replace(each, obstacles=("1 refused: past the end",)) for each in rows if each.group == names[2]]
-    marks.put(registry.context, {names[0]: "x"}, plan="another", state=MarkState.MOVING)
-    marks.put(registry.context, {names[1]: names[1]}, plan=PLAN, state=MarkState.MOVING)  # of a run that was killed
+    marks.put(registry._context, {names[0]: "x"}, plan="another", state=MarkState.MOVING)
+    marks.put(registry._context, {names[1]: names[1]}, plan=PLAN, state=MarkState.MOVING)  # of a run that was killed
     found = run([*rows[:2], *blocked]).end()
     assert [found[name].state for name in names] == [LEFT, DONE, LEFT]
     assert "another" in found[names[0]].detail
@@ -806,7 +806,7 @@ def test_what_others_did_in_a_native_group_that_this_plan_has_not_moved_is_not_c
         registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     mark_as_moved(registry, names[0])
-    marks.put(registry.context, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
+    marks.put(registry._context, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
     rows[0] = replace(rows[0], obstacles=("members of the native group are alive: anna",))
     for name in names:
         commit(brokers, name, {at: 8})
@@ -855,4 +855,4 @@ def offsets_of(registry: Registry, group: str) -> dict[TopicPartition, int]:
 
 
 def remove_mark(registry: Registry, group: str) -> None:
-    assert marks.remove(registry.context, [group], plan=PLAN) == {group: None}
+    assert marks.remove(registry._context, [group], plan=PLAN) == {group: None}

@@ -227,4 +227,4 @@ def test_a_topic_that_is_made_anew_between_the_look_and_the_commit_is_told(
         assert {(row.outcome, row.detail) for row in found} == {
             (Outcome.OVERTAKEN, f"while this was written: {ANEW}{topic}/0, {topic}/1")
         }
-        marks.remove(registry.context, [topic], plan=None)
+        marks.remove(registry._context, [topic], plan=None)

@@ -50,7 +50,7 @@ class Moved:
 
     def mark(self) -> None:
         """As an apply does that is killed then."""
-        marks.put(self.registry.context, {self.group: self.target}, plan=PLAN, state=MarkState.MOVING)
+        marks.put(self.registry._context, {self.group: self.target}, plan=PLAN, state=MarkState.MOVING)
 
     def apply(self) -> None:
         assert "left" not in outcomes(apply_groups(self.rows, self.brokers, self.registry, execute=True))
@@ -61,7 +61,7 @@ class Moved:
 
     @property
     def marked(self) -> bool:
-        return self.group in marks.read(self.registry.context, [self.group])
+        return self.group in marks.read(self.registry._context, [self.group])
 
     def offsets(self) -> dict[TopicPartition, int]:
         """ZooKeeper's."""
@@ -166,7 +166,7 @@ def test_a_target_that_somebody_takes_part_in_is_left_in_any_case(moved: Moved, 
 
 def test_what_another_plan_has_marked_is_left_unless_it_is_forced(moved: Moved) -> None:
     moved.brokers.commit({moved.target: {moved.first: 7}})
-    marks.put(moved.registry.context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
+    marks.put(moved.registry._context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
 
@@ -346,9 +346,9 @@ def test_nothing_is_carried_to_a_group_that_this_plan_has_not_marked_whatever_is
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20}})
     for other in (False, True):
-        marks.remove(moved.registry.context, [moved.group], plan=PLAN)
+        marks.remove(moved.registry._context, [moved.group], plan=PLAN)
         if other:
-            marks.put(moved.registry.context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
+            marks.put(moved.registry._context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
         report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, force=True, to_zookeeper=True)
         assert outcomes(report) == {"left"}
         assert (moved.offsets()[moved.first], moved.now[moved.first].offset) == (7, 20)

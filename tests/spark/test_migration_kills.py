@@ -152,7 +152,7 @@ class Scene:
 
     def assert_is(self, command: str) -> None:
         """Assert that both sides have the state after this command."""
-        found = marks.read(self.registry.context, self.groups)
+        found = marks.read(self.registry._context, self.groups)
         states = {group: it.state for group, it in found.items() if isinstance(it, Mark)}
         if command == "apply":
             assert self.on_target() == self.applied()

@@ -245,4 +245,4 @@ def test_each_connection_has_its_own_session(zookeeper_hosts: str) -> None:
     options = SourceOptions(zookeeper=zookeeper_hosts, timeout=5.0)
     with options.connect() as one, options.connect() as other:
         assert isinstance(one, Registry)
-        assert one.context.session.id != other.context.session.id
+        assert one._context.session.id != other._context.session.id

@@ -98,7 +98,7 @@ def data(found: Iterable[Node | ForbiddenNode | None]) -> list[bytes | None]:
 def test_two_thousand_nodes_come_in_a_handful_of_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
     paths = plant(raw, [f"/t/{n}" for n in range(2_000)])
     before = proxy.requests_by_type
-    assert data(bulk_read.nodes(proxied.context, paths)) == [b"7"] * 2_000
+    assert data(bulk_read.nodes(proxied._context, paths)) == [b"7"] * 2_000
     spent = proxy.requests_by_type - before
     assert spent.keys() == {Op.MULTI_READ}
     assert spent[Op.MULTI_READ] <= 15
@@ -109,7 +109,7 @@ def test_a_handful_of_nodes_is_read_without_finding_out_what_the_server_knows(
 ) -> None:
     paths = plant(raw, [f"/t/{n}" for n in range(8)])
     connections, before = proxy.connections, proxy.requests_by_type
-    assert data(bulk_read.nodes(proxied.context, paths)) == [b"7"] * 8
+    assert data(bulk_read.nodes(proxied._context, paths)) == [b"7"] * 8
     assert proxy.requests_by_type - before == {Op.GET_DATA: 8}
     assert proxy.connections == connections
 
@@ -126,8 +126,8 @@ def test_nodes_come_in_the_order_asked_gone_ones_as_none_and_denied_ones_as_such
     raw.set_acls(denied, [make_digest_acl("alice", "secret", all=True)])
     raw.delete(gone, recursive=True)
     asked = [*reversed(paths), paths[3], "/t9/never", "/t0"]
-    found = list(bulk_read.nodes(registry.context, asked))
-    below = list(bulk_read.children(registry.context, asked))
+    found = list(bulk_read.nodes(registry._context, asked))
+    below = list(bulk_read.children(registry._context, asked))
     assert len(found) == len(below) == len(asked)
     for path, node, names in zip(asked, found, below, strict=True):
         if path == denied:
@@ -147,17 +147,17 @@ def test_a_node_has_what_kazoo_says_of_it(registry: Registry, raw: Any) -> None:
     raw.create("/t/ephemeral", b"e", ephemeral=True)
     asked = [*paths, "/t/ephemeral", "/t"]
     expected = [Node.of(path, *raw.get(path)) for path in asked]
-    assert list(bulk_read.nodes(registry.context, asked)) == expected
-    assert [node for path in asked for node in bulk_read.nodes(registry.context, [path])] == expected
+    assert list(bulk_read.nodes(registry._context, asked)) == expected
+    assert [node for path in asked for node in bulk_read.nodes(registry._context, [path])] == expected
 
 
 def test_nothing_is_read_of_nothing(proxied: Registry, proxy: TcpProxy) -> None:
     before = proxy.requests
-    assert list(bulk_read.nodes(proxied.context, [])) == []
+    assert list(bulk_read.nodes(proxied._context, [])) == []
     none = [Siblings(n, "/t", ()) for n in range(100)]
-    [block] = bulk_read.read(proxied.context, Kind.NODE, none[:1])
+    [block] = bulk_read.read(proxied._context, Kind.NODE, none[:1])
     assert (block.parts, list(block.records())) == (none[:1], [])
-    assert [siblings for siblings, _, _ in bulk_read.children_of(proxied.context, none)] == none
+    assert [siblings for siblings, _, _ in bulk_read.children_of(proxied._context, none)] == none
     assert proxy.requests == before
 
 
@@ -171,10 +171,10 @@ def test_names_of_every_kind_are_carried_exactly(zookeeper: Any, raw: Any, conne
     paths = plant(raw, [f"/{above}/{name}" for above in ODD for name in ODD])
     each(raw.set_async(path, path.encode()) for path in paths)
     asked = [top + path for path in paths]
-    found = list(bulk_read.nodes(registry.context, asked))
+    found = list(bulk_read.nodes(registry._context, asked))
     assert [node.path for node in found if isinstance(node, Node)] == asked
     assert data(found) == [path.encode() for path in paths]
-    for names in bulk_read.children(registry.context, [f"{top}/{above}" for above in ODD]):
+    for names in bulk_read.children(registry._context, [f"{top}/{above}" for above in ODD]):
         assert isinstance(names, list)
         assert sorted(names) == sorted(ODD)
 
@@ -185,8 +185,8 @@ def test_whatever_a_name_is_it_is_found_by_it(registry: Registry, raw: Any, name
     raw.delete("/n", recursive=True)
     raw.create("/n")
     paths = plant(raw, (f"/n/{name}" for name in sorted(names)))
-    assert [node.path for node in bulk_read.nodes(registry.context, paths) if isinstance(node, Node)] == paths
-    [below] = bulk_read.children(registry.context, ["/n"])
+    assert [node.path for node in bulk_read.nodes(registry._context, paths) if isinstance(node, Node)] == paths
+    [below] = bulk_read.children(registry._context, ["/n"])
     assert isinstance(below, list)
     assert set(below) == names
 
@@ -197,7 +197,7 @@ def test_long_names_are_spread_over_requests_that_the_server_takes(
     """All in one would be three megabytes, over which the server drops the connection."""
     names = [f"{n}".ljust(10_000, "x") for n in range(300)]
     plant(raw, [f"/long/{name}" for name in names])
-    blocks = list(bulk_read.read(proxied.context, Kind.NODE, [Siblings("key", "/long", names)]))
+    blocks = list(bulk_read.read(proxied._context, Kind.NODE, [Siblings("key", "/long", names)]))
     assert [name for block in blocks for siblings in block.parts for name in siblings.names] == names
     assert all(siblings.key == "key" for block in blocks for siblings in block.parts)
     assert all(not isinstance(record, int) for block in blocks for record in block.records())
@@ -210,7 +210,7 @@ def test_a_single_path_near_the_megabyte_is_read_among_others(
 ) -> None:
     longest = "/t/" + "x" * (MAX_READ_REQUEST_BYTES * 4 - 200)  # a server makes no longer one
     paths = plant(raw, [*(f"/t/{n}" for n in range(20)), longest, *(f"/t/{n}" for n in range(20, 40))])
-    assert [node.path for node in bulk_read.nodes(proxied.context, paths) if isinstance(node, Node)] == paths
+    assert [node.path for node in bulk_read.nodes(proxied._context, paths) if isinstance(node, Node)] == paths
     assert states == []
 
 
@@ -221,7 +221,7 @@ def test_after_huge_values_less_is_asked_for_and_after_small_ones_more_again(
     each(raw.set_async(path, path.encode() * 4_000) for path in huge)
     small = plant(raw, [f"/small/{n}" for n in range(3_000)])
     before = proxy.requests_by_type
-    found = data(bulk_read.nodes(proxied.context, [*huge, *small]))
+    found = data(bulk_read.nodes(proxied._context, [*huge, *small]))
     assert found == [*(path.encode() * 4_000 for path in huge), *[b"7"] * 3_000]
     spent = proxy.requests_by_type - before
     assert spent[Op.MULTI_READ] < 20
@@ -361,7 +361,7 @@ def test_what_is_withheld_is_asked_one_by_one_also_where_the_root_may_not_be_see
             plant(client, ["/t"])
             if not visible:
                 client.set_acls("/", [make_digest_acl("alice", "secret", all=True)])
-        asked = sent_reads.SentTogether(registry.context.session, operations(Kind.NODE, b"", ["t"]))
+        asked = sent_reads.SentTogether(registry._context.session, operations(Kind.NODE, b"", ["t"]))
         with pytest.raises(UnimplementedError):
             asked.get(timeout=30)
 
@@ -529,7 +529,7 @@ def test_what_the_server_knows_is_found_out_over_tls(tmp_path: Path, listed: boo
         address = server.secure_address.replace("127.0.0.1", host)
         with Registry.connect(address, tls=tls) as registry:
             assert shown(registry.offsets()) == expected
-            assert list(registry.context.session.reads_many.values()) == [True]
+            assert list(registry._context.session.reads_many.values()) == [True]
 
 
 def test_what_the_server_knows_is_found_out_where_it_insists_on_a_login() -> None:
@@ -541,7 +541,7 @@ def test_what_the_server_knows_is_found_out_where_it_insists_on_a_login() -> Non
         offsets = {TopicPartition("orders", n): n for n in range(40)}
         registry.group("billing").offsets.set_many(offsets)
         assert [o.offset for o in registry.offsets() if isinstance(o, CommittedOffset)] == list(range(40))
-        assert list(registry.context.session.reads_many.values()) == [True]
+        assert list(registry._context.session.reads_many.values()) == [True]
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "not answered"])

@@ -96,7 +96,7 @@ class Scene:
         """kazoo takes any of the servers first."""
         for _ in range(100):
             registry = Registry.connect(hosts, session_timeout=session, timeout=8.0)
-            peer = registry.context.session.server_address
+            peer = registry._context.session.server_address
             if peer is not None and peer[1] == node.port:
                 self._stack.callback(registry.close)
                 return registry
@@ -215,7 +215,7 @@ def test_failure_25_a_longer_timeout_that_is_granted_at_a_reconnect_does_not_cou
         first.kill()
         config = {"maxSessionTimeout": "20000"}
         stack.enter_context(ZooKeeperServer(data_dir=tmp_path, port=first.port, config=config))
-        assert eventually(lambda: registry.context.session.connected, timeout=30)
+        assert eventually(lambda: registry._context.session.connected, timeout=30)
         assert (registry.session_id, registry.session_timeout) == (session_id, 8.0)
 
 

@@ -354,7 +354,7 @@ def sick(registry: Registry, tree: Tree, code: str) -> Finding:
 
 def at_the_last_moment(registry: Registry, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let something happen after all looking, just before the transaction is sent."""
-    session = registry.context.session
+    session = registry._context.session
     transact = session.transact
     moments = iter([True])
 

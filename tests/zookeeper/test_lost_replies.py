@@ -202,7 +202,7 @@ def test_rule_3_what_was_given_up_before_it_was_sent_is_not_sent_later(
 def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_was_lost_twice(
     proxied: Registry, proxy: TcpProxy, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = proxied.context.session
+    session = proxied._context.session
     look = run_transaction.was_carried_out
     faults = [proxy.cut_before_request(1)]
 

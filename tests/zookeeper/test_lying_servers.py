@@ -52,20 +52,20 @@ def undisturbed(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatc
 Act = Callable[[Registry], Any]
 
 ACTS: dict[int, Act] = {
-    Op.EXISTS: lambda registry: registry.context.session.exists("/x", deadline=registry.context.deadline()),
-    Op.GET_DATA: lambda registry: registry.context.session.get("/x", deadline=registry.context.deadline()),
-    Op.GET_CHILDREN: lambda registry: registry.context.session.children("/x", deadline=registry.context.deadline()),
-    Op.GET_ACL: lambda registry: registry.context.session.acl("/x", deadline=registry.context.deadline()),
-    Op.SYNC: lambda registry: registry.context.session.sync(deadline=registry.context.deadline()),
-    Op.MULTI_READ: lambda registry: list(bulk_read.nodes(registry.context, PATHS)),
-    Op.MULTI: lambda registry: registry.context.session.transact(
-        [Create("/made")], deadline=registry.context.deadline()
+    Op.EXISTS: lambda registry: registry._context.session.exists("/x", deadline=registry._context.deadline()),
+    Op.GET_DATA: lambda registry: registry._context.session.get("/x", deadline=registry._context.deadline()),
+    Op.GET_CHILDREN: lambda registry: registry._context.session.children("/x", deadline=registry._context.deadline()),
+    Op.GET_ACL: lambda registry: registry._context.session.acl("/x", deadline=registry._context.deadline()),
+    Op.SYNC: lambda registry: registry._context.session.sync(deadline=registry._context.deadline()),
+    Op.MULTI_READ: lambda registry: list(bulk_read.nodes(registry._context, PATHS)),
+    Op.MULTI: lambda registry: registry._context.session.transact(
+        [Create("/made")], deadline=registry._context.deadline()
     ),
 }
 """What sends one request of each type."""
 
 CHILDREN = Op.MULTI_READ + 1000
-ACTS[CHILDREN] = lambda registry: list(bulk_read.children(registry.context, PATHS))
+ACTS[CHILDREN] = lambda registry: list(bulk_read.children(registry._context, PATHS))
 
 
 def ask(act: Act, lies: dict[int, Lie], *, timeout: float = 30.0, **options: Any) -> ZkgroupsException:
@@ -204,7 +204,7 @@ def test_a_damaged_watch_event_costs_the_connection_and_not_the_client(event: by
 
     with Liar({Xid.WATCH_EVENT: once, Op.EXISTS: lie}) as server:
         with Registry.connect(f"{server.address}/chroot", timeout=30.0) as registry:
-            session = registry.context.session
+            session = registry._context.session
             assert session.wait_deleted("/x", deadline=Deadline(30.0), timeout=30.0)
         assert server.connections == 2
 
@@ -320,7 +320,7 @@ def peak_kib():
 before = peak_kib()
 try:
     with Registry.connect(sys.argv[1], timeout=30.0, unreachable_timeout=0.0) as registry:
-        list(bulk_read.children(registry.context, [f"/t/n{n}" for n in range(20)]))
+        list(bulk_read.children(registry._context, [f"/t/n{n}" for n in range(20)]))
 except UnavailableError as error:
     print(type(error).__name__, peak_kib() - before)
 """

@@ -28,11 +28,11 @@ MARK = "/consumers/billing/migration"
 
 
 def put(registry: Registry, *groups: str, plan: str = "p1", state: MarkState = MarkState.MOVING) -> marks.Outcomes:
-    return marks.put(registry.context, {group: f"new-{group}" for group in groups}, plan=plan, state=state)
+    return marks.put(registry._context, {group: f"new-{group}" for group in groups}, plan=plan, state=state)
 
 
 def remove(registry: Registry, *groups: str, plan: str | None = "p1", force: bool = False) -> marks.Outcomes:
-    return marks.remove(registry.context, groups, plan=plan, force=force)
+    return marks.remove(registry._context, groups, plan=plan, force=force)
 
 
 # Putting and taking away
@@ -41,7 +41,7 @@ def remove(registry: Registry, *groups: str, plan: str | None = "p1", force: boo
 def test_a_mark_is_put_changed_and_taken_away_by_its_own_plan_only(registry: Registry, group: Consumergroup) -> None:
     group.create()
     assert put(registry, "billing") == put(registry, "billing") == {"billing": None}
-    found = marks.read(registry.context, ["billing", "nobody"])
+    found = marks.read(registry._context, ["billing", "nobody"])
     assert list(found) == ["billing"]
     mark = found["billing"]
     assert isinstance(mark, Mark)
@@ -50,9 +50,9 @@ def test_a_mark_is_put_changed_and_taken_away_by_its_own_plan_only(registry: Reg
         assert isinstance(refused["billing"], GroupMigratedError)
         assert "is being moved to Kafka's own offsets as 'new-billing', by plan p1" in str(refused["billing"])
     assert put(registry, "billing", state=MarkState.MOVED) == {"billing": None}
-    assert "was moved" in marks.read(registry.context, ["billing"])["billing"].shown
+    assert "was moved" in marks.read(registry._context, ["billing"])["billing"].shown
     assert remove(registry, "billing") == remove(registry, "billing") == {"billing": None}
-    assert marks.read(registry.context, ["billing"]) == {}
+    assert marks.read(registry._context, ["billing"]) == {}
 
 
 def test_of_many_groups_each_is_marked_or_told_why_not(registry: Registry, raw: Any) -> None:
@@ -65,11 +65,11 @@ def test_of_many_groups_each_is_marked_or_told_why_not(registry: Registry, raw: 
     assert isinstance(outcomes.pop("nobody"), GroupNotFoundError)
     assert {name for name, error in outcomes.items() if isinstance(error, GroupMigratedError)} == {"g7", "g8"}
     assert {name for name, error in outcomes.items() if error is None} == {*names} - {"g7", "g8"}
-    assert len(marks.read(registry.context, names)) == 300
+    assert len(marks.read(registry._context, names)) == 300
     outcomes = remove(registry, *names, plan=None)
     assert [name for name, error in outcomes.items() if error is not None] == ["g7"]
     assert remove(registry, "g7", force=True) == {"g7": None}
-    assert marks.read(registry.context, names) == {}
+    assert marks.read(registry._context, names) == {}
 
 
 def test_what_comes_in_between_is_looked_at_again(
@@ -78,14 +78,14 @@ def test_what_comes_in_between_is_looked_at_again(
     """Between the look and the write another plan puts its mark, and then takes it away again."""
     group.create()
     before = [lambda: put_raw(raw, b'{"version":1,"plan":"p2","target":"t","state":"moved","since":1}')]
-    transact = registry.context.session.transact
+    transact = registry._context.session.transact
 
     def late(*args: Any, **options: Any) -> Any:
         while before:
             before.pop()()
         return transact(*args, **options)
 
-    monkeypatch.setattr(registry.context.session, "transact", late)
+    monkeypatch.setattr(registry._context.session, "transact", late)
     refused = put(registry, "billing")["billing"]
     assert isinstance(refused, GroupMigratedError)
     assert refused.plan == "p2"
@@ -119,7 +119,7 @@ def test_rule_6_a_mark_that_cannot_be_read_keeps_everybody_out_until_it_is_taken
 ) -> None:
     group.create()
     raw.create(MARK, data)
-    assert isinstance(marks.read(registry.context, ["billing"])["billing"], MalformedNode)
+    assert isinstance(marks.read(registry._context, ["billing"])["billing"], MalformedNode)
     with pytest.raises(GroupMigratedError, match=r"cannot be read.*unmark --force billing"):
         group.instance("me").register(["orders"])
     assert isinstance(remove(registry, "billing", plan=None)["billing"], GroupMigratedError)
@@ -197,7 +197,9 @@ def nobody_comes(connect: Connect, hosts: str) -> None:
             assert put(registry, "billing") == {"billing": None}
             made = registry.client.get(MARK)[1].czxid
             for _ in range(3):
-                nodes = bulk_read.nodes(registry.context, [f"/consumers/billing/ids/m{n}" for n in range(len(refused))])
+                nodes = bulk_read.nodes(
+                    registry._context, [f"/consumers/billing/ids/m{n}" for n in range(len(refused))]
+                )
                 assert all(node.czxid < made for node in nodes if isinstance(node, Node))
             assert remove(registry, "billing") == {"billing": None}
     finally:
@@ -212,14 +214,14 @@ def test_a_mark_is_refused_in_the_transaction_that_registers_and_not_a_moment_be
 ) -> None:
     """The mark comes when everything has been looked at, just before the registration is sent."""
     group.create()
-    transact = registry.context.session.transact
+    transact = registry._context.session.transact
 
     def late(*args: Any, **options: Any) -> Any:
         if not raw.exists(MARK):
             raw.create(MARK, b'{"version":1,"plan":"p1","target":"billing","state":"moving","since":1}')
         return transact(*args, **options)
 
-    monkeypatch.setattr(registry.context.session, "transact", late)
+    monkeypatch.setattr(registry._context.session, "transact", late)
     with pytest.raises(GroupMigratedError):
         group.instance("me").register(["orders"])
     assert raw.get_children("/consumers/billing/ids") == []
@@ -305,7 +307,7 @@ def test_a_mark_goes_with_its_group_is_not_copied_and_is_taken_for_no_damage(
     assert [found.code for found in clean.findings] == [found.code for found in same.findings]
     put(registry, "billing", state=MarkState.MOVED)
     group.copy("copy")
-    assert marks.read(registry.context, ["billing", "copy"]).keys() == {"billing"}
+    assert marks.read(registry._context, ["billing", "copy"]).keys() == {"billing"}
     group.delete()
     assert raw.get_children("/consumers") == ["copy"]
 

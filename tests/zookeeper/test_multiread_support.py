@@ -116,7 +116,7 @@ def test_a_new_server_is_asked_once_by_registries_that_begin_together(
     assert trouble == []
     assert proxy.connections == len(registries) + 1
     assert proxy.requests_by_type[Op.MULTI_READ] >= len(registries)
-    assert all(registry.context.session.reads_many.values() for registry in registries)
+    assert all(registry._context.session.reads_many.values() for registry in registries)
 
 
 def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no_claim(

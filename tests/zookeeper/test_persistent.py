@@ -129,12 +129,12 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: Any
 ) -> None:
     raw.create(f"{GONE}/really", SCALA)
-    guard = NobodyRegistered(billing.paths, registry.context)
+    guard = NobodyRegistered(billing.paths, registry._context)
     raw.delete(f"{GONE}/really")
     raw.create(f"{GONE}/really", SCALA, ephemeral=True)
     before = dump(raw)
     with pytest.raises(TransactionFailed) as failed:
-        registry.context.session.transact(guard.operations(), deadline=registry.context.deadline())
+        registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError, match="gone/really"):
         guard.failed(failed.value)
     assert dump(raw) == before
@@ -143,12 +143,12 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
 def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: KazooClient
 ) -> None:
-    guard = NobodyRegistered(billing.paths, registry.context)
+    guard = NobodyRegistered(billing.paths, registry._context)
     raw.delete(GONE)
     raw.create(GONE, SCALA, ephemeral=True)
     before = dump(raw)
     with pytest.raises(TransactionFailed) as failed:
-        registry.context.session.transact(guard.operations(), deadline=registry.context.deadline())
+        registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError):
         guard.failed(failed.value)
     assert dump(raw) == before

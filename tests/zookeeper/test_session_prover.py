@@ -77,7 +77,7 @@ def test_commits_prove_the_session_so_that_nothing_more_is_sent(
     me.register(["orders"])
     claim = me.claim(P0)
     claim.commit(0)
-    session = registry.context.session
+    session = registry._context.session
     before, until = proxy.requests_by_type[Op.MULTI], session.certain_until(claim.session_id)
     for offset in range(1, 6):
         claim.commit(offset)
@@ -130,13 +130,13 @@ def test_a_server_that_leaves_proofs_without_an_answer_is_left_for_another(
         me.register(["orders"])
         claim = me.claim(P0)
         session = registry.session_id
-        peer = registry.context.session.server_address
+        peer = registry._context.session.server_address
         assert peer is not None
         silent, other = (first, second) if first.address.endswith(f":{peer[1]}") else (second, first)
         before = other.connections
         silent.drop(direction="replies")
         assert eventually(lambda: other.connections > before)
-        assert eventually(lambda: registry.context.session.connected)
+        assert eventually(lambda: registry._context.session.connected)
         assert (registry.session_id, claim.held, claim.verify()) == (session, True, True)
 
 
@@ -181,7 +181,7 @@ def test_a_server_whose_answers_arrive_slowly_is_not_left_for_another(
         registry = connect(f"{link.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=10.0)
         me = registry.group("billing").instance("me")
         me.register(["orders"])
-        found = registry.context.session.get("/large", deadline=Deadline(30))
+        found = registry._context.session.get("/large", deadline=Deadline(30))
         assert found is not None
         assert (len(found.data), link.connections) == (400_000, 1)
 
@@ -193,7 +193,7 @@ def test_registering_after_a_pause_waits_without_a_flood_of_proofs_even_if_that_
     registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0, timeout=1.5)
     registry.group("billing").create()
     me = registry.group("billing").instance("me")
-    liveness = registry.context.session._liveness
+    liveness = registry._context.session._liveness
     liveness.resume(me._session.require_id(Deadline(30)), 10.0)
     liveness.forget()
     liveness._proof.connected(uptime() - 9.6)  # as if nothing had been sent since then

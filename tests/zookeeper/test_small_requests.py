@@ -31,7 +31,7 @@ def group(small: ZooKeeperServer, request: pytest.FixtureRequest) -> Iterator[Co
 
 
 def test_a_member_with_many_partitions_settles_and_commits_them_all(group: Consumergroup) -> None:
-    registry_client = group.context.session.client
+    registry_client = group._context.session.client
     plant_topic(registry_client, "orders", MANY)
     everything = ats("orders", *range(MANY))
     with Running(group, id="a") as a:
@@ -52,7 +52,7 @@ def test_a_member_with_many_partitions_settles_and_commits_them_all(group: Consu
 def test_a_plan_for_thousands_of_partitions_is_compressed_and_fits(group: Consumergroup) -> None:
     topics = ["fine", "good", "well"]
     for topic in topics:
-        plant_topic(group.context.session.client, topic, MANY)
+        plant_topic(group._context.session.client, topic, MANY)
     everything = frozenset().union(*(ats(topic, *range(MANY)) for topic in topics))
     with Running(group, topics, id="a", assignors=["sticky"]) as a:
         a.until_holding(everything)
@@ -65,7 +65,7 @@ def test_what_one_connection_has_learned_is_not_tried_again(group: Consumergroup
         many = [TopicPartition("payments", number) for number in range(MANY)]
         me.claim_many(many).release()
         connected: list[str] = []
-        group.context.session.client.add_listener(connected.append)
+        group._context.session.client.add_listener(connected.append)
         claims = me.claim_many(many)
         claims.commit(dict.fromkeys(many, 5))
         claims.release()

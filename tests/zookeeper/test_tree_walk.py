@@ -41,7 +41,7 @@ ALICE = [make_digest_acl("alice", "secret", all=True)]
 @pytest.fixture
 def spent(proxied: Registry, proxy: TcpProxy) -> Callable[[Callable[[], object]], dict[int, int]]:
     """The requests of a call, by their types, without those of the second connection."""
-    proxied.context.session.reads_many = {}
+    proxied._context.session.reads_many = {}
 
     def spent(call: Callable[[], object]) -> dict[int, int]:
         call()  # finds out what the server knows
@@ -103,7 +103,7 @@ def test_not_all_groups_are_read_before_the_first_comes_out_also_where_nothing_i
         for drawn in range(20_000):
             yield f"g{drawn}"
 
-    next(tree_walk.registrations(registry.context, names()))
+    next(tree_walk.registrations(registry._context, names()))
     assert drawn < 8_000
 
 
@@ -282,7 +282,7 @@ def test_a_server_without_a_quorum_is_walked_too(ensemble: Any, request: Any) ->
         registry.sync()  # it cannot, and is not asked
         found = [o for o in registry.offsets() if isinstance(o, CommittedOffset) and o.group == name]
         assert [o.offset for o in found] == [n for n in range(30) for _ in range(5)]
-        assert list(registry.context.session.reads_many.values()) == [True]
+        assert list(registry._context.session.reads_many.values()) == [True]
         [described] = registry.describe([name])
         assert described.offsets == 150
 
@@ -380,7 +380,7 @@ def test_lists_of_a_megabyte_and_topics_of_fifty_thousand_partitions_are_read_in
 
 def test_a_walk_of_nodes_has_their_stats(registry: Registry, raw: Any) -> None:
     plant_offsets(raw, 2, 2, 10)
-    found = list(tree_walk.nodes(tree_walk.leaves(registry.context, ["g0000", "g0001"], Part.OFFSETS)))
+    found = list(tree_walk.nodes(tree_walk.leaves(registry._context, ["g0000", "g0001"], Part.OFFSETS)))
     assert len(found) == 40
     for place, name, node in found:
         path = f"/consumers/{place.group}/offsets/{place.topic}/{name}"
@@ -396,7 +396,7 @@ def test_topics_that_are_not_wanted_are_not_read(registry: Registry, raw: Any) -
         asked.append((group, topic))
         return topic == "t01"
 
-    found = list(tree_walk.nodes(tree_walk.leaves(registry.context, ["g0000", "g0001"], Part.OFFSETS, wanted)))
+    found = list(tree_walk.nodes(tree_walk.leaves(registry._context, ["g0000", "g0001"], Part.OFFSETS, wanted)))
     assert [(place.group, place.topic, name) for place, name, _ in found] == [
         ("g0000", "t01", str(n)) for n in range(4)
     ]
@@ -405,5 +405,5 @@ def test_topics_that_are_not_wanted_are_not_read(registry: Registry, raw: Any) -
 
 def test_two_forms_of_one_topics_owners_come_together(registry: Registry, raw: Any) -> None:
     plant(raw, [f"/consumers/g/owners/{topic}/0" for topic in ("a", "b'b'", "b", "c")])
-    found = tree_walk.nodes(tree_walk.leaves(registry.context, ["g"], Part.OWNERS))
+    found = tree_walk.nodes(tree_walk.leaves(registry._context, ["g"], Part.OWNERS))
     assert [place.topic for place, _, _ in found] == ["a", "b", "b'b'", "c"]

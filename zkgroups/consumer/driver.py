@@ -23,9 +23,9 @@ from ..core.rebalance.actions import (
     DeregisterInstance,
     DropPartitions,
     ReadGroup,
+    RebalanceRequest,
     RegisterInstance,
     ReleasePartitions,
-    Request,
     StartGeneration,
     StartLinger,
     StopGeneration,
@@ -121,7 +121,7 @@ def _is_retriable(error: Exception) -> bool:
 class StepFailure:
     """A failed step, to be raised once to the caller, unless the step has worked again by then."""
 
-    step: type[Request]
+    step: type[RebalanceRequest]
     error: Exception
     over: bool = False
 
@@ -446,7 +446,7 @@ class Driver:
                 self._membership.deregister()
                 return Released(turn)
 
-    def _fail(self, step: Request, error: Exception, *, trace: bool = False) -> None:
+    def _fail(self, step: RebalanceRequest, error: Exception, *, trace: bool = False) -> None:
         """Retry later: soon if the error is retriable, otherwise after `join_backoff`, and report it to the caller."""
         self._stats.failures += 1
         self._failures += 1
@@ -463,7 +463,7 @@ class Driver:
         self._failed = failed
         self._timers.later(seconds, lambda: self._receive(failed))
 
-    def _report_failure(self, step: Request, error: Exception) -> None:
+    def _report_failure(self, step: RebalanceRequest, error: Exception) -> None:
         if self._failure is not None and not self._failure.over:
             self._failure.step, self._failure.error = type(step), error
             return

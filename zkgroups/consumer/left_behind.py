@@ -15,6 +15,7 @@ from ..deadline import uptime
 from ..exceptions import AlreadyRegisteredError, ZkgroupsException
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.instance import is_in_use
+from ..zookeeper.session.registry_context import context_of
 
 log = logging.getLogger("zkgroups.member")
 
@@ -24,7 +25,7 @@ class LeftBehind:
 
     def __init__(self, group: Consumergroup) -> None:
         self._group = group
-        self._session = group.context.session
+        self._session = context_of(group).session
         self._since: dict[str, float] = {}
 
     def deregister(self, registered: Iterable[RegisteredInstance]) -> None:
@@ -36,7 +37,7 @@ class LeftBehind:
         mine = (each.id for each in registered if each.session == resumed)
         unused = [id for id in mine if not is_in_use(self._session, self._group.paths.instance(id))]
         self._since = {id: known.get(id, now) for id in unused}
-        limit = self._session.granted_timeout or self._group.context.timeout
+        limit = self._session.granted_timeout or context_of(self._group).timeout
         for id, since in self._since.items():
             if now - since >= limit:
                 self._deregister(id, limit)

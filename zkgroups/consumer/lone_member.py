@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from ..core.znodes.values import StartAt
 from ..exceptions import InvalidOptionError
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .events import MemberStats
 from .lone_membership import LoneMembership
 from .member import BaseMember
@@ -62,6 +63,6 @@ class LoneMember(BaseMember):
         chosen = subscription(topics, pattern, 1, include_internal=include_internal, assignors=(), timestamp=None)
         stats = MemberStats()
         membership = LoneMembership(
-            registry.context, chosen, partitions=partitions, tell=self._tell_changed, stats=stats
+            context_of(registry), chosen, partitions=partitions, tell=self._tell_changed, stats=stats
         )
         super().__init__(membership, options, stats)

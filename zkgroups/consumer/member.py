@@ -251,7 +251,8 @@ class Member(BaseMember):
 
     - `topics`: the names of topics, or a mapping from names to numbers of streams.
     - `pattern`: a regular expression that chooses topics, instead of `topics`. It leaves out Kafka's own topics unless
-      `include_internal` is true. `zkgroups.core.znodes.java_regex` lists the syntax; other expressions are refused.
+      `include_internal` is true. `zkgroups.core.java_regex.topic_filter` lists the
+      syntax; other expressions are refused.
     - `id`: the id to register, by default `host:uuid4`. With a `session_file` (see `Registry.connect`), use the same id
       after each restart. A process that restarts within the session timeout then keeps its partitions.
     - `assignors`: the strategies this member supports, by name or as functions, the preferred one first. The group uses

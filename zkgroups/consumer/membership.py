@@ -32,7 +32,7 @@ from ..exceptions import (
 from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.reading.group_observer import Sight
-from ..zookeeper.session.registry_context import RegistryContext
+from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
@@ -109,7 +109,7 @@ class Membership:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        self.group = Consumergroup(group.name, in_a_hurry(group.context))
+        self.group = Consumergroup(group.name, in_a_hurry(context_of(group)))
         self._instance = self.group.instance(id)
         self.id = self._instance.id
         self._registration = registration
@@ -117,7 +117,7 @@ class Membership:
         self._foreign = foreign
         self._stats = stats
         self._tell = tell
-        self._sight = Sight(self.group.paths, self.group.context, self._hear, partitions)
+        self._sight = Sight(self.group.paths, context_of(self.group), self._hear, partitions)
         self._signals = ReleaseSignals()
         self._together: frozenset[str] = frozenset()  # the members that release everything at once
         self._streams: Mapping[TopicPartition, int] = {}
@@ -140,7 +140,7 @@ class Membership:
     @property
     def timeout(self) -> float:
         """The timeout of one call, in seconds."""
-        return self.group.context.timeout
+        return context_of(self.group).timeout
 
     def __str__(self) -> str:
         return f"{self.id!r} of group {self.group.name!r}"
@@ -153,7 +153,7 @@ class Membership:
     @property
     def connected(self) -> bool:
         """True if the client is connected now."""
-        return self.group.context.session.connected
+        return context_of(self.group).session.connected
 
     # Registration
 
@@ -177,11 +177,11 @@ class Membership:
     @property
     def cut_off(self) -> bool:
         """True if the connection was closed for good."""
-        return is_cut_off(self.group.context.session)
+        return is_cut_off(context_of(self.group).session)
 
     def wait_connected(self) -> None:
         """Wait for a connection, at most until the timeout. Raise if it was closed for good."""
-        self.group.context.session.wait_connected(self.group.context.deadline())
+        context_of(self.group).session.wait_connected(context_of(self.group).deadline())
 
     def close(self) -> None:
         """Stop watching the group, and free the id in this process."""

@@ -44,6 +44,7 @@ from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.admin.migration_locks import LOST
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .current_state import look_at_sources, look_at_targets, marked_by_another, topic_ids
 from .log_ranges import Logs, topics_made
 from .report import Answers, check_asked, number
@@ -120,7 +121,7 @@ class _Apply(Carrier):
         if self._registry is None:
             return
         groups = self._groups(target for target in self._going if _is_worth_a_mark(self._plans[target]))
-        found = marks.read(self._registry.context, groups)
+        found = marks.read(context_of(self._registry), groups)
         for group, it in found.items():
             if reasons := marked_by_another(it, self._plan):
                 self._left[groups[group]] = reasons
@@ -131,7 +132,9 @@ class _Apply(Carrier):
 
     def _put(self, groups: Mapping[str, str]) -> None:
         assert self._registry is not None
-        for group, error in marks.put(self._registry.context, groups, plan=self._plan, state=MarkState.MOVING).items():
+        for group, error in marks.put(
+            context_of(self._registry), groups, plan=self._plan, state=MarkState.MOVING
+        ).items():
             if error is None:
                 self._marked.add(groups[group])
             else:
@@ -290,7 +293,7 @@ class _Apply(Carrier):
         failed = {target for target, those in answers.items() if any(those.values())}
         done = (target for target in self._going if target not in failed and target not in came)
         moved = self._groups(target for target in done if _is_worth_a_mark(self._plans[target]))
-        errors = marks.put(self._registry.context, moved, plan=self._plan, state=MarkState.MOVED)
+        errors = marks.put(context_of(self._registry), moved, plan=self._plan, state=MarkState.MOVED)
         nothing = {target for target in failed if all(map(_was_not_written, answers[target].values()))}
         bare = [target for target in self._marked if target in self._left]
         bare += [
@@ -299,7 +302,7 @@ class _Apply(Carrier):
             if not seen[target].unreadable and not is_begun(self._plans[target], seen[target].committed)
         ]
         groups = self._groups(bare)
-        errors |= marks.remove(self._registry.context, groups, plan=self._plan)
+        errors |= marks.remove(context_of(self._registry), groups, plan=self._plan)
         targets = moved | groups
         self._mark_trouble = {
             targets[group]: f"its mark is still there as it was: {e}" for group, e in errors.items() if e

@@ -25,6 +25,7 @@ from ..zookeeper.registry import Registry
 from ..zookeeper.requests.bulk_read import Block
 from ..zookeeper.requests.multiread import plain_offsets
 from ..zookeeper.requests.node import Node
+from ..zookeeper.session.registry_context import context_of
 
 
 def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, SourceSeen]:
@@ -32,13 +33,13 @@ def look_at_sources(registry: Registry, groups: Iterable[str]) -> dict[str, Sour
     names = list(dict.fromkeys(groups))
     registry.sync()
     found = {group: _Source() for group in names}
-    for siblings in tree_walk.instances(registry.context, names):
+    for siblings in tree_walk.instances(context_of(registry), names):
         found[siblings.key.group].registered(siblings.names, siblings.key.forbidden)
     for group, dead in group_reader.read_dead(
-        registry.context, [group for group in names if found[group].instances]
+        context_of(registry), [group for group in names if found[group].instances]
     ).items():
         found[group].instances = tuple(id for id in found[group].instances if id not in {each.id for each in dead})
-    for block in tree_walk.leaves(registry.context, names, Part.OFFSETS):
+    for block in tree_walk.leaves(context_of(registry), names, Part.OFFSETS):
         parts = _plain_parts(block)
         for part in parts or ():
             found[part.group].parts.append(part)

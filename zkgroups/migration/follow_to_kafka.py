@@ -21,6 +21,7 @@ from ..core.znodes.migration_mark import MarkState
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import UnavailableError, UnknownPartitionError, ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
+from ..zookeeper.session.registry_context import context_of
 from .current_state import look_at_targets, taking_part
 from .followed_groups import Followed, Way
 from .log_ranges import Logs, topics_made
@@ -168,7 +169,7 @@ class ToKafka(Way):
 
     def _mark(self, groups: Sequence[Followed]) -> list[Followed]:
         targets = {each.group: each.target for each in groups if each.group not in self.moved}
-        errors = marks.put(self.registry.context, targets, plan=self.plan, state=MarkState.MOVING)
+        errors = marks.put(context_of(self.registry), targets, plan=self.plan, state=MarkState.MOVING)
         for each in groups:
             error = errors.get(each.group)
             if error is not None:
@@ -187,7 +188,7 @@ class ToKafka(Way):
             if self._is_done(each, seen, targets[each.target], logs):
                 done[each.group] = each
         put = {group: each.target for group, each in done.items()}
-        for group, error in marks.put(self.registry.context, put, plan=self.plan, state=MarkState.MOVED).items():
+        for group, error in marks.put(context_of(self.registry), put, plan=self.plan, state=MarkState.MOVED).items():
             if error is None:
                 self.our_marks.discard(group)
             else:

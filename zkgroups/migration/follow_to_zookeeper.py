@@ -18,6 +18,7 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, UnreadableNode
 from ..exceptions import UnavailableError, ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
+from ..zookeeper.session.registry_context import context_of
 from .current_state import look_at_targets
 from .followed_groups import Followed, Way
 
@@ -108,7 +109,7 @@ class ToZooKeeper(Way):
         self.leave_made_anew(left)
         left = [each for each in left if each.following]
         done = [each for each, source in self.sources(left) if self._is_at_one(each, source, targets[each.target])]
-        answers = marks.remove(self.registry.context, [each.group for each in done], plan=self.plan)
+        answers = marks.remove(context_of(self.registry), [each.group for each in done], plan=self.plan)
         for each in done:
             if (error := answers[each.group]) is not None:
                 each.leave(f"it is still marked: {error}")

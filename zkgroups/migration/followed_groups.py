@@ -20,6 +20,7 @@ from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.admin.migration_locks import LOST, Locks
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .current_state import look_at_sources
 
 log = logging.getLogger("zkgroups.migration")
@@ -233,7 +234,7 @@ class Way:
         if self._marks_read:
             return
         groups = {each.group: each for each in self.following}
-        for group, found in marks.read(self.registry.context, groups).items():
+        for group, found in marks.read(context_of(self.registry), groups).items():
             each = groups[group]
             if not isinstance(found, Mark) or found.plan != each.plan:
                 each.leave(str(marks.migrated(group, found)))
@@ -244,7 +245,7 @@ class Way:
     def unmark(self, groups: Iterable[Followed]) -> None:
         """Take away the marks that say that these groups are moving: they are not, or not yet."""
         if ours := self.our_marks & {each.group for each in groups}:
-            for group, error in marks.remove(self.registry.context, ours, plan=self.plan).items():
+            for group, error in marks.remove(context_of(self.registry), ours, plan=self.plan).items():
                 if error is not None:
                     log.warning("could not remove the mark of group %r: %s", group, error)
             self.our_marks -= ours
@@ -262,10 +263,10 @@ class Way:
         if not self.execute:
             return
         self.check_locks()
-        if self._session != self.registry.context.session.id or self._locks is None:
+        if self._session != context_of(self.registry).session.id or self._locks is None:
             self._locked.clear()
-            self._session = self.registry.context.session.id
-            self._locks = Locks(self.registry.context, cluster=self.groups[0].cluster, plan=self.plan)
+            self._session = context_of(self.registry).session.id
+            self._locks = Locks(context_of(self.registry), cluster=self.groups[0].cluster, plan=self.plan)
         wanted = {each.target: each for each in self.following if each.target not in self._locked}
         if not wanted:
             return
@@ -279,7 +280,7 @@ class Way:
         """Those of these targets that may be written now. Groups whose locks another run has taken are left out."""
         names = set(targets)
         lost = set(self._locks.lost(names)) if self._locks is not None else set()
-        if self._session == self.registry.context.session.id:
+        if self._session == context_of(self.registry).session.id:
             for target in lost:
                 self.by_target[target].leave("another run of this plan has taken its lock")
         self._unsure |= names - lost

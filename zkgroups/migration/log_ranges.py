@@ -16,12 +16,13 @@ from ..kafka import Brokers
 from ..zookeeper.registry import Registry
 from ..zookeeper.requests import bulk_read
 from ..zookeeper.requests.node import Node
+from ..zookeeper.session.registry_context import context_of
 
 
 def topics_made(registry: Registry, names: Iterable[str] | None = None) -> dict[str, int]:
     """When Kafka's topics were made, as zxids: of these, or of all; those that may not be looked at are left out."""
     wanted = registry.topics() if names is None else list(names)
-    nodes = zip(wanted, bulk_read.nodes(registry.context, map(broker_topic, wanted)), strict=True)
+    nodes = zip(wanted, bulk_read.nodes(context_of(registry), map(broker_topic, wanted)), strict=True)
     return {name: node.czxid for name, node in nodes if isinstance(node, Node)}
 
 

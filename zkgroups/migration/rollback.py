@@ -37,6 +37,7 @@ from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.admin.migration_locks import LOST
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .copy_back import Returning
 from .current_state import look_at_targets, marked_by_another, topic_ids
 from .report import Answers, check_asked, number
@@ -145,7 +146,7 @@ class _Rollback(Carrier):
             return
         groups = {rows[0].group: target for target, rows in self._plans.items() if bad_target(rows[0].group) is None}
         self._registry.sync()  # a mark that is not seen yet would be one that is missing
-        found = marks.read(self._registry.context, groups)
+        found = marks.read(context_of(self._registry), groups)
         self._marks = {groups[group]: it for group, it in found.items()}
 
     def _may_be_ours(self, target: str) -> bool:
@@ -257,7 +258,7 @@ class _Rollback(Carrier):
             for target in self._marks
             if target not in kept and self._may_be_ours(target)
         }
-        answered = marks.remove(self._registry.context, groups, plan=self._plan)
+        answered = marks.remove(context_of(self._registry), groups, plan=self._plan)
         return {groups[group]: error for group, error in answered.items() if error is not None}
 
 

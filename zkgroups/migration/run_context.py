@@ -12,6 +12,7 @@ from ..exceptions import ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin.migration_locks import Locks
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .report import Report
 
 
@@ -43,7 +44,7 @@ class Carrier:
             yield
             return
         cluster = of_all(next(iter(self._plans.values())), "cluster")
-        self._locks = Locks(self._registry.context, cluster=cluster, plan=self._plan)
+        self._locks = Locks(context_of(self._registry), cluster=cluster, plan=self._plan)
         taken = self._locks.take(targets)
         for target, error in taken.items():
             self.leave(target, [] if error is None else [str(error)])

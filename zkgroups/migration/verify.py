@@ -14,6 +14,7 @@ from ..core.znodes.migration_mark import Mark, MarkState
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .current_state import look_at_sources, look_at_targets, topic_ids
 from .report import check_asked
 
@@ -50,7 +51,7 @@ def status_of_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Regist
     """How far each of these groups is, as its target and its mark tell."""
     check_asked(rows)
     seen = look_at_targets(brokers, (row.target for row in rows), members=False)
-    found = {} if registry is None else marks.read(registry.context, (row.group for row in rows))
+    found = {} if registry is None else marks.read(context_of(registry), (row.group for row in rows))
     shown = {group: it.shown if isinstance(it, Mark) else f"cannot be read: {it.reason}" for group, it in found.items()}
 
     def has_moved(row: PlanRow) -> bool:

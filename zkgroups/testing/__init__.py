@@ -1,11 +1,11 @@
-"""Throw-away servers for tests and demonstrations: a real ZooKeeper, a real Kafka, and ways to break them.
+"""Temporary ZooKeeper servers and Kafka brokers for tests and demos, with ways to break them.
 
     from zkgroups.testing import TcpProxy, ZooKeeperServer
 
     with ZooKeeperServer() as server, TcpProxy(server.address) as proxy:
         ...
 
-Names are imported when they are first used: the pytest plugin lives here, and every pytest run loads it.
+Names are imported on first use, so that importing this package stays cheap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The official ZooKeeper image in a container, with the face of `ZooKeeperServer`.
+"""The official ZooKeeper image in a container, with the methods of `ZooKeeperServer`.
 
-Only an engine on this machine is used, and only an image that is there already: no test run pulls one by surprise.
-The container stays when its server is stopped or killed, with its data, and is removed with them by `close`.
+Only a local Docker engine and an image that is already present are used; nothing is pulled. A stopped or killed server
+keeps its container and data. `close` removes both.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _CLIENT_PORT = "2181/tcp"
 
 
 def engine_with_image(image: str = IMAGE) -> bool:
-    """Whether a Docker engine on this machine answers at once and has the image."""
-    # Asked first: importing docker takes longer than finding nobody there.
+    """Return True if a local Docker engine answers at once and has the image."""
+    # Check the socket first: importing docker takes longer.
     if not _engine_answers():
         return False
     try:
@@ -64,23 +64,23 @@ class ZooKeeperContainer:
 
     @property
     def address(self) -> str:
-        """`host:port`, as a client takes it."""
+        """The address for clients: `host:port`."""
         return f"{ports.HOST}:{self.port}"
 
     @property
     def port(self) -> int:
-        """The port on this machine; it stays the same from one start to the next."""
+        """The port on this machine. It does not change with a restart."""
         if self._port is None:
             raise RuntimeError("start the server first")
         return self._port.number
 
     @property
     def running(self) -> bool:
-        """Whether the server has not ended; a suspended one runs."""
+        """True while the server process exists, also when it is suspended."""
         return self._container is not None and self._status() in ("running", "paused")
 
     def mode(self) -> str | None:
-        """`standalone`, or None while it does not serve."""
+        """Return `standalone`, or None while the server does not serve."""
         return four_letter_words.mode(ports.HOST, self.port)
 
     def log_tail(self, lines: int = 40) -> str:
@@ -88,7 +88,7 @@ class ZooKeeperContainer:
         return self._started().logs(tail=lines).decode(errors="replace")
 
     def start(self, *, timeout: float = 60.0) -> Self:
-        """Start it and return when it serves; a running one stays as it is."""
+        """Start the server unless it runs, and wait until it serves."""
         if self._container is None:
             self._create()
         self._started().start()
@@ -100,34 +100,34 @@ class ZooKeeperContainer:
         return self
 
     def stop(self) -> None:
-        """Ask it to end; sessions go on when it is started again in time."""
+        """Stop the server with SIGTERM. Sessions survive if it starts again within their timeout."""
         self.resume()
         self._started().stop(timeout=5)
 
     def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """Kill it with SIGKILL."""
         self.resume()
         if self.running:
             self._started().kill()
             self._started().wait(timeout=10)
 
     def suspend(self) -> None:
-        """Let it stand still: it keeps its connections and answers nothing."""
+        """Suspend it: it keeps its connections open but answers nothing."""
         self._started().pause()
 
     def resume(self) -> None:
-        """Let a suspended server run on."""
+        """Resume a suspended server."""
         if self._status() == "paused":
             self._started().unpause()
 
     def restart(self, *, timeout: float = 60.0) -> None:
-        """Stop and start it, with the same port and the same data."""
+        """Restart it on the same port with the same data."""
         self.stop()
         self.start(timeout=timeout)
 
     def close(self) -> None:
         """Remove the container and its data."""
-        # A forked child that unwinds its copy of the `with` must not take the parent's server away.
+        # A forked child that leaves its copy of the `with` block must not stop the parent's server.
         if os.getpid() != self._owner:
             return
         if self._container is not None:
@@ -147,7 +147,7 @@ class ZooKeeperContainer:
             raise MissingDependencyError("containers need docker: pip install 'zkgroups[testing]'") from error
         self._engine = docker.from_env()
         self._port = ports.reserve()
-        # Not removed by the engine when it ends (auto_remove): a killed server must come back with its data.
+        # No auto_remove: a killed server must be able to restart with its data.
         self._container = self._engine.containers.create(
             self._image,
             environment=self._environment(),
@@ -187,7 +187,7 @@ class ZooKeeperContainer:
 
 def _engine_answers() -> bool:
     scheme, _, path = os.environ.get("DOCKER_HOST", _SOCKET).partition("://")
-    # A container on another machine would publish its port there.
+    # A remote engine would publish the port on its own machine.
     if scheme != "unix":
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -1,10 +1,10 @@
-"""Several real ZooKeeper servers on loopback that form one ensemble, each of which can be broken on its own.
+"""An ensemble of ZooKeeper servers on loopback. Each server can be broken separately.
 
     with ZooKeeperEnsemble() as ensemble:
         client = KazooClient(ensemble.address)
         ensemble.leader().kill()
 
-Leaving the `with` ends all of them and removes their data.
+Leaving the `with` block stops all servers and deletes their data.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _READ_ONLY_CONFIG = {"localSessionsEnabled": "true", "localSessionsUpgradingEnab
 
 class ZooKeeperEnsemble:
     """
-    `size` servers, in `nodes`; each can be stopped, killed, suspended and restarted as a `ZooKeeperServer`.
+    An ensemble of `size` servers. Each item of `nodes` is a `ZooKeeperServer`.
 
-    With `read_only` a node without a quorum serves reads to clients that ask for it. Sessions are local then: one ends
-    with its connection to a node, until it has made an ephemeral node. `sync_limit` is in seconds: how long a server
+    With `read_only`, a node without a quorum serves reads to clients that ask for it. Sessions are then local: they end
+    with their connection, unless they have created an ephemeral node. `sync_limit` is in seconds: how long a server
     keeps running without hearing from its leader, or a leader from its followers. With `cuttable` the nodes reach each
     other through proxies, so that `cut_off` can separate one from the others. The other options are those of
     `ZooKeeperServer`, for every node.
@@ -72,16 +72,16 @@ class ZooKeeperEnsemble:
 
     @property
     def nodes(self) -> tuple[ZooKeeperServer, ...]:
-        """The servers, whether they run or not."""
+        """All servers, running or not."""
         return self._nodes
 
     @property
     def address(self) -> str:
-        """The hosts string for a client, with every node."""
+        """The hosts string with all nodes."""
         return ",".join(node.address for node in self._nodes)
 
     def leader(self, *, timeout: float = 30.0) -> ZooKeeperServer:
-        """The node that leads; while an election goes on, this waits for its end."""
+        """Return the leader. Wait for the end of an election."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             for node in self._nodes:
@@ -91,11 +91,11 @@ class ZooKeeperEnsemble:
         raise ServerStartError(f"no node was elected leader within {timeout} s")
 
     def followers(self) -> tuple[ZooKeeperServer, ...]:
-        """The nodes that follow a leader now."""
+        """Return the nodes that follow a leader now."""
         return tuple(node for node in self._nodes if node.mode() == "follower")
 
     def cut_off(self, node: ZooKeeperServer) -> None:
-        """Hold back all traffic between a node and the others until `heal`; no connection is closed."""
+        """Hold back all traffic between this node and the others until `heal`. Connections stay open."""
         number = self._nodes.index(node) + 1
         for way, proxies in self._ways.items():
             if number in way:
@@ -103,13 +103,13 @@ class ZooKeeperEnsemble:
                     proxy.hold()
 
     def heal(self) -> None:
-        """Let the nodes reach each other again; everything that was held back arrives."""
+        """Deliver the traffic that was held back, and let the nodes reach each other again."""
         for proxies in self._ways.values():
             for proxy in proxies:
                 proxy.heal()
 
     def start(self, *, timeout: float = 60.0) -> Self:
-        """Start all nodes and return when each serves."""
+        """Start all nodes, and wait until each serves."""
         for attempt in range(_ATTEMPTS):
             self._build()
             try:
@@ -122,8 +122,8 @@ class ZooKeeperEnsemble:
         return self
 
     def close(self) -> None:
-        """End all nodes and remove their data."""
-        # A forked child that unwinds its copy of the `with` must not take the parent's servers away.
+        """Stop all nodes and delete their data."""
+        # A forked child that leaves its copy of the `with` block must not stop the parent's servers.
         if os.getpid() != self._owner:
             return
         for node in self._nodes:
@@ -145,7 +145,7 @@ class ZooKeeperEnsemble:
         self._nodes = tuple(self._node(number, self._members(number, ports_of) | self._config) for number in numbers)
 
     def _members(self, own: int, ports_of: Mapping[int, tuple[int, int]]) -> dict[str, str]:
-        """How one node reaches all nodes: the ports for followers, and for elections."""
+        """Return the addresses by which one node reaches all nodes: ports for followers and for elections."""
         members = {}
         for number, (peers, elections) in ports_of.items():
             if self._cuttable and number != own:
@@ -154,9 +154,9 @@ class ZooKeeperEnsemble:
         return members | {"initLimit": self._ticks(_INIT_LIMIT), "syncLimit": self._ticks(self._sync_limit)}
 
     def _way(self, own: int, other: int, ports_of: Mapping[int, tuple[int, int]]) -> tuple[TcpProxy, TcpProxy]:
-        """The proxies by which one node reaches another.
+        """Return the proxies by which one node reaches another.
 
-        In an election the higher node connects back to the lower one, at the address that the lower one has sent.
+        In an election, the node with the higher id connects back to the address that the other node has sent.
         """
         if (own, other) not in self._ways:
             peers, elections = (f"{ports.HOST}:{port}" for port in ports_of[other])

@@ -1,7 +1,7 @@
-"""Where Java and the server's jars come from: any Java 17 on this machine, and the jars inside the installed pyspark.
+"""Find Java 17 or newer, and the jars of a ZooKeeper server inside the installed pyspark.
 
-pyspark carries a complete ZooKeeper 3.9, so a real server needs no further download. Of its three hundred jars a server
-needs seven: fewer jars start faster. pyspark is looked up, never imported, because importing it takes a second.
+pyspark contains a complete ZooKeeper 3.9, so no download is needed. A server needs seven of its three hundred jars, and
+starts faster with fewer. pyspark is located but not imported, because the import takes a second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zkgroups.exceptions import MissingDependencyError
 
 OLDEST_JAVA = 17
 
-# `releases.py` brings those of other releases.
+# See `releases.py` for other releases.
 _OWN_JARS = ("zookeeper", "zookeeper-jute")
 _SHARED_JARS = ("slf4j-api", "metrics-core", "snappy-java")
 # Without a logger the server fails in silence. The small one in log4j-api costs 0.07 s of start-up, log4j-core 0.2 s.
@@ -38,7 +38,7 @@ _NETTY_JARS = (
 
 @functools.cache
 def find_java() -> Path:
-    """The `java` of `JAVA_HOME`, else the one on the `PATH`; the first that is new enough."""
+    """Return the first `java` that is new enough: from `JAVA_HOME`, or from the `PATH`."""
     for java in _candidates():
         if _version(java) >= OLDEST_JAVA:
             return java
@@ -49,17 +49,17 @@ def find_java() -> Path:
 
 
 def server_jars(*, netty: bool = False) -> tuple[Path, ...]:
-    """The jars of a ZooKeeper server, from the installed pyspark; `netty` for one with TLS or logins."""
+    """Return the jars of a ZooKeeper server from the installed pyspark. TLS and logins need `netty`."""
     return pyspark_jars(*_OWN_JARS) + companion_jars(netty=netty)
 
 
 def companion_jars(*, netty: bool = False) -> tuple[Path, ...]:
-    """What a server needs beside ZooKeeper's own jars; it fits those of other releases, too."""
+    """Return the jars a server needs beside ZooKeeper's own. They fit other releases, too."""
     return pyspark_jars(*_SHARED_JARS, *_LOGGING_JARS, *(_NETTY_JARS if netty else ()))
 
 
 def pyspark_jars(*names: str) -> tuple[Path, ...]:
-    """Jars out of the installed pyspark, by their names without the version."""
+    """Return jars of the installed pyspark by their names without the version."""
     folder = _pyspark_jars()
     return tuple(_jar(folder, name) for name in names)
 
@@ -71,8 +71,8 @@ def _candidates() -> list[Path]:
 
 
 def _version(java: Path) -> int:
-    """The feature release of this java (8, 17, 21), or 0 where it cannot be told."""
-    # Nearly every Java has a file that says so, and reading it saves starting a JVM just to ask.
+    """Return the feature release of this java (8, 17, 21), or 0 if it is unknown."""
+    # Nearly every Java has a `release` file. Reading it is faster than starting a JVM.
     release = java.resolve().parent.parent / "release"
     text = release.read_text(errors="replace") if release.is_file() else _version_output(java)
     match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)

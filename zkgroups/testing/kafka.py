@@ -1,4 +1,4 @@
-"""One real Kafka broker on a loopback port: of today, by itself, or of the days when Kafka lived on ZooKeeper.
+"""A Kafka broker on a loopback port: a current release alone, or an old release with ZooKeeper.
 
     with KafkaBroker() as kafka:
         kafka.create_topic("orders", partitions=3)
@@ -6,11 +6,11 @@
     with ZooKeeperServer() as zookeeper, KafkaBroker(release="1.1.1", zookeeper=f"{zookeeper.address}/kafka") as kafka:
         ...
 
-The jars come from Maven Central when they are needed for the first time: see `maven.py`. Tried with 4.3.1 and 1.1.1.
-A broker keeps its port and its data from one start to the next; leaving the `with` ends it and removes its data.
+The jars are downloaded from Maven Central on first use: see `maven.py`. Tested with 4.3.1 and 1.1.1. A restarted broker
+keeps its port and its data. Leaving the `with` block stops it and deletes its data.
 
-When `start` returns, groups can be read and written at once. Without care the first to ask for one makes a broker set
-up the topic that it keeps groups in, and waits for an answer that may never come.
+`start` returns when groups can be read and written. Without this wait, the first request for a group makes the broker
+create its internal topic, and may never be answered.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LISTENERS = ("PLAINTEXT", "CONTROLLER", "SASL")
 _PORT_TAKEN = "Address already in use"
 _PORT_ATTEMPTS = 5
 _POLL = 0.05
-# In seconds: what a broker that is about to be ready does not answer is asked again.
+# In seconds. A starting broker may not answer a request, so it is sent again.
 _PATIENCE = 2.0
 _LONGEST = 60.0
 _READY_GROUP = "zkgroups-is-the-coordinator-ready"
@@ -60,11 +60,11 @@ T = TypeVar("T")
 
 class KafkaBroker:
     """
-    The only broker of its cluster; on ZooKeeper, those with another `broker.id` in their `config` may join it.
+    A cluster of one broker. With ZooKeeper, brokers with another `broker.id` in their `config` can join it.
 
     Releases before 3.3 need a ZooKeeper, `host:port/chroot`, and those since 4.0 take none. With `users`, a name and
-    a password for each, there is a second address where they log in by SASL/PLAIN. `config` adds lines to
-    server.properties and overrides ours.
+    a password for each, `sasl_address` is a second address with SASL/PLAIN. `config` adds lines to
+    server.properties and overrides the defaults.
     """
 
     def __init__(
@@ -88,17 +88,17 @@ class KafkaBroker:
 
     @property
     def address(self) -> str:
-        """`host:port`, as a client takes it."""
+        """The address for clients: `host:port`."""
         return self._listeners()["PLAINTEXT"]
 
     @property
     def sasl_address(self) -> str:
-        """`host:port` for those who log in."""
+        """The address for clients that log in: `host:port`."""
         return self._listeners()["SASL"]
 
     @property
     def zookeeper(self) -> str:
-        """The ZooKeeper it lives on."""
+        """The ZooKeeper address of the broker."""
         if self._zookeeper is None:
             raise RuntimeError("this broker needs no ZooKeeper")
         return self._zookeeper
@@ -110,7 +110,7 @@ class KafkaBroker:
 
     @property
     def data_dir(self) -> Path:
-        """Where the broker keeps its data, its configuration and its log."""
+        """The folder with the data, the configuration and the log."""
         return _started(self._data_dir)
 
     @property
@@ -120,7 +120,7 @@ class KafkaBroker:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended; a suspended one runs."""
+        """True while the process exists, also when it is suspended."""
         return self._process is not None and self._process.running
 
     def log_tail(self, lines: int = 40) -> str:
@@ -128,7 +128,7 @@ class KafkaBroker:
         return _started(self._process).tail(lines)
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Make a topic, and return when every one of its partitions answers."""
+        """Create a topic, and wait until all its partitions answer."""
         from confluent_kafka.admin import NewTopic
 
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
@@ -137,7 +137,7 @@ class KafkaBroker:
         self._wait_until(lambda: _answers(admin, name, partitions), f"serve {name!r}", _LONGEST)
 
     def write(self, topic: str, partition: int, messages: int) -> None:
-        """Append so many messages to a partition."""
+        """Append this many messages to a partition."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.address}, logger=_silent())
@@ -147,7 +147,7 @@ class KafkaBroker:
             raise RuntimeError(f"{left} of {messages} messages were not written to {topic}/{partition}")
 
     def start(self, *, timeout: float = 60.0) -> Self:
-        """Start it and return when it serves; a running one stays as it is."""
+        """Start the server unless it runs, and wait until it serves."""
         try:
             self._start(timeout)
         except BaseException:
@@ -158,26 +158,26 @@ class KafkaBroker:
         return self
 
     def stop(self) -> None:
-        """Ask it to end."""
+        """Stop the broker with SIGTERM."""
         if self._process is not None:
             self._process.stop(timeout=30.0)
 
     def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """Kill it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
 
     def suspend(self) -> None:
-        """Let it stand still: it keeps its connections and answers nothing."""
+        """Suspend it: it keeps its connections open but answers nothing."""
         _started(self._process).suspend()
 
     def resume(self) -> None:
-        """Let a suspended broker run on."""
+        """Resume a suspended broker."""
         _started(self._process).resume()
 
     def close(self) -> None:
-        """End it for good and remove its data."""
-        # A forked child that unwinds its copy of the `with` must not take the parent's broker away.
+        """Stop the broker and delete its data."""
+        # A forked child that leaves its copy of the `with` block must not stop the parent's broker.
         if os.getpid() != self._owner:
             return
         self.kill()
@@ -193,7 +193,7 @@ class KafkaBroker:
                 self._wait_until_serving(timeout)
                 break
             except ServerStartError as error:
-                # Once clients know the port, it stays.
+                # Clients may know the port now, so it must not change.
                 if attempt + 1 == _PORT_ATTEMPTS or self._served or _PORT_TAKEN not in str(error):
                     raise
                 self.kill()
@@ -231,7 +231,7 @@ class KafkaBroker:
         return str(path)
 
     def _format(self, command: list[str], timeout: float) -> None:
-        """Lay out the folder of a broker that has no ZooKeeper."""
+        """Format the data folder of a broker without ZooKeeper."""
         with ChildProcess(command, log=self.data_dir / "format.log", scratch=self.data_dir) as process:
             if process.wait(timeout) != 0:
                 raise ServerStartError(f"{self} could not lay out its folder; the log:\n{process.tail()}")
@@ -257,7 +257,7 @@ class KafkaBroker:
         return {name: f"{ports.HOST}:{port.number}" for name, port in zip(_LISTENERS, self._reserved, strict=True)}
 
     def _properties(self) -> str:
-        """The text of server.properties."""
+        """Return the text of server.properties."""
         lines = _SMALL | {"log.dirs": str(self.data_dir / "data")}
         lines |= self._at_zookeeper() if self._zookeeper else self._by_itself()
         return "".join(f"{key}={_escape(value)}\n" for key, value in (lines | self._sasl() | self._config).items())
@@ -273,7 +273,7 @@ class KafkaBroker:
         return {
             "process.roles": "broker,controller",
             "node.id": _NODE,
-            # A killed broker is waited for that long before it may come back.
+            # A killed broker stays registered this long.
             "broker.session.timeout.ms": "4000",
             "broker.heartbeat.interval.ms": "1000",
             "controller.quorum.voters": f"{_NODE}@{self._listeners()['CONTROLLER']}",
@@ -314,7 +314,7 @@ class KafkaBroker:
         return f"<KafkaBroker {self._release} {where}>"
 
 
-# One replica of everything, few partitions of what clients do not see, no waiting, little memory.
+# One replica, few partitions in internal topics, no delays, little memory.
 _SMALL = {
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
@@ -344,7 +344,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 def fetching(release: str, folder: Path) -> ChildProcess:
-    """A process that fetches what a broker of this release needs, and ends at once where it is there."""
+    """Start a process that downloads what a broker of this release needs. It ends at once if nothing is missing."""
     code = f"from {__name__} import _jars; _jars({release!r})"
     return ChildProcess([sys.executable, "-c", code], log=folder / "fetching.log")
 
@@ -362,7 +362,7 @@ def _check_client() -> None:
 
 
 def _admin(address: str) -> AdminClient:
-    """A client that says nothing about a broker that is not there yet."""
+    """Return an admin client that does not log failed connections."""
     from confluent_kafka.admin import AdminClient
 
     return AdminClient({"bootstrap.servers": address, "reconnect.backoff.max.ms": 200}, logger=_silent())
@@ -375,9 +375,9 @@ def _silent() -> logging.Logger:
 
 
 def _serves(admin: AdminClient) -> bool:
-    """Whether it knows its topics, and can be asked about a group.
+    """Return True if the broker knows its topics and answers requests about groups.
 
-    Not about a group's offsets: while a broker is no coordinator yet, librdkafka would end this process over it.
+    It does not ask for the offsets of a group: librdkafka aborts the process if the broker is not a coordinator yet.
     """
     from confluent_kafka import KafkaException
 
@@ -390,7 +390,7 @@ def _serves(admin: AdminClient) -> bool:
 
 
 def _answers(admin: AdminClient, topic: str, partitions: int) -> bool:
-    """Whether each of them answers: that one is known says nothing about its leader, who may not know it yet."""
+    """Return True if each partition answers. A known partition may have a leader that does not know it yet."""
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
@@ -404,12 +404,12 @@ def _answers(admin: AdminClient, topic: str, partitions: int) -> bool:
 
 
 def _wait_until_forgotten(zookeeper: str, node: str, timeout: float) -> None:
-    """A killed broker stays registered until its session ends, and its successor would not start before that."""
+    """Wait until the session of a killed broker has expired. Its successor cannot register before that."""
     from kazoo.client import KazooClient
     from kazoo.handlers.threading import KazooTimeoutError
 
     hosts, slash, chroot = zookeeper.partition("/")
-    registered = f"{slash}{chroot.rstrip('/')}/brokers/ids/{node}"  # a chroot that is not there would be warned of
+    registered = f"{slash}{chroot.rstrip('/')}/brokers/ids/{node}"  # a missing chroot causes a warning
     client = KazooClient(hosts)
     deadline = time.monotonic() + timeout
     try:
@@ -424,7 +424,7 @@ def _wait_until_forgotten(zookeeper: str, node: str, timeout: float) -> None:
 
 
 def _escape(value: str) -> str:
-    """For a Java properties file: a backslash starts an escape there, and what is not ASCII needs one."""
+    """Escape a value for a Java properties file: backslashes, and characters outside of ASCII."""
     letters = (rf"\u{ord(letter):04x}" if ord(letter) > 126 else letter for letter in value.replace("\\", "\\\\"))
     return "".join(letters)
 
@@ -434,7 +434,7 @@ def _quote(password: str) -> str:
 
 
 def _started(value: T | None) -> T:
-    """What exists only once the broker was started."""
+    """Return the value, or raise an error if the broker was never started."""
     if value is None:
         raise RuntimeError("start the broker first")
     return value

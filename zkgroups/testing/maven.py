@@ -1,12 +1,12 @@
-"""Jars from Maven Central, fetched by the Ivy that comes with pyspark: where tests can run, nothing more is needed.
+"""Download jars from Maven Central with the Ivy that pyspark contains.
 
     jars = fetch("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36")
 
-They stay in `~/.cache/zkgroups/jars`, or under `XDG_CACHE_HOME`, in a folder for each set of jars. Ivy, which compares
-checksums, works in a folder beside it, whose result is renamed when it is whole: a folder that is there has all of its
-jars. A lock lets one of several processes do the work while the others wait for it.
+Each set of jars has a folder in `~/.cache/zkgroups/jars`, or under `XDG_CACHE_HOME`. Ivy checks the checksums. It works
+in a scratch folder, which is renamed when it is complete, so an existing folder has all of its jars. A lock lets one
+process do the work while others wait for it.
 
-`ZKGROUPS_MAVEN_REPOSITORY`, an address, names a mirror to be used instead of Maven Central.
+`ZKGROUPS_MAVEN_REPOSITORY` is the address of a mirror to use instead of Maven Central.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ REPOSITORY_VARIABLE = "ZKGROUPS_MAVEN_REPOSITORY"
 CACHE_VARIABLE = "XDG_CACHE_HOME"
 
 _ATTEMPTS = 3
-# In seconds. A slow line may take its time, as long as something comes.
+# In seconds. A slow download may continue as long as bytes arrive.
 _PAUSE = 1.0
 _CONNECT_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
 _LONGEST_ATTEMPT = 300.0
 
 _MAIN_CLASS = "org.apache.ivy.Main"
-# It runs for a second or two: no time to get warm in.
+# Ivy runs for a second or two, too short for the optimizing compiler.
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-# Ivy works in the scratch folder, with relative names: in a path it takes brackets for a pattern.
+# Ivy runs in the scratch folder with relative names, because it reads brackets in a path as a pattern.
 _SETTINGS, _WANTED, _RESULT = "settings.xml", "wanted.xml", "jars"
 _FILES = "[artifact]-[revision](-[classifier]).[ext]"
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A set of jars, by their coordinates, alone or with the `dependencies` that they name."""
+    """A set of jars by their coordinates, with or without their dependencies."""
 
     coordinates: tuple[str, ...]
     dependencies: bool
 
     @property
     def modules(self) -> list[list[str]]:
-        """Organisation, name and version of each."""
+        """The organisation, name and version of each jar."""
         return [coordinate.split(":") for coordinate in self.coordinates]
 
     @property
     def folder(self) -> str:
-        """The first of them, for people, and a digest of all."""
+        """The name of the folder: the first jar, for readers, and a digest of all."""
         _, name, version = self.modules[0]
         everything = " ".join((*self.coordinates, str(self.dependencies)))
         return f"{name}-{version}-{hashlib.sha256(everything.encode()).hexdigest()[:12]}"
@@ -68,10 +68,10 @@ class _Wanted:
 
 def fetch(*coordinates: str, dependencies: bool = True) -> tuple[Path, ...]:
     """
-    The jars of these coordinates, `organisation:name:version`, and of all they depend on; downloaded if need be.
+    Return the jars of these coordinates (`organisation:name:version`) and their dependencies. Download missing jars.
 
-    Without `dependencies` just these are fetched, which is much quicker. An error says what to do when they
-    cannot be had.
+    Without `dependencies`, fetch only the named jars, which is much faster. If they cannot be fetched, the error says
+    what to do.
     """
     if not coordinates or not all(_is_coordinate(text) for text in coordinates):
         raise ValueError(f"coordinates are organisation:name:version, not {', '.join(coordinates) or 'nothing'}")
@@ -83,9 +83,9 @@ def fetch(*coordinates: str, dependencies: bool = True) -> tuple[Path, ...]:
 
 
 def cache_folder() -> Path:
-    """Where the jars of this user stay."""
+    """Return the folder of the downloaded jars."""
     cache = Path(os.environ.get(CACHE_VARIABLE, ""))
-    # By the standard for this variable, a relative path is no value.
+    # The XDG specification says to ignore a relative path.
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "zkgroups" / "jars"
 
 
@@ -97,7 +97,7 @@ def _is_coordinate(text: str) -> bool:
 def _fill(folder: Path, wanted: _Wanted) -> None:
     with _lock(folder):
         if folder.is_dir():
-            return  # another process had the lock before us, and did the work
+            return  # another process has fetched the jars meanwhile
         _remove_leftovers(folder)
         with TemporaryDirectory(prefix=_scratch_prefix(folder), dir=folder.parent) as scratch:
             _download(wanted, Path(scratch))
@@ -106,7 +106,7 @@ def _fill(folder: Path, wanted: _Wanted) -> None:
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Only one process at a time works on this folder; the lock of one that dies is free at once."""
+    """Lock this folder for one process. The lock of a process that dies is released at once."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         file = folder.with_name(f".{folder.name}.lock").open("wb")
@@ -124,7 +124,7 @@ def _scratch_prefix(folder: Path) -> str:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """What stays behind when a machine goes down; as we have the lock, nobody works there."""
+    """Delete scratch folders of processes that were killed. The caller holds the lock, so none is in use."""
     for leftover in folder.parent.glob(f"{_scratch_prefix(folder)}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -134,7 +134,7 @@ def _download(wanted: _Wanted, scratch: Path) -> None:
     _write_wanted(scratch / _WANTED, wanted)
     for attempt in range(_ATTEMPTS):
         time.sleep(attempt * _PAUSE)
-        # What one attempt got is kept for the next one.
+        # The next attempt reuses what this one has fetched.
         problem = _run_ivy(scratch, scratch / f"attempt-{attempt}.log")
         if problem is None:
             return
@@ -145,7 +145,7 @@ def _download(wanted: _Wanted, scratch: Path) -> None:
 
 
 def _run_ivy(scratch: Path, log: Path) -> str | None:
-    """None when all jars are there, else what Ivy said."""
+    """Return None if all jars were fetched, otherwise Ivy's output."""
     class_path = os.pathsep.join(map(str, pyspark_jars("ivy")))
     command = [str(find_java()), *_JVM_OPTIONS, "-cp", class_path, _MAIN_CLASS, "-warn"]
     command += ["-settings", _SETTINGS, "-ivy", _WANTED, "-cache", "cache", "-confs", "default"]
@@ -158,13 +158,13 @@ def _run_ivy(scratch: Path, log: Path) -> str | None:
 
 
 def _what_matters(log: Path) -> str:
-    """Ivy's words without its frames and its dots of progress."""
+    """Return Ivy's output without frames and progress dots."""
     lines = (line.strip() for line in log.read_text(errors="replace").splitlines())
     return "\n".join(line for line in lines if line.strip(": .") and not line.startswith((":", "..")))
 
 
 def _write_settings(path: Path, wanted: _Wanted) -> None:
-    """Where Ivy looks; what is not said here is Maven Central."""
+    """Write Ivy's settings. The default repository is Maven Central."""
     root = ElementTree.Element("ivysettings")
     ElementTree.SubElement(root, "settings", defaultResolver="maven")
     ElementTree.SubElement(
@@ -175,7 +175,7 @@ def _write_settings(path: Path, wanted: _Wanted) -> None:
         readTimeout=str(round(_READ_TIMEOUT * 1000)),
     )
     resolver = {"name": "maven", "m2compatible": "true", "timeoutConstraint": "patience"}
-    # The POMs tell of dependencies and of nothing else, and each has parents to be fetched, too.
+    # POMs are needed only for dependencies, and each has parents to fetch.
     resolver["usepoms"] = str(wanted.dependencies).lower()
     if mirror := os.environ.get(REPOSITORY_VARIABLE):
         resolver["root"] = mirror

@@ -1,12 +1,12 @@
 """Loopback ports for servers that are about to start.
 
-A port that was free when asked for can be taken before the server binds it, and worse, by another throw-away ZooKeeper:
-its answers would be taken for those of the server that failed. Three things keep this apart:
+A free port can be taken before the server binds it. If another temporary ZooKeeper takes it, its answers look like
+those of the server that failed to start. Three measures prevent this:
 
 - ports come in pairs: the even one is for the server, the odd one is kept bound by this process for as long as the
   reservation lasts, so that no other process that asks here gets the same pair;
-- they are lower than the ports that systems give to outgoing connections, of which any could take a free one
-  (and a client that keeps trying a closed port among those can even connect to itself);
+- they are lower than the ports that systems give to outgoing connections, which could take any free port
+  (a client that keeps trying a closed port of that range can even connect to itself);
 - a server that still finds its port taken is started again on another one: see `server.py`.
 """
 
@@ -21,24 +21,24 @@ from zkgroups.exceptions import ServerStartError
 HOST = "127.0.0.1"
 _PAIRS = range(12_000, 32_000, 2)
 _ATTEMPTS = 1_000
-# A generator of its own: tests that seed the global one would all ask for the same ports.
+# Its own generator: tests that seed the global one would all try the same ports.
 _random = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedPort:
-    """A port that no other reservation has, in any process, until it is released."""
+    """A port that no other reservation has, in any process, until `release`."""
 
     number: int
     _guard: socket.socket
 
     def release(self) -> None:
-        """Let others have the port."""
+        """Release the port."""
         self._guard.close()
 
 
 def reserve() -> ReservedPort:
-    """A free loopback port."""
+    """Reserve a free loopback port."""
     for _ in range(_ATTEMPTS):
         number = _random.choice(_PAIRS)
         guard = _bind(number + 1)
@@ -51,7 +51,7 @@ def reserve() -> ReservedPort:
 
 
 def is_free(number: int) -> bool:
-    """Whether a server could listen on this port now."""
+    """Return True if a server could listen on this port now."""
     bound = _bind(number, reuse=True)
     if bound is not None:
         bound.close()
@@ -60,7 +60,7 @@ def is_free(number: int) -> bool:
 
 def _bind(number: int, *, reuse: bool = False) -> socket.socket | None:
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # As the server will do it: without this, connections that ended a minute ago still keep the port.
+    # Servers set this, too. Without it, recently closed connections still block the port.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
     try:
         bound.bind((HOST, number))

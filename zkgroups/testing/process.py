@@ -1,4 +1,4 @@
-"""A child process that dies with its parent, also when the parent is killed with SIGKILL and can clean up nothing.
+"""A child process that ends with its parent, even if the parent is killed with SIGKILL.
 
 A small `sh` stands between the two. It starts the command and reads from a pipe that only this Python process can
 write to. The kernel closes the pipe when this process ends, however it ends, the read returns, and the command is
@@ -23,8 +23,8 @@ from typing import IO, Self, cast
 
 from zkgroups.exceptions import ServerStartError
 
-# The watcher is a second process, so that the first can wait for the command and end with its status.
-# Descriptor 3: the shell gives what it starts in the background /dev/null as its standard input.
+# A second process watches the pipe, so that the first can wait for the command and return its status.
+# Descriptor 3, because the shell redirects the standard input of background commands to /dev/null.
 _GUARD = """
 exec 3<&0
 scratch=$1
@@ -48,10 +48,10 @@ _alive: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
 
 class ChildProcess:
-    """A running command; what it prints goes to the end of the file `log`.
+    """A running command. Its output is appended to the file `log`.
 
-    `scratch` is a directory that goes with it when the parent dies and can remove nothing. It runs in `directory`, or
-    where its parent runs.
+    The directory `scratch` is deleted if the parent is killed. The command runs in `directory`, by default that of its
+    parent.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ChildProcess:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 cwd=directory,
-                # Ctrl-C at a terminal goes to the whole group: the parent decides what it means for the server.
+                # Ctrl-C in a terminal reaches the whole process group. Only the parent must react to it.
                 start_new_session=True,
             )
         _alive.add(self)
@@ -73,8 +73,8 @@ class ChildProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the command has not ended; a suspended one runs."""
-        # Asked again and again, and Ctrl-C may come at any time: inside `Popen.wait` it can leave a lock behind.
+        """True while the command runs, also when it is suspended."""
+        # Poll: a Ctrl-C inside of `Popen.wait` can leave a lock held.
         if self._guard.returncode is None and self._nothing_to_reap():
             return True
         return self.wait(0) is None
@@ -86,7 +86,7 @@ class ChildProcess:
             return False
 
     def wait(self, timeout: float) -> int | None:
-        """The exit status, 128 + n when signal n ended it, or None when it still runs after `timeout` seconds."""
+        """Return the exit status (128 + n for signal n), or None if it still runs after `timeout` seconds."""
         try:
             status = self._guard.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -95,28 +95,28 @@ class ChildProcess:
         return status
 
     def stop(self, *, timeout: float = 5.0) -> None:
-        """Ask it to end, and kill it when it has not after `timeout` seconds."""
+        """Stop it with SIGTERM, and kill it if it still runs after `timeout` seconds."""
         self._send(signal.SIGTERM)
-        # One that is suspended hears nothing until it is resumed.
+        # A suspended process receives the signal only after it is resumed.
         self._send(signal.SIGCONT)
         if self.wait(timeout) is None:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once, as a power cut would; this works on a suspended process, too."""
+        """Kill it with SIGKILL, also while it is suspended."""
         self._send(signal.SIGKILL)
         self._guard.wait()
         self._let_go()
 
     def suspend(self) -> None:
-        """Stop it from running at all, as a very long garbage collection would; it stands still when this returns."""
+        """Suspend it, like a very long garbage collection. It has stopped when this returns."""
         self._send(signal.SIGSTOP)
         deadline = time.monotonic() + _STANDSTILL
         while self.running and not self._stands_still() and time.monotonic() < deadline:
             time.sleep(_POLL)
 
     def _stands_still(self) -> bool:
-        """Whether none of its threads runs, as far as the system tells; they are stopped one after the other."""
+        """Return True if the system reports all its threads as stopped. They stop one after the other."""
         states = []
         for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
             with suppress(OSError):  # a thread that has ended
@@ -124,11 +124,11 @@ class ChildProcess:
         return all(state in "TtZX" for state in states)
 
     def resume(self) -> None:
-        """Let a suspended process run on."""
+        """Resume a suspended process."""
         self._send(signal.SIGCONT)
 
     def tail(self, lines: int = 40) -> str:
-        """The last lines of what it printed."""
+        """Return the last lines of its output."""
         text = self.log.read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 
@@ -140,7 +140,7 @@ class ChildProcess:
         return int(line)
 
     def _send(self, number: signal.Signals) -> None:
-        # The guard reaps the process and ends with it: while it runs, the pid cannot be somebody else's.
+        # The guard reaps the process and ends with it. While it runs, the pid is not reused.
         if self._guard.poll() is None:
             os.kill(self.pid, number)
 

@@ -1,6 +1,6 @@
-"""What a test needs and cannot have: skipped on a laptop, failed where somebody said that it must be there.
+"""Missing requirements of a test: skip it, or fail it if `ZKGROUPS_REQUIRE` names the requirement.
 
-`ZKGROUPS_REQUIRE=zookeeper,spark` names what must be there; CI sets it, so that a missing server is never a green run.
+CI sets `ZKGROUPS_REQUIRE=zookeeper,spark`, so that a missing server never makes a green run.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ REQUIRE_VARIABLE = "ZKGROUPS_REQUIRE"
 
 
 def is_required(name: str) -> bool:
-    """Whether `ZKGROUPS_REQUIRE` names it."""
+    """Return True if `ZKGROUPS_REQUIRE` names this requirement."""
     return name in (part.strip() for part in os.environ.get(REQUIRE_VARIABLE, "").split(","))
 
 
 def missing(name: str, reason: str) -> NoReturn:
-    """Skip the running test because `name` (zookeeper, spark, kafka, docker) cannot be had; fail it if required."""
+    """Skip the current test because `name` (zookeeper, spark, kafka, docker) is missing; fail it if required."""
     import pytest
 
     if is_required(name):

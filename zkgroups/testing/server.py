@@ -1,14 +1,14 @@
-"""One real ZooKeeper server on a loopback port, to start, break and throw away.
+"""A temporary ZooKeeper server on a loopback port.
 
     with ZooKeeperServer() as server:
         client = KazooClient(server.address)
 
-A server keeps its port and its data from one start to the next, so a stopped, killed or suspended one comes back as
-the same server. Leaving the `with` ends it and removes its data, unless the data directory was given.
+A restarted server keeps its port and its data. Leaving the `with` block stops it and deletes its data, unless the data
+directory was given.
 
-A client that reconnects in the first milliseconds of a start may be left waiting: ZooKeeper 3.9 then neither answers
-nor closes the connection. kazoo waits for the session timeout divided by its number of hosts, so a client that shall
-keep its session through a restart does well to name the address several times.
+A client that reconnects in the first milliseconds of a start may get no answer: ZooKeeper 3.9 then neither answers nor
+closes the connection. kazoo waits for the session timeout divided by its number of hosts. So a client that must keep
+its session through a restart should list the address several times.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .releases import RELEASE_OPTIONS, check_release, release_jars
 from .server_configuration import Listen, Sasl, Tls, jaas, zoo_cfg
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-# A third of the usual start-up time and half of the memory; the heap only takes what a large tree needs.
+# These halve the memory and cut the start-up time to a third. The heap grows only for a large tree.
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
-# For the logger that comes with our jars: the reason of a failure, and no word about itself.
+# For the logger in pyspark's jars: log failures, but nothing about the logger.
 _LOG_OPTIONS = (
     "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
     "-Dlog4j2.StatusLogger.level=OFF",
@@ -48,12 +48,11 @@ T = TypeVar("T")
 
 class ZooKeeperServer:
     """
-    A standalone server, or one member of an ensemble when `config` makes it one.
+    A standalone server, or a member of an ensemble if `config` says so.
 
-    `tick_time` is in seconds: sessions expire in steps of it, and the shortest lasts two. `data_dir` and `port` are
-    chosen when not given. `config` adds lines to zoo.cfg and overrides ours. `release`, as "3.5.10", is that of another
-    ZooKeeper, downloaded when it is started for the first time: see `releases.py`. `jars` is a class path of your own,
-    with its own logger.
+    `tick_time` is in seconds. Sessions expire in steps of it, and the shortest session timeout is two ticks. `config`
+    adds lines to zoo.cfg and overrides the defaults. `release`, such as "3.5.10", chooses another release of
+    ZooKeeper, downloaded on first use: see `releases.py`. `jars` is a class path of your own, with its own logger.
     """
 
     def __init__(
@@ -92,27 +91,27 @@ class ZooKeeperServer:
 
     @property
     def address(self) -> str:
-        """`host:port`, as a client takes it."""
+        """The address for clients: `host:port`."""
         return f"{ports.HOST}:{self.port}"
 
     @property
     def port(self) -> int:
-        """The port for plain connections."""
+        """The port without TLS."""
         return _started(self._port)
 
     @property
     def secure_address(self) -> str:
-        """`host:port` for TLS."""
+        """The address with TLS: `host:port`."""
         return f"{ports.HOST}:{_started(self._secure_port)}"
 
     @property
     def data_dir(self) -> Path:
-        """Where the server keeps its data, its configuration and its log."""
+        """The folder with the data, the configuration and the log."""
         return _started(self._data_dir)
 
     @property
     def release(self) -> str | None:
-        """The release of ZooKeeper that was asked for; None for the one in pyspark."""
+        """The requested release of ZooKeeper; None for the one in pyspark."""
         return self._release
 
     @property
@@ -122,11 +121,11 @@ class ZooKeeperServer:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended; a suspended one runs."""
+        """True while the process exists, also when it is suspended."""
         return self._process is not None and self._process.running
 
     def mode(self) -> str | None:
-        """`standalone`, `leader`, `follower` or `read-only`; None while it does not serve."""
+        """Return `standalone`, `leader`, `follower` or `read-only`; None while the server does not serve."""
         return four_letter_words.mode(ports.HOST, self.port) if self.running else None
 
     def log_tail(self, lines: int = 40) -> str:
@@ -134,7 +133,7 @@ class ZooKeeperServer:
         return _started(self._process).tail(lines)
 
     def start(self, *, timeout: float = 30.0) -> Self:
-        """Start it and return when it serves; a running one stays as it is."""
+        """Start the server unless it runs, and wait until it serves."""
         try:
             self._start(timeout)
         except BaseException:
@@ -145,7 +144,7 @@ class ZooKeeperServer:
         return self
 
     def launch(self) -> None:
-        """Start the process and do not wait for it; a member of an ensemble serves only when others do."""
+        """Start the process without waiting. A member of an ensemble serves only together with others."""
         if self.running:
             return
         java = str(find_java())
@@ -158,7 +157,7 @@ class ZooKeeperServer:
         self._process = ChildProcess(command, log=self.data_dir / "server.log", scratch=scratch)
 
     def wait_until_serving(self, *, timeout: float = 30.0) -> None:
-        """Return when it serves; an error with the end of its log when it ends or `timeout` has passed."""
+        """Wait until the server serves. If it ends or `timeout` passes, raise an error with the end of its log."""
         process = _started(self._process)
         deadline = time.monotonic() + timeout
         while not self._serves():
@@ -170,31 +169,31 @@ class ZooKeeperServer:
         self._served = True
 
     def stop(self) -> None:
-        """Ask it to end; sessions go on when it is started again in time."""
+        """Stop the server with SIGTERM. Sessions survive if it starts again within their timeout."""
         if self._process is not None:
             self._process.stop()
 
     def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """Kill it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
 
     def suspend(self) -> None:
-        """Let it stand still: it keeps its connections and answers nothing."""
+        """Suspend it: it keeps its connections open but answers nothing."""
         _started(self._process).suspend()
 
     def resume(self) -> None:
-        """Let a suspended server run on."""
+        """Resume a suspended server."""
         _started(self._process).resume()
 
     def restart(self, *, timeout: float = 30.0) -> None:
-        """Stop and start it, with the same port and the same data."""
+        """Restart it on the same port with the same data."""
         self.stop()
         self.start(timeout=timeout)
 
     def close(self) -> None:
-        """End it for good and remove its data, unless the data directory was given."""
-        # A forked child that unwinds its copy of the `with` must not take the parent's server away.
+        """Stop the server, and delete its data unless the data directory was given."""
+        # A forked child that leaves its copy of the `with` block must not stop the parent's server.
         if os.getpid() != self._owner:
             return
         if self._given_data_dir is None:
@@ -255,7 +254,7 @@ class ZooKeeperServer:
         self._port = self._secure_port = None
 
     def _may_change_port(self, error: ServerStartError) -> bool:
-        # Once clients know the port, it stays.
+        # Clients may know the port now, so it must not change.
         return self._given_port is None and not self._served and PORT_TAKEN in str(error)
 
     def _write_configuration(self) -> Path:
@@ -296,7 +295,7 @@ class ZooKeeperServer:
 
 
 def _started(value: T | None) -> T:
-    """What exists only once the server was started."""
+    """Return the value, or raise an error if the server was never started."""
     if value is None:
         raise RuntimeError("start the server first")
     return value

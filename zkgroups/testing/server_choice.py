@@ -1,7 +1,7 @@
-"""Which ZooKeeper a test runs against, and a corner of it that no other test uses.
+"""The ZooKeeper server that tests use, and an empty chroot for each test.
 
-In this order: the server that `ZKGROUPS_TEST_ZOOKEEPER` names; a container, when a Docker engine answers and has the
-image already; else the server in pyspark's jars.
+The first of these: the server that `ZKGROUPS_TEST_ZOOKEEPER` names; a container, if a Docker engine answers and has the
+image; the server in pyspark's jars.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ZOOKEEPER_VARIABLE = "ZKGROUPS_TEST_ZOOKEEPER"
 
 
 class Server(Protocol):
-    """What every choice has; those that we start have the methods of `ZooKeeperServer`, too."""
+    """A server that tests use. Servers that zkgroups starts also have the methods of `ZooKeeperServer`."""
 
     @property
     def address(self) -> str:
-        """The hosts string for a client."""
+        """The hosts string."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalZooKeeper:
-    """Somebody else's server: it is used, never started or stopped."""
+    """A server that was running before. Tests use it, but never start or stop it."""
 
     address: str
 
@@ -45,7 +45,7 @@ class ExternalZooKeeper:
 
 
 def zookeeper() -> AbstractContextManager[Server]:
-    """A ZooKeeper server, by the order at the top of this file."""
+    """Return a ZooKeeper server, in the order described at the top of this file."""
     if address := os.environ.get(ZOOKEEPER_VARIABLE):
         return ExternalZooKeeper(address)
     from .containers import ZooKeeperContainer, engine_with_image
@@ -57,7 +57,7 @@ def zookeeper() -> AbstractContextManager[Server]:
 
 @contextmanager
 def fresh_chroot(server: Server) -> Iterator[str]:
-    """The server's hosts string with a chroot that is new; taken away afterwards where the server stays."""
+    """Create an empty chroot, and yield the hosts string with it. On a server that stays, delete it afterwards."""
     chroot = f"zkgroups-test-{uuid.uuid4().hex}"
     with _client(server) as client:
         client.ensure_path(f"/{chroot}")
@@ -69,7 +69,7 @@ def fresh_chroot(server: Server) -> Iterator[str]:
 
 @contextmanager
 def _client(server: Server) -> Iterator[KazooClient]:
-    """A connection for a moment only: during the test the server may well be down."""
+    """Open a connection only briefly, because a test may stop the server."""
     from kazoo.client import KazooClient
     from kazoo.handlers.threading import KazooTimeoutError
 

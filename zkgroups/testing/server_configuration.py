@@ -1,4 +1,4 @@
-"""What a server is told: zoo.cfg, and the JAAS file with its users. Text from values; nothing is written here."""
+"""The text of zoo.cfg, and of the JAAS file with the users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_SESSION = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The server's side of TLS: PEM files; the key store holds its key, in PKCS #8 form, and its certificate."""
+    """The TLS options of a server, as PEM files. The key store has its key (PKCS #8) and its certificate."""
 
     key_store: Path
     trust_store: Path
@@ -21,7 +21,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """Users who log in with DIGEST-MD5 (name to password); `enforce` turns everybody else away."""
+    """The users for DIGEST-MD5, with their passwords. `enforce` refuses all other clients."""
 
     users: Mapping[str, str]
     enforce: bool = False
@@ -29,7 +29,7 @@ class Sasl:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where the server listens; `secure_port` only with TLS."""
+    """The addresses the server listens on; `secure_port` only with TLS."""
 
     host: str
     port: int
@@ -39,13 +39,13 @@ class Listen:
 def zoo_cfg(
     *, data_dir: Path, listen: Listen, tick_time: float, tls: Tls | None, sasl: Sasl | None, extra: Mapping[str, str]
 ) -> str:
-    """The text of zoo.cfg; `extra` comes last and wins."""
+    """Return the text of zoo.cfg. Lines of `extra` override the others."""
     lines = _basic(data_dir, listen, tick_time) | _tls(listen, tls) | _sasl(sasl) | dict(extra)
     return "".join(f"{key}={_escape(value)}\n" for key, value in lines.items())
 
 
 def jaas(sasl: Sasl) -> str:
-    """The text of the file that names the users."""
+    """Return the text of the JAAS file."""
     users = "\n".join(f"  user_{name}={_quote(password)}" for name, password in sasl.users.items())
     return f"Server {{\n  org.apache.zookeeper.server.auth.DigestLoginModule required\n{users};\n}};\n"
 
@@ -58,10 +58,10 @@ def _basic(data_dir: Path, listen: Listen, tick_time: float) -> dict[str, str]:
         "tickTime": _milliseconds(tick_time),
         "minSessionTimeout": _milliseconds(2 * tick_time),
         "maxSessionTimeout": _milliseconds(LONGEST_SESSION),
-        # All clients of a test come from one address, and by default one address gets 60 connections.
+        # All clients of a test share one address, and the default limit is 60 connections for an address.
         "maxClientCnxns": "0",
         "admin.enableServer": "false",
-        # What is written survives a killed server, only not a power cut: a throw-away server need not wait for disks.
+        # Writes survive a killed server, but not a power cut. A temporary server need not wait for the disk.
         "forceSync": "no",
     }
 

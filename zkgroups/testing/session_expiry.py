@@ -1,7 +1,7 @@
-"""Ending a kazoo client's session for good, at the server, as an expiry does: nothing about it is simulated.
+"""Expire the session of a kazoo client at the server, without simulation.
 
-A second connection takes the session over with its id and password, and closes it. The ephemeral nodes vanish at once,
-and the first client hears LOST when it has connected again.
+A second connection takes over the session with its id and password, and closes it. Its ephemeral nodes are deleted at
+once. The first client sees LOST when it reconnects.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def expire_session(
     client: KazooClient, *, client_id: ClientId | None = None, address: str | None = None, timeout: float = 10.0
 ) -> None:
     """
-    End the session of `client` and return when the server says that it is gone.
+    Expire the session of `client`, and wait until the server confirms it.
 
-    `client_id` names an earlier session (id and password, as in `client.client_id`), also of a client that is not
-    connected. `address` is where to connect, when the client itself goes through a proxy.
+    `client_id` is an earlier session (id and password, as in `client.client_id`), also of a disconnected client. Give
+    `address` if the client connects through a proxy.
     """
     victim: ClientId | None = client_id or client.client_id
     if victim is None:
@@ -34,7 +34,7 @@ def expire_session(
 
 
 def _ended(client: KazooClient, victim: ClientId, hosts: str, deadline: float) -> bool:
-    """Take the session over and close it; False when the victim took it back in between."""
+    """Take over the session and close it. Return False if the client took it back meanwhile."""
     from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError
 
     second = _second_client(client, victim, hosts)
@@ -42,11 +42,11 @@ def _ended(client: KazooClient, victim: ClientId, hosts: str, deadline: float) -
     try:
         second.start(timeout=remaining)
         if second.client_id is not None and second.client_id[0] != victim[0]:
-            return True  # the server does not know it any more, and kazoo quietly opened another
+            return True  # the server has expired the session, and kazoo has opened a new one
         return _close_session(second, remaining)
     except (AuthFailedError, ConnectionLoss, second.handler.timeout_exception):
-        # Also from start, and long before its timeout: kazoo says so, too, when it was connected and is no more.
-        # And a connection that the victim took from it in the middle of a login, kazoo calls a login that failed.
+        # kazoo raises this from `start`, too, when it was connected and lost the connection.
+        # If the client takes the connection back during a login, kazoo reports a failed login.
         return False
     except SessionExpiredError:
         return True
@@ -56,13 +56,13 @@ def _ended(client: KazooClient, victim: ClientId, hosts: str, deadline: float) -
 
 
 def _close_session(second: KazooClient, timeout: float) -> bool:
-    """Like `KazooClient.stop`, which does not tell whether the server ever heard of it."""
+    """Close the session, and return True if the server confirmed it. `KazooClient.stop` does not report this."""
     from kazoo.protocol.serialization import Close
 
     from ..zookeeper.kazoo_compat import internals
 
     class CloseAndTell(Close):  # type: ignore[misc]
-        """kazoo's own request cannot be waited for: it decodes no answer, and as an empty tuple it is false."""
+        """A Close request that can be waited for. kazoo's own decodes no answer, and is falsy."""
 
         def __bool__(self) -> bool:
             return True
@@ -98,5 +98,5 @@ def _second_client(client: KazooClient, victim: ClientId, hosts: str) -> KazooCl
 
 
 def _hosts(client: KazooClient) -> str:
-    """Where the client connects to, without its chroot, which may not exist."""
+    """Return the client's hosts without the chroot, which may not exist."""
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in client.hosts)

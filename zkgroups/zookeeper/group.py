@@ -56,11 +56,6 @@ class Consumergroup:
         self._context = context
         self.offsets = Offsets(self.paths, context)
 
-    @property
-    def context(self) -> RegistryContext:
-        """What the rest of this library works with; not for others."""
-        return self._context
-
     def exists(self) -> bool:
         """Whether there is any znode of the group, be it registrations, owners or offsets only."""
         return self._context.session.exists(self.paths.root, deadline=self._context.deadline())

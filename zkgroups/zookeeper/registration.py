@@ -19,7 +19,8 @@ from typing import Any, Final
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from ..core.znodes.paths import GroupPaths
-from ..core.znodes.values import ForbiddenNode, session_hex
+from ..core.znodes.session_ids import session_hex
+from ..core.znodes.values import ForbiddenNode
 from ..deadline import Deadline
 from ..exceptions import (
     AlreadyRegisteredError,

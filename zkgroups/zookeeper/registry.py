@@ -132,11 +132,6 @@ class Registry:
         """The kazoo client underneath, for what is not offered here."""
         return self._client
 
-    @property
-    def context(self) -> RegistryContext:
-        """What the rest of this library works with; not for others."""
-        return self._context
-
     def sync(self) -> None:
         """Wait until the server we are with knows of everything that was written before this call.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from ..znodes.values import MalformedNode, session_hex
+from ..znodes.session_ids import session_hex
+from ..znodes.values import MalformedNode
 from .group_nodes import GroupNodes
 
 

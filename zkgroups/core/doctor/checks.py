@@ -19,6 +19,7 @@ from ..znodes.names import check_instance, parse_partition
 from ..znodes.offset_codec import MAX_OFFSET
 from ..znodes.owner_codec import decode_owned_topic, decode_owner_path
 from ..znodes.paths import Part, join, parent
+from ..znodes.session_ids import session_hex
 from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import (
     Dialect,
@@ -28,7 +29,6 @@ from ..znodes.values import (
     Pattern,
     Registration,
     UnevaluableRegistration,
-    session_hex,
     unreadable_part,
 )
 from .advice import cannot_be_read, command, delete_node, end_session, exactly, repair_group, some_partitions

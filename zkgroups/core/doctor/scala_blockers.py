@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..znodes.java_regex import BrokenExpressionError, UnevaluableExpressionError, topic_filter
+from ..java_regex.errors import BrokenExpressionError, UnevaluableExpressionError
+from ..java_regex.topic_filter import topic_filter
 
 MAX_STREAMS: Final = 2**31 - 1
 

@@ -1,4 +1,4 @@
-"""The actions that a `Rebalance` asks for. Each `Request` is answered with an event that carries the same turn."""
+"""The actions that a `Rebalance` asks for. A `RebalanceRequest` is answered with an event that carries its turn."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from .events import Partitions
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RebalanceRequest:
     """An action that is answered with a `Reply`."""
 
     turn: int
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterInstance(Request):
+class RegisterInstance(RebalanceRequest):
     """Register the instance. Answer with `Registered` or `RequestFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadGroup(Request):
+class ReadGroup(RebalanceRequest):
     """Read the group and its plan. Answer with `Planned` or `RequestFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimPartitions(Request):
+class ClaimPartitions(RebalanceRequest):
     """Claim those of these partitions that are free. Answer with `Claimed` or `RequestFailed`."""
 
     partitions: Partitions
@@ -53,7 +53,7 @@ class StartGeneration:
 
 
 @dataclass(frozen=True, slots=True)
-class StopGeneration(Request):
+class StopGeneration(RebalanceRequest):
     """Stop the workers of the generation, before the `moving` partitions are released.
 
     Answer with `GenerationStopped`.
@@ -63,7 +63,7 @@ class StopGeneration(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasePartitions(Request):
+class ReleasePartitions(RebalanceRequest):
     """Release these partitions. Answer with `Released` or `RequestFailed`."""
 
     partitions: Partitions
@@ -71,13 +71,13 @@ class ReleasePartitions(Request):
 
 @dataclass(frozen=True, slots=True)
 class DropPartitions:
-    """These partitions are lost. End the generation if there is one, and report the loss. There is no answer."""
+    """These partitions are lost. End the generation if there is one, and report the loss. Not answered."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
-class DeregisterInstance(Request):
+class DeregisterInstance(RebalanceRequest):
     """Release all partitions and deregister the instance. Answer with `Released` or `RequestFailed`."""
 
 

@@ -10,9 +10,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ...exceptions import InvalidInputError, InvalidOptionError
+from ..java_regex.errors import BrokenExpressionError, UnevaluableExpressionError
+from ..java_regex.topic_filter import topic_filter
 from ..times import from_ms, to_ms
 from .decoding import DecodingError, decode_text, is_int, is_text, parse_json
-from .java_regex import BrokenExpressionError, UnevaluableExpressionError, topic_filter
 from .names import check_topic
 from .subscription import check_expression
 from .values import Dialect, MalformedNode, Pattern, Registration, UnevaluableRegistration

@@ -1,4 +1,4 @@
-"""Which topics a registration means, as the Scala client reads white lists and black lists."""
+"""Which topics a registration subscribes to. White and black lists mean what they mean to Scala members."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from itertools import compress, count
 from typing import Final
 
 from ...exceptions import InvalidOptionError
-from .java_regex import ExpressionError, is_topic_of_kafka, topic_filter
+from ..java_regex.errors import ExpressionError
+from ..java_regex.topic_filter import is_topic_of_kafka, topic_filter
 from .values import Pattern, Registration
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Kafka's own topics, which no pattern of a Scala member matches."""
+"""Kafka's internal topics. Patterns of Scala members never match them."""
 
 
 def check_expression(expression: object) -> str:
-    """Return the expression, or refuse it if zkgroups cannot evaluate it: it must mean the same to every member."""
+    """Return the expression, or raise `InvalidOptionError`: it must mean the same to every member."""
     if not isinstance(expression, str):
         raise InvalidOptionError("topic pattern", expression, "it must be text")
     try:
@@ -28,9 +29,10 @@ def check_expression(expression: object) -> str:
 
 
 def subscribed_topics(registration: Registration, topics: Iterable[str]) -> dict[str, int]:
-    """The topics a registration means, with the streams for each; `topics` are all that a pattern can choose from.
+    """Return the topics of a registration, each with its number of streams. Patterns choose from `topics`.
 
-    A static subscription names its topics, whether they exist or not. Of several expressions Scala takes the first.
+    A static subscription names its topics, whether they exist or not. Of several expressions, only the first counts, as
+    in Scala.
 
     >>> subscribed_topics(Registration({"order.*": 2}, Pattern.WHITE_LIST), ["orders", "refunds"])
     {'orders': 2}
@@ -45,27 +47,27 @@ def subscribed_topics(registration: Registration, topics: Iterable[str]) -> dict
 
 
 class _Verdicts:
-    """Which names each expression matches, for each name once: groups share names, and members look repeatedly.
+    """A cache of which names each expression matches: groups share topic names, and members read them repeatedly.
 
-    Threads may use it at the same time: numbers are never used again, and a verdict is the same whoever finds it.
+    It is thread-safe: numbers are never reused, and every thread computes the same verdict.
     """
 
     def __init__(self) -> None:
         self._next = count()
         self._numbers: dict[str, int] = {}
         self._known: OrderedDict[str, bytearray] = OrderedDict()
-        """For each expression the verdict about each name, by the name's number."""
+        """For each expression, the verdict for each name, at the index of the name's number."""
 
     @property
     def full(self) -> bool:
         return len(self._numbers) > _MOST_NAMES
 
     def chosen(self, expression: str, names: Sequence[str], *, listed: bool) -> Iterable[str]:
-        """The valid names that match the expression, or the other valid names if `listed` is false."""
+        """Return the valid names that match the expression; if `listed` is false, the valid names that do not."""
         try:
             verdicts = self._look_up(expression, names)
         except LookupError:
-            verdicts = self._find_out(expression, names)
+            verdicts = self._compute(expression, names)
         return compress(names, verdicts.translate(_LISTED if listed else _NOT_LISTED))
 
     def _look_up(self, expression: str, names: Sequence[str]) -> bytes:
@@ -76,7 +78,7 @@ class _Verdicts:
             raise LookupError(expression)
         return verdicts
 
-    def _find_out(self, expression: str, names: Sequence[str]) -> bytes:
+    def _compute(self, expression: str, names: Sequence[str]) -> bytes:
         matches = topic_filter(expression).matches
         numbers = [self._number(name) for name in names]
         known = self._known.setdefault(expression, bytearray())
@@ -93,23 +95,22 @@ class _Verdicts:
 
     def _forget_oldest(self) -> None:
         size = sum(len(expression) + len(known) for expression, known in list(self._known.items()))
-        while size > _MOST_KEPT and len(self._known) > 1:
+        while size > _MOST_BYTES and len(self._known) > 1:
             expression, known = self._known.popitem(last=False)
             size -= len(expression) + len(known)
 
 
 def _verdicts() -> _Verdicts:
-    global _kept
-    if _kept.full:
-        _kept = _Verdicts()
-    return _kept
+    global _cache
+    if _cache.full:
+        _cache = _Verdicts()
+    return _cache
 
 
 _UNKNOWN, _DIFFERS, _MATCHES, _INVALID = range(4)
 _LISTED: Final = bytes(verdict == _MATCHES for verdict in range(256))
 _NOT_LISTED: Final = bytes(verdict == _DIFFERS for verdict in range(256))
 _MOST_NAMES: Final = 2**19
-_MOST_KEPT: Final = 2**25
-"""In bytes."""
+_MOST_BYTES: Final = 2**25
 
-_kept = _Verdicts()
+_cache = _Verdicts()

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ..times import from_ms, utc
+from .session_ids import session_hex
 from .topic_partition import TopicPartition
 
 
@@ -264,12 +265,3 @@ class Broker:
     host: str | None
     port: int | None
     endpoints: tuple[str, ...] = ()
-
-
-def session_hex(session: int) -> str:
-    """Format a session id as ZooKeeper's own tools do. As a Java long it may be negative.
-
-    >>> session_hex(-1)
-    '0xffffffffffffffff'
-    """
-    return f"{session & 0xFFFF_FFFF_FFFF_FFFF:#x}"

@@ -21,6 +21,7 @@ from pyspark.sql import functions as f
 from ...core.znodes.paths import Part
 from ...exceptions import InvalidOptionError, NotFoundError, SparkStoppedError
 from ...zookeeper.reading import tree_walk
+from ...zookeeper.session.registry_context import context_of
 from ..errors import translated
 from ..source import data_dir_reader
 from ..source.data_source import NAME, active_session, register
@@ -213,7 +214,7 @@ def survey(source: SourceOptions | str) -> Survey:
         return Survey(**asdict(counts), forbidden=0)
     selection = Selection(source.groups, source.topics)
     with source.connect() as registry:
-        groups, context = _chosen(registry.groups(), source), registry.context
+        groups, context = _chosen(registry.groups(), source), context_of(registry)
         offsets, owners = (
             list(tree_walk.partitions(context, groups, part, selection.has_topic))
             for part in (Part.OFFSETS, Part.OWNERS)

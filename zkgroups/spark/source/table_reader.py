@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ...core.znodes.names import is_topic, parse_partition
 from ...core.znodes.owner_codec import decode_owned_topic, decode_owner_path
 from ...core.znodes.paths import Part
+from ...core.znodes.session_ids import session_hex
 from ...core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
@@ -24,14 +25,13 @@ from ...core.znodes.values import (
     Registration,
     UnevaluableRegistration,
     UnreadableNode,
-    session_hex,
 )
 from ...zookeeper.reading import group_reader, tree_walk
 from ...zookeeper.reading.tree_walk import PartDirectory
 from ...zookeeper.registry import Registry
 from ...zookeeper.requests.bulk_read import Block, Siblings
 from ...zookeeper.requests.node import Node
-from ...zookeeper.session.registry_context import RegistryContext
+from ...zookeeper.session.registry_context import RegistryContext, context_of
 from .arrow_columns import from_array, offset_columns
 from .options import SourceOptions
 from .selection import Selection
@@ -58,7 +58,7 @@ def read_selected(registry: Registry, options: SourceOptions, selection: Selecti
     """Read the selected rows of the table with an open session that is up to date."""
     groups = [group for group in registry.groups() if selection.has_group(group)]
     read = {Table.OFFSETS: _offsets, Table.OWNERS: _owners, Table.MEMBERS: _members}[options.table]
-    yield from read(registry.context, groups, selection, options.shown_cluster)
+    yield from read(context_of(registry), groups, selection, options.shown_cluster)
 
 
 # Offsets

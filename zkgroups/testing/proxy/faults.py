@@ -1,8 +1,8 @@
-"""What a proxy shall do to which frame: the rules alone, without sockets.
+"""The rules of a proxy: what to do with each frame. No sockets here.
 
-Faults count requests from the moment they are armed, over all connections. One that waits for a reply waits for the
-reply to the very request it counted, so replies still on their way from before do not matter; and what the client has
-sent after that request is held back, so that the request is the last one the server saw.
+A fault counts requests over all connections, from the moment it is armed. A fault on a reply waits for the reply to
+the counted request, so replies to earlier requests do not matter. Later requests of the client are held back, so that
+the counted request is the last one the server receives.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ DIRECTIONS: tuple[Direction, ...] = ("requests", "replies")
 
 
 class Verdict(Enum):
-    """What becomes of a frame, the gravest last."""
+    """What happens to a frame, from harmless to severe."""
 
     PASS = auto()
     PASS_AS_LAST = auto()  # no later request may follow it
     PASS_AND_CUT = auto()
-    IGNORE = auto()  # it vanishes, and nobody can tell
-    LOSE = auto()  # it vanishes, and the connection is out of step from here on
+    IGNORE = auto()  # drop it; the connection stays usable
+    LOSE = auto()  # drop it; requests and replies no longer match from here on
     CUT = auto()  # once the requests before it are answered
 
 
@@ -39,7 +39,7 @@ class Moment(Enum):
 
 
 class Fault:
-    """An armed fault, to wait for."""
+    """An armed fault."""
 
     def __init__(self, moment: Moment, n: int) -> None:
         if n < 1:
@@ -51,11 +51,11 @@ class Fault:
 
     @property
     def fired(self) -> bool:
-        """Whether its frame has come; the cut follows at once."""
+        """True once its frame has come. The cut follows at once."""
         return self._fired.is_set()
 
     def wait(self, timeout: float = 10.0) -> bool:
-        """Wait until it has fired; False when it has not after `timeout` seconds."""
+        """Wait until it has fired. Return False after `timeout` seconds."""
         return self._fired.wait(timeout)
 
     def _on_request(self, link: Hashable, xid: int) -> Verdict:
@@ -79,13 +79,13 @@ class Fault:
 
     def _on_closed(self, link: Hashable) -> None:
         if self._awaited is not None and self._awaited[0] == link:
-            # The reply will never come: the next request takes its place.
+            # The reply will never come, so count the next request instead.
             self._awaited = None
             self._remaining = 1
 
 
 class Faults:
-    """All rules in force; it also keeps the counts."""
+    """All rules in force, and the counts of frames."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -94,7 +94,7 @@ class Faults:
         self.clear()
 
     def clear(self) -> None:
-        """Take back every rule; the counts stay."""
+        """Remove all rules. The counts stay."""
         self.refusing = False
         self.swallowing_watch_events = False
         self.holding = False
@@ -103,20 +103,20 @@ class Faults:
         self._armed: list[Fault] = []
 
     def arm(self, moment: Moment, n: int) -> Fault:
-        """Begin to count."""
+        """Arm a fault: count requests from now on."""
         fault = Fault(moment, n)
         self._armed.append(fault)
         return fault
 
     def on_request(self, link: Hashable, frame: Frame) -> Verdict:
-        """What becomes of a frame from the client."""
+        """Decide what happens to a frame from the client."""
         if frame.ordinary:
             self.requests += 1
             self.by_type[frame.op or 0] += 1
         return self._judge("requests", link, frame)
 
     def on_reply(self, link: Hashable, frame: Frame) -> Verdict:
-        """What becomes of a frame from the server."""
+        """Decide what happens to a frame from the server."""
         if frame.ordinary:
             self.replies += 1
         if frame.xid == Xid.WATCH_EVENT and self.swallowing_watch_events:
@@ -124,7 +124,7 @@ class Faults:
         return self._judge("replies", link, frame)
 
     def on_closed(self, link: Hashable) -> None:
-        """A connection is gone, and with it the replies it owed."""
+        """Forget the replies that a closed connection still owed."""
         for fault in self._armed:
             fault._on_closed(link)
 

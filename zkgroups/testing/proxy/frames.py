@@ -1,7 +1,7 @@
-"""ZooKeeper's frames, as far as a proxy must read them: a length of four bytes, then what it counts.
+"""ZooKeeper's frames, as far as a proxy reads them: a length of four bytes, then the content.
 
 The first frame of a connection is the connect request, or its answer. Every later one starts with an xid, and a
-request goes on with its type. A negative xid is no ordinary request: see `Xid`.
+request continues with its type. A negative xid marks a special request: see `Xid`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-# Far above any jute.maxbuffer in use: a "length" like this is a TLS handshake or a four-letter word.
+# Above any jute.maxbuffer in use. A larger "length" is a TLS handshake or a four-letter word.
 _LONGEST = 1 << 28
 _CHUNK = 1 << 16
 
 
 class Xid(IntEnum):
-    """The xids that are not a client's count of its requests."""
+    """The special xids. All others count the requests of a client."""
 
     WATCH_EVENT = -1
     PING = -2
@@ -26,7 +26,7 @@ class Xid(IntEnum):
 
 
 class Op(IntEnum):
-    """Types of requests, under ZooKeeper's own names."""
+    """The types of requests, with ZooKeeper's names."""
 
     CREATE = 1
     DELETE = 2
@@ -53,7 +53,7 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame with its length in front; `xid` and `op` (the type of a request) are None where there is none."""
+    """One frame with its length. `xid` and `op` (the type of a request) are None if it has none."""
 
     data: bytes
     xid: int | None = None
@@ -61,12 +61,12 @@ class Frame:
 
     @property
     def ordinary(self) -> bool:
-        """Whether it is a request that a client counts, or the reply to one."""
+        """True for a request that a client counts, and for its reply."""
         return self.xid is not None and self.xid > 0
 
 
 async def read_frames(reader: asyncio.StreamReader) -> AsyncIterator[Frame]:
-    """All frames until the connection ends; bytes that are no frames come as they are, without an xid."""
+    """Yield all frames until the connection ends. Other bytes are passed on unread, without an xid."""
     parse: Callable[[bytes], Frame] = Frame
     while head := await _exactly(reader, 4):
         length = int.from_bytes(head)
@@ -82,7 +82,7 @@ async def read_frames(reader: asyncio.StreamReader) -> AsyncIterator[Frame]:
 
 
 async def read_chunks(reader: asyncio.StreamReader) -> AsyncIterator[Frame]:
-    """The bytes of another protocol as they arrive, until the connection ends."""
+    """Yield the bytes of another protocol as they arrive."""
     while chunk := await _some(reader):
         yield Frame(chunk)
 

@@ -1,7 +1,7 @@
-"""One connection through the proxy: two sockets, and in each direction a reader and a queue.
+"""One connection through the proxy: two sockets, with a reader and a queue for each direction.
 
-The reader notes when a frame came; the frame waits in the queue for the delay in force, so frames behind one another
-are late together, not one after the other. What becomes of it is decided when its turn comes.
+The reader records the time of each frame. A frame waits in the queue for the current delay, so frames that arrive
+together are late together. The rules are applied when a frame leaves the queue.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _PASSING = (Verdict.PASS, Verdict.PASS_AS_LAST, Verdict.PASS_AND_CUT)
 
 
 class Changes:
-    """Wakes what waits for the rules to change."""
+    """Wakes tasks that wait for a change of the rules."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def announce(self) -> None:
-        """The rules are others now."""
+        """Report a change of the rules."""
         self._event.set()
         self._event = asyncio.Event()
 
     async def wait(self, timeout: float) -> None:
-        """Wait for a change, but no longer than this."""
+        """Wait for a change, at most this long."""
         try:
             await asyncio.wait_for(self._event.wait(), timeout)
         except TimeoutError:
@@ -43,7 +43,7 @@ class Changes:
 
 
 class Link:
-    """A client's connection and the one to the server that goes with it."""
+    """A client's connection, and the matching connection to the server."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class Link:
         self._changes = changes
         self._is_cut = False
         self._lost_frames = False
-        # No request is passed on any more, because a fault wants it so.
+        # A fault holds back all further requests.
         self._is_mute = False
         self._cut_when_answered = False
         self._unanswered = 0
 
     async def run(self, reader: asyncio.StreamReader, host: str, port: int) -> None:
-        """Connect to the server and pass on frames until one side ends the connection or it is cut."""
+        """Connect to the server, and pass on frames until a side closes the connection or it is cut."""
         await self._hold()
         try:
             answers, self._server = await self._connect(host, port)
@@ -92,17 +92,17 @@ class Link:
         return await asyncio.open_connection(host, port)
 
     def cut(self) -> None:
-        """End it now, on both sides; what was not yet passed on is lost."""
+        """Close both sides now. Frames that were not passed on are lost."""
         self._is_cut = True
         self._client.transport.abort()
         if self._server is not None:
             self._server.transport.abort()
-        # At once, before the client comes back and is counted; and what is being delayed need not wait.
+        # Close at once, before the client reconnects and is counted. Delayed frames need not wait.
         self._faults.on_closed(self)
         self._changes.announce()
 
     def heal(self) -> None:
-        """Go on as if nothing had been; a connection that lost frames cannot, and is cut."""
+        """Resume normal operation. A connection that has lost frames is cut."""
         if self._lost_frames:
             self.cut()
         self._is_mute = False
@@ -156,7 +156,7 @@ class Link:
             await self._changes.wait(_LONG)
 
     def _act(self, verdict: Verdict, frame: Frame, writer: asyncio.StreamWriter) -> bool:
-        """Do it; whether the connection goes on."""
+        """Apply the verdict. Return True if the connection continues."""
         if verdict is Verdict.LOSE:
             self._lost_frames = True
         elif verdict in _PASSING:

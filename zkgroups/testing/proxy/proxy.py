@@ -1,4 +1,4 @@
-"""A loopback TCP proxy in front of a ZooKeeper server, which breaks the link at an exact point.
+"""A TCP proxy on loopback for a ZooKeeper server. It breaks connections at an exact point.
 
     with TcpProxy(server.address) as proxy:
         client = KazooClient(proxy.address)
@@ -6,12 +6,11 @@
         fault = proxy.cut_before_reply()
         client.create("/x")  # raises ConnectionLoss, and /x exists
 
-It reads ZooKeeper's frames, so "the third request" is exactly that. Counted are ordinary requests, those with a
-positive xid: not pings, not what a client sends to set up its connection. What cannot be read as frames (TLS, a
-four-letter word) is passed on as it comes: such connections can be cut, delayed and dropped, not counted.
+It reads ZooKeeper's frames and counts ordinary requests: those with a positive xid, so neither pings nor the requests
+that set up a connection. Other bytes (TLS, four-letter words) are passed on unread. Such connections can be cut,
+delayed and dropped, but not counted.
 
-Everything happens on one thread with an event loop. The methods run there, too, and return when it is done: what they
-ask for holds for every frame that is passed on afterwards.
+Everything runs on one thread with an event loop. Each method returns when its change is in force there.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from ..ports import HOST
 from .faults import DIRECTIONS, Direction, Fault, Faults, Moment
 from .link import Changes, Link
 
-# More than a storm of members that all connect at once.
+# Enough for many members that connect at once.
 _BACKLOG = 1024
 
 T = TypeVar("T")
 
 
 class TcpProxy:
-    """The way to one server, `target` being its `host:port`; the faults hold until `heal`.
+    """A proxy for one server at `target`, a `host:port`. Faults stay in force until `heal`.
 
     With `framed=False` it passes on any other protocol, such as that between the servers of an ensemble, and counts
     nothing. `replace` is for servers that send each other their addresses: it replaces bytes at the start of each
@@ -53,27 +52,27 @@ class TcpProxy:
 
     @property
     def address(self) -> str:
-        """`host:port`, for the client instead of the server's."""
+        """The address of the proxy, for clients: `host:port`."""
         return f"{HOST}:{self._port}"
 
     @property
     def connections(self) -> int:
-        """How many connections clients have made, refused ones included."""
+        """The number of connections from clients, including refused ones."""
         return self._connections
 
     @property
     def requests(self) -> int:
-        """How many ordinary requests came from clients."""
+        """The number of ordinary requests from clients."""
         return self._faults.requests
 
     @property
     def replies(self) -> int:
-        """How many replies to ordinary requests came from the server."""
+        """The number of replies to ordinary requests."""
         return self._faults.replies
 
     @property
     def requests_by_type(self) -> Counter[int]:
-        """How many ordinary requests came, by their type: `proxy.requests_by_type[Op.CREATE]`."""
+        """The number of ordinary requests by type: `proxy.requests_by_type[Op.CREATE]`."""
         return Counter(dict(self._faults.by_type))
 
     def cut_before_request(self, n: int = 1) -> Fault:
@@ -81,7 +80,7 @@ class TcpProxy:
         return self._call(lambda: self._faults.arm(Moment.BEFORE_REQUEST, n))
 
     def cut_before_reply(self, n: int = 1) -> Fault:
-        """Cut the connection instead of passing on the reply to the n-th request from now: it was carried out."""
+        """Cut the connection instead of passing on the reply to the n-th request from now."""
         return self._call(lambda: self._faults.arm(Moment.BEFORE_REPLY, n))
 
     def cut_after_reply(self, n: int = 1) -> Fault:
@@ -89,23 +88,23 @@ class TcpProxy:
         return self._call(lambda: self._faults.arm(Moment.AFTER_REPLY, n))
 
     def cut(self) -> None:
-        """Cut every connection now; clients may connect again."""
+        """Cut all connections now. Clients can reconnect."""
         self._call(self._cut_all)
 
     def refuse(self) -> None:
-        """Turn new connections away; those that are open stay."""
+        """Refuse new connections. Open connections stay."""
         self._set("refusing", True)
 
     def accept(self) -> None:
-        """Let new connections in again."""
+        """Accept new connections again."""
         self._set("refusing", False)
 
     def delay(self, seconds: float, *, direction: Direction | None = None) -> None:
-        """Make requests, replies or both late by so much; 0 ends it."""
+        """Delay requests, replies or both by this many seconds; 0 ends the delay."""
         self._call(lambda: self._faults.delays.update(dict.fromkeys(_directions(direction), seconds)))
 
     def drop(self, *, direction: Direction | None = None) -> None:
-        """Let requests, replies or both vanish while connections stay open, as a broken network does."""
+        """Drop requests, replies or both while connections stay open, like a broken network."""
         self._call(lambda: self._faults.dropping.update(_directions(direction)))
 
     def hold(self) -> None:
@@ -114,15 +113,15 @@ class TcpProxy:
         self._set("holding", True)
 
     def swallow_watch_events(self) -> None:
-        """Pass on everything except the news that a watched node has changed."""
+        """Pass on everything except watch events."""
         self._set("swallowing_watch_events", True)
 
     def heal(self) -> None:
-        """Take all of it back, armed faults included; connections that lost something are cut."""
+        """Remove all faults. Cut connections that have lost frames."""
         self._call(self._heal)
 
     def start(self) -> Self:
-        """Begin to listen."""
+        """Start to listen."""
         started: Future[None] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run(started)), name="zkgroups-proxy")
         self._thread.daemon = True
@@ -131,7 +130,7 @@ class TcpProxy:
         return self
 
     def close(self) -> None:
-        """Cut everything and end the thread; a second call does nothing."""
+        """Cut all connections and end the thread. A second call does nothing."""
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
@@ -149,8 +148,8 @@ class TcpProxy:
         self._port: int = server.sockets[0].getsockname()[1]
         started.set_result(None)
         await self._closing.wait()
-        # `server.close` forgets, and leaves open, what it has accepted a moment before: so it comes last, when nobody
-        # is let in any more and nothing runs but this.
+        # `server.close` leaves open a connection accepted just before it. So it comes last, when no connection is
+        # accepted any more.
         self._loop.remove_reader(server.sockets[0].fileno())
         self._cut_all()
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
@@ -184,7 +183,7 @@ class TcpProxy:
         self._call(lambda: setattr(self._faults, rule, value))
 
     def _call(self, function: Callable[[], T]) -> T:
-        """Run it on the thread of the proxy, so that it comes between two frames, and wait for it."""
+        """Run a function on the thread of the proxy, between two frames, and wait for it."""
         if self._thread is None:
             raise RuntimeError("start the proxy first")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...core.znodes.paths import CONSUMERS
 from ...exceptions import NoPermissionError, NotConnectedError
 from ..registry import Registry
+from ..session.registry_context import context_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def position(registry: Registry) -> Position:
     registry.sync()
     if registry.server_is_read_only:
         raise NotConnectedError("the server has lost its quorum, and how far it is says nothing")
-    context, client = registry.context, registry.client
+    context, client = context_of(registry), registry.client
     try:
         stat = context.session.call(lambda: client.exists_async(CONSUMERS), CONSUMERS, context.deadline())
     except NoPermissionError:

@@ -18,7 +18,7 @@ from kazoo.exceptions import ZookeeperError
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import ZnodeStat
 
-from ...core.znodes.values import session_hex
+from ...core.znodes.session_ids import session_hex
 from ...deadline import uptime
 from ...exceptions import TooLargeError
 from ..kazoo_compat import internals

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import ConnectionClosedError, KazooException, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from ...core.znodes.values import session_hex
+from ...core.znodes.session_ids import session_hex
 from ...deadline import Deadline, uptime
 from ...exceptions import NotConnectedError, OutcomeUnknownError, SessionLostError, TooLargeError
 from ..kazoo_compat import internals

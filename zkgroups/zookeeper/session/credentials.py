@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ...core.znodes.values import session_hex
+from ...core.znodes.session_ids import session_hex
 from ...deadline import Deadline
 from ...exceptions import InvalidOptionError, NotConnectedError
 from ..kazoo_compat.closing import close_client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...deadline import Deadline
 from .acl import KazooAcls
@@ -20,3 +21,12 @@ class RegistryContext:
     def deadline(self) -> Deadline:
         """Start the timeout of one call."""
         return Deadline(self.timeout)
+
+
+class _HasContext(Protocol):
+    _context: RegistryContext
+
+
+def context_of(owner: _HasContext) -> RegistryContext:
+    """Return the context of a `Registry` or `Consumergroup`. For use inside zkgroups only."""
+    return owner._context

@@ -22,7 +22,7 @@ from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsEr
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
 
-from ...core.znodes.values import session_hex
+from ...core.znodes.session_ids import session_hex
 from ...deadline import Deadline, uptime
 from ...exceptions import (
     AuthenticationError,

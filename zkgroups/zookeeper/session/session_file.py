@@ -38,7 +38,7 @@ from weakref import WeakSet
 
 from kazoo.protocol.states import KazooState
 
-from ...core.znodes.values import session_hex
+from ...core.znodes.session_ids import session_hex
 from ...exceptions import InvalidOptionError, SessionInUseError
 from ..kazoo_compat.internals import run_on_completion_thread
 from .credentials import SessionCredentials
