@@ -116,7 +116,7 @@ def test_each_commit_has_the_previous_offset_and_offsets_at_a_time_are_found(
     assert standing(looked, "h") == []
     assert ("g", "t", 0, 5) in standing(stat.mtime - 1, "g")
     assert standing(first.mtime - 1) == []
-    with pytest.raises(InvalidOptionError, match="a datetime that has a zone"):
+    with pytest.raises(InvalidOptionError, match="a datetime with a time zone"):
         offsets_at(spark, str(tmp_path), datetime(2026, 1, 1))
     with pytest.raises(RefusedError, match="does not know later commits"):
         standing(looked + 1)

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from zkgroups_cli.snapshots.snapshot import snapshot as snapshot_command
 
 from zkgroups import Registry, TopicPartition
+from zkgroups._version import VERSION
 from zkgroups.exceptions import MissingDependencyError, NotFoundError
 from zkgroups.spark import SourceOptions, read_audit, run_audit, snapshot_names
 from zkgroups.spark.migration import read_plan
@@ -187,7 +188,7 @@ def test_files_that_the_driver_does_not_see_are_an_error(
         assert kind == "MissingDependencyError"
         assert cause != "NoneType"
         assert reason in words
-        assert "with zkgroups 0.1.0 and the same extras" in words
+        assert f"with zkgroups {VERSION} and the same extras" in words
         assert "PYSPARK_PYTHON" in words
     kind, words, cause = told["no executors"]
     assert kind == "SparkStoppedError"
@@ -197,9 +198,9 @@ def test_files_that_the_driver_does_not_see_are_an_error(
 
 def refusal(cluster: Cluster, folder: str) -> str:
     return (
-        f"file:/proc/self/cwd/{folder} was not written: the workers of {cluster.master} may have a file system of "
-        "their own; use hdfs://, s3a:// or a mount that all machines share; for such a mount, give "
-        f"--shared-file-system, or the setting {SHARED}=true"
+        f"file:/proc/self/cwd/{folder} was not written: the workers of {cluster.master} may not share this file "
+        "system; use hdfs://, s3a:// or a mount that all machines share; if all machines have mounted it, use "
+        f"--shared-file-system or the setting {SHARED}=true"
     )
 
 
