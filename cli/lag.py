@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from zkgroups import GroupDescription
-from zkgroups.core.offsets.lag import GroupLag, followed, group_lag, subscribes_by_pattern
+from zkgroups.core.offsets.lag import GroupLag, group_lag, partitions_of_group, subscribes_by_pattern
 
 from .groups.description import LAGS, TOTAL_LAGS, described, lag_row, total_lag_row
 from .shared.arguments import (
-    Partitions,
+    ChosenPartitions,
     chosen_groups,
     is_chosen,
     matching_option,
@@ -44,7 +44,7 @@ def lag(
     options: Options,
     names: tuple[str, ...],
     matching: re.Pattern[str] | None,
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     only_with_lag: bool,
     summary: bool,
 ) -> None:
@@ -77,11 +77,13 @@ def lag(
     tally.finish()
 
 
-def _lags(brokers: Brokers, groups: Sequence[GroupDescription], topics: Partitions | None) -> list[GroupLag]:
+def _lags(brokers: Brokers, groups: Sequence[GroupDescription], topics: ChosenPartitions | None) -> list[GroupLag]:
     """All in one go. The offsets were read before this, so that no lag is negative."""
     named = {topic for group in groups for topic in group.subscribed}
     known = brokers.partitions(None if subscribes_by_pattern(groups) else named)
-    partitions = [[each for each in followed(group, known) if is_chosen(each.at, topics)] for group in groups]
+    partitions = [
+        [each for each in partitions_of_group(group, known) if is_chosen(each.at, topics)] for group in groups
+    ]
     logs = brokers.ranges({each.at for some in partitions for each in some})
     return [group_lag(group, some, logs) for group, some in zip(groups, partitions, strict=True)]
 

@@ -174,10 +174,7 @@ def _data(group: Consumergroup, found: InstanceDescription) -> bytes:
             raise NoPermissionError(node.path)
         case MalformedNode(data=malformed):
             return malformed
-    data = group.registration(found.id)
-    if data is None:
-        raise NotRegisteredError(group.name, found.id)
-    return data
+    return group.raw_registration(found.id)
 
 
 def _row(group: Consumergroup, description: GroupDescription, found: InstanceDescription, data: bytes) -> Row:

@@ -101,7 +101,7 @@ def watch(options: Options, group: str, seconds: float | None, everything: bool)
         events = _events(options, registry, found, patience, everything=everything)
         if output.format in {Format.TABLE, Format.WIDE}:
             _write_lines(options, output, events)
-        elif output.format is Format.JSON:
+        elif output.format in {Format.JSON, Format.YAML}:
             _write_all(output, events)
         else:
             output.write(EVENTS, events)

@@ -1,4 +1,4 @@
-"""Draw what the command shows on a terminal, for the README: `make docs`.
+"""Draw the output of commands on a terminal, for the README and the guides: `make docs`.
 
     python scripts/pictures.py [NAME ...]
 

@@ -12,10 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zkgroups.core.doctor.scala_blockers import poison
-from zkgroups.core.offsets import file_formats
-from zkgroups.core.offsets.reset import parse_duration, parse_time
+from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
+from zkgroups.core.offsets.file_reader import parse_offsets
+from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.core.rebalance.members import Stream
 from zkgroups.core.rebalance.shared_plan import SharedPlan, decode_plan, encode_plan
+from zkgroups.core.time_formats import parse_iso_duration, parse_short_duration, parse_time
 from zkgroups.core.times import from_ms
 from zkgroups.core.znodes.broker_codec import decode_broker, decode_topic
 from zkgroups.core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
@@ -48,11 +50,11 @@ def _of_text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
     return lambda data: decode(data.decode(errors="replace"))
 
 
-def _read(form: file_formats.Form | None) -> Callable[[bytes], object]:
-    return _of_text(lambda text: file_formats.read(text, form))
+def _read(form: FileFormat | None) -> Callable[[bytes], object]:
+    return _of_text(lambda text: parse_offsets(text, form))
 
 
-_RECORDS = [file_formats.Record("billing", AT, 5, None)]
+_RECORDS = [OffsetRecord("billing", AT, 5, None)]
 _SUMMARY = {
     "schema": 1,
     "cluster": "zk1",
@@ -110,14 +112,15 @@ DECODERS: dict[str, Decoder] = {
         _of_text(Summary.from_json), (Summary,), json.dumps(_SUMMARY).encode(), (ValueError,)
     ),
     "time": Decoder(_of_text(parse_time), (int,), b"2026-01-31T12:00:00.500+01:00", (InvalidInputError,)),
-    "duration": Decoder(_of_text(parse_duration), (int,), b"P1DT2H3M0.5S", (InvalidInputError,)),
+    "short duration": Decoder(_of_text(parse_short_duration), (int,), b"90d", (InvalidInputError,)),
+    "duration": Decoder(_of_text(parse_iso_duration), (int,), b"P1DT2H3M0.5S", (InvalidInputError,)),
     "properties": Decoder(_of_text(parse_properties), (dict,), b"a=b\\\n c\\u0041\n#x\n", (InvalidInputError,)),
     "offsets in any form": Decoder(_read(None), (list,), b"orders,0,5\n", (InvalidInputError,)),
     **{
         f"offsets as {form}": Decoder(
-            _read(form), (list,), "\n".join(file_formats.write(_RECORDS, form)).encode(), (InvalidInputError,)
+            _read(form), (list,), "\n".join(format_offsets(_RECORDS, form)).encode(), (InvalidInputError,)
         )
-        for form in file_formats.Form
+        for form in FileFormat
     },
 }
 

@@ -53,8 +53,9 @@ if TYPE_CHECKING:
         UnevaluableRegistration,
         UnreadableNode,
     )
+    from .zookeeper.admin.copy_group import Copied
     from .zookeeper.claim import Claim, Claims
-    from .zookeeper.group import Consumergroup, Copied
+    from .zookeeper.group import Consumergroup
     from .zookeeper.instance import Instance
     from .zookeeper.offsets import Offsets
     from .zookeeper.registry import Registry
@@ -161,8 +162,9 @@ _MODULES: Final = {
         "UnevaluableRegistration",
         "UnreadableNode",
     ),
+    ".zookeeper.admin.copy_group": ("Copied",),
     ".zookeeper.claim": ("Claim", "Claims"),
-    ".zookeeper.group": ("Consumergroup", "Copied"),
+    ".zookeeper.group": ("Consumergroup",),
     ".zookeeper.instance": ("Instance",),
     ".zookeeper.offsets": ("Offsets",),
     ".zookeeper.registry": ("Registry",),

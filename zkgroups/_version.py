@@ -1,3 +1,3 @@
 """The version, once."""
 
-VERSION = "0.1.0"
+VERSION = "0.9.0"

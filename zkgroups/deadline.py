@@ -1,4 +1,4 @@
-"""How long one may still wait, and the clocks that tell."""
+"""Deadlines, and the clock of session timeouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .exceptions import InvalidOptionError
 
 
 def uptime() -> float:
-    """Seconds that only go forward, and go on while the machine sleeps, as a server's clock does meanwhile."""
+    """Return monotonic seconds that also count while the machine is suspended, as a server's clock does."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -19,7 +19,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Deadline:
-    """A moment up to which to wait; every step of a call that has several shares one."""
+    """A moment up to which to wait. All steps of one call share it."""
 
     __slots__ = ("_end", "seconds")
 
@@ -29,17 +29,17 @@ class Deadline:
 
     @classmethod
     def after(cls, option: str, seconds: float) -> Self:
-        """Make one of a caller's option, which must be a number of seconds that is not negative."""
+        """Return a deadline from a user's option. Raise `InvalidOptionError` unless it is a number, 0 or more."""
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
             raise InvalidOptionError(option, seconds, "it must be a number of seconds, 0 or more")
         return cls(float(seconds))
 
     @property
     def remaining(self) -> float:
-        """Seconds left, never negative, and never more than a thread can wait."""
+        """The seconds left: never negative, and never more than a thread can wait."""
         return min(max(0.0, self._end - time.monotonic()), threading.TIMEOUT_MAX)
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is left."""
+        """True if no time is left."""
         return self.remaining == 0.0

@@ -1,4 +1,4 @@
-"""Reading small files that may hold secrets."""
+"""Read small files that may contain secrets, such as passwords and properties."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 LONGEST_SECRET: Final = 64 * 1024
-"""In bytes. Passwords are shorter, and so are files of properties."""
+"""In bytes. Files of passwords or properties are shorter."""
 
 
 def read_secret_file(path: str | Path) -> bytes:
-    """Return what the file or pipe holds; raise OSError if that is too long, because a device may never end."""
+    """Return the contents of a file or pipe. Raise OSError if they are too long, because a device may never end."""
     with Path(path).open("rb") as file:
         data = file.read(LONGEST_SECRET + 1)
     if len(data) > LONGEST_SECRET:

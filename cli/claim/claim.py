@@ -203,10 +203,10 @@ def _claimed(registry: Registry, wish: _Wish) -> Iterator[tuple[Instance, Claims
     _wait_until_possible(group, wish, patience)
     with group.instance(wish.id) as instance:
         instance.register(timeout=patience.remaining)
-        yield instance, _claim(instance, wish, patience)
+        yield instance, _claim(group, instance, wish, patience)
 
 
-def _claim(instance: Instance, wish: _Wish, patience: Deadline) -> Claims:
+def _claim(group: Consumergroup, instance: Instance, wish: _Wish, patience: Deadline) -> Claims:
     """Retry until the partitions are claimed or time is up: members may come between two attempts.
 
     The owner nodes carry `<id>-0`, as those of Scala members do. Kafka's own tool cuts off the part after the last
@@ -214,7 +214,7 @@ def _claim(instance: Instance, wish: _Wish, patience: Deadline) -> Claims:
     """
     streams = dict.fromkeys(wish.partitions, 0)
     while True:
-        _wait_until_possible(instance.group, wish, patience)
+        _wait_until_possible(group, wish, patience)
         try:
             wait = min(patience.remaining, _PACE_OF_WAITING)
             return instance.claim_many(wish.partitions, timeout=wait, streams=streams)
@@ -271,9 +271,10 @@ def _subscribers(group: Consumergroup, topic: str) -> list[str]:
 def _hold(options: Options, registry: Registry, wish: _Wish, claimed: tuple[Instance, Claims]) -> None:
     """Hold until a signal comes or the claim is lost."""
     instance, claims = claimed
-    with noted_signals() as noted, Lease(registry, instance.group, claims) as lease:
+    group = registry.group(wish.group)
+    with noted_signals() as noted, Lease(registry, group, claims) as lease:
         lease.see(options.timeout)
-        offsets = instance.group.offsets.fetch_many(wish.partitions)
+        offsets = group.offsets.fetch_many(wish.partitions)
         Output(options).write(CLAIMS, [_row(instance, lease.owners[at], offsets[at]) for at in wish.partitions])
         say(options, "Held. Ctrl-C lets go.")
         _wait_for_the_end(options, lease, noted)
@@ -292,7 +293,7 @@ def _wait_for_the_end(options: Options, lease: Lease, noted: Sequence[int]) -> N
 
 def _row(instance: Instance, owner: Owner, found: CommittedOffset | UnreadableNode | None) -> Row:
     return {
-        "group": instance.group.name,
+        "group": instance.group,
         "topic": owner.at.topic,
         "partition": owner.at.partition,
         "offset": found.offset if isinstance(found, CommittedOffset) else None,
@@ -315,9 +316,10 @@ def _run(
 ) -> int:
     """Run the command for as long as the claim lasts, and return its exit code."""
     instance, claims = claimed
-    with noted_signals() as noted, Lease(registry, instance.group, claims, margin=grace) as lease:
+    group = registry.group(wish.group)
+    with noted_signals() as noted, Lease(registry, group, claims, margin=grace) as lease:
         lease.see(options.timeout)
-        environment = {**_without_secrets(os.environ), **_environment(instance, wish, lease)}
+        environment = {**_without_secrets(os.environ), **_environment(group, instance, wish, lease)}
         with Child(command, environment, grace=grace, until=lease.until) as child:
             ended = _attend(options, child, lease, noted)
         raise_noted(noted)
@@ -349,11 +351,11 @@ def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in secrets}
 
 
-def _environment(instance: Instance, wish: _Wish, lease: Lease) -> Mapping[str, str]:
+def _environment(group: Consumergroup, instance: Instance, wish: _Wish, lease: Lease) -> Mapping[str, str]:
     """What the help says. One token for all: the greatest is greater than all of an earlier claim."""
-    offsets = instance.group.offsets.fetch_many(wish.partitions)
+    offsets = group.offsets.fetch_many(wish.partitions)
     return {
-        "ZKGROUPS_GROUP": instance.group.name,
+        "ZKGROUPS_GROUP": group.name,
         "ZKGROUPS_TOPIC": wish.partitions[0].topic,
         "ZKGROUPS_PARTITIONS": ",".join(str(at.partition) for at in wish.partitions),
         "ZKGROUPS_OFFSETS": ",".join(f"{at.partition}:{_start(offsets[at])}" for at in wish.partitions),

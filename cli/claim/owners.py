@@ -25,7 +25,7 @@ from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import (
-    Partitions,
+    ChosenPartitions,
     chosen_groups,
     is_chosen,
     matching_option,
@@ -74,7 +74,7 @@ def owners() -> None:
 @topics_option
 @click.pass_obj
 def list_owners(
-    options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: Partitions | None
+    options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: ChosenPartitions | None
 ) -> None:
     """List the owners of partitions, of all groups where none is chosen.
 
@@ -99,7 +99,7 @@ _Found = tuple[GroupDescription, Owner | UnreadableNode]
 
 
 def _owners(
-    groups: Iterable[GroupDescription], named: Collection[str], topics: Partitions | None, tally: Tally
+    groups: Iterable[GroupDescription], named: Collection[str], topics: ChosenPartitions | None, tally: Tally
 ) -> Iterator[_Found]:
     """The owners of all of the groups; one that is gone is missed where it was named."""
     for group in groups:
@@ -111,7 +111,7 @@ def _owners(
                 raise NoPermissionError(hidden[0].path)
 
 
-def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[Owner | UnreadableNode]:
+def _owners_of(group: GroupDescription, topics: ChosenPartitions | None) -> Iterator[Owner | UnreadableNode]:
     """Those that can be read, in their order, and then those that cannot."""
     for partition in group.partitions:
         if is_chosen(partition.at, topics):
@@ -123,7 +123,7 @@ def _owners_of(group: GroupDescription, topics: Partitions | None) -> Iterator[O
 
 def _malformed(group: GroupDescription) -> list[UnreadableNode]:
     below = f"{GroupPaths(group.group).owners}/"
-    return [node for node in group.malformed if f"{node.path}/".startswith(below)]
+    return [node for node in group.unreadable if f"{node.path}/".startswith(below)]
 
 
 def _place(group: str, path: str) -> tuple[str | None, int | None]:
@@ -132,7 +132,7 @@ def _place(group: str, path: str) -> tuple[str | None, int | None]:
     return topic or None, parse_partition(name)
 
 
-def _may_be_chosen(topic: str | None, partition: int | None, topics: Partitions) -> bool:
+def _may_be_chosen(topic: str | None, partition: int | None, topics: ChosenPartitions) -> bool:
     if topic is None or not is_topic(topic):
         return False
     return topic in topics if partition is None else is_chosen(TopicPartition(topic, partition), topics)

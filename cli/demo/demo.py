@@ -1,6 +1,6 @@
-"""`zkgroups demo`: what this is about, step by step, on a real ZooKeeper of its own, and on a real Kafka where one is.
+"""`zkgroups demo`: a guided tour on a temporary ZooKeeper server and, if possible, a temporary Kafka broker.
 
-Each step is a function that does one thing and says so in a line; `STEPS` has them in their order.
+Each step is a function that does one thing and prints a line about it. `STEPS` lists them in order.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from typing import Any, Final
 import click
 
 from zkgroups import Claim, Instance, Registry, TopicPartition
+from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, MissingDependencyError, ServerStartError, SessionLostError
 from zkgroups.spark import SourceOptions, read_snapshot, take_snapshot
 from zkgroups.spark.session import own_session
 from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer, expire_session
 from zkgroups.testing.kafka import RELEASE, fetching
+from zkgroups.testing.maven import downloaded_bytes
 
 from ..groups.description import DESCRIPTIONS, description_row
 from ..shared.command_classes import Command
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
+from ..shared.progress import status_line
 from .move_to_kafka import move
 
 _GROUP: Final = "billing"
@@ -33,8 +36,9 @@ _TOPIC: Final = "orders"
 _PARTITIONS: Final = [TopicPartition(_TOPIC, number) for number in range(6)]
 _NAMES: Final = ("anna", "ben", "cleo")
 _MESSAGES: Final = 300
-_PATIENCE: Final = 10.0
-"""In seconds: at the end of the story nobody waits longer for a download."""
+_STALLED_AFTER: Final = 20.0
+"""The wait for the download of Kafka ends after this many seconds without a new byte."""
+_POLL: Final = 0.5
 _SNAPSHOT: Final = Table(
     "offsets",
     key="partition",
@@ -52,28 +56,29 @@ _SNAPSHOT: Final = Table(
 @click.command(cls=Command)
 @click.pass_obj
 def demo(options: Options) -> None:
-    """Show what this is about, on a real ZooKeeper of its own.
+    """Run a guided tour on a temporary ZooKeeper server.
 
-    Three instances of a group claim partitions and commit offsets; one is refused, one lets go, and the session of one
-    ends. Then Spark takes a snapshot, and reads it back. At last the group is moved to a real Kafka, if one can be had:
-    what it needs is fetched, where it is not there, as long as the demo runs. Nothing outside is touched, and nothing
-    else is left behind.
+    Three instances of a group claim partitions and commit offsets. One claim is refused, one partition is released,
+    and one session expires. Then Spark takes a snapshot and reads it back. Finally the group is moved to a temporary
+    Kafka broker. Kafka is downloaded meanwhile, if it is not in the cache yet; without it, the tour ends before this
+    step. The demo connects to no other server, and leaves only the downloaded files.
 
     \b
     Example:
       zkgroups demo
     """
     with ExitStack() as stack:
-        stage = Stage(Output(replace(options, output=Format.TABLE)), stack)
+        stage = DemoState(options, Output(replace(options, output=Format.TABLE)), stack)
         for step in STEPS:
             step(stage)
-    stage.say("All sessions are closed, and the servers are gone with their data.")
+    stage.say("All sessions are closed. The servers and their data are deleted.")
 
 
 @dataclass(slots=True)
-class Stage:
-    """What the steps share."""
+class DemoState:
+    """The state that the steps share."""
 
+    options: Options
     output: Output
     stack: ExitStack
     address: str = ""
@@ -82,166 +87,179 @@ class Stage:
     claims: dict[tuple[str, TopicPartition], Claim] = field(default_factory=dict)
     spark: Any = None
     destination: str = ""
-    fetching: ChildProcess | None = None
+    download: ChildProcess | None = None
 
     def say(self, text: str) -> None:
-        """One line of the story."""
+        """Print a line."""
         self.output.line(text)
 
     def connect(self) -> Registry:
-        """A session of its own, closed when the story ends."""
+        """Open a session that is closed at the end of the demo."""
         return self.stack.enter_context(Registry.connect(self.address))
 
     def claim(self, name: str, *partitions: TopicPartition) -> None:
-        """Let an instance take partitions."""
+        """Claim partitions for an instance."""
         for at, claim in self.instances[name].claim_many(partitions).items():
             self.claims[name, at] = claim
 
     def draw(self) -> None:
-        """Show the group as `zkgroups groups describe` does."""
+        """Print the group like `zkgroups groups describe`."""
         self.output.line()
-        self.output.write(DESCRIPTIONS, [description_row(self.instances["anna"].group.describe())])
+        group = self.registries["anna"].group(self.instances["anna"].group)
+        self.output.write(DESCRIPTIONS, [description_row(group.describe())])
         self.output.line()
 
 
-def start_server(stage: Stage) -> None:
-    """A real one, in a process of its own."""
+def start_server(stage: DemoState) -> None:
     server = stage.stack.enter_context(ZooKeeperServer())
     stage.address = server.address
     stage.say(f"A real ZooKeeper is running at {server.address}.")
 
 
-def register_topic(stage: Stage) -> None:
-    """What a Kafka broker writes when a topic is made; there is no broker here."""
+def register_topic(stage: DemoState) -> None:
+    """Write the znode that a Kafka broker writes for a new topic."""
     topic = {"version": 1, "partitions": {str(at.partition): [0] for at in _PARTITIONS}}
     stage.connect().client.create(f"/brokers/topics/{_TOPIC}", json.dumps(topic).encode(), makepath=True)
-    stage.say(f"Topic {_TOPIC!r} has {len(_PARTITIONS)} partitions, registered there as Kafka does it.")
+    stage.say(f"Topic {_TOPIC!r} has {len(_PARTITIONS)} partitions, registered in ZooKeeper as Kafka does it.")
 
 
-def register_instances(stage: Stage) -> None:
-    """Three members, each in a session of its own, as if on three machines."""
+def register_instances(stage: DemoState) -> None:
+    """Register three instances. Each has its own session, as if on three machines."""
     for name in _NAMES:
         registry = stage.registries[name] = stage.connect()
         stage.instances[name] = stage.stack.enter_context(registry.group(_GROUP).instance(name))
         stage.instances[name].register([_TOPIC])
-    stage.say(f"Three instances of group {_GROUP!r} have registered: {', '.join(_NAMES)}. Nobody owns anything yet.")
+    stage.say(f"Three instances of group {_GROUP!r} have registered: {', '.join(_NAMES)}. They own no partitions yet.")
 
 
-def claim_all(stage: Stage) -> None:
-    """Two partitions for each, in one transaction for each."""
+def claim_all(stage: DemoState) -> None:
+    """Claim two partitions for each instance, in one transaction each."""
     for number, name in enumerate(_NAMES):
         stage.claim(name, *_PARTITIONS[2 * number : 2 * number + 2])
-    stage.say("Each of them claims two partitions, and with that the group is stable.")
+    stage.say("Each of them claims two partitions. Now the group is stable.")
     stage.draw()
 
 
-def be_refused(stage: Stage) -> None:
-    """What another one owns cannot be claimed."""
+def be_refused(stage: DemoState) -> None:
+    """Try to claim a partition of another instance."""
     try:
         stage.claim("ben", _PARTITIONS[0])
     except ClaimedByOtherError as error:
-        stage.say(f"ben wants {error.at} and is refused: {error}.")
+        stage.say(f"ben tries to claim {error.at} and is refused: {error}.")
 
 
-def commit(stage: Stage) -> None:
-    """Offsets, each under the claim of its partition."""
+def commit(stage: DemoState) -> None:
+    """Commit an offset under the claim of each partition."""
     for (_, at), claim in stage.claims.items():
         claim.commit(100 + at.partition)
-    stage.say("Everybody commits an offset, which is the next message to read, for each partition.")
+    stage.say("Each instance commits an offset, the next message to read, for each of its partitions.")
 
 
-def release(stage: Stage) -> None:
-    """A partition changes hands in peace: who takes it begins where the other one stopped."""
+def release(stage: DemoState) -> None:
+    """Release a partition. The next owner continues at the committed offset."""
     at = _PARTITIONS[1]
     stage.claims["anna", at].release()
     stage.claim("ben", at)
     start = stage.claims["ben", at].fetch()
-    stage.say(f"anna releases {at}. ben claims it, and will go on at offset {start.offset if start else 0}.")
+    stage.say(f"anna releases {at}. ben claims it, and will continue at offset {start.offset if start else 0}.")
     stage.draw()
 
 
-def end_session(stage: Stage) -> None:
-    """As for a process that stands still too long: the server has ended its session, and it cannot know yet."""
+def end_session(stage: DemoState) -> None:
+    """Expire a session on the server, as after a long pause. Its client does not know yet."""
     expire_session(stage.registries["cleo"].client)
-    stage.say("The session of cleo ends, as after too long a pause: its registration and its claims are gone.")
+    stage.say("The session of cleo expires, as after too long a pause. Its registration and claims are deleted.")
     stage.draw()
 
 
-def take_over(stage: Stage) -> None:
-    """What became free is for the others."""
+def take_over(stage: DemoState) -> None:
+    """Claim the partitions of the expired session for the other instances."""
     stage.claim("anna", _PARTITIONS[4])
     stage.claim("ben", _PARTITIONS[5])
     stage.claims["anna", _PARTITIONS[4]].commit(250)
-    stage.say(f"anna takes {_PARTITIONS[4]} and commits 250. ben takes {_PARTITIONS[5]}.")
+    stage.say(f"anna claims {_PARTITIONS[4]} and commits 250. ben claims {_PARTITIONS[5]}.")
 
 
-def commit_late(stage: Stage) -> None:
-    """The one that slept wakes up, and must not undo what its successor has done."""
+def commit_late(stage: DemoState) -> None:
+    """Try to commit in the expired session, which would undo the commit of the successor."""
     at = _PARTITIONS[4]
     try:
         stage.claims["cleo", at].commit(150)
     except SessionLostError as error:
         now = stage.claims["anna", at].fetch()
-        stage.say(f"cleo wakes up, commits 150 for {at}, and is refused: {error}.")
+        stage.say(f"cleo tries to commit 150 for {at}, and is refused: {error}.")
         stage.say(f"The offset is still {now.offset if now else None}.")
     stage.draw()
 
 
-def write_snapshot(stage: Stage) -> None:
-    """What is registered at this moment, written down by a Spark of our own."""
-    stage.say("Spark is started, which takes some seconds, and writes a snapshot to Parquet.")
+def write_snapshot(stage: DemoState) -> None:
+    """Take a snapshot with a local Spark."""
+    stage.say("Spark starts, which takes some seconds, and writes a snapshot as Parquet.")
     stage.spark = stage.stack.enter_context(own_session())
     stage.destination = stage.stack.enter_context(TemporaryDirectory(prefix="zkgroups-demo-"))
     source = SourceOptions(zookeeper=stage.address, cluster="demo")
     taken = take_snapshot(stage.spark, stage.destination, source)
-    stage.say(f"It has {taken.offsets} offsets, {taken.owners} owners and {taken.members} members.")
+    stage.say(f"The snapshot has {taken.offsets} offsets, {taken.owners} owners and {taken.members} members.")
 
 
-def leave(stage: Stage) -> None:
-    """Only offsets are left."""
+def leave(stage: DemoState) -> None:
+    """Deregister all instances. Only the offsets remain."""
     for instance in stage.instances.values():
         instance.deregister()
-    stage.say("Everybody leaves: who held a partition is nowhere in ZooKeeper any more.")
+    stage.say("All instances leave. ZooKeeper no longer knows who owned which partition.")
 
 
-def read_back(stage: Stage) -> None:
-    """The members are gone, and what they were is still known."""
-    stage.say("The snapshot, read back with Spark, still knows what each partition's offset was, and who held it:")
+def read_back(stage: DemoState) -> None:
+    """Read the snapshot, which still contains the owners."""
+    stage.say("The snapshot, read back with Spark, still has the offset and the owner of each partition:")
     rows = read_snapshot(stage.spark, stage.destination).orderBy("topic", "partition").collect()
     stage.output.line()
     stage.output.write(_SNAPSHOT, [row.asDict() for row in rows])
     stage.output.line()
 
 
-def fetch_kafka(stage: Stage) -> None:
-    """What a broker needs may not be there; it may come while all the rest is shown."""
+def fetch_kafka(stage: DemoState) -> None:
+    """Start the download of Kafka, which takes place during the other steps."""
     folder = stage.stack.enter_context(TemporaryDirectory(prefix="zkgroups-demo-"))
-    stage.fetching = stage.stack.enter_context(fetching(RELEASE, Path(folder)))
+    stage.download = stage.stack.enter_context(fetching(RELEASE, Path(folder)))
 
 
-def move_to_kafka(stage: Stage) -> None:
-    """The end of the story: the group is moved to Kafka's own offsets."""
+def move_to_kafka(stage: DemoState) -> None:
+    """Move the group to Kafka's own offsets."""
     try:
         broker = stage.stack.enter_context(_broker(stage))
     except (MissingDependencyError, ServerStartError) as error:
-        stage.say(f"No Kafka can be had here ({str(error).splitlines()[0]}): so nothing is moved to one.")
+        stage.say(f"The last step, moving the group to Kafka, is skipped: {str(error).splitlines()[0]}.")
         return
     broker.create_topic(_TOPIC, len(_PARTITIONS))
     for at in _PARTITIONS:
         broker.write(_TOPIC, at.partition, _MESSAGES)
-    stage.say(f"A real Kafka {broker.release} is running at {broker.address}, which needs no ZooKeeper.")
+    stage.say(f"A real Kafka {broker.release} is running at {broker.address}, without ZooKeeper.")
     stage.say(f"Its topic {_TOPIC!r} has {_MESSAGES} messages in each partition.")
     move(stage.output, stage.connect(), broker.address, _GROUP)
 
 
-def _broker(stage: Stage) -> KafkaBroker:
-    """One that can be started."""
-    if stage.fetching is None or stage.fetching.wait(_PATIENCE) != 0:
-        raise MissingDependencyError("what it needs could not be fetched in time")
+def _broker(stage: DemoState) -> KafkaBroker:
+    """Return a broker whose files are downloaded. Raise MissingDependencyError if they cannot be downloaded."""
+    if stage.download is None or _await_download(stage.options, stage.download) != 0:
+        raise MissingDependencyError("Kafka could not be downloaded")
     return KafkaBroker(release=RELEASE)
 
 
-STEPS: Final[tuple[Callable[[Stage], None], ...]] = (
+def _await_download(options: Options, download: ChildProcess) -> int:
+    """Wait for the download as long as bytes arrive, with progress on a terminal. Return its exit status."""
+    received, stalled = downloaded_bytes(), Deadline(_STALLED_AFTER)
+    with status_line(options) as show:
+        while (status := download.wait(_POLL)) is None:
+            if (now := downloaded_bytes()) != received:
+                received, stalled = now, Deadline(_STALLED_AFTER)
+            if stalled.passed:
+                raise MissingDependencyError(f"the download of Kafka stalled for {_STALLED_AFTER:g} s")
+            show(f"downloading Kafka {RELEASE}: {received / 1e6:.1f} MB")
+    return status
+
+
+STEPS: Final[tuple[Callable[[DemoState], None], ...]] = (
     fetch_kafka,
     start_server,
     register_topic,

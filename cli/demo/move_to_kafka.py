@@ -1,4 +1,4 @@
-"""The end of the demo: its group is moved to Kafka's own offsets, as `zkgroups migrate` does it, and without Spark."""
+"""The last step of the demo: move its group to Kafka's own offsets, like `zkgroups migrate`, but without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAN: Final = "demo"
 
 
 def move(output: Output, registry: Registry, address: str, group: str) -> None:
-    """Plan it, carry the plan out, and compare both sides."""
+    """Plan and apply the migration of a group, then verify it."""
     from zkgroups.core.migration.plan_rows import Match, Outcome
     from zkgroups.kafka import Brokers
     from zkgroups.migration.apply import apply_groups
@@ -28,7 +28,7 @@ def move(output: Output, registry: Registry, address: str, group: str) -> None:
 
     with Brokers.connect(address) as brokers:
         rows = _planned(registry, brokers, address, group)
-        output.line(f"A plan says what becomes of each offset of group {group!r} on its brokers:")
+        output.line(f"The plan for each offset of group {group!r}:")
         output.line()
         output.write(OFFSETS, map(plain, rows))
         output.line()
@@ -36,13 +36,11 @@ def move(output: Output, registry: Registry, address: str, group: str) -> None:
         written = sum(row.outcome is Outcome.WRITTEN for row in report)
         found = verify_groups(rows, brokers, registry)
         equal = sum(row.match is Match.EQUAL for row in found)
-        output.line(
-            f"The plan is applied: {written} offsets are written. Read anew, {equal} of {len(found)} are equal."
-        )
+        output.line(f"The plan is applied: {written} offsets are written. Verified: {equal} of {len(found)} are equal.")
     try:
         registry.group(group).instance("anna").register([row.topic for row in rows if row.topic][:1])
     except GroupMigratedError as error:
-        output.line(f"anna wants to come back, and is refused: {error}.")
+        output.line(f"anna tries to register again, and is refused: {error}.")
 
 
 def _planned(registry: Registry, brokers: Brokers, address: str, group: str) -> Sequence[PlanRow]:

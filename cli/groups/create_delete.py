@@ -23,7 +23,7 @@ def create(options: Options, names: tuple[str, ...]) -> None:
       zkgroups -z zk1:2181/kafka groups create invoices shipping
     """
     tally = Tally()
-    with connected(options, writes=True, begins=True) as registry:
+    with connected(options, writes=True, creates=True) as registry:
         for name in names:
             with tally.attempt():
                 existed = registry.group(name).exists()

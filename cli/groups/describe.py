@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.offsets.lag import Logs
+from zkgroups.core.offsets.lag import LogRanges
 from zkgroups.exceptions import AccessError, MissingDependencyError, UnavailableError, ZkgroupsException
 
 from ..shared.arguments import groups_argument
@@ -72,13 +72,13 @@ def _descriptions(options: Options, registry: Registry, names: tuple[str, ...], 
         yield from map(description_row, found)
         return
     groups = list(found)  # first the offsets and then the ends of the logs, so that no lag is negative
-    logs: Logs | None = None
+    logs: LogRanges | None = None
     with tally.attempt():
         logs = _logs(options, [partition.at for group in groups for partition in group.partitions])
     yield from (description_row(group, logs) for group in groups)
 
 
-def _logs(options: Options, partitions: list[TopicPartition]) -> Logs:
+def _logs(options: Options, partitions: list[TopicPartition]) -> LogRanges:
     """What the brokers say of these; who cannot have that is still told what ZooKeeper knows."""
     try:
         with brokers(options, what_for="the lag") as found:
@@ -105,5 +105,5 @@ def _part(output: Output, *, first: bool) -> None:
     """An empty screen, or an empty line; programs need neither."""
     if sys.stdout is not None and sys.stdout.isatty():
         click.clear()
-    elif not first and output.format not in {Format.JSON, Format.JSONL}:
+    elif not first and output.format not in {Format.JSON, Format.JSONL, Format.YAML}:
         output.line()

@@ -21,7 +21,7 @@ from zkgroups import (
     UnevaluableRegistration,
     UnreadableNode,
 )
-from zkgroups.core.offsets.lag import GroupLag, LagNote, Logs, PartitionLag, group_lag
+from zkgroups.core.offsets.lag import GroupLag, LagNote, LogRanges, PartitionLag, group_lag
 from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.migration_mark import Mark
 from zkgroups.core.znodes.session_ids import session_hex
@@ -191,7 +191,7 @@ def described(
 
 def denied(group: GroupDescription) -> list[ForbiddenNode]:
     """The nodes of the group that we may not read."""
-    return [node for node in group.malformed if isinstance(node, ForbiddenNode)]
+    return [node for node in group.unreadable if isinstance(node, ForbiddenNode)]
 
 
 def summary_row(group: GroupDescription) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def summary_row(group: GroupDescription) -> dict[str, Any]:
     }
 
 
-def description_row(group: GroupDescription, logs: Logs | None = None) -> Row:
+def description_row(group: GroupDescription, logs: LogRanges | None = None) -> Row:
     """A group with everything that is in it; without `logs`, nothing is known of its lag."""
     notes = _notes(group)
     measured = group_lag(group, group.partitions, logs or {}).partitions
@@ -316,7 +316,7 @@ def _migration_row(mark: Mark) -> Row:
 
 def _malformed(group: GroupDescription) -> list[UnreadableNode]:
     """A mark that cannot be read keeps members out, too."""
-    return [*group.malformed, *([group.mark] if isinstance(group.mark, UnreadableNode) else [])]
+    return [*group.unreadable, *([group.mark] if isinstance(group.mark, UnreadableNode) else [])]
 
 
 def _malformed_row(node: UnreadableNode) -> Row:

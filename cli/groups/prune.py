@@ -13,12 +13,13 @@ from typing import Final
 import click
 
 from zkgroups import GroupDescription, Registry
-from zkgroups.core.doctor.unused_groups import in_use, unreadable
-from zkgroups.core.offsets import file_formats
+from zkgroups.core.doctor.unused_groups import in_use, unreadable_nodes
+from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
+from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.core.times import to_ms, utc
 from zkgroups.exceptions import RefusedError
 
-from ..offsets.changes import bring_back
+from ..offsets.undo_file import import_command
 from ..shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
 from ..shared.command_classes import Command
 from ..shared.connect import connected
@@ -107,10 +108,10 @@ def prune(
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         found = list(counted(options, described(registry, chosen, tally, must_exist=names), "groups"))
         old = _old(registry, [group for group in found if not denied(group)], age)
-        plan = [each for each in old if not unreadable(each.group)]
+        plan = [each for each in old if not unreadable_nodes(each.group)]
         if export is not None and execute and plan:
             _export(export, plan)
-            say(options, f"{export} keeps their offsets: {bring_back(options, export)} brings them back")
+            say(options, f"{export} keeps their offsets: {import_command(options, export)} brings them back")
         output = Output(options)
         if execute:
             output.write_done(PRUNED, _deleted(options, registry, plan, tally))
@@ -147,9 +148,9 @@ def _old(registry: Registry, groups: Iterable[GroupDescription], age: int) -> li
 def _export(file: Path, groups: Iterable[_Idle]) -> None:
     """Make the file, with everything in it on the disk when this returns."""
     offsets = (partition.offset for each in groups for partition in each.group.partitions)
-    records = (file_formats.record(offset) for offset in offsets if offset is not None)
+    records = (OffsetRecord.of(offset) for offset in offsets if offset is not None)
     with file.open("x", encoding="utf-8") as stream:
-        stream.writelines(f"{line}\n" for line in file_formats.write(records, file_formats.Form.JSONL))
+        stream.writelines(f"{line}\n" for line in format_offsets(records, FileFormat.JSONL))
         stream.flush()
         os.fsync(stream.fileno())
     directory = os.open(file.absolute().parent, os.O_RDONLY)
@@ -186,7 +187,7 @@ def _say_why_they_stay(
     old_names = {each.group.group for each in old}
     for group in found:
         if group.group in old_names:
-            for node in unreadable(group)[:1]:
+            for node in unreadable_nodes(group)[:1]:
                 complain(f"{group.group} is left alone: {node.path} cannot be read ({node.reason})")
         elif group.group in named and not denied(group):
             say(options, f"{group.group} is left alone: it is {'in use' if in_use(group) else 'not old enough'}")

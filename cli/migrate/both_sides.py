@@ -10,7 +10,7 @@ import click
 
 from ..shared.brokers import kafka_installed, missing_brokers
 from ..shared.connect import for_workers
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, spark_installed
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
     from zkgroups.spark import SourceOptions
 
-plan_argument = click.argument("destination", metavar="PLAN", type=Place())
+plan_argument = click.argument("destination", metavar="PLAN", type=FolderUri())
 """The folder of a plan, as `destination`."""
 
 without_zookeeper_option = click.option(

@@ -16,7 +16,7 @@ from zkgroups.exceptions import RefusedError
 from ..shared.arguments import execute_option, group_argument
 from ..shared.command_classes import Command
 from ..shared.connect import refuse_read_only
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.spark_options import steps_shown, writing_options
@@ -28,7 +28,7 @@ _NOTHING_TO_WRITE: Final = (Stage.BLOCKED, Stage.NOTHING)
 
 @click.command(cls=Command)
 @group_argument
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @click.option("--as", "target", metavar="NAME", help="What the group is to be called on the brokers.")
 @rule_options
 @execute_option

@@ -14,11 +14,11 @@ from zkgroups.exceptions import DamagedFileError
 
 from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from ..shared.spark_options import selection_options, spark_options, steps_shown, writing_options
+from ..shared.spark_options import moment_option, selection_options, spark_options, steps_shown, writing_options
 from .both_sides import broker_options, installed, own_spark, plan_argument, source_options
 from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
 from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_told, planned_row
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zkgroups.spark.migration.planning import PlanSummary
     from zkgroups.spark.migration.sources import SnapshotSource
 
-_NEWEST: Final = "newest"
+_LATEST: Final = "latest"
 
 _PLANS: Final = Table(
     "plans",
@@ -50,10 +50,12 @@ _PLANS: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @selection_options
-@click.option("--from-snapshot", "snapshot", metavar="DIR", type=Place(), help="Read a snapshot instead of ZooKeeper.")
-@click.option("--at", "name", metavar="SNAPSHOT", help="Which of the snapshots; the newest by default.")
+@click.option(
+    "--from-snapshot", "snapshot", metavar="DIR", type=FolderUri(), help="Read a snapshot instead of ZooKeeper."
+)
+@moment_option()
 @rule_options
 @rename_options
 @stale_options
@@ -66,7 +68,7 @@ def plan(
     /,
     destination: str,
     snapshot: str | None,
-    name: str | None,
+    at: str | None,
     stale_after: float | None,
     skip_stale: bool,
     without_brokers: bool,
@@ -93,7 +95,7 @@ def plan(
         from zkgroups.spark.migration import planning
     spark.check_writes_to(destination)
     brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
-    source = _source(options, snapshot, name, given)
+    source = _source(options, snapshot, at, given)
     say(options, f"Starting Spark to plan what becomes of the groups in {snapshot or options.zookeeper}.")
     with spark.session(options) as session, steps_shown(options, session, planning.STEPS) as told:
         made = planning.plan(
@@ -113,16 +115,16 @@ def plan(
 
 
 def _source(
-    options: Options, snapshot: str | None, name: str | None, chosen: dict[str, Any]
+    options: Options, snapshot: str | None, at: str | None, chosen: dict[str, Any]
 ) -> SourceOptions | SnapshotSource:
     if snapshot is None:
-        if name is not None:
+        if at is not None:
             raise click.UsageError("--at needs --from-snapshot DIR", click.get_current_context())
         return source_options(options, **chosen)
     from zkgroups.spark.migration.sources import SnapshotSource
 
     chosen.pop("parallelism")
-    return SnapshotSource(destination=snapshot, name=name, **chosen)
+    return SnapshotSource(destination=snapshot, at=at or "latest", **chosen)
 
 
 def _plan_row(made: PlanSummary) -> Row:
@@ -140,8 +142,8 @@ def _plan_row(made: PlanSummary) -> Row:
     "--report",
     metavar="[NAME]",
     is_flag=False,
-    flag_value=_NEWEST,
-    help="What became of every offset, by the newest report or the one named.",
+    flag_value=_LATEST,
+    help="What became of every offset, by the latest report or the named one.",
 )
 @spark_options
 @click.pass_obj
@@ -163,7 +165,7 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
         from zkgroups.spark.migration.planning import groups
     with spark.session(options) as session:
         if report is not None:
-            _write_report(output, report_rows(session, destination, None if report == _NEWEST else report))
+            _write_report(output, report_rows(session, destination, None if report == _LATEST else report))
             return
         head, found = plan_head(session, destination), groups(session, destination)
         if offsets:

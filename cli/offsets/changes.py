@@ -1,9 +1,11 @@
-"""What becomes of many offsets, by a reset, delete or import: shown, kept for an undo, and carried out."""
+"""Show or apply the offset changes that a reset, delete or import has planned.
+
+`apply_changes` refuses a group with live instances unless `--force` is given. It writes an offset only if the node is
+still as it was when the plan was made. Conflicts in one group do not stop the others.
+"""
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,22 +15,20 @@ from typing import Any, Final, TypeVar
 import click
 
 from zkgroups import Registry, TopicPartition, UnreadableNode
-from zkgroups.core.offsets.file_formats import Form, Record, write
-from zkgroups.core.offsets.reset import Move, Refused
+from zkgroups.core.offsets.reset import Adjustment, OffsetChange, Refusal
 from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedError, UnavailableError, ZkgroupsException
 
 from ..shared.arguments import execute_option
 from ..shared.errors import Tally, sentence
-from ..shared.global_options import as_typed
-from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.signals import Terminated
+from .undo_file import save_undo_file, undo_file_option
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-MOVES: Final = Table(
+CHANGES: Final = Table(
     "changes",
     key="partition",
     columns=(
@@ -41,235 +41,232 @@ MOVES: Final = Table(
         Column("NOTE", "note"),
     ),
 )
-"""What a plan does to each offset; NEW is empty where it is forgotten, or stays as it is."""
+"""Offset changes. NEW is empty if the offset is deleted or left unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What becomes of the offsets of one group."""
+class GroupChanges:
+    """The planned offset changes of one group."""
 
     group: str
-    moves: Sequence[Move]
+    changes: Sequence[OffsetChange]
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """What the user has allowed: to do it at all, beside live instances, and where to keep what was there."""
+class ApplyOptions:
+    """The options `--execute`, `--force` and `--undo-file`."""
 
     execute: bool
     force: bool
     undo_file: Path | None
 
 
-def _must_be_new(_ctx: click.Context, _param: click.Parameter, file: Path | None) -> Path | None:
-    if file is not None and os.path.lexists(file):
-        raise _exists(file)
-    return file
+def apply_options(command: Decorated) -> Decorated:
+    """Add the options of `ApplyOptions` to a command."""
+    force = click.option("--force", is_flag=True, help="Change offsets even if the group has registered instances.")
+    return execute_option(force(undo_file_option(command)))
 
 
-def _exists(file: Path) -> RefusedError:
-    return RefusedError(f"{file} already exists, and what it keeps may be needed: choose another name")
-
-
-def leave_options(command: Decorated) -> Decorated:
-    """The options that become a `Leave`: `--execute`, `--force` and `--undo-file`."""
-    force = click.option("--force", is_flag=True, help="Also while the group has instances.")
-    undo_file = click.option(
-        "--undo-file",
-        metavar="FILE",
-        type=FilePath(path_type=Path),
-        callback=_must_be_new,
-        help="A new file that keeps what is there before it is changed; `offsets import` reads it.",
-    )
-    return execute_option(force(undo_file(command)))
-
-
-def carry_out(options: Options, registry: Registry, plans: Sequence[Plan], leave: Leave, tally: Tally) -> None:
-    """Show the plans, or carry them out and show what was done; in both cases say what is in the way."""
-    allowed = [plan for plan in plans if _nobody_in_the_way(options, registry, plan, leave, tally)]
-    broken: list[BaseException] = []
-    if leave.execute:
-        if leave.undo_file is not None:
-            _keep(options, allowed, leave.undo_file)
-        rows = list(_written(registry, allowed, leave, tally, broken))
+def apply_changes(
+    options: Options, registry: Registry, plans: Sequence[GroupChanges], apply: ApplyOptions, tally: Tally
+) -> None:
+    """With `--execute`, apply the plans and show the result; otherwise show the plans. Report every obstacle."""
+    allowed = [plan for plan in plans if _may_apply(options, registry, plan, apply, tally)]
+    interruptions: list[BaseException] = []
+    if apply.execute:
+        if apply.undo_file is not None:
+            save_undo_file(options, [(plan.group, plan.changes) for plan in allowed], apply.undo_file)
+        rows = list(_applied(registry, allowed, apply, tally, interruptions))
     else:
         rows = list(_shown(plans, {plan.group for plan in allowed}, tally))
-    Output(options).write_done(MOVES, rows)
-    if broken:
-        raise broken[0]  # what was done until then has been shown
-    _say_what_was_done(options, plans, allowed, rows, leave)
+    Output(options).write_done(CHANGES, rows)
+    if interruptions:
+        raise interruptions[0]
+    _say_summary(options, plans, allowed, rows, apply)
     tally.finish()
 
 
-def _say_what_was_done(
-    options: Options, plans: Sequence[Plan], allowed: Sequence[Plan], rows: Sequence[Row], leave: Leave
+def _say_summary(
+    options: Options,
+    plans: Sequence[GroupChanges],
+    allowed: Sequence[GroupChanges],
+    rows: Sequence[Row],
+    apply: ApplyOptions,
 ) -> None:
     done = sum(row["done"] for row in rows)
-    if leave.execute and done:
-        say(options, f"Changed: {done}. As before: {len(rows) - done}.")
-    elif leave.execute:
+    if apply.execute and done:
+        say(options, f"Changed: {done}. Unchanged: {len(rows) - done}.")
+    elif apply.execute:
         return
-    elif any(move.changes for plan in allowed for move in plan.moves):
-        stays = len(allowed) < len(plans) or any(move.held for plan in allowed for move in plan.moves)
-        say(options, f"Nothing was changed: --execute does it{', but for what is said above' if stays else ''}.")
-    elif any(move.changes for plan in plans for move in plan.moves):
+    elif any(change.changes for plan in allowed for change in plan.changes):
+        refused = len(allowed) < len(plans) or any(change.is_refused for plan in allowed for change in plan.changes)
+        say(
+            options,
+            f"Nothing was changed: --execute does it{', except for the changes refused above' if refused else ''}.",
+        )
+    elif any(change.changes for plan in plans for change in plan.changes):
         say(options, "Nothing was changed, and --execute would be refused: see above.")
 
 
-def _nobody_in_the_way(options: Options, registry: Registry, plan: Plan, leave: Leave, tally: Tally) -> bool:
+def _may_apply(options: Options, registry: Registry, plan: GroupChanges, apply: ApplyOptions, tally: Tally) -> bool:
     try:
-        present = [instance.id for instance in registry.group(plan.group).living()]
-        if present and not leave.force:
-            raise GroupInUseError(plan.group, present)
+        living = [instance.id for instance in registry.group(plan.group).living()]
+        if living and not apply.force:
+            raise GroupInUseError(plan.group, living)
     except UnavailableError:
         raise
     except ZkgroupsException as error:
         tally.failed(error)
         return False
-    if present and any(move.changes for move in plan.moves):
+    if living and any(change.changes for change in plan.changes):
         say(
             options,
-            f"group {plan.group!r} is in use by {', '.join(present)}: they go on from where they are, not from here, "
-            "and their next commit undoes this",
+            f"group {plan.group!r} is in use by {', '.join(living)}: they keep reading from their own positions, and "
+            "their next commit overwrites the new offsets",
         )
     return True
 
 
-def _shown(plans: Iterable[Plan], allowed: set[str], tally: Tally) -> Iterator[Row]:
+def _shown(plans: Iterable[GroupChanges], allowed: set[str], tally: Tally) -> Iterator[Row]:
     for plan in plans:
-        for move in plan.moves:
-            yield _row(plan.group, move, done=False)
-            if plan.group in allowed and not move.held:
+        for change in plan.changes:
+            yield _row(plan.group, change, done=False)
+            if plan.group in allowed and not change.is_refused:
                 with tally.attempt():
                     pass
-        _count_held(plan, tally)
+        _count_refused(plan, tally)
 
 
-def _written(
-    registry: Registry, plans: Iterable[Plan], leave: Leave, tally: Tally, broken: list[BaseException]
+def _applied(
+    registry: Registry,
+    plans: Iterable[GroupChanges],
+    apply: ApplyOptions,
+    tally: Tally,
+    interruptions: list[BaseException],
 ) -> Iterator[Row]:
-    """Carry out one plan after the other. What was done is shown even if the next is interrupted."""
+    """Apply one plan after the other and yield its rows.
+
+    An interruption ends the iteration. It is appended to the list and not raised, so that the caller can show the rows
+    of the plans that were applied before it.
+    """
     for plan in plans:
         try:
-            conflicts = _replace(registry, plan, leave)
+            conflicts = _replace(registry, plan, apply)
         except (UnavailableError, KeyboardInterrupt, Terminated) as error:
-            complain(f"of group {plan.group!r} some offsets may have been written, and of those after it none")
-            broken.append(error)
+            complain(
+                f"interrupted in group {plan.group!r}: some of its offsets may be written; later groups are unchanged"
+            )
+            interruptions.append(error)
             return
         except ZkgroupsException as error:
             tally.failed(error)
             continue
-        told: list[ZkgroupsException] = []
-        for move in plan.moves:
-            conflict = conflicts.get(move.at)
-            yield _row(plan.group, move, conflict, done=move.changes and conflict is None)
-            if not move.held:
-                if conflict is None or conflict in told:
+        reported: list[ZkgroupsException] = []
+        for change in plan.changes:
+            conflict = conflicts.get(change.at)
+            yield _row(plan.group, change, conflict, done=change.changes and conflict is None)
+            if not change.is_refused:
+                if conflict is None or conflict in reported:
                     with tally.attempt():
                         pass
                 else:
-                    told.append(conflict)
+                    reported.append(conflict)
                     tally.failed(conflict)
-        _count_held(plan, tally)
+        _count_refused(plan, tally)
 
 
-def _replace(registry: Registry, plan: Plan, leave: Leave) -> dict[TopicPartition, ZkgroupsException]:
-    changes = [move for move in plan.moves if move.changes]
+def _replace(registry: Registry, plan: GroupChanges, apply: ApplyOptions) -> dict[TopicPartition, ZkgroupsException]:
+    changes = [change for change in plan.changes if change.changes]
     if not changes:
         return {}
     return registry.group(plan.group).offsets.replace(
-        {move.at: move.new for move in changes},
-        expected={move.at: move.found for move in changes},
-        force=leave.force,
+        {change.at: change.new for change in changes},
+        expected={change.at: change.found for change in changes},
+        force=apply.force,
     )
 
 
-def _row(group: str, move: Move, conflict: ZkgroupsException | None = None, *, done: bool) -> Row:
+def _row(group: str, change: OffsetChange, conflict: ZkgroupsException | None = None, *, done: bool) -> Row:
     return {
         "group": group,
-        "topic": move.at.topic,
-        "partition": move.at.partition,
-        "old": move.old,
-        "new": move.new if conflict is None else None,
-        "delta": move.delta if conflict is None else None,
-        "note": move.note if conflict is None else _left_alone(conflict),
+        "topic": change.at.topic,
+        "partition": change.at.partition,
+        "old": change.old,
+        "new": change.new if conflict is None else None,
+        "delta": change.delta if conflict is None else None,
+        "note": change_note(change) if conflict is None else _conflict_note(conflict),
         "done": done,
     }
 
 
-def _left_alone(because: ZkgroupsException) -> str:
-    if isinstance(because, OffsetConflictError):
-        return "changed meanwhile, left alone"
-    return f"left alone: {sentence(because)}"
+# Texts
 
 
-_ALLOWS: Final = {Refused.BACK: "--backward lets it", Refused.FORWARD: "--forward lets it skip messages"}
-"""The option that allows such a move."""
+def _conflict_note(conflict: ZkgroupsException) -> str:
+    if isinstance(conflict, OffsetConflictError):
+        return "left unchanged: another client changed it"
+    return f"left unchanged: {sentence(conflict)}"
 
 
-def _count_held(plan: Plan, tally: Tally) -> None:
-    held = [move for move in plan.moves if move.held]
-    if held:
-        reasons = Counter(_why_held(move) for move in held)
+def change_note(change: OffsetChange) -> str | None:
+    """Return the text for NOTE: why the change is refused, or why it differs from the request."""
+    if change.refusal is not None:
+        return _refusal_text(change, change.refusal)
+    return "; ".join(filter(None, (_old_text(change), _adjustment_text(change)))) or None
+
+
+def _refusal_text(change: OffsetChange, refusal: Refusal) -> str:
+    match refusal:
+        case Refusal.WOULD_GO_BACK:
+            return "would go back"
+        case Refusal.WOULD_GO_FORWARD:
+            return "would go forward"
+        case Refusal.MAY_GO_BACK:
+            return "; ".join(filter(None, (f"may go back: {_old_text(change)}", _adjustment_text(change))))
+        case Refusal.NO_TARGET:
+            return "no offset is given for it"
+        case Refusal.NOT_COMMITTED:
+            return "no offset is committed"
+        case Refusal.NOT_VALID:
+            return str(_old_text(change))
+        case Refusal.UNKNOWN_TO_BROKERS:
+            return "unknown to the brokers"
+        case Refusal.TOO_LARGE:
+            return f"{change.requested} is larger than 2^63-1"
+
+
+def _adjustment_text(change: OffsetChange) -> str | None:
+    match change.adjustment:
+        case Adjustment.BELOW_ZERO:
+            return f"{change.requested} is below 0"
+        case Adjustment.BEFORE_LOG_START:
+            return f"{change.requested} is before the log start"
+        case Adjustment.PAST_LOG_END:
+            return f"{change.requested} is past the log end"
+        case None:
+            return None
+
+
+def _old_text(change: OffsetChange) -> str | None:
+    return f"invalid offset: {change.found.reason}" if isinstance(change.found, UnreadableNode) else None
+
+
+_HINTS: Final = {
+    Refusal.WOULD_GO_BACK: "--backward allows it",
+    Refusal.WOULD_GO_FORWARD: "--forward allows it to skip messages",
+}
+
+
+def _count_refused(plan: GroupChanges, tally: Tally) -> None:
+    refused = [change for change in plan.changes if change.is_refused]
+    if refused:
+        reasons = Counter(_refusal_with_hint(change) for change in refused)
         counted = [f"{reason} ({number})" for reason, number in sorted(reasons.items())]
         why = next(iter(reasons)) if len(reasons) == 1 else ", ".join(counted)
-        number = "1 offset stays" if len(held) == 1 else f"{len(held)} offsets stay"
-        tally.failed(RefusedError(f"group {plan.group!r}: {number} as before: {why}"))
+        number = "1 offset is" if len(refused) == 1 else f"{len(refused)} offsets are"
+        tally.failed(RefusedError(f"group {plan.group!r}: {number} left unchanged: {why}"))
 
 
-def _why_held(move: Move) -> str:
-    hint = None if move.refused is None else _ALLOWS.get(move.refused)
-    return str(move.note) if hint is None else f"{move.note}; {hint}"
-
-
-# For an undo
-
-
-def _keep(options: Options, plans: Iterable[Plan], file: Path) -> None:
-    """Write down what is there, and make sure that it is on the disk before anything is changed."""
-    records = [_kept(plan.group, move) for plan in plans for move in plan.moves if move.changes]
-    if not records:
-        return
-    _write_new(file, "".join(f"{line}\n" for line in write(records, Form.JSON)))
-    say(options, f"{file} keeps what was there: {bring_back(options, file, '--backward')} brings it back")
-    if none := sum(record.offset is None for record in records):
-        say(options, f"{none} of them had no offset; the import will say so, and `offsets delete` forgets it")
-
-
-def bring_back(options: Options, file: Path, *more: str) -> str:
-    """What to type to import a file, with what this command line says of the server."""
-    name = f"./{file}" if str(file).startswith("-") else str(file)
-    return shlex.join(["zkgroups", *as_typed(options), "offsets", "import", name, *more, "--execute"])
-
-
-def _kept(group: str, move: Move) -> Record:
-    if isinstance(move.found, UnreadableNode):
-        return Record(group, move.at, None, f"was no offset: {move.found.shown}")
-    return Record(group, move.at, move.old, "nothing was committed" if move.found is None else None)
-
-
-def _write_new(file: Path, text: str) -> None:
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError as error:
-        raise _exists(file) from error
-    except OSError as error:
-        raise click.UsageError(f"{file}: {error.strerror}", click.get_current_context()) from error
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(descriptor)
-        _sync_folder(file.absolute().parent)
-    except OSError:
-        file.unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Or the file may be there, but not its name."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _refusal_with_hint(change: OffsetChange) -> str:
+    hint = None if change.refusal is None else _HINTS.get(change.refusal)
+    return str(change_note(change)) if hint is None else f"{change_note(change)}; {hint}"

@@ -1,4 +1,4 @@
-"""`zkgroups offsets`: get and set here, the others in `reset.py`, `delete.py`, `export_import.py`, `diff.py`."""
+"""`zkgroups offsets`: the command group, with `get` and `set`. The other commands have modules of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition, UnreadableNode
-from zkgroups.core.offsets.reset import Found
+from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.names import parse_partition
 from zkgroups.core.znodes.offset_codec import check_offset
@@ -23,7 +23,7 @@ from zkgroups.exceptions import (
 )
 
 from ..shared.arguments import (
-    Partitions,
+    ChosenPartitions,
     chosen_groups,
     group_argument,
     matching_option,
@@ -39,10 +39,11 @@ from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from .committed_offsets import place, read_chosen
+from .committed_offsets import OffsetNodePath, read_offsets
 from .delete import delete
 from .diff import diff
-from .export_import import export, import_offsets
+from .export import export
+from .import_offsets import import_offsets
 from .reset import reset
 
 _OFFSETS: Final = Table(
@@ -63,10 +64,10 @@ _OFFSETS: Final = Table(
 
 @click.group(cls=Group)
 def offsets() -> None:
-    """Read, set, reset, delete, export and import offsets.
+    """Read, set, reset, delete, export, import and compare committed offsets.
 
-    An offset is the next message to read. It never goes back unless a command was told so, and what is changed is
-    changed only if it is still as it was shown.
+    A committed offset is the number of the next message to read. An offset is changed only if no other client has
+    changed it since it was shown. set and import do not let an offset go back unless --backward is given.
 
     \b
     Example:
@@ -86,11 +87,13 @@ for command in (reset, delete, export, import_offsets, diff):
 @matching_option
 @topics_option
 @click.pass_obj
-def get(options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: Partitions | None) -> None:
-    """Show what is committed: of the groups named, or of all.
+def get(
+    options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: ChosenPartitions | None
+) -> None:
+    """Show the committed offsets of the named groups, or of all groups.
 
-    What is no offset is shown without one, and NOTE says why; where nothing else was found, the exit code is 10.
-    With -o jsonl the lines come as they are read.
+    A node without a valid offset is shown with an empty OFFSET and the reason in NOTE. If all nodes are like that, the
+    exit code is 10. With -o jsonl, rows are printed while they are read.
 
     \b
     Example:
@@ -103,16 +106,16 @@ def get(options: Options, names: tuple[str, ...], matching: re.Pattern[str] | No
         everything = not names and matching is None
         groups = registry.groups() if everything else chosen_groups(registry, names, matching)
         Output(options).write(_OFFSETS, _rows(options, registry, groups, topics, tally, counts))
-        nothing_in = [name for name in names if name not in counts.groups]
-        there = [name for name in nothing_in if _is_there(registry, name, tally)]
-    if not counts.groups and there == nothing_in:
+        without = [name for name in names if name not in counts.groups]
+        existing = [name for name in without if _exists(registry, name, tally)]
+    if not counts.groups and existing == without:
         say(options, "There are no offsets.")
     tally.finish()
-    if counts.malformed and not counts.good:
+    if counts.malformed and not counts.valid:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
-def _is_there(registry: Registry, name: str, tally: Tally) -> bool:
+def _exists(registry: Registry, name: str, tally: Tally) -> bool:
     with tally.attempt():
         if registry.group(name).exists():
             return True
@@ -122,10 +125,10 @@ def _is_there(registry: Registry, name: str, tally: Tally) -> bool:
 
 @dataclass(slots=True)
 class _Counts:
-    """What was found so far."""
+    """The groups seen so far, and the numbers of valid and malformed offsets."""
 
     groups: set[str] = field(default_factory=set)
-    good: int = 0
+    valid: int = 0
     malformed: int = 0
 
 
@@ -133,18 +136,18 @@ def _rows(
     options: Options,
     registry: Registry,
     groups: Collection[str],
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     tally: Tally,
     counts: _Counts,
 ) -> Iterator[Row]:
-    for found in read_chosen(options, registry, groups, topics):
+    for found in read_offsets(options, registry, groups, topics):
         if isinstance(found, CommittedOffset):
             counts.groups.add(found.group)
-            counts.good += 1
+            counts.valid += 1
             with tally.attempt():
                 yield _row(found)
             continue
-        counts.groups.add(place(found).group)
+        counts.groups.add(OffsetNodePath.of(found).group)
         yield _malformed_row(found)
         if isinstance(found, ForbiddenNode):
             tally.failed(NoPermissionError(found.path))
@@ -166,11 +169,11 @@ def _row(found: CommittedOffset) -> Row:
 
 
 def _malformed_row(node: UnreadableNode) -> Row:
-    where = place(node)
+    path = OffsetNodePath.of(node)
     return {
-        "group": where.group,
-        "topic": where.topic,
-        "partition": where.at.partition if where.at else None,
+        "group": path.group,
+        "topic": path.topic,
+        "partition": path.at.partition if path.at else None,
         "offset": None,
         "committed_ms": None,
         "version": node.version if isinstance(node, MalformedNode) else None,
@@ -180,8 +183,8 @@ def _malformed_row(node: UnreadableNode) -> Row:
 
 
 def _problem(node: MalformedNode) -> str:
-    where = place(node)
-    name = "" if where.at else f"{where.name}: "
+    path = OffsetNodePath.of(node)
+    name = "" if path.at else f"{path.name}: "
     return f"{name}{node.reason}: {node.shown}" if node.data else f"{name}{node.reason}"
 
 
@@ -191,7 +194,7 @@ def _problem(node: MalformedNode) -> str:
 def _partition(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     number = parse_partition(text)
     if number is None:
-        raise click.BadParameter(f"{text!r} is not the number of a partition")
+        raise click.BadParameter(f"{text!r} is not a partition number")
     return number
 
 
@@ -200,7 +203,7 @@ def _offset(_ctx: click.Context, _param: click.Parameter, number: int) -> int:
 
 
 _NONE: Final = "none"
-"""What `--expect` says of a partition where nothing is committed."""
+"""The value of `--expect` for a partition without a committed offset."""
 
 
 def _expected(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | str | None:
@@ -216,9 +219,15 @@ def _expected(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 @topic_argument
 @click.argument("partition", metavar="PARTITION", callback=_partition, shell_complete=complete_partitions)
 @click.argument("offset", metavar="OFFSET", type=int, callback=_offset)
-@click.option("--expect", metavar="OFFSET|none", callback=_expected, help="Only if this is what is committed now.")
-@click.option("--backward", is_flag=True, help="Let the offset go back, too.")
-@click.option("--force", is_flag=True, help="Also while the group has instances, whose next commit undoes it.")
+@click.option(
+    "--expect", metavar="OFFSET|none", callback=_expected, help="Set it only if this is the committed offset."
+)
+@click.option("--backward", is_flag=True, help="Allow the offset to go back.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Set it even if the group has registered instances. Their next commit overwrites it.",
+)
 @click.pass_obj
 def set_offset(
     options: Options,
@@ -231,28 +240,33 @@ def set_offset(
     backward: bool,
     force: bool,
 ) -> None:
-    """Set the offset of one partition, forward only unless --backward is given, while the group has no instance.
+    """Set the committed offset of one partition, at once. The group must have no registered instances.
+
+    The offset may only go forward, unless --backward is given.
 
     \b
     Example:
-      zkgroups -z zk1:2181/kafka offsets set invoices orders 0 500 --backward
+      zkgroups -z zk1:2181/kafka offsets set invoices orders 0 500
+      zkgroups -z zk1:2181/kafka offsets set invoices orders 0 400 --backward --expect 500
     """
     at = TopicPartition(topic, partition)
-    with connected(options, writes=True, begins=True) as registry:
-        found = _found(registry, group, at)
+    with connected(options, writes=True, creates=True) as registry:
+        found = _fetch(registry, group, at)
         if not _is_expected(found, expect):
             raise OffsetConflictError(at, found)
         if isinstance(found, CommittedOffset) and offset < found.offset and not backward:
             raise OffsetWouldGoBackError(group, at, found.offset, offset)
         if isinstance(found, UnreadableNode) and not backward:
-            raise RefusedError(f"{found.path} is no offset ({found.reason}), so this may go back: --backward lets it")
+            raise RefusedError(
+                f"{found.path} has an invalid offset ({found.reason}), so the new one may go back: --backward allows it"
+            )
         for conflict in registry.group(group).offsets.replace({at: offset}, expected={at: found}, force=force).values():
             raise conflict
     before = "nothing" if found is None else found.shown
     say(options, f"{group}: {at} was {before} and is {offset}")
 
 
-def _found(registry: Registry, group: str, at: TopicPartition) -> Found:
+def _fetch(registry: Registry, group: str, at: TopicPartition) -> CurrentOffset:
     found = registry.group(group).offsets.fetch_many([at])[at]
     if isinstance(found, ForbiddenNode):
         raise NoPermissionError(found.path)
@@ -261,7 +275,7 @@ def _found(registry: Registry, group: str, at: TopicPartition) -> Found:
     return found
 
 
-def _is_expected(found: Found, expect: int | str | None) -> bool:
+def _is_expected(found: CurrentOffset, expect: int | str | None) -> bool:
     if expect is None:
         return True
     return found is None if expect == _NONE else isinstance(found, CommittedOffset) and found.offset == expect

@@ -1,4 +1,4 @@
-"""`zkgroups offsets delete`: offsets forgotten; shown first, then done."""
+"""`zkgroups offsets delete`: delete committed offsets, after a dry run."""
 
 from __future__ import annotations
 
@@ -6,52 +6,53 @@ from pathlib import Path
 
 import click
 
-from zkgroups.core.offsets.reset import forgetting
+from zkgroups.core.offsets.reset import plan_delete
 
-from ..shared.arguments import Partitions, group_argument, topics_option
+from ..shared.arguments import ChosenPartitions, group_argument, topics_option
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
 from ..shared.options import Options
-from .changes import Leave, Plan, carry_out, leave_options
-from .committed_offsets import leave_out_missing, read_committed
-from .reset import say_if_there_are_none, tell_others
-from .reset_request import all_topics_option, check_choice
+from .changes import ApplyOptions, GroupChanges, apply_changes, apply_options
+from .committed_offsets import existing_groups, read_offsets_by_group
+from .reset import report_no_offsets, report_other_nodes
+from .reset_request import all_topics_option, check_topics_given
 
 
 @click.command(cls=Command)
 @group_argument
 @topics_option
 @all_topics_option
-@leave_options
+@apply_options
 @click.pass_obj
 def delete(
     options: Options,
     /,
     group: str,
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     all_topics: bool,
     execute: bool,
     force: bool,
     undo_file: Path | None,
 ) -> None:
-    """Forget offsets of a group, so that consumers begin where their own policy says, while it has no instances.
+    """Delete committed offsets of a group that has no registered instances.
 
-    Only what would be done is shown, until --execute is given. The group itself stays.
+    Consumers then start where their own auto.offset.reset says. The group itself is not deleted. Without --execute,
+    the command only shows what it would delete.
 
     \b
     Example:
       zkgroups -z zk1:2181/kafka offsets delete invoices --topic orders:2
-      zkgroups -z zk1:2181/kafka offsets delete invoices --all-topics --undo-file invoices.json
+      zkgroups -z zk1:2181/kafka offsets delete invoices --all-topics --undo-file invoices.json --execute
     """
-    check_choice(topics, all_topics)
+    check_topics_given(topics, all_topics)
     tally = Tally()
     with connected(options, writes=execute) as registry:
-        committed = read_committed(options, registry, [group], topics)
-        there = leave_out_missing(registry, committed.values(), tally)
-        for each in there:
-            tell_others(options, each, tally)
-        plans = [Plan(each.group, forgetting(each.offsets)) for each in there]
-        if not any(each.moves for each in plans):
-            say_if_there_are_none(options, there, topics, "delete")
-        carry_out(options, registry, plans, Leave(execute, force, undo_file), tally)
+        offsets = read_offsets_by_group(options, registry, [group], topics)
+        groups = existing_groups(registry, offsets.values(), tally)
+        for each in groups:
+            report_other_nodes(options, each, tally)
+        plans = [GroupChanges(each.group, plan_delete(each.offsets)) for each in groups]
+        if not any(each.changes for each in plans):
+            report_no_offsets(options, groups, topics, "delete")
+        apply_changes(options, registry, plans, ApplyOptions(execute, force, undo_file), tally)

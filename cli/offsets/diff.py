@@ -1,4 +1,4 @@
-"""`zkgroups offsets diff`: where the offsets of two groups differ, or of a group and a file."""
+"""`zkgroups offsets diff`: compare the offsets of two groups, of a group and a file, or of two files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, TopicPartition, UnreadableNode
-from zkgroups.core.offsets.file_formats import read
-from zkgroups.core.offsets.reset import Found
+from zkgroups.core.offsets.file_reader import parse_offsets
+from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
-from ..shared.arguments import Partitions, is_chosen, topics_option
+from ..shared.arguments import ChosenPartitions, is_chosen, topics_option
 from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
@@ -24,7 +24,7 @@ from ..shared.input_files import FilePath, read_text, source_name
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from .committed_offsets import read_committed
+from .committed_offsets import read_offsets_by_group
 
 _DIFFERENCES: Final = Table(
     "differences",
@@ -49,7 +49,7 @@ class _Source:
 
 
 def _source(ctx: click.Context, param: click.Parameter, text: str) -> _Source:
-    """`@FILE` is a file; a group whose name begins like that is written `@@...`."""
+    """Parse `@FILE` as a file, and anything else as a group. A group whose name begins with @ is given as `@@...`."""
     if text.startswith("@") and not text.startswith("@@"):
         return _Source(file=FilePath(path_type=Path).convert(text[1:], param, ctx))
     return _Source(group=check_group(text.removeprefix("@")))
@@ -72,17 +72,19 @@ _Side = Mapping[TopicPartition, int | UnreadableNode | None]
     metavar="NAME",
     callback=_group,
     shell_complete=complete_groups,
-    help="The group to take from a file that has several, or that a file without groups is of.",
+    help="The group to compare, if a file has the offsets of several groups.",
 )
 @click.pass_obj
-def diff(options: Options, /, a: _Source, b: _Source, topics: Partitions | None, group: str | None) -> None:
-    """Show where the offsets of A and B differ. Each is a group, or @FILE, as `offsets export` has written it.
+def diff(options: Options, /, a: _Source, b: _Source, topics: ChosenPartitions | None, group: str | None) -> None:
+    """Show the differences between the offsets of A and B. Each is a group, or a file of `offsets export` as @FILE.
 
-    The exit code is 10 where they differ. DELTA is how much further B is.
+    DELTA is the offset of B minus the offset of A. The exit code is 10 if there are differences.
 
     \b
     Example:
       zkgroups -z zk1:2181/kafka offsets diff billing invoices
+      zkgroups -z zk1:2181/kafka offsets export billing > billing.json
+      zkgroups -z zk1:2181/kafka offsets diff billing @billing.json --topic orders
     """
     files = [_file_side(source.file, group) for source in (a, b) if source.file is not None]
     groups = [source.group for source in (a, b) if source.group is not None]
@@ -92,36 +94,36 @@ def diff(options: Options, /, a: _Source, b: _Source, topics: Partitions | None,
     Output(options).write(_DIFFERENCES, rows)
     if rows:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
-    say(options, "There is no difference.")
+    say(options, "The offsets are equal.")
 
 
 def _file_side(file: Path, group: str | None) -> _Side:
-    records = read(read_text(file), source=source_name(file))
+    records = parse_offsets(read_text(file), source=source_name(file))
     names = {record.group for record in records}
     if len(names) > 1 and group is None:
-        raise click.UsageError(f"{file} has {len(names)} groups: say which by --group", click.get_current_context())
+        raise click.UsageError(f"{file} has {len(names)} groups: choose one with --group", click.get_current_context())
     if group is not None and names - {None} and group not in names:
         raise GroupNotFoundError(group)
     return {each.at: each.offset for each in records if group is None or each.group in (group, None)}
 
 
-def _group_sides(options: Options, groups: Collection[str], topics: Partitions | None) -> dict[str, _Side]:
-    """What may not be read cannot be compared."""
+def _group_sides(options: Options, groups: Collection[str], topics: ChosenPartitions | None) -> dict[str, _Side]:
+    """Read the offsets of the groups. A forbidden node is an error, because it cannot be compared."""
     with connected(options) as registry:
-        committed = read_committed(options, registry, groups, topics)
-        for name, each in committed.items():
-            if hidden := [node for node in each.others if isinstance(node, ForbiddenNode)]:
-                raise NoPermissionError(hidden[0].path)
+        by_group = read_offsets_by_group(options, registry, groups, topics)
+        for name, each in by_group.items():
+            if forbidden := [node for node in each.others if isinstance(node, ForbiddenNode)]:
+                raise NoPermissionError(forbidden[0].path)
             if not each.offsets and not registry.group(name).exists():
                 raise GroupNotFoundError(name)
-        return {name: {at: _value(found) for at, found in each.offsets.items()} for name, each in committed.items()}
+        return {name: {at: _value(found) for at, found in each.offsets.items()} for name, each in by_group.items()}
 
 
-def _value(found: Found) -> int | UnreadableNode | None:
+def _value(found: CurrentOffset) -> int | UnreadableNode | None:
     return found.offset if isinstance(found, CommittedOffset) else found
 
 
-def _differences(left: _Side, right: _Side, topics: Partitions | None) -> Iterator[Row]:
+def _differences(left: _Side, right: _Side, topics: ChosenPartitions | None) -> Iterator[Row]:
     for at in sorted(at for at in left.keys() | right.keys() if is_chosen(at, topics)):
         a, b = left.get(at), right.get(at)
         if a == b and not isinstance(a, UnreadableNode):
@@ -132,13 +134,13 @@ def _differences(left: _Side, right: _Side, topics: Partitions | None) -> Iterat
             "a": a if isinstance(a, int) else None,
             "b": b if isinstance(b, int) else None,
             "delta": b - a if isinstance(a, int) and isinstance(b, int) else None,
-            "note": "; ".join(_remarks(a, b)) or None,
+            "note": "; ".join(_notes(a, b)) or None,
         }
 
 
-def _remarks(a: int | UnreadableNode | None, b: int | UnreadableNode | None) -> Iterator[str]:
+def _notes(a: int | UnreadableNode | None, b: int | UnreadableNode | None) -> Iterator[str]:
     for name, value, other in (("A", a, "B"), ("B", b, "A")):
         if value is None:
             yield f"only in {other}"
         if isinstance(value, UnreadableNode):
-            yield f"{name} is no offset: {value.reason}"
+            yield f"{name} has an invalid offset: {value.reason}"

@@ -1,4 +1,7 @@
-"""Offsets that are kept as Parquet, by a snapshot or an audit, for the commands that print them or put them back."""
+"""Read offsets from a snapshot or an audit, for the commands that export or restore them.
+
+A partition without a valid offset there is reported as an error, and does not stop the others.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zkgroups import ForbiddenNode, UnreadableNode
-from zkgroups.core.offsets.file_formats import Record
+from zkgroups.core.offsets.file_formats import OffsetRecord
 from zkgroups.core.times import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
 from zkgroups.zookeeper.reading.position import position
 
-from ..shared.arguments import Partitions
+from ..shared.arguments import ChosenPartitions
 from ..shared.connect import connected
 from ..shared.errors import Tally
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import complain, say
 from ..shared.options import Options
-from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
+from ..shared.spark_options import SparkOptions, cluster_option, moment_option, spark_installed, spark_options
 
 if TYPE_CHECKING:
     from zkgroups.spark.snapshots.clusters import ChosenSnapshot
@@ -33,39 +36,39 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which offsets are wanted: all, where nothing else is said."""
+class OffsetSelection:
+    """The groups, topics and partitions chosen on the command line. By default, all are chosen."""
 
     names: tuple[str, ...] = ()
     matching: re.Pattern[str] | None = None
-    topics: Partitions | None = None
+    topics: ChosenPartitions | None = None
 
     @property
-    def says_groups(self) -> bool:
-        """Whether it is not about all groups."""
+    def names_groups(self) -> bool:
+        """True if groups are chosen by name or expression."""
         return bool(self.names) or self.matching is not None
 
     @property
     def only_names(self) -> tuple[str, ...] | None:
-        """The groups, where no others can match."""
+        """The chosen groups, if they are chosen by name alone; None if other groups may be chosen, too."""
         return None if self.matching is not None else self.names or None
 
     def has(self, group: str) -> bool:
-        """Whether it is about this group."""
+        """True if the group is chosen."""
         by_name = group in self.names or (self.matching is not None and self.matching.fullmatch(group) is not None)
-        return by_name or not self.says_groups
+        return by_name or not self.names_groups
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
-    """Which snapshot of a destination, as the options say it, and the Spark to read it with."""
+class SnapshotChoice:
+    """The options that choose one snapshot of a destination, and configure the Spark session to read it."""
 
     at: str | None
     cluster: str | None
     spark: SparkOptions
 
-    def refuse(self, needed: str, *, only_at: bool = False) -> None:
-        """They have no meaning without the option that is `needed`."""
+    def check_unused(self, needed: str, *, only_at: bool = False) -> None:
+        """Raise a usage error if one of these options was given, because the option that it needs was not."""
         others = {"--cluster": self.cluster, "--master": self.spark.master, "--conf": self.spark.settings}
         for option, value in {"--at": self.at, **({} if only_at else others)}.items():
             if value:
@@ -73,57 +76,57 @@ class Which:
 
 
 @dataclass(frozen=True, slots=True)
-class FromSnapshot:
-    """A snapshot to read."""
+class SnapshotSource:
+    """A snapshot to read offsets from."""
 
     destination: str
-    which: Which
+    choice: SnapshotChoice
 
     @contextmanager
-    def records(self, options: Options, selection: Selection, tally: Tally) -> Iterator[Iterator[Record]]:
-        """Its offsets, as they are read; what is none, or not there, is an error and stops nothing."""
+    def records(self, options: Options, selection: OffsetSelection, tally: Tally) -> Iterator[Iterator[OffsetRecord]]:
+        """Open a Spark session, and yield an iterator over the chosen offsets that reads while it is consumed."""
         with spark_installed():
             from zkgroups.spark.snapshots.clusters import choose, unfinished_after
             from zkgroups.spark.snapshots.restore import restorable_topics
-        address = address_of(options)
+        address = cluster_address(options)
         say(options, f"Starting Spark to read a snapshot in {self.destination}.")
-        with self.which.spark.session(options) as session:
-            at, cluster = self.which.at, self.which.cluster
-            choice = choose(session, self.destination, at, cluster=cluster, address=address)
-            say(options, _which(choice, address))
+        with self.choice.spark.session(options) as session:
+            at, cluster = self.choice.at, self.choice.cluster
+            snapshot = choose(session, self.destination, at, cluster=cluster, address=address)
+            say(options, _snapshot_text(snapshot, address))
             if at in (None, "latest"):
-                complain_of_future(choice.name)
-                for name in unfinished_after(session, choice):
-                    complain(f"snapshot {name} is newer, but incomplete: see `snapshots verify`")
-            found = restorable_topics(choice.rows(session), groups=selection.only_names, topics=selection.topics)
-            yield chosen_records(found, f"snapshot {choice.name}", selection, tally)
+                warn_if_in_future(snapshot.name)
+                for name in unfinished_after(session, snapshot):
+                    complain(f"snapshot {name} is newer, but not complete: check it with `zkgroups snapshots verify`")
+            found = restorable_topics(snapshot.rows(session), groups=selection.only_names, topics=selection.topics)
+            yield _chosen_records(found, f"snapshot {snapshot.name}", selection, tally)
 
 
-def complain_of_future(name: str) -> None:
-    """Say that the snapshot that counts as the newest has a time in the future."""
+def warn_if_in_future(name: str) -> None:
+    """Warn if the time of the snapshot is in the future: a snapshot taken later may then not be the latest."""
     from zkgroups.spark.snapshots.moments import is_in_future
 
     if is_in_future(name):
-        complain(f"the time of snapshot {name} is in the future: a clock was wrong, and others may be newer")
+        complain(f"the time of snapshot {name} is in the future: a clock was wrong, and other snapshots may be newer")
 
 
-def address_of(options: Options) -> str | None:
-    """What a snapshot calls the cluster that the command line names, unless it has got a name."""
+def cluster_address(options: Options) -> str | None:
+    """Return the address of the cluster (`-z`) in the form that snapshots record; None without `-z`."""
     from zkgroups.spark import SourceOptions
 
     return None if options.zookeeper is None else SourceOptions(zookeeper=options.zookeeper).shown_cluster
 
 
-def _which(choice: ChosenSnapshot, address: str | None) -> str:
-    of = "of nothing" if choice.cluster is None else f"of {choice.cluster}"
-    state = "" if choice.zxid is None else f" after transaction 0x{choice.zxid:x}, out of files"
-    other = "" if address in (None, choice.cluster) else f", and not of {address}"
-    return f"This is snapshot {choice.name} {of}{state}{other}."
+def _snapshot_text(snapshot: ChosenSnapshot, address: str | None) -> str:
+    cluster = "an unknown cluster" if snapshot.cluster is None else f"cluster {snapshot.cluster}"
+    state = "" if snapshot.zxid is None else f", read from files after transaction 0x{snapshot.zxid:x}"
+    other = "" if address in (None, snapshot.cluster) else f" (not {address})"
+    return f"Using snapshot {snapshot.name} of {cluster}{other}{state}."
 
 
 @dataclass(frozen=True, slots=True)
-class FromAudit:
-    """Which audit, and the time for which it is asked what was committed then."""
+class AuditSource:
+    """An audit to read offsets from, as they were committed at a time."""
 
     destination: str
     time_ms: int
@@ -131,44 +134,47 @@ class FromAudit:
     spark: SparkOptions
 
     @contextmanager
-    def records(self, options: Options, selection: Selection, tally: Tally) -> Iterator[Iterator[Record]]:
-        """What was committed then, of those that are wanted; what is not there is an error and stops nothing."""
+    def records(self, options: Options, selection: OffsetSelection, tally: Tally) -> Iterator[Iterator[OffsetRecord]]:
+        """Open a Spark session, and yield an iterator over the chosen offsets as of the time."""
         with spark_installed():
             from zkgroups.spark import offsets_at
             from zkgroups.spark.snapshots.restore import restorable_topics
         time = datetime.fromtimestamp(self.time_ms / 1000, UTC)
         say(options, f"Starting Spark to read the audit in {self.destination}.")
         with self.spark.session(options) as session:
-            self._check_ensemble(options, session)
+            self._check_cluster(options, session)
             rows = offsets_at(session, self.destination, time)
             found = restorable_topics(rows, groups=selection.only_names, topics=selection.topics)
-            yield chosen_records(found, f"the audit until {utc(self.time_ms)}", selection, tally)
+            yield _chosen_records(found, f"the audit until {utc(self.time_ms)}", selection, tally)
 
-    def _check_ensemble(self, options: Options, session: Any) -> None:
-        """Numbers of another ZooKeeper are taken only for whoever names it."""
+    def _check_cluster(self, options: Options, session: Any) -> None:
+        """Refuse an audit of another ZooKeeper cluster, unless `--cluster` names that cluster."""
         from zkgroups.spark.audit.journal import Journal
 
         journal = Journal(session, self.destination)
         journal.check_exists()
-        if (whose := journal.followed_ensemble()) is None:
-            raise RefusedError(f"the audit in {journal} does not say of what it is: `zkgroups audit` writes that down")
-        name = whose.cluster
+        if (ensemble := journal.followed_ensemble()) is None:
+            raise RefusedError(
+                f"the audit in {journal} does not name its cluster: run `zkgroups audit` once to record it"
+            )
+        name = ensemble.cluster
         if self.cluster is not None:
             if self.cluster != name:
-                raise RefusedError(f"the audit in {journal} is of {name}, and not of {self.cluster}")
+                raise RefusedError(f"the audit in {journal} is of cluster {name}, not of {self.cluster}")
             return
-        address = address_of(options)
+        address = cluster_address(options)
         with connected(options) as registry:
             now = position(registry)
-        if not whose.is_same(address, now):
-            words = f"the audit in {journal} is of {name}, and not of the ZooKeeper that is at {address} now"
-            raise RefusedError(f"{words}: --cluster {name} takes it all the same")
+        if not ensemble.is_same(address, now):
+            raise RefusedError(
+                f"the audit in {journal} is of cluster {name}, not of the ZooKeeper now at {address}: "
+                f"to use it anyway, add --cluster {name}"
+            )
 
 
-def chosen_records(
-    found: Iterable[RestorableTopic], source: str, selection: Selection, tally: Tally
-) -> Iterator[Record]:
-    """The offsets of what was found, where it is wanted."""
+def _chosen_records(
+    found: Iterable[RestorableTopic], source: str, selection: OffsetSelection, tally: Tally
+) -> Iterator[OffsetRecord]:
     missing = dict.fromkeys(selection.names)
     for each in found:
         if not selection.has(each.group):
@@ -177,15 +183,14 @@ def chosen_records(
         for node in each.problems:
             tally.failed(_error(node, source))
         for at, offset in each.offsets.items():
-            yield Record(each.group, at, offset)
+            yield OffsetRecord(each.group, at, offset)
     for name in missing:
         tally.failed(NotFoundError(f"{source} has no offsets of group {name!r}"))
 
 
 def _error(node: UnreadableNode, source: str) -> MalformedNodeError | NoPermissionError:
-    """As it would be of the node itself."""
     error = NoPermissionError(node.path) if isinstance(node, ForbiddenNode) else MalformedNodeError(node)
-    error.add_note(f"so it is in {source}")
+    error.add_note(f"recorded in {source}")
     return error
 
 
@@ -193,39 +198,31 @@ def _error(node: UnreadableNode, source: str) -> MalformedNodeError | NoPermissi
 
 
 def snapshot_options(help: str) -> Callable[[Decorated], Decorated]:
-    """`--from-snapshot`, and what belongs to it: see `from_snapshot`."""
+    """Add `--from-snapshot` and the options of `SnapshotChoice` to a command; see `snapshot_source`."""
 
     def decorate(command: Decorated) -> Decorated:
-        return click.option("--from-snapshot", "snapshot", metavar="DEST", type=Place(), help=help)(
-            which_options(command)
+        return click.option("--from-snapshot", "snapshot", metavar="DEST", type=FolderUri(), help=help)(
+            snapshot_choice_options(command)
         )
 
     return decorate
 
 
-def from_snapshot(given: dict[str, Any]) -> FromSnapshot | None:
-    """Takes what the options have brought out of those of a command; None where no snapshot is named."""
-    destination, which = given.pop("snapshot"), which_of(given)
+def snapshot_source(given: dict[str, Any]) -> SnapshotSource | None:
+    """Take the values of `snapshot_options` out of `given`. Return None if no snapshot is named."""
+    destination, choice = given.pop("snapshot"), snapshot_choice_of(given)
     if destination is not None:
-        return FromSnapshot(destination, which)
-    which.refuse("--from-snapshot DEST")
+        return SnapshotSource(destination, choice)
+    choice.check_unused("--from-snapshot DEST")
     return None
 
 
-def which_options(command: Decorated) -> Decorated:
-    """The options that become a `Which`."""
-    at = click.option(
-        "--at",
-        metavar="MOMENT",
-        callback=checked_moment,
-        help="Which snapshot: its name, latest (the default), previous, or a time, for the newest not after it.",
-    )
-    cluster = click.option(
-        "--cluster", metavar="NAME", help="FollowedEnsemble, where DEST has those of several; that of -z by default."
-    )
-    return at(cluster(spark_options(command)))
+def snapshot_choice_options(command: Decorated) -> Decorated:
+    """Add the options of `SnapshotChoice` to a command."""
+    return moment_option()(cluster_option(spark_options(command)))
 
 
-def which_of(given: dict[str, Any]) -> Which:
-    """Takes what the options have brought out of those of a command."""
-    return Which(given.pop("at"), given.pop("cluster"), SparkOptions(given.pop("master"), given.pop("settings")))
+def snapshot_choice_of(given: dict[str, Any]) -> SnapshotChoice:
+    """Take the values of `snapshot_choice_options` out of `given`."""
+    spark = SparkOptions(given.pop("master"), given.pop("settings"))
+    return SnapshotChoice(given.pop("at"), given.pop("cluster"), spark)

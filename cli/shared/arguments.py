@@ -1,4 +1,4 @@
-"""Arguments that several commands have: names of groups, topics and partitions. Names are checked before any I/O."""
+"""Parameters shared by several commands: groups, topics and partitions. Names are checked before any I/O."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-Partitions: TypeAlias = dict[str, frozenset[int] | None]
-"""Topics, each with the partitions chosen; None for all of them."""
+ChosenPartitions: TypeAlias = dict[str, frozenset[int] | None]
+"""The chosen partitions of each topic; None means all partitions of the topic."""
 
 
 def _checked_group(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
@@ -26,7 +26,7 @@ def _checked_group(_ctx: click.Context, _param: click.Parameter, name: str) -> s
 
 
 def checked_groups(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The callback of what names groups: each once, and only what can be one."""
+    """The callback of a parameter with names of groups: check them and remove duplicates."""
     return tuple(dict.fromkeys(map(check_group, names)))
 
 
@@ -48,14 +48,14 @@ def _expression(_ctx: click.Context, _param: click.Parameter, text: str | None) 
     try:
         return re.compile(text)
     except re.error as error:
-        raise click.BadParameter(f"{text!r} is no regular expression: {error}") from error
+        raise click.BadParameter(f"{text!r} is not a regular expression: {error}") from error
 
 
-def _chosen_topics(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Partitions | None:
-    """`orders` or `orders:0,1`, each as often as one likes; a name that ends like that is written `orders:0,1:`."""
+def _chosen_topics(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> ChosenPartitions | None:
+    """Parse values like `orders` and `orders:0,1`. A topic named `orders:0,1` is written `orders:0,1:`."""
     if not given:
         return None
-    chosen: Partitions = {}
+    chosen: ChosenPartitions = {}
     for text in given:
         topic, colon, numbers = text.rpartition(":")
         if colon and re.fullmatch("[0-9, -]+", numbers) and not re.fullmatch("[0-9]+(,[0-9]+)*", numbers):
@@ -83,7 +83,7 @@ group_argument = click.argument("group", metavar="GROUP", callback=_checked_grou
 groups_argument = click.argument(
     "names", metavar="GROUP...", nargs=-1, required=True, callback=checked_groups, shell_complete=complete_groups
 )
-"""One group or several, as `names`."""
+"""One or more groups, as `names`."""
 
 maybe_groups_argument = click.argument(
     "names", metavar="[GROUP...]", nargs=-1, callback=checked_groups, shell_complete=complete_groups
@@ -95,9 +95,9 @@ matching_option = click.option(
     "matching",
     metavar="REGEX",
     callback=_expression,
-    help="All groups whose whole name matches, beside those named.",
+    help="Also the groups whose whole name matches.",
 )
-"""Groups by an expression, as `matching`; see `chosen_groups`."""
+"""Groups whose name matches an expression, as `matching`; see `chosen_groups`."""
 
 topic_argument = click.argument("topic", metavar="TOPIC", callback=_checked_topic, shell_complete=complete_topics)
 """One topic, as `topic`."""
@@ -110,7 +110,7 @@ partitions_argument = click.argument(
     callback=_checked_partitions,
     shell_complete=complete_partitions,
 )
-"""Numbers of partitions, as `partitions`."""
+"""Partition numbers, as `partitions`."""
 
 topics_option = click.option(
     "--topic",
@@ -119,16 +119,20 @@ topics_option = click.option(
     multiple=True,
     callback=_chosen_topics,
     shell_complete=complete_topics,
-    help="Only this topic, or some partitions of it; may be given several times.",
+    help="Only this topic, or these partitions of it. May be repeated.",
 )
-"""Chosen topics and partitions, as `topics`: None where nothing was chosen; see `is_chosen`."""
+"""The chosen topics and partitions, as `topics`; None means all. See `is_chosen`."""
 
-execute_option = click.option("--execute", is_flag=True, help="Do it; without this, only what would be done is shown.")
-"""For what rewrites many things, as `execute`."""
+execute_option = click.option(
+    "--execute",
+    is_flag=True,
+    help="Make the changes; without it, only show them.",
+)
+"""The flag of commands that are dry runs by default, as `execute`."""
 
 
 def instance_option(*names: str, help: str, required: bool = False) -> Callable[[Decorated], Decorated]:
-    """An option that names an instance."""
+    """Return an option for an instance id."""
     return click.option(
         *names,
         metavar="ID",
@@ -140,13 +144,13 @@ def instance_option(*names: str, help: str, required: bool = False) -> Callable[
 
 
 def chosen_groups(registry: Registry, names: Collection[str], matching: re.Pattern[str] | None) -> list[str]:
-    """The groups named, in that order, and then those that match."""
+    """Return the named groups in their order, then the groups that match."""
     found = [] if matching is None else [name for name in registry.groups() if matching.fullmatch(name)]
     return list(dict.fromkeys([*names, *found]))
 
 
-def is_chosen(at: TopicPartition, topics: Partitions | None) -> bool:
-    """Whether `--topic` chooses this partition."""
+def is_chosen(at: TopicPartition, topics: ChosenPartitions | None) -> bool:
+    """Return whether `--topic` chooses this partition."""
     if topics is None:
         return True
     if at.topic not in topics:

@@ -1,4 +1,4 @@
-"""From the global options to Kafka's brokers, for what only they know: log starts and ends, committed offsets."""
+"""Connect to the Kafka brokers of the global options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def brokers(options: Options, *, what_for: str = "this") -> Iterator[Brokers]:
-    """The brokers that the options name; an error says that `what_for` needs some where none are named."""
+    """Connect to the brokers of the options. Without any, the error says that `what_for` needs them."""
     if options.bootstrap_server is None:
         raise missing_brokers(what_for)
     with kafka_installed():
@@ -29,16 +29,16 @@ def brokers(options: Options, *, what_for: str = "this") -> Iterator[Brokers]:
 
 
 def missing_brokers(what_for: str) -> click.UsageError:
-    """The error of a command line that names none."""
+    """Return the error for a command line without brokers."""
     return click.UsageError(
-        f"{what_for} needs Kafka's brokers: -b HOST:PORT, or the environment variable ZKGROUPS_BOOTSTRAP_SERVER",
+        f"{what_for} needs the Kafka brokers: give -b HOST:PORT, or set ZKGROUPS_BOOTSTRAP_SERVER",
         click.get_current_context(),
     )
 
 
 @contextmanager
 def kafka_installed() -> Iterator[None]:
-    """Say what to type where a client is imported that is not there."""
+    """If the Kafka client is not installed, raise an error with the command that installs it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""Completion of real names: groups, instances, topics and partitions, as they are in ZooKeeper at this moment.
+"""Shell completion of the groups, instances, topics and partitions in ZooKeeper.
 
-It is quick and silent: whatever goes wrong, there is nothing to offer, and nothing is said.
+It is fast and silent: on any error it offers no names, and prints nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from zkgroups import Registry
 
-PATIENCE: Final = 1.0
-"""In seconds: who presses Tab waits no longer."""
+TIMEOUT: Final = 1.0
+"""The time limit of a completion, in seconds."""
 
-Find: TypeAlias = "Callable[[Registry, click.Context], Iterable[str]]"
+FindNames: TypeAlias = "Callable[[Registry, click.Context], Iterable[str]]"
 Complete: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
 
-def _completing(find: Find) -> Complete:
+def _completing(find: FindNames) -> Complete:
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
@@ -48,9 +48,9 @@ def _registry(ctx: click.Context) -> Registry:
     options = ctx.find_object(Options) or Options()
     apply_context(options)
     options.quiet = True
-    options.timeout = min(options.timeout, PATIENCE)
+    options.timeout = min(options.timeout, TIMEOUT)
     set_up_logging(options)
-    return open_registry(options, may_ask=False)
+    return open_registry(options, may_prompt=False)
 
 
 def _groups(registry: Registry, ctx: click.Context) -> Iterable[str]:

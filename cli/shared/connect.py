@@ -1,4 +1,7 @@
-"""From the global options to an open registry. Secrets come from a file, the environment or a terminal, never argv."""
+"""Open the registry of the global options.
+
+Secrets come from a file, the environment or a prompt, never from the command line.
+"""
 
 from __future__ import annotations
 
@@ -19,35 +22,32 @@ from .options import Options, secret_variable
 
 
 @contextmanager
-def connected(options: Options, *, writes: bool = False, begins: bool = False) -> Iterator[Registry]:
-    """Connect to the registry that the options name. With `--read-only`, a command that `writes` is refused.
+def connected(options: Options, *, writes: bool = False, creates: bool = False) -> Iterator[Registry]:
+    """Connect to the registry of the options. With `--read-only`, refuse a command that `writes`.
 
-    A chroot with neither groups nor brokers is probably wrong, and an error. A command that `begins` a group accepts
-    it, because that may be the first group.
+    A chroot without groups and brokers is probably a mistake, so it is an error, except for a command that `creates` a
+    group: it may be the first one.
     """
     if writes:
         refuse_read_only(options)
     with open_registry(options) as registry:
-        if not begins:
+        if not creates:
             registry.require_root()
         yield registry
 
 
 def refuse_read_only(options: Options) -> None:
-    """For a command that writes: raise an error where `--read-only` was given."""
+    """Raise an error if `--read-only` was given."""
     if options.read_only:
-        raise RefusedError("this command writes, and --read-only was given")
+        raise RefusedError("this command writes, but --read-only was given")
 
 
 UNREACHABLE_TIMEOUT: Final = 1.0
-"""In seconds: enough for several attempts. To wait longer, e.g. for a server that is starting, there is `--timeout`."""
+"""Without --timeout, connecting to unreachable hosts fails after this many seconds, which allows several attempts."""
 
 
-def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
-    """Connect; the caller closes it. Where it `may_ask`, a missing password is asked for on the terminal.
-
-    Without `--timeout`, it fails after a second if all hosts are unknown or refuse connections.
-    """
+def open_registry(options: Options, *, may_prompt: bool = True) -> Registry:
+    """Connect. The caller closes the registry. With `may_prompt`, prompt for a missing password on a terminal."""
     will_wait = "timeout" in options.given
     try:
         return Registry.connect(
@@ -55,7 +55,7 @@ def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
             session_timeout=options.session_timeout,
             timeout=options.timeout,
             unreachable_timeout=None if will_wait else UNREACHABLE_TIMEOUT,
-            auth=_auth(options, may_ask=may_ask),
+            auth=_auth(options, may_prompt=may_prompt),
             tls=_tls(options),
             read_only=options.read_only,
         )
@@ -65,16 +65,16 @@ def open_registry(options: Options, *, may_ask: bool = True) -> Registry:
 
 
 def address(options: Options) -> str:
-    """Where ZooKeeper is."""
+    """Return the address of ZooKeeper."""
     if options.zookeeper is None:
-        raise _usage("say where ZooKeeper is: -z HOST:PORT/CHROOT, or the environment variable ZKGROUPS_ZOOKEEPER")
+        raise _usage("the address of ZooKeeper is missing: give -z HOST:PORT/CHROOT, or set ZKGROUPS_ZOOKEEPER")
     return options.zookeeper
 
 
 def for_workers(options: Options) -> dict[str, Any]:
-    """The same for Spark's workers, who connect by themselves: where secrets are, but no secret.
+    """Return the connection options for Spark's workers. They name the sources of secrets, but contain no secret.
 
-    An answer given at the terminal is passed on in the environment.
+    A password from a prompt is passed on in the environment.
     """
     auth, tls = _auth(options), _tls(options)
     if auth and options.password_file is None:
@@ -86,38 +86,38 @@ def for_workers(options: Options) -> dict[str, Any]:
         "read_only": options.read_only,
         "digest_user": options.digest_user,
         "sasl_user": options.sasl_user,
-        "password_file": _in_full(options.password_file),
+        "password_file": _absolute(options.password_file),
         "tls": tls is not None,
-        "tls_ca": _in_full(options.tls_ca),
-        "tls_cert": _in_full(options.tls_cert),
-        "tls_key": _in_full(options.tls_key),
-        "tls_key_password_file": _in_full(options.tls_key_password_file),
+        "tls_ca": _absolute(options.tls_ca),
+        "tls_cert": _absolute(options.tls_cert),
+        "tls_key": _absolute(options.tls_key),
+        "tls_key_password_file": _absolute(options.tls_key_password_file),
         "tls_hostname_check": not options.no_tls_hostname_check,
     }
 
 
-def _in_full(file: Path | None) -> str | None:
-    """A worker is in another folder."""
+def _absolute(file: Path | None) -> str | None:
+    """Return an absolute path, because workers have another working directory."""
     return None if file is None else str(file.absolute())
 
 
-def _auth(options: Options, *, may_ask: bool = True) -> list[Digest | Sasl]:
+def _auth(options: Options, *, may_prompt: bool = True) -> list[Digest | Sasl]:
     if options.digest_user is not None and options.sasl_user is not None:
         raise _usage("give --digest-user or --sasl-user, not both")
     if options.digest_user is not None:
-        return [Digest(options.digest_user, _password(options, options.digest_user, may_ask=may_ask))]
+        return [Digest(options.digest_user, _password(options, options.digest_user, may_prompt=may_prompt))]
     if options.sasl_user is not None:
-        return [Sasl(options.sasl_user, _password(options, options.sasl_user, may_ask=may_ask))]
+        return [Sasl(options.sasl_user, _password(options, options.sasl_user, may_prompt=may_prompt))]
     if options.password_file is not None:
         raise _usage("--password-file needs --digest-user or --sasl-user")
     return []
 
 
-def _password(options: Options, user: str, *, may_ask: bool) -> str:
+def _password(options: Options, user: str, *, may_prompt: bool) -> str:
     password = _secret("password", options.password_file)
     if password is not None:
         return password
-    if not may_ask or sys.stdin is None or not sys.stdin.isatty():
+    if not may_prompt or sys.stdin is None or not sys.stdin.isatty():
         raise _usage(f"the password of {user!r} is missing: --password-file FILE, or {secret_variable('password')}")
     answer: str = click.prompt(f"Password of {user}", hide_input=True, err=True)
     return answer

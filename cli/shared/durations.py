@@ -1,4 +1,4 @@
-"""Options that are a stretch of time."""
+"""Options for durations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from zkgroups.core.doctor.unused_groups import duration_seconds
+from zkgroups.core.time_formats import parse_short_duration
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def seconds_option(*names: str, help: str, default: float | None = None) -> Callable[[Decorated], Decorated]:
-    """An option that is a number of seconds, 0 or more."""
+    """Return an option for a number of seconds, 0 or more."""
     return click.option(
         *names,
         type=float,
@@ -27,17 +27,17 @@ def seconds_option(*names: str, help: str, default: float | None = None) -> Call
 
 
 def duration_option(*names: str, help: str, **more: Any) -> Callable[[Decorated], Decorated]:
-    """An option that is a long time, such as 90d; the command gets seconds."""
+    """Return an option for a duration like 90d. The command gets seconds."""
     examples = f"{help}: 90d, 12h, 30m, 3600s."
     return click.option(*names, metavar="DURATION", callback=_parsed, help=examples, **more)
 
 
 def _parsed(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    return None if text is None else duration_seconds(text)
+    return None if text is None else parse_short_duration(text)
 
 
 def checked_seconds(_ctx: click.Context, _param: click.Parameter, seconds: float | None) -> float | None:
-    """The callback of what is a number of seconds: NaN and infinity are none."""
+    """The callback of a number of seconds. It refuses NaN and infinity."""
     if seconds is not None and not 0 <= seconds < math.inf:
         raise click.BadParameter(f"{seconds:g} is not a number of seconds, 0 or more")
     return seconds

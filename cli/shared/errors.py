@@ -1,4 +1,4 @@
-"""The one place where errors become exit codes and sentences."""
+"""Turn errors into messages and exit codes. No other module does this."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from .messages import complain
 from .signals import Terminated
 
 CODES: Final[tuple[tuple[type[BaseException], ExitCode], ...]] = (
-    (InterruptedDeleteError, ExitCode.PARTIAL),  # the one RefusedError that has changed something
+    (InterruptedDeleteError, ExitCode.PARTIAL),  # the only RefusedError after a change
     (InvalidInputError, ExitCode.USAGE),
     (NotFoundError, ExitCode.NOT_FOUND),
     (RefusedError, ExitCode.REFUSED),
     (ConflictError, ExitCode.CONFLICT),
     (AccessError, ExitCode.AUTH),
     (UnavailableError, ExitCode.UNAVAILABLE),
-    (ClaimTimeout, ExitCode.WAITED_IN_VAIN),
+    (ClaimTimeout, ExitCode.TIMED_OUT),
     (MalformedNodeError, ExitCode.FINDINGS),
     (DamagedDataError, ExitCode.FINDINGS),
     (DamagedFileError, ExitCode.FINDINGS),
@@ -46,16 +46,16 @@ CODES: Final[tuple[tuple[type[BaseException], ExitCode], ...]] = (
     (KeyboardInterrupt, ExitCode.INTERRUPTED),
     (Terminated, ExitCode.TERMINATED),
 )
-"""The first that fits counts."""
+"""The first match counts."""
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """The code that a command ends with on this error."""
+    """Return the exit code for an error."""
     return next((code for kind, code in CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
 
 
 def report(error: BaseException, *, verbose: int) -> ExitCode:
-    """Say on stderr what happened, with its traceback if wanted, and return the exit code."""
+    """Print an error on stderr, with its traceback for -vv, and return the exit code."""
     if verbose > 1:
         complain("".join(traceback.format_exception(error)).rstrip())
     else:
@@ -64,7 +64,7 @@ def report(error: BaseException, *, verbose: int) -> ExitCode:
 
 
 def sentence(error: BaseException) -> str:
-    """What happened, for people."""
+    """Return the message for an error."""
     match error:
         case click.UsageError():
             return _usage_sentence(error)
@@ -75,7 +75,7 @@ def sentence(error: BaseException) -> str:
         case Terminated():
             return "terminated"
         case OffsetWouldGoBackError():
-            return f"{error}: --backward lets it"
+            return f"{error}: --backward allows it"
         case ZkgroupsException():
             return "; ".join([str(error), *getattr(error, "__notes__", ())])
         case OSError(strerror=str(reason)):
@@ -91,7 +91,7 @@ def _usage_sentence(error: click.UsageError) -> str:
 
 @contextmanager
 def partly(text: str) -> Iterator[None]:
-    """Say this where it ends in the middle, by a signal or with the connection."""
+    """Print this text if the block is interrupted by a signal or a lost connection."""
     try:
         yield
     except (UnavailableError, KeyboardInterrupt, Terminated):
@@ -100,46 +100,46 @@ def partly(text: str) -> Iterator[None]:
 
 
 class Tally:
-    """What became of several things of which one may fail without stopping the others."""
+    """Count the results of several steps. A failed step does not stop the others."""
 
     def __init__(self) -> None:
         self._done = 0
         self._first_error: ZkgroupsException | None = None
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """One of them. Its error is counted, and printed unless the same was printed before.
+        """Run one step. Count its error, and print it unless the same text was printed before.
 
-        Only a lost connection is raised, because it stops all others, too.
+        Raise only a lost connection, because all other steps would fail, too.
         """
         try:
             yield
         except UnavailableError:
             raise
         except ZkgroupsException as error:
-            self._complain(sentence(error))
+            self._print_once(sentence(error))
             self._first_error = self._first_error or error
         else:
             self._done += 1
 
-    def _complain(self, text: str) -> None:
-        """Several groups may fail for the same reason, e.g. a topic that is hidden."""
-        if text not in self._said:
-            self._said.add(text)
+    def _print_once(self, text: str) -> None:
+        """Print a text once. Several groups may fail for the same reason, e.g. a forbidden topic."""
+        if text not in self._printed:
+            self._printed.add(text)
             complain(text)
 
     @property
     def all_done(self) -> bool:
-        """Whether none of them has failed so far."""
+        """Return whether no step has failed so far."""
         return self._first_error is None
 
     def failed(self, error: ZkgroupsException) -> None:
-        """Say and count what went wrong with one of them."""
+        """Count and print the error of a step."""
         with self.attempt():
             raise error
 
     def finish(self) -> None:
-        """End the command: with the code of the first error where nothing was done, as partly done where some was."""
+        """End the command if a step failed: with the code of the first error, or PARTIAL if other steps succeeded."""
         if self._first_error is not None:
             raise click.exceptions.Exit(ExitCode.PARTIAL if self._done else exit_code(self._first_error))

@@ -1,15 +1,14 @@
-"""Making other people's text fit for a terminal.
+"""Escape untrusted text for a terminal.
 
-Names and data come out of ZooKeeper, where anybody may have written them: an escape sequence could move the cursor,
-recolour the screen or hide a line, and a letter that turns the direction of writing could make one name look like
-another.
+Names and data in ZooKeeper may be hostile. An escape sequence could move the cursor or hide a line, and a letter that
+changes the writing direction could make one name look like another.
 """
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    r"""The text with everything that is not plainly visible written as an escape.
+    r"""Return the text with invisible characters as escapes.
 
     >>> print(printable("a\x1b[31mb"))
     a\x1b[31mb

@@ -1,4 +1,4 @@
-"""The exit codes, each with what it means. Nothing else in the command spells one as a number."""
+"""The exit codes and their meanings. No other module contains them as numbers."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a run ended; `meaning` is what `zkgroups --help` says."""
+    """An exit code. `zkgroups --help` prints its `meaning`."""
 
     meaning: str
 
     def __new__(cls, value: int, meaning: str) -> ExitCode:
-        """An integer that carries a sentence."""
+        """Create an integer with a meaning."""
         code = int.__new__(cls, value)
         code._value_ = value
         code.meaning = meaning
         return code
 
     DONE = 0, "done"
-    UNEXPECTED = 1, "unexpected; -vv shows the traceback"
-    USAGE = 2, "wrong usage, bad names included"
+    UNEXPECTED = 1, "unexpected error; -vv shows the traceback"
+    USAGE = 2, "usage error, e.g. an invalid name"
     NOT_FOUND = 3, "not found"
-    REFUSED = 4, "refused: live instances, a guard that failed, or something would be lost"
-    CONFLICT = 5, "conflict: claimed by another, or changed meanwhile"
-    AUTH = 6, "not authenticated, or no permission"
-    UNAVAILABLE = 7, "no connection, session lost, or outcome unknown"
-    WAITED_IN_VAIN = 8, "waited in vain"
-    PARTIAL = 9, "partly done"
-    FINDINGS = 10, "a check found something, or the znode asked for cannot be read"
-    INTERRUPTED = 130, "ended by Ctrl-C, after letting go"
-    TERMINATED = 143, "ended by SIGTERM, after letting go"
+    REFUSED = 4, "refused: live instances, a failed guard, or possible loss of data"
+    CONFLICT = 5, "conflict: claimed by another instance, or changed meanwhile"
+    AUTH = 6, "authentication failed, or permission missing"
+    UNAVAILABLE = 7, "no connection, session expired, or outcome unknown"
+    TIMED_OUT = 8, "timed out waiting for a partition"
+    PARTIAL = 9, "partly done: some steps failed"
+    FINDINGS = 10, "a check found a problem, or the requested znode is unreadable"
+    INTERRUPTED = 130, "interrupted by Ctrl-C; claims were released"
+    TERMINATED = 143, "terminated by SIGTERM; claims were released"

@@ -1,4 +1,7 @@
-"""Files that people name, read with a sentence for whatever is wrong with them."""
+"""Files on the command line: their parameter types, and reading and writing them.
+
+`click.File` would not report text that is not UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -13,49 +16,49 @@ from .escape import printable
 
 
 class FilePath(click.Path):
-    """A path that is not empty: `"$NOT_SET"` would otherwise be the current folder."""
+    """A path. An empty one, e.g. from an unset variable, is an error: click takes it for the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As click does."""
+        """Convert as click does, after the check."""
         return super().convert(_not_empty(self, value, param, ctx), param, ctx)
 
 
-class Place(click.types.StringParamType):
-    """A folder, or whatever else Spark can read and write, by a name that is not empty."""
+class FolderUri(click.types.StringParamType):
+    """A folder on any file system of Spark. An empty one is an error."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As click does."""
+        """Convert as click does, after the check."""
         return super().convert(_not_empty(self, value, param, ctx), param, ctx)
 
 
-def _not_empty(kind: FilePath | Place, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+def _not_empty(kind: FilePath | FolderUri, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
     if value == "":
         kind.fail("the name is empty", param, ctx)
     return value
 
 
 def read_text(file: Path) -> str:
-    """All of a file, or of stdin where its name is `-`: UTF-8, whatever the terminal speaks."""
+    """Read a whole file, or stdin if its name is `-`, as UTF-8."""
     try:
         return _read(file).decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"is no UTF-8 at byte {error.start}"
+        reason = error.strerror if isinstance(error, OSError) else f"is not UTF-8 at byte {error.start}"
         raise click.UsageError(f"{source_name(file)}: {reason}", click.get_current_context()) from error
 
 
 def source_name(file: Path) -> str:
-    """How messages name it."""
+    """Return the name of a file for messages."""
     return "stdin" if str(file) == "-" else str(file)
 
 
 def _read(file: Path) -> bytes:
     if str(file) != "-":
         return file.read_bytes()
-    return b"" if sys.stdin is None else sys.stdin.buffer.read()  # Python has no stdin where the shell has closed it
+    return b"" if sys.stdin is None else sys.stdin.buffer.read()  # the shell may have closed stdin
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Write a file to stdout, as it is to be read again: UTF-8, and no name changed; only a terminal is protected."""
+    """Write the lines of a file to stdout, as UTF-8. Only on a terminal, invisible characters are escaped."""
     stream = sys.stdout
     for line in lines:
         if stream is None or stream.isatty():

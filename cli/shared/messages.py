@@ -1,4 +1,4 @@
-"""Everything that goes to stderr: what a command says beside its data, errors, and what libraries log."""
+"""Messages on stderr: results, errors, warnings, and the log of libraries."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _LOG_FORMAT = "zkgroups: %(levelname)s %(name)s: %(message)s"
 
 
 def say(options: Options, text: str) -> None:
-    """Tell the user what was done; `--quiet` leaves it out."""
+    """Print a message, except with `--quiet`."""
     if not options.quiet:
         _write(text)
 
 
 def complain(text: str) -> None:
-    """Tell the user what went wrong, always."""
+    """Print an error or a warning, also with `--quiet`."""
     _write(f"zkgroups: {text}")
 
 
 def set_up_logging(options: Options) -> None:
-    """Let libraries talk as much as `-v` asks for.
+    """Show the log and the warnings of libraries according to `-v`.
 
-    kazoo logs every attempt to connect as a warning, and its connection thread ends with a traceback when it is turned
-    away; the same is said in one sentence by the error that the command ends with.
+    kazoo logs every attempt to connect as a warning, and prints a traceback when its connection is refused. Without
+    `-v` both are hidden, because the error of the command contains the reason.
     """
-    import logging  # takes a tenth of the time that `zkgroups --help` may take, and that needs none
+    import logging  # `zkgroups --help` does not need it, and it takes a tenth of its time
 
     if options.verbose:
         logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)  # below that kazoo logs passwords
@@ -46,6 +46,6 @@ def set_up_logging(options: Options) -> None:
 
 
 def _write(text: str) -> None:
-    # Who has closed stderr does not want to hear, least of all that it is closed.
+    # stderr may be closed.
     with contextlib.suppress(OSError):
         click.echo("\n".join(map(printable, text.split("\n"))), err=True)

@@ -32,6 +32,7 @@ class Format(StrEnum):
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
+    YAML = "yaml"
     JSONL = "jsonl"
     CSV = "csv"
     NAME = "name"

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from zkgroups.core.offsets.csv_cells import guarded
+from zkgroups.core.offsets.csv_cells import escape_formula
+from zkgroups.exceptions import MissingDependencyError
 
 from .escape import printable
 from .options import Color, Format, Options
@@ -68,6 +69,8 @@ class Output:
 
     def __init__(self, options: Options, *, default: Format = Format.TABLE) -> None:
         self.format = Format(options.output or default)
+        if self.format is Format.YAML:
+            _check_yaml()
         self._options = options
         self._headers = not options.no_headers
         self._color = Color(options.color)
@@ -79,6 +82,7 @@ class Output:
         """Write all rows. JSON lines, CSV and names appear as the rows come, the others at the end."""
         writers = {
             Format.JSON: self._write_json,
+            Format.YAML: self._write_yaml,
             Format.JSONL: self._write_jsonl,
             Format.CSV: self._write_csv,
             Format.NAME: self._write_names,
@@ -115,6 +119,13 @@ class Output:
     def _write_json(self, table: Table, rows: Iterable[Row]) -> None:
         self._put(json.dumps({"schema": SCHEMA, table.name: self._all(table, rows)}, indent=2))
 
+    def _write_yaml(self, table: Table, rows: Iterable[Row]) -> None:
+        import yaml
+
+        document = {"schema": SCHEMA, table.name: self._all(table, rows)}
+        plain = json.loads(json.dumps(document))
+        self.text(yaml.safe_dump(plain, sort_keys=False, explicit_start=True))
+
     def _write_jsonl(self, _table: Table, rows: Iterable[Row]) -> None:
         for row in rows:
             self._put(json.dumps({"schema": SCHEMA, **row}))
@@ -137,7 +148,7 @@ class Output:
     def _cell(self, value: Any) -> str:
         """A value in CSV: numbers unchanged, text escaped if a spreadsheet would take it for a formula."""
         text = self._raw(value)
-        return guarded(text) if _is_text(value) else text
+        return escape_formula(text) if _is_text(value) else text
 
     def _raw(self, value: Any) -> str:
         """A value as it is, for a program to read; a terminal is protected all the same."""
@@ -228,6 +239,14 @@ def wait_while_read(seconds: float) -> None:
             watched.register(sys.stdout.fileno(), 0)  # an error is told all the same
     if watched.poll(min(seconds, _LONGEST_PAUSE) * 1000):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def _check_yaml() -> None:
+    """Raise an error before a command does anything whose result it could not write."""
+    try:
+        import yaml  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("-o yaml needs PyYAML: pip install 'zkgroups[yaml]'") from error
 
 
 def _cell_len(lines: Iterable[Iterable[str]]) -> Callable[[str], int]:

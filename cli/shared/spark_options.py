@@ -94,8 +94,27 @@ def _regex(_ctx: click.Context, param: click.Parameter, text: str | None) -> str
     return text
 
 
+def moment_option(default: str = "latest by default") -> Callable[[Decorated], Decorated]:
+    """`--at`, as `at`: it chooses one of the snapshots in a folder, with the same words in every command."""
+    return click.option(
+        "--at",
+        metavar="MOMENT",
+        callback=checked_moment,
+        help=f"The snapshot: its name, latest, previous, or a time, for the latest at or before it; {default}.",
+    )
+
+
+def cluster_option(command: Decorated) -> Decorated:
+    """`--cluster`, as `cluster`: it chooses the cluster if a folder holds snapshots of several."""
+    return click.option(
+        "--cluster",
+        metavar="NAME",
+        help="The cluster, if the snapshots are of several; that of -z by default.",
+    )(command)
+
+
 def checked_moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
-    """What names no snapshot is told before Spark is started."""
+    """The callback of a parameter that chooses a snapshot. It reports a bad value before Spark is started."""
     if text is not None:
         with spark_installed():
             from zkgroups.spark.snapshots.moments import is_moment

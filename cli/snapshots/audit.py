@@ -15,7 +15,7 @@ from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.durations import seconds_option
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
@@ -57,7 +57,7 @@ _COMMITS: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
 @seconds_option("--every", default=10.0, help="The interval between two reads of all offsets.")

@@ -9,17 +9,30 @@ from typing import Any, Final
 
 import click
 
-from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
+from zkgroups.core.offsets.snapshot_changes import (
+    CHANGE_FILTERS,
+    UNCHANGED_HELD,
+    SnapshotChange,
+    SummaryLevel,
+    count_column,
+)
 from zkgroups.core.times import utc
 
-from ..offsets.from_parquet import address_of, complain_of_future
+from ..offsets.from_parquet import cluster_address, warn_if_in_future
 from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
-from ..shared.spark_options import SparkOptions, checked_moment, selection_options, spark_installed, spark_options
+from ..shared.spark_options import (
+    SparkOptions,
+    checked_moment,
+    cluster_option,
+    selection_options,
+    spark_installed,
+    spark_options,
+)
 
 _CLUSTER: Final = Column("CLUSTER", "cluster", wide=True)
 _NAMES: Final = (
@@ -38,9 +51,9 @@ def _yes_or_no(holds: bool) -> str:
     return "yes" if holds else "no"
 
 
-def _table(by: By) -> Table:
-    names = (_CLUSTER, *_NAMES[: list(By).index(by) + 1])
-    if by is By.PARTITION:
+def _table(by: SummaryLevel) -> Table:
+    names = (_CLUSTER, *_NAMES[: list(SummaryLevel).index(by) + 1])
+    if by is SummaryLevel.PARTITION:
         details = (
             Column("STATE", "state", styles={"went-back": "red", "unreadable": "red"}),
             Column("BEFORE", "before", right=True),
@@ -51,8 +64,8 @@ def _table(by: By) -> Table:
             Column("HELD", "held", show=_yes_or_no),
         )
         return Table("partitions", key="group", columns=(*names, *details, _COMMITTED))
-    counts = [Column(state.upper(), field(state), right=True) for state in State]
-    counts.insert(2, Column(UNCHANGED_HELD.upper(), field(UNCHANGED_HELD), right=True))
+    counts = [Column(state.upper(), count_column(state), right=True) for state in SnapshotChange]
+    counts.insert(2, Column(UNCHANGED_HELD.upper(), count_column(UNCHANGED_HELD), right=True))
     all_of_them = Column("PARTITIONS", "partitions", right=True)
     recreated = Column("RECREATED", "recreated", right=True, wide=True)
     return Table(f"{by}s", key="group", columns=(*names, all_of_them, *counts, recreated, *_MOVED_BY, _COMMITTED))
@@ -61,18 +74,18 @@ def _table(by: By) -> Table:
 def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
     words = () if text is None else tuple(text.split(","))
     for word in words:
-        if word not in LOOKED_FOR:
-            raise click.BadParameter(f"{word!r} is not one of {', '.join(LOOKED_FOR)}")
+        if word not in CHANGE_FILTERS:
+            raise click.BadParameter(f"{word!r} is not one of {', '.join(CHANGE_FILTERS)}")
     return words
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @click.argument("before", metavar="[A]", default="previous", callback=checked_moment)
 @click.argument("after", metavar="[B]", default="latest", callback=checked_moment)
 @click.option(
     "--by",
-    type=click.Choice([by.value for by in By]),
+    type=click.Choice([by.value for by in SummaryLevel]),
     default="group",
     help="One row per group (default), topic or partition.",
 )
@@ -86,9 +99,7 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
     help="Exit with code 10 if any partition is in one of these states.",
 )
 @selection_options
-@click.option(
-    "--cluster", metavar="NAME", help="Choose the cluster if DEST holds snapshots of several; that of -z by default."
-)
+@cluster_option
 @spark_options
 @click.pass_obj
 def diff(
@@ -133,15 +144,17 @@ def diff(
         from zkgroups.spark.snapshots import diff as history
     say(options, f"Starting Spark to compare snapshots in {destination}.")
     with SparkOptions(master, settings).session(options) as session:
-        two = history.choose_pair(session, destination, before, after, cluster=cluster, address=address_of(options))
-        complain_of_future(two.after.name)
+        two = history.choose_pair(
+            session, destination, before, after, cluster=cluster, address=cluster_address(options)
+        )
+        warn_if_in_future(two.after.name)
         say(options, f"From snapshot {two.before.name} to {two.after.name} of {two.after.cluster or 'no cluster'}:")
-        rows = history.diff(session, two, by=By(by), **chosen)
+        rows = history.diff(session, two, by=SummaryLevel(by), **chosen)
         found: Counter[str] = Counter(history.totals(rows) if only else {})
         shown = history.with_states(rows, only) if only else rows
         each = history.iterate(shown)
-        Output(options).write(_table(By(by)), map(_shown, each if only else _counted(each, found)))
-    say(options, f"Offsets: {', '.join(f'{found[state]} {state}' for state in LOOKED_FOR)}.")
+        Output(options).write(_table(SummaryLevel(by)), map(_shown, each if only else _counted(each, found)))
+    say(options, f"Offsets: {', '.join(f'{found[state]} {state}' for state in CHANGE_FILTERS)}.")
     if any(found[state] for state in fail_on):
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
@@ -151,9 +164,9 @@ def _counted(rows: Iterable[dict[str, Any]], found: Counter[str]) -> Iterator[di
     for row in rows:
         if "state" in row:
             found[row["state"]] += 1
-            found[UNCHANGED_HELD] += row["state"] == State.UNCHANGED and row["held"]
+            found[UNCHANGED_HELD] += row["state"] == SnapshotChange.UNCHANGED and row["held"]
         else:
-            found.update({state: row[field(state)] for state in LOOKED_FOR})
+            found.update({state: row[count_column(state)] for state in CHANGE_FILTERS})
         yield row
 
 

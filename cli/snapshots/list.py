@@ -10,7 +10,7 @@ import click
 from zkgroups.core.times import utc
 
 from ..shared.command_classes import Command
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
@@ -35,7 +35,7 @@ _SNAPSHOTS: Final = Table(
 
 
 @click.command("list", cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @spark_options
 @click.pass_obj
 def list_(options: Options, /, destination: str, master: str | None, settings: dict[str, str]) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
-from zkgroups.core.offsets.reset import parse_time
+from zkgroups.core.time_formats import parse_time
 from zkgroups.core.times import utc
 
-from ..offsets.from_parquet import address_of
-from ..shared.arguments import Partitions, group_argument, topics_option
+from ..offsets.from_parquet import cluster_address
+from ..shared.arguments import ChosenPartitions, group_argument, topics_option
 from ..shared.command_classes import Command
-from ..shared.input_files import FilePath, Place
+from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
-from ..shared.spark_options import SparkOptions, spark_installed, spark_options
+from ..shared.spark_options import SparkOptions, cluster_option, spark_installed, spark_options
 
 
 def _picture(_ctx: click.Context, _param: click.Parameter, file: Path) -> Path:
@@ -34,7 +34,7 @@ def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dat
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @group_argument
 @click.argument("file", metavar="OUT.svg|OUT.png", type=FilePath(path_type=Path), callback=_picture)
 @topics_option
@@ -47,7 +47,7 @@ def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dat
     "--since", metavar="TIME", callback=_time, help="Only snapshots at or after this time, e.g. 2026-01-31T12:00:00."
 )
 @click.option("--until", metavar="TIME", callback=_time, help="Only snapshots until this time.")
-@click.option("--cluster", metavar="NAME", help="Choose the cluster if several have the group; that of -z by default.")
+@cluster_option
 @spark_options
 @click.pass_obj
 def plot(
@@ -59,7 +59,7 @@ def plot(
     by: str | None,
     master: str | None,
     settings: dict[str, str],
-    topics: Partitions | None,
+    topics: ChosenPartitions | None,
     **chosen: Any,
 ) -> None:
     """Plot a group's offsets, messages read per second, and commits per second.
@@ -81,7 +81,9 @@ def plot(
     say(options, f"Starting Spark to read the snapshots in {destination}.")
     with SparkOptions(master, settings).session(options) as session:
         line = None if by is None else LineKind(by)
-        found = timeline(session, destination, group, by=line, topics=topics, address=address_of(options), **chosen)
+        found = timeline(
+            session, destination, group, by=line, topics=topics, address=cluster_address(options), **chosen
+        )
     try:
         file.write_bytes(draw(found, file.suffix.lower().removeprefix(".")))
     except OSError as error:

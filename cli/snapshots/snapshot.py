@@ -11,7 +11,7 @@ import click
 from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import FilePath, Place
+from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
@@ -52,7 +52,7 @@ _SURVEY: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
+@click.argument("destination", metavar="DEST", type=FolderUri())
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
 @click.option(

@@ -9,12 +9,12 @@ import click
 
 from ..shared.command_classes import Command
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import Place
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
-from ..shared.spark_options import SparkOptions, checked_moment, spark_installed, spark_options
+from ..shared.spark_options import SparkOptions, moment_option, spark_installed, spark_options
 
 if TYPE_CHECKING:
     from zkgroups.spark.snapshots.verify import VerifiedSnapshot
@@ -33,13 +33,8 @@ _FINDINGS: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=Place())
-@click.option(
-    "--at",
-    metavar="MOMENT",
-    callback=checked_moment,
-    help="Verify only one: its name, latest, previous, or a time, for the latest at or before it. All by default.",
-)
+@click.argument("destination", metavar="DEST", type=FolderUri())
+@moment_option(default="all by default")
 @spark_options
 @click.pass_obj
 def verify(options: Options, /, destination: str, at: str | None, master: str | None, settings: dict[str, str]) -> None:

@@ -357,7 +357,7 @@ def test_a_registration_without_a_session_is_not_in_the_way(
     kazoo.create("/consumers/invoices/ids/gone", b'{"version":1,"subscription":{"orders":1},"pattern":"static"}')
     assert zkgroups("claim", "invoices", "orders", "0", "--", "true").code == 0
     done = zkgroups("offsets", "reset", "invoices", "--all-topics", "--shift-by", "1", "--execute")
-    assert (done.code, done.err) == (0, "Changed: 1. As before: 0.\n")
+    assert (done.code, done.err) == (0, "Changed: 1. Unchanged: 0.\n")
     assert zkgroups("groups", "delete", "invoices").code == 0
 
 

@@ -1,14 +1,22 @@
-"""`zkgroups demo`: what `make demo` shows."""
+"""`zkgroups demo`, which is `make demo`."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from zkgroups_cli.demo import demo
+from zkgroups_cli.shared.options import Options
+
+from zkgroups.exceptions import MissingDependencyError
+from zkgroups.testing import ChildProcess, KafkaBroker
+from zkgroups.testing.maven import CACHE_VARIABLE, cache_folder, downloaded_bytes
 
 from .running import Terminal, environment, run
 
@@ -19,30 +27,30 @@ STORY = [
     "'orders' has 6 partitions",
     "anna, ben, cleo",
     r"billing +Stable +3 +1 +6 +6 +0",
-    "ben wants orders/0 and is refused: orders/0 is claimed by 'anna' of session 0x",
+    "ben tries to claim orders/0 and is refused: orders/0 is claimed by 'anna' of session 0x",
     "commits an offset",
-    "anna releases orders/1. ben claims it, and will go on at offset 101",
-    "session of cleo ends",
+    "anna releases orders/1. ben claims it, and will continue at offset 101",
+    "session of cleo expires",
     r"billing +CompletingRebalance +2 +1 +6 +4 +6",
     r"orders +4 +104 .*unowned",
-    "anna takes orders/4 and commits 250",
-    "cleo wakes up, commits 150 for orders/4, and is refused: .*session .* (ended,|expired;) nothing was changed",
+    "anna claims orders/4 and commits 250",
+    "cleo tries to commit 150 for orders/4, and is refused: .*session .* (ended,|expired;) nothing was changed",
     "The offset is still 250",
     r"orders +4 +250 +anna",
-    "It has 6 offsets, 6 owners and 2 members",
-    "Everybody leaves",
+    "The snapshot has 6 offsets, 6 owners and 2 members",
+    "All instances leave",
     r"demo +billing +orders +0 +100 +anna",
     r"demo +billing +orders +4 +250 +anna",
     r"A real Kafka 4\.\d\.\d is running at 127\.0\.0\.1:\d+",
     r"billing +billing +orders +4 +250 +0 +300 +- +250 +commit +as it is",
-    "6 offsets are written. Read anew, 6 of 6 are equal",
-    "anna wants to come back, and is refused: group 'billing' was moved to Kafka's own offsets",
-    "gone with their data",
+    "6 offsets are written. Verified: 6 of 6 are equal",
+    "anna tries to register again, and is refused: group 'billing' was moved to Kafka's own offsets",
+    "The servers and their data are deleted",
 ]
 
 
-def test_the_story_is_told_in_its_order_with_colours_on_a_terminal_and_nothing_else_is_said() -> None:
-    """Whatever may be set for commands that have data."""
+def test_on_a_terminal_the_demo_prints_its_steps_in_order_with_colours_and_nothing_else() -> None:
+    """The output format from the environment is ignored."""
     with Terminal("demo", env={"ZKGROUPS_OUTPUT": "json"}, columns=120) as terminal:
         ended = terminal.end()
     assert ended.code == 0
@@ -55,18 +63,68 @@ def test_the_story_is_told_in_its_order_with_colours_on_a_terminal_and_nothing_e
     assert all(a.start() < b.start() for a, b in pairwise(step for step in found if step))
 
 
-def test_where_no_kafka_can_be_had_a_sentence_says_so(tmp_path: Path) -> None:
-    """The last step alone: all the others need none."""
+def test_without_kafka_the_last_step_is_skipped(tmp_path: Path) -> None:
+    """Only the last step needs Kafka."""
     code = (
         "from contextlib import ExitStack; from zkgroups_cli.demo import demo;"
         "from zkgroups_cli.shared.options import Options;"
-        "stack = ExitStack(); stage = demo.Stage(demo.Output(Options()), stack);"
+        "stack = ExitStack(); stage = demo.DemoState(Options(), demo.Output(Options()), stack);"
         "demo.fetch_kafka(stage); demo.move_to_kafka(stage); stack.close()"
     )
     env = environment({"XDG_CACHE_HOME": str(tmp_path), "ZKGROUPS_MAVEN_REPOSITORY": "http://127.0.0.1:1/"})
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"No Kafka can be had here \(.*\): so nothing is moved to one\.\n", done.stdout)
+    assert re.fullmatch(
+        r"The last step, moving the group to Kafka, is skipped: Kafka could not be downloaded\.\n", done.stdout
+    )
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[demo.DemoState]:
+    """The state of a demo with an empty cache, a short time limit, and a download that has not begun."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(demo, "_STALLED_AFTER", 1.5)
+    cache_folder().mkdir(parents=True)
+    with ExitStack() as stack:
+        yield demo.DemoState(Options(), demo.Output(Options()), stack)
+
+
+def download(stage: demo.DemoState, *, chunks: int, then: str) -> ChildProcess:
+    """Start a process that writes a chunk every 0.3 seconds into a scratch folder, and then does something else."""
+    folder = cache_folder() / ".kafka.part-1"
+    folder.mkdir()
+    code = f"""
+import time
+with open({str(folder / "kafka.jar.part")!r}, "ab", buffering=0) as file:
+    for _ in range({chunks}):
+        file.write(b"x" * 1000)
+        time.sleep(0.3)
+{then}
+"""
+    return stage.stack.enter_context(ChildProcess([sys.executable, "-c", code], log=folder.parent / "log"))
+
+
+def test_the_demo_waits_for_a_slow_download_as_long_as_bytes_arrive(stage: demo.DemoState) -> None:
+    stage.download = download(stage, chunks=10, then="")
+    assert isinstance(demo._broker(stage), KafkaBroker)
+    assert downloaded_bytes() == 10_000
+
+
+def test_the_demo_gives_up_on_a_download_that_stalls(stage: demo.DemoState) -> None:
+    stage.download = download(stage, chunks=2, then="time.sleep(60)")
+    with pytest.raises(MissingDependencyError, match=r"stalled for 1\.5 s"):
+        demo._broker(stage)
+
+
+def test_the_progress_of_the_download_is_shown_on_a_terminal(
+    stage: demo.DemoState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(demo, "status_line", lambda _options: nullcontext(shown.append))
+    stage.download = download(stage, chunks=6, then="")
+    demo._broker(stage)
+    assert shown == sorted(shown)
+    assert re.fullmatch(r"downloading Kafka 4\.\d\.\d: 0\.0 MB", shown[0])
 
 
 @pytest.mark.soak

@@ -28,7 +28,7 @@ MET: dict[ExitCode, tuple[str, ...]] = {
     ExitCode.CONFLICT: ("claim", "billing", "orders", "0"),
     ExitCode.AUTH: ("groups", "describe", "secret"),
     ExitCode.UNAVAILABLE: ("groups", "list", *NOWHERE),
-    ExitCode.WAITED_IN_VAIN: ("claim", "billing", "orders", "0", "--wait", "0.2"),
+    ExitCode.TIMED_OUT: ("claim", "billing", "orders", "0", "--wait", "0.2"),
     ExitCode.PARTIAL: ("groups", "describe", "billing", "nobody"),
     ExitCode.FINDINGS: ("doctor", "billing"),
 }

@@ -16,7 +16,8 @@ from zkgroups_cli import main
 from zkgroups_cli.groups import prune
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.offsets.file_formats import Form, read
+from zkgroups.core.offsets.file_formats import FileFormat
+from zkgroups.core.offsets.file_reader import parse_offsets
 
 from .conftest import Zkgroups
 from .running import COMMAND, environment, started
@@ -91,7 +92,7 @@ def test_with_execute_the_groups_go_and_their_offsets_are_in_the_file(
         ("invoices", "orders", 0, 5),
         ("invoices", "orders", 1, 0),
     ]
-    assert [(found.group, found.at, found.offset) for found in read(export.read_text(), Form.JSONL)] == [
+    assert [(found.group, found.at, found.offset) for found in parse_offsets(export.read_text(), FileFormat.JSONL)] == [
         ("invoices", P0, 5),
         ("invoices", P1, 0),
     ]

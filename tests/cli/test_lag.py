@@ -242,7 +242,7 @@ def test_a_group_that_may_not_be_read_is_exit_code_6(lag: Any, secret: str) -> N
 def test_without_brokers_it_says_what_is_missing(zkgroups: Zkgroups) -> None:
     ended = zkgroups("lag", "billing", "-z", AWAY)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("zkgroups: lag needs Kafka's brokers: -b HOST:PORT")
+    assert ended.err.startswith("zkgroups: lag needs the Kafka brokers: give -b HOST:PORT")
 
 
 @pytest.mark.parametrize("arguments", [["a/ids"], ["--groups", "("], ["--topic", "a/b"]], ids=" ".join)

@@ -415,7 +415,7 @@ def test_every_option_in_an_example_is_there(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("plan", "x"), "a plan (or --without-brokers) needs Kafka's brokers"),
+        (("plan", "x"), "a plan (or --without-brokers) needs the Kafka brokers"),
         (("plan", "x", "-b", NOWHERE, "--rename", "a"), "'a' is not like OLD=NEW"),
         (("plan", "x", "-b", NOWHERE, "--rename", "a=b", "--rename", "a=c"), "'a' is to have two names"),
         (("plan", "x", "-b", NOWHERE, "--rename-regex", "(", "b"), "it is not a regular expression"),
@@ -423,7 +423,7 @@ def test_every_option_in_an_example_is_there(name: str) -> None:
         (("plan", "x", "--without-brokers", "--at", "y"), "--at needs --from-snapshot"),
         (("plan", "x", "-b", NOWHERE, "--groups", "("), "groups is '(', but it is not a regular expression"),
         (("plan", "x", "--without-brokers", "--groups", "("), "groups is '(', but it is not a regular expression"),
-        (("apply", "x"), "migrate apply needs Kafka's brokers"),
+        (("apply", "x"), "migrate apply needs the Kafka brokers"),
         (("group", "a/b", "x", "-b", NOWHERE), "contains a slash"),
         (("apply", "x", "--conf", "y"), "'y' is not like KEY=VALUE"),
     ],
@@ -448,7 +448,7 @@ def test_what_writes_is_refused_where_nothing_may_be_written(command: str) -> No
     arguments = {"group": ("g", "x", "--execute"), "unmark": ("g",)}.get(command, ("x", "--execute"))
     ended = run("migrate", command, *arguments, "--read-only", "-z", NOWHERE, "-b", NOWHERE)
     assert (ended.code, ended.out) == (4, "")
-    assert ended.err == "zkgroups: this command writes, and --read-only was given\n"
+    assert ended.err == "zkgroups: this command writes, but --read-only was given\n"
 
 
 @pytest.mark.parametrize(("module", "extra"), [("pyspark", "spark"), ("confluent_kafka", "kafka")])

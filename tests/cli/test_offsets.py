@@ -170,7 +170,7 @@ def test_an_offset_is_set_back_only_when_told(zkgroups: Zkgroups, invoices: Any)
     assert (ended.code, ended.out) == (4, "")
     assert (
         ended.err
-        == "zkgroups: offset of orders/0 in group 'invoices' is 50 and would go back to 49: --backward lets it\n"
+        == "zkgroups: offset of orders/0 in group 'invoices' is 50 and would go back to 49: --backward allows it\n"
     )
     assert number(invoices) == 50
     assert zkgroups("offsets", "set", "invoices", "orders", "0", "49", "--backward").code == 0
@@ -194,7 +194,7 @@ def test_something_that_is_no_offset_is_set_to_one(zkgroups: Zkgroups, litter: s
     assert zkgroups("offsets", "set", litter, "orders", "0", "7", "--expect", "none").code == 5
     refused = zkgroups("offsets", "set", litter, "orders", "0", "7")
     assert refused.code == 4
-    assert "so this may go back: --backward lets it" in refused.err
+    assert "so the new one may go back: --backward allows it" in refused.err
     ended = zkgroups("offsets", "set", litter, "orders", "0", "7", "--backward")
     assert (ended.code, ended.err) == (0, "litter: orders/0 was b'many' and is 7\n")
     assert number(registry.group(litter)) == 7
@@ -255,7 +255,7 @@ def test_a_group_and_its_export_do_not_differ_until_something_changes(
     for form in ("json", "path", "spark"):
         file.write_text(zkgroups("offsets", "export", "invoices", "--format", form).out)
         same = zkgroups("offsets", "diff", f"@{file}", "invoices")
-        assert (same.code, same.out, same.err) == (0, "", "There is no difference.\n"), form
+        assert (same.code, same.out, same.err) == (0, "", "The offsets are equal.\n"), form
     invoices.offsets.set(P0, 51)
     [row] = zkgroups("offsets", "diff", f"@{file}", "invoices", "-o", "json").json["differences"]
     assert (row["a"], row["b"], row["delta"]) == (50, 51, 1)
@@ -280,7 +280,7 @@ def test_what_is_no_offset_differs_from_everything(zkgroups: Zkgroups, litter: s
     [row] = ended.json["differences"]
     assert ended.code == 10
     assert (row["a"], row["b"], row["delta"]) == (None, None, None)
-    assert row["note"].startswith("A is no offset: not a plain")
+    assert row["note"].startswith("A has an invalid offset: not a plain")
 
 
 def test_a_group_with_a_name_like_a_file_can_be_compared(zkgroups: Zkgroups, registry: Registry) -> None:
@@ -359,7 +359,7 @@ def test_what_is_to_be_read_only_is_not_written(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = command(arguments, "invoices", "--read-only", *(["--execute"] if arguments[0] != "set" else []))
-    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, and --read-only was given\n")
+    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, but --read-only was given\n")
     assert tree(kazoo, "/consumers") == before
 
 
@@ -395,8 +395,8 @@ def test_with_force_it_is_done_beside_instances_and_said_what_will_happen(
 ) -> None:
     ended = command(arguments, "billing", "--execute", "--force")
     assert ended.code == 0
-    assert "in use by anna, ben: they go on from where they are" in ended.err
-    assert "their next commit undoes this" in ended.err
+    assert "in use by anna, ben: they keep reading from their own positions" in ended.err
+    assert "their next commit overwrites the new offsets" in ended.err
     assert number(billing) == (None if arguments[0] == "delete" else 500)
 
 
@@ -411,7 +411,7 @@ def test_an_undo_file_brings_back_what_was_there(
     done = command(arguments, "invoices", "--undo-file", str(undo), "--execute")
     assert (done.code, done.err.splitlines()[0]) == (
         0,
-        f"{undo} keeps what was there: zkgroups offsets import {undo} --backward --execute brings it back",
+        f"Saved the old offsets to {undo}. To restore them: zkgroups offsets import {undo} --backward --execute",
     )
     assert zkgroups("offsets", "export", "invoices").out != before
     assert zkgroups("offsets", "import", str(undo), "--backward", "--execute").code == 0

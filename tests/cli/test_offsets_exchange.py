@@ -77,7 +77,7 @@ def test_what_is_exported_and_imported_into_nothing_is_what_it_was(
     for name in ODD_NAMES:
         registry.group(name).delete()
     imported = zkgroups("offsets", "import", str(file), "--execute", LC_ALL="C", PYTHONUTF8="0")
-    assert (imported.code, re.sub(r"\d+", "N", imported.err)) == (0, "Changed: N. As before: N.\n")
+    assert (imported.code, re.sub(r"\d+", "N", imported.err)) == (0, "Changed: N. Unchanged: N.\n")
     assert everything(registry) == odd
 
 
@@ -145,8 +145,8 @@ def test_an_import_goes_forward_only_and_says_what_would_go_back(
         ["1", "0", "7", "+7", "-"],
     ]
     assert ended.err == (
-        "zkgroups: group 'invoices': 1 offset stays as before: would go back; --backward lets it\n"
-        "Changed: 1. As before: 1.\n"
+        "zkgroups: group 'invoices': 1 offset is left unchanged: would go back; --backward allows it\n"
+        "Changed: 1. Unchanged: 1.\n"
     )
     assert everything(registry) == {("invoices", P0): 50, ("invoices", P1): 7}
     assert zkgroups("offsets", "import", str(file), "--execute", "--topic", "x").code == 2
@@ -160,7 +160,7 @@ def test_an_import_goes_forward_only_and_says_what_would_go_back(
     ("text", "said"),
     [
         ("invoices,orders,0,60\ninvoices,orders,1\n", "line 2"),
-        ("invoices,orders,0,60\ninvoices,orders,0,61\n", "line 2: orders/0 is there twice"),
+        ("invoices,orders,0,60\ninvoices,orders,0,61\n", "line 2: orders/0 already has an offset"),
         ('{"offsets": [\n', "line 2"),
         ("orders,0,60\n", "--group NAME"),
         ("invoices,a/b,0,60\n", "contains a slash"),
@@ -196,7 +196,7 @@ def test_offsets_are_imported_from_a_pipe(zookeeper_hosts: str, registry: Regist
         capture_output=True,
         timeout=60,
     )
-    assert (done.returncode, done.stderr) == (0, b"Changed: 1. As before: 0.\n")
+    assert (done.returncode, done.stderr) == (0, b"Changed: 1. Unchanged: 0.\n")
     assert everything(registry) == {("new", P0): 5}
 
 

@@ -96,7 +96,10 @@ def test_a_time_moves_offsets_forward_past_unread_messages_only_with_forward(
     assert reset(*to, "--execute", code=4) == expected
     assert there() == {5, 3}
     ended = zkgroups("-b", kafka, "offsets", "reset", "invoices", *to)
-    assert "group 'invoices': 2 offsets stay as before: would go forward; --forward lets it skip messages" in ended.err
+    assert (
+        "group 'invoices': 2 offsets are left unchanged: would go forward; --forward allows it skip messages"
+        in ended.err
+    )
 
     to = ("--all-topics", "--to-datetime", "2026-01-31T12:03:30.000", "--execute")
     assert reset(*to, code=9) == {0: (5, 4, None), 1: (3, 4, "would go forward")}
@@ -124,12 +127,12 @@ def test_a_chosen_topic_has_all_its_partitions_also_where_nothing_was_committed(
 
 def test_offsets_stay_within_the_log(reset: Any, topic: str) -> None:
     assert reset("--all-topics", "--to-offset", "1") == {
-        0: (5, 2, "1 is before the start of the log"),
+        0: (5, 2, "1 is before the log start"),
         1: (100, 1, None),
     }
     assert reset("--all-topics", "--shift-by", "6") == {
-        0: (5, 10, "11 is beyond the end of the log"),
-        1: (100, 5, "106 is beyond the end of the log"),
+        0: (5, 10, "11 is past the log end"),
+        1: (100, 5, "106 is past the log end"),
     }
 
 

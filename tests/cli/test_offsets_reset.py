@@ -11,12 +11,12 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from zkgroups_cli.offsets.changes import Leave, Plan, carry_out
+from zkgroups_cli.offsets.changes import ApplyOptions, GroupChanges, apply_changes
 from zkgroups_cli.shared.errors import Tally
 from zkgroups_cli.shared.options import Options
 
 from zkgroups import CommittedOffset, Registry, TopicPartition
-from zkgroups.core.offsets.reset import Move
+from zkgroups.core.offsets.reset import OffsetChange
 from zkgroups.exceptions import RefusedError, UnavailableError
 from zkgroups.testing import TcpProxy
 
@@ -76,7 +76,10 @@ def test_of_offsets_that_may_not_be_read_nobody_says_that_there_are_none(
 def test_forward_is_refused_where_it_has_no_effect(zkgroups: Zkgroups, invoices: Any, target: str) -> None:
     ended = zkgroups("offsets", "reset", "invoices", "--all-topics", target, "--forward", "--execute")
     assert (ended.code, numbers(invoices)["orders/0"]) == (2, 50)
-    assert f"--forward is for --to-datetime and --by-duration; {target.split('=')[0]} moves both ways" in ended.err
+    assert (
+        f"--forward is only for --to-datetime and --by-duration: {target.split('=')[0]} always moves both ways"
+        in ended.err
+    )
 
 
 def test_what_is_executed_is_what_was_shown(zkgroups: Zkgroups, invoices: Any) -> None:
@@ -85,7 +88,7 @@ def test_what_is_executed_is_what_was_shown(zkgroups: Zkgroups, invoices: Any) -
     done = zkgroups(*arguments, "-o", "json", "--execute")
     assert {row["done"] for row in shown.json["changes"]} == {False}
     as_shown = {**done.json, "changes": [row | {"done": False} for row in done.json["changes"]]}
-    assert (done.code, done.err, as_shown) == (0, "Changed: 2. As before: 0.\n", shown.json)
+    assert (done.code, done.err, as_shown) == (0, "Changed: 2. Unchanged: 0.\n", shown.json)
     assert done.json["changes"][0] == {
         "group": "invoices",
         "topic": "orders",
@@ -132,8 +135,8 @@ def test_what_is_no_offset_can_be_set_but_not_shifted(
     kazoo.create("/consumers/invoices/offsets/orders/x", b"5")
     shifted = zkgroups("offsets", "reset", "invoices", "--topic", "orders", "--shift-by", "1", "-o", "json")
     assert (shifted.code, moves(shifted)[-1]) == (9, ("orders/2", None, None))
-    assert "group 'invoices': 1 offset stays as before: is no offset: not a plain decimal number" in shifted.err
-    assert "/consumers/invoices/offsets/orders/x is left alone: its name is not a partition" in shifted.err
+    assert "group 'invoices': 1 offset is left unchanged: invalid offset: not a plain decimal number" in shifted.err
+    assert "/consumers/invoices/offsets/orders/x is left unchanged: its name is not a partition" in shifted.err
     undo = tmp_path / "undo"
     ended = zkgroups(
         "offsets", "reset", "invoices", "--topic", "orders:2", "--to-offset", "5", "--execute", "--undo-file", str(undo)
@@ -141,30 +144,30 @@ def test_what_is_no_offset_can_be_set_but_not_shifted(
     assert (ended.code, numbers(invoices)["orders/2"]) == (0, 5)
     assert "1 of them had no offset" in ended.err
     [kept] = json.loads(undo.read_text())["offsets"]
-    assert (kept["offset"], kept["note"]) == (None, "was no offset: b'many'")
+    assert (kept["offset"], kept["note"]) == (None, "invalid offset: b'many'")
     back = zkgroups("offsets", "import", str(undo), "--backward", "--execute")
     assert (back.code, numbers(invoices)["orders/2"]) == (4, 5)
-    assert "there is no offset to go to" in back.err
+    assert "no offset is given for it" in back.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("invoices", "--all-topics"), "in exactly one way: --to-earliest, --to-latest,"),
-        (("invoices", "--all-topics", "--to-current", "--to-offset", "0"), "in exactly one way"),
+        (("invoices", "--all-topics"), "give exactly one target: --to-earliest, --to-latest,"),
+        (("invoices", "--all-topics", "--to-current", "--to-offset", "0"), "give exactly one target"),
         (("invoices", "--to-offset", "0"), "either --topic"),
         (("invoices", "--all-topics", "--topic", "orders", "--to-offset", "0"), "either --topic"),
-        (("--all-topics", "--to-offset", "0"), "say which groups"),
+        (("--all-topics", "--to-offset", "0"), "no group is chosen"),
         (("invoices", "--all-topics", "--to-datetime", "yesterday"), "must be like 2026"),
         (("invoices", "--all-topics", "--by-duration", "7 days"), "must be like P7D"),
         (("invoices", "--all-topics", "--shift-by", "x"), "--shift-by"),
         (("--groups", "(", "--all-topics", "--to-offset", "0"), "no regular expression"),
-        (("invoices", "--all-topics", "--to-earliest"), "--to-earliest needs Kafka's brokers"),
-        (("invoices", "--all-topics", "--to-latest"), "--to-latest needs Kafka's brokers"),
-        (("invoices", "--all-topics", "--by-duration", "P7D"), "--by-duration needs Kafka's brokers"),
+        (("invoices", "--all-topics", "--to-earliest"), "--to-earliest needs the Kafka brokers"),
+        (("invoices", "--all-topics", "--to-latest"), "--to-latest needs the Kafka brokers"),
+        (("invoices", "--all-topics", "--by-duration", "P7D"), "--by-duration needs the Kafka brokers"),
         (
             ("invoices", "--all-topics", "--to-datetime", "2026-01-31T12:00:00.000"),
-            "--to-datetime needs Kafka's brokers",
+            "--to-datetime needs the Kafka brokers",
         ),
         (("invoices", "--from-file", "/nowhere/plan.csv"), "/nowhere/plan.csv: No such file"),
     ],
@@ -237,14 +240,14 @@ def test_all_offsets_are_deleted_only_when_that_is_said(zkgroups: Zkgroups, invo
 # What was shown is no longer there
 
 
-def planned(group: Any, new: int) -> Plan:
-    return Plan(group.name, [Move(each.at, each, new) for each in group.offsets])
+def planned(group: Any, new: int) -> GroupChanges:
+    return GroupChanges(group.name, [OffsetChange(each.at, each, new) for each in group.offsets])
 
 
 def outcome(registry: Registry, plans: Any, *, undo_file: Path | None = None) -> int:
-    leave = Leave(execute=True, force=False, undo_file=undo_file)
+    apply = ApplyOptions(execute=True, force=False, undo_file=undo_file)
     try:
-        carry_out(Options(output="json"), registry, plans, leave, Tally())
+        apply_changes(Options(output="json"), registry, plans, apply, Tally())
     except click.exceptions.Exit as end:
         return end.exit_code
     return 0
@@ -258,13 +261,13 @@ def test_what_was_changed_since_it_was_shown_is_left_alone_and_said(
     assert outcome(registry, [plan]) == 9
     rows = json.loads((seen := capsys.readouterr()).out)["changes"]
     assert [(row["old"], row["new"], row["note"]) for row in rows] == [
-        (50, None, "changed meanwhile, left alone"),
+        (50, None, "left unchanged: another client changed it"),
         (60, 1, None),
         (7, 1, None),
     ]
     assert (
         seen.err
-        == "zkgroups: offset of orders/0 was changed by another client and is now 51\nChanged: 2. As before: 1.\n"
+        == "zkgroups: offset of orders/0 was changed by another client and is now 51\nChanged: 2. Unchanged: 1.\n"
     )
     assert numbers(invoices) == {"orders/0": 51, "orders/1": 1, "refunds/0": 1}
 
@@ -287,24 +290,24 @@ def test_where_all_was_changed_it_is_a_conflict(
     assert outcome(registry, [plan]) == 5
 
 
-class Interrupted(Plan):
-    """A plan that is looked at when it is carried out, or kept: just then, something else happens."""
+class Interrupted(GroupChanges):
+    """A plan that calls `act` whenever its changes are read, in order to simulate a concurrent event."""
 
     __slots__ = ("act", "shown")
-    shown: Plan
+    shown: GroupChanges
     act: Callable[[], object]
 
     @classmethod
-    def by(cls, shown: Plan, act: Callable[[], object]) -> Interrupted:
+    def by(cls, shown: GroupChanges, act: Callable[[], object]) -> Interrupted:
         made = object.__new__(cls)
         for name, value in {"group": shown.group, "shown": shown, "act": act}.items():
             object.__setattr__(made, name, value)
         return made
 
     @property
-    def moves(self) -> Any:
+    def changes(self) -> Any:
         self.act()
-        return self.shown.moves
+        return self.shown.changes
 
 
 def test_one_who_registers_after_the_look_keeps_the_group_as_it_is(
@@ -340,7 +343,7 @@ def test_what_was_done_is_shown_even_if_the_connection_is_lost_with_the_next(
             outcome(proxied, plans)
     seen = capsys.readouterr()
     assert [row["group"] for row in json.loads(seen.out)["changes"]] == ["a"]
-    assert "of group 'invoices' some offsets may have been written, and of those after it none" in seen.err
+    assert "interrupted in group 'invoices': some of its offsets may be written; later groups are unchanged" in seen.err
     assert numbers(registry.group("a")) == {"orders/0": 1}
     assert numbers(invoices)["orders/0"] == 50
 

@@ -21,19 +21,19 @@ from .test_help import OF_SNAPSHOTS, Shell, examples
 WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"}
 
 USAGE = [
-    (("export", "--from-snapshot", "d"), "say which groups"),
+    (("export", "--from-snapshot", "d"), "no group is chosen"),
     (("export", "g", "--at", "latest"), "--at needs --from-snapshot DEST"),
     (("export", "g", "--cluster", "blue"), "--cluster needs --from-snapshot DEST"),
     (("import", "--master", "local"), "--master needs --from-snapshot DEST"),
     (("import", "--conf", "a=b"), "--conf needs --from-snapshot DEST"),
-    (("import", "file", "--from-snapshot", "d"), "takes the place of FILE and --format"),
-    (("import", "--format", "csv", "--from-snapshot", "d"), "takes the place of FILE and --format"),
-    (("import", "--topic", "t"), "--groups and --topic choose of a snapshot"),
-    (("import", "--group", "a", "--group", "b"), "can be of one only"),
+    (("import", "file", "--from-snapshot", "d"), "cannot be combined with FILE or --format"),
+    (("import", "--format", "csv", "--from-snapshot", "d"), "cannot be combined with FILE or --format"),
+    (("import", "--topic", "t"), "--groups and --topic need --from-snapshot"),
+    (("import", "--group", "a", "--group", "b"), "a file without groups belongs to one group"),
     (("import", "--from-snapshot", "d", "--group", "a/b"), "contains a slash"),
-    (("reset", "g", "--to-snapshot", "d"), "say which topics"),
-    (("reset", "--all-topics", "--to-snapshot", "d"), "say which groups"),
-    (("reset", "g", "--all-topics", "--to-snapshot", "d", "--to-latest"), "in exactly one way: --"),
+    (("reset", "g", "--to-snapshot", "d"), "choose the topics"),
+    (("reset", "--all-topics", "--to-snapshot", "d"), "no group is chosen"),
+    (("reset", "g", "--all-topics", "--to-snapshot", "d", "--to-latest"), "give exactly one target: --"),
     (("reset", "g", "--all-topics", "--to-latest", "--at", "latest"), "--at needs --to-snapshot DEST"),
     (("reset", "g", "--all-topics", "--to-latest", "--from-audit", "d"), "--from-audit needs --to-datetime TIME or"),
     (("reset", "g", "--all-topics", "--to-snapshot", "d", "--from-audit", "d"), "--from-audit needs"),
@@ -65,7 +65,7 @@ def test_without_a_zookeeper_nothing_is_put_back_and_spark_not_started(arguments
 @pytest.mark.zookeeper
 def test_where_nothing_may_be_written_it_is_refused_before(zkgroups: Zkgroups) -> None:
     ended = zkgroups("offsets", "import", "--from-snapshot", "d", "--execute", "--read-only", **WITHOUT_JAVA)
-    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, and --read-only was given\n")
+    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, but --read-only was given\n")
 
 
 @pytest.mark.parametrize(

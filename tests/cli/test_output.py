@@ -1,4 +1,4 @@
-"""Formats, terminals and closed pipes, with other people's data in them."""
+"""Formats, terminals and closed pipes, with hostile data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import io
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from kazoo.client import KazooClient
 from zkgroups_cli.shared.escape import printable
 
@@ -44,12 +46,32 @@ def without_colour(text: str) -> str:
 
 
 @pytest.mark.parametrize("text", ["plain", "Ünïcode 日本", "a b"])
-def test_what_is_plainly_visible_stays(text: str) -> None:
+def test_visible_text_is_unchanged(text: str) -> None:
     assert printable(text) == text
 
 
-def test_what_is_not_is_written_as_an_escape() -> None:
+def test_invisible_letters_are_escaped() -> None:
     assert printable(EVIL + "\udcff\x9b") == r"a\x1b[2J\nb\u202ec\udcff\x9b"
+
+
+def test_yaml_has_the_same_document_as_json(zkgroups: Zkgroups, evil: str, registry: Registry) -> None:
+    registry.group("日本: - 'x'").create()
+    for command in (("groups", "list", "--state", "Empty"), ("groups", "describe", evil), ("members", "list")):
+        text = zkgroups(*command, "-o", "yaml").out
+        assert text.startswith("---\nschema: 1\n")
+        assert text.isprintable() or set(filter(lambda letter: not letter.isprintable(), text)) == {"\n"}
+        assert yaml.safe_load(text) == json.loads(zkgroups(*command, "-o", "json").out)
+
+
+def test_without_pyyaml_nothing_is_done_for_yaml(registry: Registry, zookeeper_hosts: str) -> None:
+    code = (
+        "import sys; sys.modules['yaml'] = None; from zkgroups_cli.main import main;"
+        "sys.argv = ['zkgroups', 'groups', 'list', '-o', 'yaml']; sys.exit(main())"
+    )
+    env = environment({"ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert (done.stdout, done.stderr) == ("", "zkgroups: -o yaml needs PyYAML: pip install 'zkgroups[yaml]'\n")
 
 
 def test_a_table_in_a_pipe_is_plain_and_never_cut(zkgroups: Zkgroups, registry: Registry) -> None:

@@ -144,7 +144,7 @@ def test_members_with_one_number_follow_one_plan(run: Run, orders: Partitions) -
     assert len({one.generations[-1].number for one in members}) == 1
 
 
-def test_numbers_never_fall(run: Run, orders: Partitions) -> None:
+def test_plan_numbers_never_decrease(run: Run, orders: Partitions) -> None:
     a = run(id="a", assignors=["sticky", "range"])
     for _ in range(2):
         with Running(a.member.group, id="b", assignors=["sticky", "range"]) as b:

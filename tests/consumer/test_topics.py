@@ -18,7 +18,7 @@ from zkgroups import Consumergroup, EventKind, Generation, Pattern, Registration
 from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.exceptions import InvalidNameError, NotClaimedError
 from zkgroups.testing import KafkaBroker, TcpProxy
-from zkgroups.zookeeper.reading.group_observer import Sight
+from zkgroups.zookeeper.reading.group_observer import GroupObserver
 from zkgroups.zookeeper.requests.watch_dispatcher import WatchDispatcher
 
 from .conftest import LONGEST, Run, ats, plant_topic
@@ -291,7 +291,7 @@ def test_a_directory_that_comes_between_looking_for_it_and_watching_it_is_not_mi
 ) -> None:
     heard = threading.Event()
     other = connect().client
-    sight = Sight(GroupPaths("billing"), registry._context, lambda _at: heard.set())
+    observer = GroupObserver(GroupPaths("billing"), registry._context, lambda _at: heard.set())
     watch = registry.client.exists_async
 
     def watch_late(path: str, **options: Any) -> Any:
@@ -301,12 +301,12 @@ def test_a_directory_that_comes_between_looking_for_it_and_watching_it_is_not_mi
 
     monkeypatch.setattr(registry.client, "exists_async", watch_late)
     chosen = Registration({".*": 1}, Pattern.WHITE_LIST)
-    assert set(sight.topics(chosen).partitions) == {"orders"}
+    assert set(observer.topics(chosen).partitions) == {"orders"}
     heard.clear()
     plant_topic(other, "refunds", 1)
     assert heard.wait(LONGEST)
-    assert set(sight.topics(chosen).partitions) == {"orders", "refunds"}
-    sight.close()
+    assert set(observer.topics(chosen).partitions) == {"orders", "refunds"}
+    observer.close()
 
 
 def test_a_closed_member_hears_of_no_topic(run: Run, client: Any, registry: Registry) -> None:
@@ -314,7 +314,7 @@ def test_a_closed_member_hears_of_no_topic(run: Run, client: Any, registry: Regi
     a = run((), pattern="o.*", id="a").until_holding(P0)
     a.close()
     dispatcher = WatchDispatcher.of(registry._context.session)
-    assert dispatcher._watches == {}
+    assert dispatcher._listeners == {}
 
 
 # Failure 13: a topic that is deleted, and made again

@@ -1,9 +1,9 @@
-"""How the properties of the core are tried."""
+"""Settings of Hypothesis for the tests of the core."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-# Servers of other tests run beside these: how long one example takes says nothing.
+# Other tests run in parallel, so the time of one example means nothing.
 settings.register_profile("beside-servers", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside-servers")

@@ -1,4 +1,4 @@
-"""Java's own answers about expressions, from one JVM for all questions of a test run."""
+"""Evaluate expressions in Java, with one JVM for a whole test run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _COMPILER = "org.codehaus.janino.SimpleCompiler"
 
 
 class Java:
-    """A program that matches names with `java.util.regex`."""
+    """A Java program that matches names with `java.util.regex`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def matches(self, regex: str, names: Sequence[str]) -> list[bool] | None:
-        """Which of the names match as a whole; None if Java refuses the expression."""
+        """Return the names that match completely; None if Java refuses the expression."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"x{regex.encode().hex()} {' '.join(names)}\n")
@@ -32,7 +32,7 @@ class Java:
 
 @contextmanager
 def java() -> Iterator[Java]:
-    """The program, until the block ends."""
+    """Run the program until the block ends."""
     jars = ":".join(map(str, pyspark_jars("janino", "commons-compiler")))
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m")
     command = [str(find_java()), *options, "-cp", jars, _COMPILER, str(PROGRAM), PROGRAM.stem]

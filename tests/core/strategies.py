@@ -1,4 +1,4 @@
-"""What the tests of the core draw from."""
+"""Hypothesis strategies for the tests of the core."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 ALLOWED = st.characters(exclude_categories=["Cs", "Co", "Cc"], max_codepoint=0xFFEF, exclude_characters="/")
-"""What a ZooKeeper server takes in a name, by Unicode's own classes and not by our table."""
+"""The characters that a ZooKeeper server accepts in a name, by Unicode categories."""
 
 NAMES = st.text(ALLOWED, min_size=1, max_size=30).filter(lambda name: name not in {".", ".."})
 
@@ -60,11 +60,11 @@ _PIECES += [
     "{,2}",
 ]
 EXPRESSIONS = st.lists(st.sampled_from(_PIECES), max_size=8).map("".join) | st.text(max_size=12)
-"""Expressions, and what looks like one."""
+"""Expressions, and texts that look like expressions."""
 
 
 def anything_json(keys: Sequence[str] = ()) -> st.SearchStrategy[Any]:
-    """Any JSON, the parts of it that are none (NaN), and halves of characters; objects often have one of `keys`."""
+    """Any JSON, with NaN and unpaired surrogates. Objects often have one of `keys`."""
     text = st.text(st.characters(codec=None), max_size=8)
     words = st.sampled_from(["static", "white_list", "black_list", "t6", "t.*", "(", "a{", "0", "1795255170109"])
     numbers = st.integers() | st.integers(-2, 2) | st.sampled_from([2**31, 2**63, 10**400]) | st.floats()
@@ -85,4 +85,4 @@ NEARLY_REGISTRATIONS = st.fixed_dictionaries(
         "client": st.just("zkgroups") | anything_json(),
     },
 )
-"""Registrations with something wrong in them, or nothing."""
+"""Valid and damaged registrations."""

@@ -1,4 +1,4 @@
-"""Assignors: what Scala's consumer computes, and what moves least; by examples, and by all small groups there are."""
+"""Assignors: range and round robin match Scala's consumer, and sticky moves the fewest partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDS = ("a", "b", "billing_h-17-ab12cd34", "billing_h-17-ab12cd34-0", "zz")
 
 @st.composite
 def groups(draw: st.DrawFn, streams: int = 12) -> Members:
-    """Instances with subscriptions of their own, topics with gaps, and owners of whom some are gone."""
+    """Instances with different subscriptions, topics with gaps, and owners that partly no longer exist."""
     ids = draw(st.lists(st.sampled_from(IDS), unique=True, max_size=4))
     subscription = st.dictionaries(st.sampled_from((*TOPICS, "missing")), st.integers(0, streams), max_size=3)
     partitions = draw(st.dictionaries(st.sampled_from(TOPICS), st.sets(st.integers(0, 20), max_size=7), max_size=3))
@@ -39,7 +39,7 @@ EVERY = pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS.ke
 
 @EVERY
 @given(members=groups())
-def test_every_partition_of_a_subscribed_topic_is_assigned_once_and_to_a_stream_of_it(
+def test_every_subscribed_partition_is_assigned_once_to_a_subscribing_stream(
     assignor: Assignor, members: Members
 ) -> None:
     assignment = assignor(members)
@@ -52,7 +52,7 @@ def test_every_partition_of_a_subscribed_topic_is_assigned_once_and_to_a_stream_
 
 @EVERY
 @given(members=groups(), seed=st.integers(0, 100))
-def test_the_order_in_which_anything_is_given_does_not_matter(assignor: Assignor, members: Members, seed: int) -> None:
+def test_the_result_does_not_depend_on_the_order_of_the_input(assignor: Assignor, members: Members, seed: int) -> None:
     rng = random.Random(seed)
 
     def shuffled(items: list) -> list:
@@ -68,13 +68,13 @@ def test_the_order_in_which_anything_is_given_does_not_matter(assignor: Assignor
 
 @pytest.mark.parametrize("strategy", COMPUTED_BY_EACH)
 @given(members=groups())
-def test_what_a_member_computes_for_itself_is_its_share_of_the_whole(strategy: str, members: Members) -> None:
+def test_share_of_matches_the_whole_assignment(strategy: str, members: Members) -> None:
     whole = ASSIGNORS[strategy](members)
     for id in (*members.streams, "gone"):
         assert list(share_of(id, strategy, members).items()) == list(assigned_to(id, whole).items())
 
 
-# Kafka's own rules, with every stream listed. Very many streams must lead to the same result.
+# Kafka's rules on a full list of streams, as a reference.
 
 
 def every_stream(members: Members, topic: str) -> list[Stream]:
@@ -104,7 +104,7 @@ LISTED = {"range": listed_range, "roundrobin": listed_round_robin}
 
 @pytest.mark.parametrize("strategy", COMPUTED_BY_EACH)
 @given(members=groups(streams=300))
-def test_many_streams_are_assigned_as_if_all_were_listed(strategy: str, members: Members) -> None:
+def test_many_streams_are_assigned_as_in_a_full_list(strategy: str, members: Members) -> None:
     expected = dict(LISTED[strategy](members))
     assert ASSIGNORS[strategy](members) == expected
     for id in members.streams:
@@ -113,8 +113,8 @@ def test_many_streams_are_assigned_as_if_all_were_listed(strategy: str, members:
 
 @pytest.mark.parametrize("strategy", COMPUTED_BY_EACH)
 @pytest.mark.parametrize("name", ["a", "5", "zz"])
-def test_billions_of_streams_are_assigned_without_a_list_of_them(strategy: str, name: str) -> None:
-    """Listing a thousand is enough for a comparison: which instance has a partition depends on the first few."""
+def test_billions_of_streams_are_assigned_without_listing_them(strategy: str, name: str) -> None:
+    """Compare with a list of a thousand streams: the result depends only on the first few."""
     topics = {"t": range(7), "u": range(5)}
     others = {"50": {"t": 1, "u": 1}, "a-1": {"t": 2}, "b": {"u": 3}}
     most, listed = (Members({**others, name: {"t": count, "u": count}}, topics) for count in (2**31 - 1, 1_000))
@@ -123,7 +123,7 @@ def test_billions_of_streams_are_assigned_without_a_list_of_them(strategy: str, 
     assert {at: id for id in most.streams for at in share_of(id, strategy, most)} == expected
 
 
-def test_the_first_of_billions_of_streams_are_those_with_the_least_texts() -> None:
+def test_members_of_returns_the_first_of_billions_of_streams_in_text_order() -> None:
     members = Members({"a": {"t": 2**31 - 1}}, {"t": range(12)})
     numbers = [0, 1, *(10**digits for digits in range(1, 10)), 1_000_000_001]
     expected = dict(zip(members.in_order("t"), numbers, strict=True))
@@ -134,8 +134,8 @@ def test_the_first_of_billions_of_streams_are_those_with_the_least_texts() -> No
 
 
 @pytest.mark.parametrize("strategy", COMPUTED_BY_EACH)
-def test_streams_are_passed_over_without_a_look_at_each(strategy: str) -> None:
-    """After `a-0`, and after it each other stream of `t`, the walk goes round to the only one of `u`."""
+def test_round_robin_skips_streams_without_visiting_each_one(strategy: str) -> None:
+    """From `a-0`, and from every other stream of `t`, the next stream is the only one of `u`."""
     members = Members({"a": {"t": 2**31 - 1, "u": 1}, "b": {"u": 1}}, {"t": range(9), "u": range(40)})
     share = share_of("a", strategy, members)
     assert {stream for at, stream in share.items() if at.topic == "u"} == {0}
@@ -152,7 +152,7 @@ def instances(assignment: Assignment) -> dict[str, list[int]]:
 # Range, as Scala computes it
 
 
-def test_range_divides_as_it_was_seen_on_a_server() -> None:
+def test_range_matches_an_assignment_observed_on_a_server() -> None:
     three = Members({"a": {"t": 1}, "b": {"t": 1}, "zz": {"t": 1}}, {"t": range(6)})
     assert instances(range_assignor(three)) == {"a-0": [0, 1], "b-0": [2, 3], "zz-0": [4, 5]}
     two = Members({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(6)})
@@ -169,13 +169,13 @@ def test_streams_are_sorted_as_text_and_partitions_as_numbers() -> None:
     )
 
 
-def test_a_dash_in_an_id_is_sorted_with_the_rest_of_the_text() -> None:
+def test_a_dash_in_an_instance_id_is_sorted_as_text() -> None:
     """`a-1` with stream 0 stands before `a` with stream 2, and after its stream 0 and 1."""
     members = Members({"a": {"t": 3}, "a-1": {"t": 1}}, {"t": range(4)})
     assert list(instances(range_assignor(members))) == ["a-0", "a-1", "a-1-0", "a-2"]
 
 
-def test_with_more_streams_than_partitions_the_last_have_none() -> None:
+def test_range_leaves_the_last_streams_empty_if_there_are_too_many() -> None:
     members = Members({"a": {"t": 1}, "b": {"t": 2}}, {"t": [5, 9]})
     assert instances(range_assignor(members)) == {"a-0": [5], "b-0": [9]}
 
@@ -187,18 +187,18 @@ def test_with_more_streams_than_partitions_the_last_have_none() -> None:
     ("text", "expected"),
     [("", 0), ("a", 97), ("orders-0", 1234322248), ("polygenelubricants", -(2**31)), ("tä-17", 113965603)],
 )
-def test_the_hash_is_javas(text: str, expected: int) -> None:
+def test_java_hash_matches_java(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 
-def test_round_robin_deals_in_the_order_of_the_hash() -> None:
+def test_round_robin_deals_partitions_in_hash_order() -> None:
     members = Members({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(12)})
     dealt = [at.partition for at in round_robin_assignor(members)]
     assert dealt == sorted(range(12), key=lambda number: java_hash(f"t-{number}"))
     assert [str(stream) for stream in round_robin_assignor(members).values()] == ["a-0", "b-0"] * 6
 
 
-def test_a_stream_that_does_not_subscribe_is_passed_over_and_waits_for_the_next_round() -> None:
+def test_round_robin_skips_streams_that_do_not_subscribe() -> None:
     members = Members({"a": {"t": 1}, "b": {"t": 1, "u": 1}, "c": {"t": 1}}, {"t": range(3), "u": range(1)})
     order = list(round_robin_assignor(members).items())
     dealt, streams = iter(["a", "b", "c"] * 4), []
@@ -211,8 +211,8 @@ def test_a_stream_that_does_not_subscribe_is_passed_over_and_waits_for_the_next_
 
 
 @given(members=groups())
-def test_sticky_is_as_even_as_can_be_and_then_moves_as_little_as_can_be(members: Members) -> None:
-    """Compared with every assignment there is, where there are not too many of them."""
+def test_sticky_is_optimally_even_and_then_moves_the_fewest_partitions(members: Members) -> None:
+    """Compare with every possible assignment, if there are not too many."""
     everything = [at for topic in members.topics for at in members.in_order(topic)]
     able = [[instance for instance, _count in members.readers(at.topic)] for at in everything]
     found = [sticky_assignor(members)[at].instance for at in everything]
@@ -226,7 +226,7 @@ def test_sticky_is_as_even_as_can_be_and_then_moves_as_little_as_can_be(members:
 
 
 def cost(members: Members, everything: list[TopicPartition], chosen: tuple[str, ...] | list[str]) -> tuple[int, int]:
-    """How uneven it is, and how many partitions it takes from somebody who could keep them."""
+    """Return how uneven the assignment is, and how many partitions it moves unnecessarily."""
     loads = Counter(chosen)
     moved = 0
     for at, instance in zip(everything, chosen, strict=True):
@@ -237,7 +237,7 @@ def cost(members: Members, everything: list[TopicPartition], chosen: tuple[str, 
 
 
 @pytest.mark.parametrize("count", [2, 7, 50])
-def test_whoever_leaves_moves_only_what_was_theirs_and_whoever_comes_gets_no_more_than_a_share(count: int) -> None:
+def test_sticky_moves_only_the_share_of_a_leaving_or_joining_instance(count: int) -> None:
     ids = [f"m{number:03}" for number in range(count)]
     topics = {"t": range(4 * count), "u": range(6 * count)}
     before = sticky_assignor(Members({id: {"t": 1, "u": 1} for id in ids}, topics))
@@ -250,6 +250,6 @@ def test_whoever_leaves_moves_only_what_was_theirs_and_whoever_comes_gets_no_mor
     assert set(Counter(stream.instance for stream in came.values()).values()) == {10}
 
 
-def test_streams_of_an_instance_take_turns() -> None:
+def test_sticky_alternates_between_the_streams_of_an_instance() -> None:
     assignment = sticky_assignor(Members({"a": {"t": 2}}, {"t": range(5)}))
     assert [stream for _, stream in sorted(assignment.items())] == [Stream("a", n) for n in (0, 1, 0, 1, 0)]

@@ -68,7 +68,7 @@ def group(*instances: RegisteredInstance, **fields: Any) -> GroupNodes:
     unreadable = [node for each in instances if (node := unreadable_part(each.registration)) is not None]
     of_nodes = {name: fields.pop(name) for name in list(fields) if name not in GroupView.__dataclass_fields__}
     view = GroupView("billing", instances=instances, **fields)
-    return GroupNodes(replace(view, malformed=(*view.malformed, *unreadable)), **of_nodes)
+    return GroupNodes(replace(view, unreadable=(*view.unreadable, *unreadable)), **of_nodes)
 
 
 def codes(nodes: GroupNodes) -> list[str]:
@@ -121,8 +121,8 @@ def test_a_living_owner_that_does_not_subscribe_is_found_once_and_may_be_meant()
 def test_what_other_checks_find_in_the_way_of_members_is_not_found_twice() -> None:
     for nodes in (
         group(member("anna"), owners=(owner("ben"),), partitions={"orders": (0,)}),
-        group(member("anna"), malformed=(bad_owner(b"ben"),), partitions={"orders": (0,)}),
-        group(member("anna"), malformed=(bad_owner(b"", session=SESSION),), partitions={"orders": (0,)}),
+        group(member("anna"), unreadable=(bad_owner(b"ben"),), partitions={"orders": (0,)}),
+        group(member("anna"), unreadable=(bad_owner(b"", session=SESSION),), partitions={"orders": (0,)}),
     ):
         assert nodes.description.blocked
         assert "blocked-partition" not in codes(nodes)
@@ -149,23 +149,23 @@ def test_two_owners_are_reported_at_the_node_that_has_the_usual_form() -> None:
     [(b"gone", ("gone",)), (b"gone-0", ("gone-0", "gone")), (b"gone-x", ("gone-x",)), (b"-0", ("-0",))],
 )
 def test_a_persistent_owner_goes_unless_its_name_is_registered(data: bytes, unless: tuple[str, ...]) -> None:
-    finding = the("persistent-owner", group(malformed=(bad_owner(data),)))
+    finding = the("persistent-owner", group(unreadable=(bad_owner(data),)))
     assert finding.repair is not None
     assert finding.repair.unless == unless
     assert not any(
-        the("persistent-owner", group(member(name), malformed=(bad_owner(data),))).repairable for name in unless
+        the("persistent-owner", group(member(name), unreadable=(bad_owner(data),))).repairable for name in unless
     )
 
 
 @pytest.mark.parametrize(
     "nodes",
     [
-        group(malformed=(bad_owner(b""),)),
-        group(malformed=(bad_owner(b"\xff"),)),
-        group(malformed=(bad_owner(b"a/b"),)),
-        group(malformed=(bad_owner(b"gone", partition="x"),)),
-        group(malformed=(bad_owner(b"gone"), ForbiddenNode(PATHS.ids))),
-        group(malformed=(bad_owner(b"gone"),), nested={PATHS.owner(AT): ("x",)}),
+        group(unreadable=(bad_owner(b""),)),
+        group(unreadable=(bad_owner(b"\xff"),)),
+        group(unreadable=(bad_owner(b"a/b"),)),
+        group(unreadable=(bad_owner(b"gone", partition="x"),)),
+        group(unreadable=(bad_owner(b"gone"), ForbiddenNode(PATHS.ids))),
+        group(unreadable=(bad_owner(b"gone"),), nested={PATHS.owner(AT): ("x",)}),
     ],
     ids=["names nobody", "no text", "no name", "no partition", "registrations hidden", "something below"],
 )
@@ -176,7 +176,7 @@ def test_a_persistent_owner_that_may_be_somebodys_is_left_to_a_person(nodes: Gro
 
 
 def test_an_owner_that_cannot_be_read_and_lives_is_left_to_its_session() -> None:
-    finding = the("unreadable-owner", group(malformed=(bad_owner(b"", session=SESSION),)))
+    finding = the("unreadable-owner", group(unreadable=(bad_owner(b"", session=SESSION),)))
     assert "0x1234" in finding.fix
     assert not finding.repairable
 
@@ -190,7 +190,7 @@ def test_partitions_that_nobody_owns_are_one_finding_for_each_topic() -> None:
 
 @pytest.mark.parametrize("hidden", [PATHS.ids, PATHS.owners, PATHS.ids + "/x", PATHS.owners + "/orders"])
 def test_what_is_hidden_is_not_taken_for_missing(hidden: str) -> None:
-    nodes = group(member("anna"), malformed=(ForbiddenNode(hidden, "hidden"),), partitions={"orders": (0,)})
+    nodes = group(member("anna"), unreadable=(ForbiddenNode(hidden, "hidden"),), partitions={"orders": (0,)})
     assert codes(nodes) == ["no-permission"]
 
 
@@ -303,7 +303,7 @@ def test_a_registration_of_no_session_is_removed_beside_whoever_is_registered() 
     "more",
     [
         {"owners": (owner("gone-0"),)},
-        {"malformed": (bad_owner(b"\xff", session=7),)},
+        {"unreadable": (bad_owner(b"\xff", session=7),)},
         {"nested": {f"{PATHS.ids}/gone": ("b",)}},
     ],
     ids=["an owner", "an unknown owner", "nodes below"],
@@ -374,7 +374,7 @@ def test_a_subscription_to_a_gone_topic_is_told_and_a_pattern_is_not() -> None:
         (offsets("gone", "0"), {}, False),
         (offsets("gone", data=b"5"), {}, False),
         (offsets("gone"), {"owners": (owner("anna"),)}, False),
-        (offsets("gone"), {"malformed": (ForbiddenNode(PATHS.ids),)}, False),
+        (offsets("gone"), {"unreadable": (ForbiddenNode(PATHS.ids),)}, False),
     ],
 )
 def test_only_an_empty_directory_of_a_gone_topic_is_repaired(
@@ -416,7 +416,7 @@ def test_a_name_that_looks_like_an_option_is_not_taken_for_one() -> None:
 def test_blanks_around_a_number_are_taken_away_and_the_number_stays(number: int, before: str, after: str) -> None:
     data = f"{before}{number}{after}".encode()
     if before or after:
-        finding = the("padded-offset", group(malformed=(bad_offset(data),)))
+        finding = the("padded-offset", group(unreadable=(bad_offset(data),)))
         assert finding.repair is not None
         assert finding.repair.steps == (Rewrite(PATHS.offset(AT), data, str(number).encode(), 3),)
 
@@ -425,7 +425,7 @@ def test_blanks_around_a_number_are_taken_away_and_the_number_stays(number: int,
 def test_whatever_an_offset_holds_is_found_once_and_only_a_plain_number_is_written(data: bytes) -> None:
     found = decode_offset(PATHS.offset(AT), data)
     if isinstance(found, UnreadableNode):
-        [finding] = examine(group(malformed=(found,)))
+        [finding] = examine(group(unreadable=(found,)))
         assert finding.code in {"padded-offset", "unreadable-offset", "negative-offset"}
         for step in finding.repair.steps if finding.repair else ():
             assert isinstance(step, Rewrite)
@@ -434,25 +434,25 @@ def test_whatever_an_offset_holds_is_found_once_and_only_a_plain_number_is_writt
 
 @pytest.mark.parametrize("data", [b"", b"abc", b"1.0", b"7 8", b"+4 ", b"9223372036854775808 ", b"7\xc2\xa0", b"7\x0b"])
 def test_an_offset_whose_number_is_not_plain_is_left_to_a_person(data: bytes) -> None:
-    finding = the("unreadable-offset", group(malformed=(bad_offset(data),)))
+    finding = the("unreadable-offset", group(unreadable=(bad_offset(data),)))
     assert (finding.severity, finding.repairable) == (Severity.ERROR, False)
 
 
 def test_a_negative_offset_is_a_warning_and_left_to_a_person() -> None:
-    finding = the("negative-offset", group(malformed=(bad_offset(b"-1"),)))
+    finding = the("negative-offset", group(unreadable=(bad_offset(b"-1"),)))
     assert (finding.severity, finding.repairable) == (Severity.WARNING, False)
 
 
 def test_an_offset_of_no_partition_is_read_by_nobody() -> None:
     node = MalformedNode(f"{PATHS.offsets}/orders/01", b"7 ", "its name is not a partition")
-    assert codes(group(malformed=(node,))) == ["offset-of-no-partition"]
+    assert codes(group(unreadable=(node,))) == ["offset-of-no-partition"]
 
 
-@pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"malformed": (ForbiddenNode(PATHS.owners),)}])
+@pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"unreadable": (ForbiddenNode(PATHS.owners),)}])
 def test_a_padded_offset_is_not_rewritten_where_somebody_is_or_may_be(fields: dict[str, Any]) -> None:
     malformed = (bad_offset(b"7 "), *fields.pop("malformed", ()))
-    assert not the("padded-offset", group(malformed=malformed, **fields)).repairable
-    assert not the("padded-offset", group(member("anna"), malformed=malformed)).repairable
+    assert not the("padded-offset", group(unreadable=malformed, **fields)).repairable
+    assert not the("padded-offset", group(member("anna"), unreadable=malformed)).repairable
 
 
 def test_a_topic_is_stale_when_its_youngest_offset_is() -> None:
@@ -503,8 +503,8 @@ def test_litter_with_anything_in_it_is_left_to_a_person(fields: dict[str, Any]) 
     [
         {"offsets": (CommittedOffset("billing", AT, 5),)},
         {"owners": (owner("anna"),)},
-        {"malformed": (bad_offset(b"x"),)},
-        {"malformed": (ForbiddenNode(PATHS.offsets),)},
+        {"unreadable": (bad_offset(b"x"),)},
+        {"unreadable": (ForbiddenNode(PATHS.offsets),)},
         {"owned": Directory(PATHS.owners + "/orders", ("0",))},
     ],
 )

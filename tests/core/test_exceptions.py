@@ -1,4 +1,4 @@
-"""The errors: one tree, a sentence that names the thing, and the same error after a journey to another process."""
+"""The error tree, its messages, and pickling."""
 
 from __future__ import annotations
 
@@ -171,11 +171,11 @@ def same(error: ZkgroupsException, other: ZkgroupsException) -> bool:
 
 
 @pytest.mark.parametrize(("error", "message"), BUILT, ids=[named(error) for error, _ in BUILT])
-def test_an_error_says_in_one_sentence_what_it_is_about(error: ZkgroupsException, message: str) -> None:
+def test_each_error_has_the_expected_message(error: ZkgroupsException, message: str) -> None:
     assert str(error) == message
 
 
-def test_every_kind_of_error_is_built_here() -> None:
+def test_every_error_class_has_an_example() -> None:
     kinds = {kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)}
     assert {type(error) for error in ERRORS} == kinds
 
@@ -193,13 +193,13 @@ def test_an_error_can_be_copied(error: ZkgroupsException) -> None:
     assert same(error, copy.deepcopy(error))
 
 
-def test_a_note_on_an_error_is_carried_too() -> None:
+def test_a_note_on_an_error_survives_pickling() -> None:
     error = GroupNotFoundError("billing")
     error.add_note("and deregistering failed")
     assert pickle.loads(pickle.dumps(error)).__notes__ == ["and deregistering failed"]
 
 
-def test_an_error_of_a_subclass_that_somebody_else_wrote_is_carried() -> None:
+def test_an_error_of_a_user_s_subclass_survives_pickling() -> None:
     error = SubclassedError("billing", extra=5)
     assert same(error, pickle.loads(pickle.dumps(error)))
 
@@ -210,7 +210,7 @@ class SubclassedError(GroupNotFoundError):
         self.extra = extra
 
 
-def test_an_error_comes_out_of_a_process_pool() -> None:
+def test_an_error_is_raised_through_a_process_pool() -> None:
     with (
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
         pytest.raises(InvalidNameError, match="contains a slash") as caught,
@@ -233,7 +233,7 @@ def test_an_error_carries_what_a_caller_needs() -> None:
     "value",
     ["a" * 10**6, "a\n\x1b[2J/", "\ud800", "אב/\u202e", b"\x00" * 10**6, pytest.param(10**5000, id="huge"), [[]] * 999],
 )
-def test_what_the_caller_passed_fits_into_a_message(value: object) -> None:
+def test_long_arguments_are_shortened_in_messages(value: object) -> None:
     for error in (InvalidNameError("group", value, "is bad"), InvalidOptionError("offset", value, "it is bad")):
         assert len(str(error)) < 300
         assert str(error).isprintable()
@@ -241,12 +241,12 @@ def test_what_the_caller_passed_fits_into_a_message(value: object) -> None:
     assert InvalidNameError("group", value, "is bad").name == value
 
 
-def test_a_wrong_argument_is_a_value_error_too() -> None:
+def test_an_invalid_argument_is_a_value_error() -> None:
     assert isinstance(InvalidNameError("group", "", "is empty"), ValueError)
     assert isinstance(InvalidOptionError("timeout", -1, "no"), ValueError)
 
 
-def test_only_what_may_succeed_unchanged_later_is_retriable() -> None:
+def test_only_errors_that_may_pass_are_retriable() -> None:
     retriable = {named(error) for error in ERRORS if error.retriable}
     assert retriable == {
         "ConflictError",
@@ -265,8 +265,8 @@ def test_only_what_may_succeed_unchanged_later_is_retriable() -> None:
     }
 
 
-def test_the_tree_at_the_top_of_the_file_is_the_tree_that_is() -> None:
-    """Each line of the drawing hangs below the nearest one above it that is drawn less deep."""
+def test_the_error_tree_in_the_docstring_is_correct() -> None:
+    """The parent of a line is the nearest line above it with less indentation."""
     drawn: dict[str, str | None] = {}
     above: list[str] = []
     assert exceptions.__doc__ is not None

@@ -1,4 +1,4 @@
-"""Offsets as text: what was written is read back, whatever the names, and nothing broken is read at all."""
+"""Offset files: every name survives a round trip, and an invalid file is rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkgroups.core.offsets.file_formats import Form, Record, read, recognised, record, write
+from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
+from zkgroups.core.offsets.file_reader import detect_format, parse_offsets
+from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.core.znodes.names import MAX_NAME_BYTES, MAX_PARTITION
 from zkgroups.core.znodes.offset_codec import MAX_OFFSET
 from zkgroups.core.znodes.topic_partition import TopicPartition
@@ -29,7 +31,7 @@ WORDS = st.sampled_from(["offsets", "topic", "partition", "offset", "group", "sc
 ANY_NAME = NAMES | ODD | WORDS | st.text(ALLOWED, min_size=1, max_size=3).filter(lambda name: name not in {".", ".."})
 RECORDS = st.lists(
     st.builds(
-        Record,
+        OffsetRecord,
         ANY_NAME,
         st.builds(TopicPartition, ANY_NAME, st.integers(0, 3) | st.integers(0, MAX_PARTITION)),
         st.integers(0, MAX_OFFSET) | st.integers(0, 3),
@@ -40,48 +42,50 @@ RECORDS = st.lists(
 LONG = "ü," * (MAX_NAME_BYTES // 3)
 
 
-def file(records: Sequence[Record], form: Form) -> str:
-    return "".join(f"{line}\n" for line in write(records, form))
+def file_text(records: Sequence[OffsetRecord], file_format: FileFormat) -> str:
+    return "".join(f"{line}\n" for line in format_offsets(records, file_format))
 
 
-@pytest.mark.parametrize("form", [form for form in Form if form is not Form.SPARK])
+@pytest.mark.parametrize(
+    "file_format", [file_format for file_format in FileFormat if file_format is not FileFormat.SPARK]
+)
 @given(RECORDS)
-@example([Record("g", AT, 5), Record("G", AT, 6)])
-@example([Record(LONG, TopicPartition(LONG, 0), 5)])
-@example([Record("{", TopicPartition("[", 0), 5)])
-def test_what_was_written_is_read_back_as_it_was(form: Form, records: list[Record]) -> None:
-    text = file(records, form)
-    assert read(text, form) == records
+@example([OffsetRecord("g", AT, 5), OffsetRecord("G", AT, 6)])
+@example([OffsetRecord(LONG, TopicPartition(LONG, 0), 5)])
+@example([OffsetRecord("{", TopicPartition("[", 0), 5)])
+def test_records_survive_a_round_trip(file_format: FileFormat, records: list[OffsetRecord]) -> None:
+    text = file_text(records, file_format)
+    assert parse_offsets(text, file_format) == records
     assert text.count("\n") >= len(records)
     if records:
-        assert recognised(text) is form
-        assert read("\ufeff" + text.replace("\n", "\r\n")) == records
+        assert detect_format(text) is file_format
+        assert parse_offsets("\ufeff" + text.replace("\n", "\r\n")) == records
 
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(1)", "\uff1d1+1", "'=1+1", "''-x"]
 
 
-def test_no_name_in_csv_is_a_formula_to_a_spreadsheet_and_each_is_read_back() -> None:
-    records = [Record(name, TopicPartition(name, 0), 5) for name in FORMULAS]
-    text = file(records, Form.CSV)
+def test_csv_escapes_names_that_are_formulas_and_restores_them() -> None:
+    records = [OffsetRecord(name, TopicPartition(name, 0), 5) for name in FORMULAS]
+    text = file_text(records, FileFormat.CSV)
     cells = [cell for row in list(csv.reader(io.StringIO(text)))[1:] for cell in row[:2]]
     assert cells == [cell for name in FORMULAS for cell in [f"'{name}"] * 2]
-    assert read(text) == records
+    assert parse_offsets(text) == records
 
 
-def test_kafkas_csv_has_names_as_kafka_knows_them() -> None:
-    records = [Record(name, TopicPartition(name, 0), 5) for name in FORMULAS]
-    text = file(records, Form.KAFKA_CSV)
+def test_kafka_csv_does_not_escape_names() -> None:
+    records = [OffsetRecord(name, TopicPartition(name, 0), 5) for name in FORMULAS]
+    text = file_text(records, FileFormat.KAFKA_CSV)
     assert [row[0] for row in csv.reader(io.StringIO(text))] == FORMULAS
-    assert read(text, Form.KAFKA_CSV) == records
+    assert parse_offsets(text, FileFormat.KAFKA_CSV) == records
 
 
 @given(RECORDS)
-def test_what_was_written_for_spark_is_read_back_without_its_group(records: list[Record]) -> None:
+def test_spark_records_survive_a_round_trip_without_their_group(records: list[OffsetRecord]) -> None:
     one = [replace(each, group="billing") for each in records]
     one = list({each.at: each for each in one}.values())
-    text = file(one, Form.SPARK)
-    assert sorted(read(text), key=lambda each: each.at) == sorted(
+    text = file_text(one, FileFormat.SPARK)
+    assert sorted(parse_offsets(text), key=lambda each: each.at) == sorted(
         (replace(each, group=None) for each in one), key=lambda each: each.at
     )
     assert {(topic, int(p)): n for topic, ps in json.loads(text).items() for p, n in ps.items()} == {
@@ -89,133 +93,139 @@ def test_what_was_written_for_spark_is_read_back_without_its_group(records: list
     }
 
 
-@pytest.mark.parametrize("form", list(Form))
-def test_a_file_of_nothing_has_nothing(form: Form) -> None:
-    assert read(file([], form)) == []
-    assert read("") == []
+@pytest.mark.parametrize("file_format", list(FileFormat))
+def test_an_empty_file_has_no_records(file_format: FileFormat) -> None:
+    assert parse_offsets(file_text([], file_format)) == []
+    assert parse_offsets("") == []
 
 
-def test_each_format_looks_as_other_tools_know_it() -> None:
-    records = [Record("billing", AT, 5), Record("billing", TopicPartition('a "b", c', 7), 0)]
-    assert file(records, Form.PATH) == (
+def test_each_format_is_the_one_that_other_tools_expect() -> None:
+    records = [OffsetRecord("billing", AT, 5), OffsetRecord("billing", TopicPartition('a "b", c', 7), 0)]
+    assert file_text(records, FileFormat.PATH) == (
         '/consumers/billing/offsets/orders/0:5\n/consumers/billing/offsets/a "b", c/7:0\n'
     )
-    assert file(records, Form.KAFKA_CSV) == 'billing,orders,0,5\nbilling,"a ""b"", c",7,0\n'
-    assert file(records, Form.CSV) == "group,topic,partition,offset\n" + file(records, Form.KAFKA_CSV)
-    assert json.loads(file(records, Form.SPARK)) == {"orders": {"0": 5}, 'a "b", c': {"7": 0}}
-    assert json.loads(file(records, Form.JSON))["offsets"][0] == {
+    assert file_text(records, FileFormat.KAFKA_CSV) == 'billing,orders,0,5\nbilling,"a ""b"", c",7,0\n'
+    assert file_text(records, FileFormat.CSV) == "group,topic,partition,offset\n" + file_text(
+        records, FileFormat.KAFKA_CSV
+    )
+    assert json.loads(file_text(records, FileFormat.SPARK)) == {"orders": {"0": 5}, 'a "b", c': {"7": 0}}
+    assert json.loads(file_text(records, FileFormat.JSON))["offsets"][0] == {
         "group": "billing",
         "topic": "orders",
         "partition": 0,
         "offset": 5,
     }
-    assert json.loads(file(records, Form.JSONL).splitlines()[1])["topic"] == 'a "b", c'
+    assert json.loads(file_text(records, FileFormat.JSONL).splitlines()[1])["topic"] == 'a "b", c'
 
 
-def test_json_may_say_that_there_was_no_offset_and_why() -> None:
-    none = Record("billing", AT, None, "nothing was committed")
-    for form in (Form.JSON, Form.JSONL):
-        assert json.loads(file([none], form).splitlines()[1 if form is Form.JSON else 0])["note"]
-        assert read(file([none], form)) == [replace(none, note=None)]
+def test_json_can_hold_a_missing_offset_with_a_note() -> None:
+    missing = OffsetRecord("billing", AT, None, "nothing was committed")
+    for file_format in (FileFormat.JSON, FileFormat.JSONL):
+        assert json.loads(file_text([missing], file_format).splitlines()[1 if file_format is FileFormat.JSON else 0])[
+            "note"
+        ]
+        assert parse_offsets(file_text([missing], file_format)) == [replace(missing, note=None)]
 
 
-@pytest.mark.parametrize("form", [Form.CSV, Form.KAFKA_CSV, Form.PATH, Form.SPARK])
-def test_what_has_no_offset_is_not_written_as_one(form: Form) -> None:
+@pytest.mark.parametrize("file_format", [FileFormat.CSV, FileFormat.KAFKA_CSV, FileFormat.PATH, FileFormat.SPARK])
+def test_other_formats_refuse_a_missing_offset(file_format: FileFormat) -> None:
     with pytest.raises(InvalidInputError):
-        file([Record("billing", AT, None)], form)
+        file_text([OffsetRecord("billing", AT, None)], file_format)
 
 
-def test_spark_has_one_group_only() -> None:
-    with pytest.raises(InvalidInputError, match="one group only"):
-        file([Record("a", AT, 5), Record("b", AT, 5)], Form.SPARK)
+def test_spark_refuses_a_second_group() -> None:
+    with pytest.raises(InvalidInputError, match="one group only: choose"):
+        file_text([OffsetRecord("a", AT, 5), OffsetRecord("b", AT, 5)], FileFormat.SPARK)
 
 
-def test_an_offset_that_is_committed_is_written_as_it_is() -> None:
-    assert record(CommittedOffset("billing", AT, 5, version=7)) == Record("billing", AT, 5)
+def test_a_record_is_made_from_a_committed_offset() -> None:
+    assert OffsetRecord.of(CommittedOffset("billing", AT, 5, version=7)) == OffsetRecord("billing", AT, 5)
 
 
-# Reading what others have written
+# Reading files of other tools
 
 
-def test_kafkas_file_of_one_group_names_none() -> None:
-    assert read("orders,0,5\norders,1, 6\n\n") == [
-        Record(None, AT, 5),
-        Record(None, TopicPartition("orders", 1), 6),
+def test_kafka_csv_may_leave_out_the_group() -> None:
+    assert parse_offsets("orders,0,5\norders,1, 6\n\n") == [
+        OffsetRecord(None, AT, 5),
+        OffsetRecord(None, TopicPartition("orders", 1), 6),
     ]
 
 
-def test_the_columns_of_a_csv_are_found_by_their_names() -> None:
+def test_csv_columns_are_found_by_name() -> None:
     text = 'offset,note,partition,"topic",group\r\n5,"a ""b"", c",0,orders,billing\r\n'
-    assert read(text, Form.CSV) == [Record("billing", AT, 5)]
-    assert read("topic,partition,offset\norders,0,5\n") == [Record(None, AT, 5)]
+    assert parse_offsets(text, FileFormat.CSV) == [OffsetRecord("billing", AT, 5)]
+    assert parse_offsets("topic,partition,offset\norders,0,5\n") == [OffsetRecord(None, AT, 5)]
 
 
-def test_json_may_be_laid_out_in_any_way_and_have_more_fields() -> None:
+def test_json_may_be_indented_and_have_unknown_fields() -> None:
     offset = {"group": "billing", "topic": "orders", "partition": 0, "offset": 5, "version": 3, "note": None}
     for indent in (None, 2):
-        assert read(json.dumps({"schema": 1, "offsets": [offset]}, indent=indent)) == [Record("billing", AT, 5)]
-    assert read(json.dumps({"schema": 1, **offset})) == [Record("billing", AT, 5)]
-    assert read('\n {"offsets": {"0": 5}}') == [Record(None, TopicPartition("offsets", 0), 5)]
+        assert parse_offsets(json.dumps({"schema": 1, "offsets": [offset]}, indent=indent)) == [
+            OffsetRecord("billing", AT, 5)
+        ]
+    assert parse_offsets(json.dumps({"schema": 1, **offset})) == [OffsetRecord("billing", AT, 5)]
+    assert parse_offsets('\n {"offsets": {"0": 5}}') == [OffsetRecord(None, TopicPartition("offsets", 0), 5)]
 
 
 GOOD = {
-    Form.PATH: "/consumers/g/offsets/t/0:5",
-    Form.KAFKA_CSV: "g,t,0,5",
-    Form.JSONL: '{"group": "g", "topic": "t", "partition": 0, "offset": 5}',
+    FileFormat.PATH: "/consumers/g/offsets/t/0:5",
+    FileFormat.KAFKA_CSV: "g,t,0,5",
+    FileFormat.JSONL: '{"group": "g", "topic": "t", "partition": 0, "offset": 5}',
 }
 
 
 @pytest.mark.parametrize(
-    ("form", "line"),
+    ("file_format", "line"),
     [
-        *[(Form.PATH, line) for line in ("/", "/consumers/g/offsets/t/0", "consumers/g/offsets/t/0:5")],
-        (Form.PATH, "/consumers/g/owners/t/0:5"),
-        (Form.PATH, "/consumers/g/offsets/t/x/0:5"),
-        (Form.PATH, "/kafka/consumers/g/offsets/t/0:5"),
-        (Form.PATH, "/consumers//offsets/t/0:5"),
-        (Form.PATH, "/consumers/../offsets/t/0:5"),
-        (Form.PATH, "/consumers/g/offsets/t/01:5"),
-        (Form.PATH, "/consumers/g/offsets/t/0:-1"),
-        (Form.PATH, "/consumers/g/offsets/t/0: 5"),
-        (Form.PATH, "/consumers/g/offsets/t/0:"),
-        (Form.PATH, "/consumers/g/offsets/t/0:٥"),
-        (Form.PATH, "/consumers/g/offsets/t/0:9223372036854775808"),
-        (Form.KAFKA_CSV, "g,t,0"),
-        (Form.KAFKA_CSV, "g,t,0,5,6"),
-        (Form.KAFKA_CSV, "g,t,0,-1"),
-        (Form.KAFKA_CSV, "g,t,0,"),
-        (Form.KAFKA_CSV, "g,t,0,5.0"),
-        (Form.KAFKA_CSV, "g,t,-1,5"),
-        (Form.KAFKA_CSV, "g,,0,5"),
-        (Form.KAFKA_CSV, "g,a/b,0,5"),
-        (Form.KAFKA_CSV, 'g,"t,0,5'),
-        (Form.KAFKA_CSV, 'g,"t"x,0,5'),
-        (Form.KAFKA_CSV, 'g,t"x,0,5'),
-        (Form.KAFKA_CSV, "g,t,99999999999,5"),
-        (Form.KAFKA_CSV, f"g,t,0,{'9' * 5000}"),
-        (Form.JSONL, "{"),
-        (Form.JSONL, "[]"),
-        (Form.JSONL, "5"),
-        (Form.JSONL, '{"group": "g", "topic": "t", "partition": 0}'),
-        (Form.JSONL, '{"group": "g", "topic": "t", "partition": "0", "offset": 5}'),
-        (Form.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": "5"}'),
-        (Form.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": 5.0}'),
-        (Form.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": true}'),
-        (Form.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": -1}'),
-        (Form.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": NaN}'),
-        (Form.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": 5, "offset": 6}'),
-        (Form.JSONL, '{"group": "g", "topic": null, "partition": 0, "offset": 5}'),
-        (Form.JSONL, '{"group": "a/ids", "topic": "t", "partition": 0, "offset": 5}'),
-        (Form.JSONL, '{"schema": 2, "group": "g", "topic": "t", "partition": 0, "offset": 5}'),
-        (Form.JSONL, f'{{"group": "g", "topic": "t", "partition": 0, "offset": {"9" * 5000}}}'),
-        (Form.JSONL, "[" * 100_000),
+        *[(FileFormat.PATH, line) for line in ("/", "/consumers/g/offsets/t/0", "consumers/g/offsets/t/0:5")],
+        (FileFormat.PATH, "/consumers/g/owners/t/0:5"),
+        (FileFormat.PATH, "/consumers/g/offsets/t/x/0:5"),
+        (FileFormat.PATH, "/kafka/consumers/g/offsets/t/0:5"),
+        (FileFormat.PATH, "/consumers//offsets/t/0:5"),
+        (FileFormat.PATH, "/consumers/../offsets/t/0:5"),
+        (FileFormat.PATH, "/consumers/g/offsets/t/01:5"),
+        (FileFormat.PATH, "/consumers/g/offsets/t/0:-1"),
+        (FileFormat.PATH, "/consumers/g/offsets/t/0: 5"),
+        (FileFormat.PATH, "/consumers/g/offsets/t/0:"),
+        (FileFormat.PATH, "/consumers/g/offsets/t/0:٥"),
+        (FileFormat.PATH, "/consumers/g/offsets/t/0:9223372036854775808"),
+        (FileFormat.KAFKA_CSV, "g,t,0"),
+        (FileFormat.KAFKA_CSV, "g,t,0,5,6"),
+        (FileFormat.KAFKA_CSV, "g,t,0,-1"),
+        (FileFormat.KAFKA_CSV, "g,t,0,"),
+        (FileFormat.KAFKA_CSV, "g,t,0,5.0"),
+        (FileFormat.KAFKA_CSV, "g,t,-1,5"),
+        (FileFormat.KAFKA_CSV, "g,,0,5"),
+        (FileFormat.KAFKA_CSV, "g,a/b,0,5"),
+        (FileFormat.KAFKA_CSV, 'g,"t,0,5'),
+        (FileFormat.KAFKA_CSV, 'g,"t"x,0,5'),
+        (FileFormat.KAFKA_CSV, 'g,t"x,0,5'),
+        (FileFormat.KAFKA_CSV, "g,t,99999999999,5"),
+        (FileFormat.KAFKA_CSV, f"g,t,0,{'9' * 5000}"),
+        (FileFormat.JSONL, "{"),
+        (FileFormat.JSONL, "[]"),
+        (FileFormat.JSONL, "5"),
+        (FileFormat.JSONL, '{"group": "g", "topic": "t", "partition": 0}'),
+        (FileFormat.JSONL, '{"group": "g", "topic": "t", "partition": "0", "offset": 5}'),
+        (FileFormat.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": "5"}'),
+        (FileFormat.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": 5.0}'),
+        (FileFormat.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": true}'),
+        (FileFormat.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": -1}'),
+        (FileFormat.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": NaN}'),
+        (FileFormat.JSONL, '{"group": "g", "topic": "t", "partition": 0, "offset": 5, "offset": 6}'),
+        (FileFormat.JSONL, '{"group": "g", "topic": null, "partition": 0, "offset": 5}'),
+        (FileFormat.JSONL, '{"group": "a/ids", "topic": "t", "partition": 0, "offset": 5}'),
+        (FileFormat.JSONL, '{"schema": 2, "group": "g", "topic": "t", "partition": 0, "offset": 5}'),
+        (FileFormat.JSONL, f'{{"group": "g", "topic": "t", "partition": 0, "offset": {"9" * 5000}}}'),
+        (FileFormat.JSONL, "[" * 100_000),
     ],
 )
-def test_a_broken_line_is_named_by_its_number_and_nothing_is_read(form: Form, line: str) -> None:
-    text = f"\n{GOOD[form]}\n{line}\n"
-    assert len(read(f"\n{GOOD[form]}\n", form)) == 1
+def test_an_invalid_line_is_an_error_with_its_number(file_format: FileFormat, line: str) -> None:
+    text = f"\n{GOOD[file_format]}\n{line}\n"
+    assert len(parse_offsets(f"\n{GOOD[file_format]}\n", file_format)) == 1
     with pytest.raises(InvalidInputError, match=r"^plan\.csv, line 3: ") as caught:
-        read(text, form, source="plan.csv")
+        parse_offsets(text, file_format, source="plan.csv")
     assert len(str(caught.value)) < 300
 
 
@@ -226,11 +236,11 @@ def test_a_broken_line_is_named_by_its_number_and_nothing_is_read(form: Form, li
         ('{"offsets": [5]}', "offset 1"),
         ('{"schema": 7, "offsets": []}', "line 1"),
         ('{"offsets": [{"group": "g", "topic": "t", "partition": 0, "offset": 5}, {"group": "g"}]}', "offset 2"),
-        ('{"orders": {"0": -1}}', "-1 means the latest"),
-        ('{"orders": {"0": -2}}', "-2 means the earliest"),
+        ('{"orders": {"0": -1}}', "-1 means latest"),
+        ('{"orders": {"0": -2}}', "-2 means earliest"),
         ('{"orders": {"0": null}}', "partition '0'"),
         ('{"orders": {"x": 5}}', "partition 'x'"),
-        ('{"orders": {"0": 5, "0": 6}}', "'0' is there twice"),
+        ('{"orders": {"0": 5, "0": 6}}', "duplicate name '0'"),
         ('{"orders": 5}', "line 1"),
         ("group,topic,partition,offset\ng,t,0\n", "line 2"),
         ("topic,partition,offset,offset\nt,0,5,6\n", "line 1"),
@@ -238,23 +248,25 @@ def test_a_broken_line_is_named_by_its_number_and_nothing_is_read(form: Form, li
         ("a,b\n", "line 1"),
     ],
 )
-def test_a_broken_file_is_an_error_that_says_where(text: str, where: str) -> None:
+def test_the_error_for_an_invalid_file_names_the_place(text: str, where: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        read(text)
+        parse_offsets(text)
     assert where in str(caught.value)
 
 
-@pytest.mark.parametrize("form", [Form.CSV, Form.KAFKA_CSV, Form.PATH, Form.JSONL, Form.JSON])
-def test_an_offset_that_is_there_twice_is_an_error(form: Form) -> None:
-    with pytest.raises(InvalidInputError, match="orders/0 is there twice"):
-        read(file([Record("billing", AT, 5), Record("billing", AT, 5)], form))
+@pytest.mark.parametrize(
+    "file_format", [FileFormat.CSV, FileFormat.KAFKA_CSV, FileFormat.PATH, FileFormat.JSONL, FileFormat.JSON]
+)
+def test_a_duplicate_partition_is_an_error(file_format: FileFormat) -> None:
+    with pytest.raises(InvalidInputError, match="orders/0 already has an offset"):
+        parse_offsets(file_text([OffsetRecord("billing", AT, 5), OffsetRecord("billing", AT, 5)], file_format))
 
 
 @given(st.text(max_size=40) | st.text(st.sampled_from('{}[]":,/0 5\ng\\'), max_size=30))
-def test_whatever_a_file_has_it_is_read_or_refused(text: str) -> None:
-    for form in (None, *Form):
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
+    for file_format in (None, *FileFormat):
         try:
-            records = read(text, form)
+            records = parse_offsets(text, file_format)
         except InvalidInputError:
             continue
         assert all(each.offset is None or 0 <= each.offset <= MAX_OFFSET for each in records)

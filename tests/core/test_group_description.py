@@ -1,4 +1,4 @@
-"""What a group is at one moment: each state as the design defines it, and everything that is not as it should be."""
+"""Descriptions of groups: the states, orphans, blocked partitions and unreadable nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MALFORMED = MalformedNode("/consumers/billing/ids/bad", b"", "empty", session=99
 
 
 def at(text: str) -> TopicPartition:
-    """`orders/3`."""
+    """Parse `orders/3`."""
     topic, _, partition = text.rpartition("/")
     return TopicPartition(topic, int(partition))
 
@@ -67,7 +67,7 @@ def described(
     partitions: Mapping[str, int] | None = None,
     exists: bool = True,
 ) -> GroupDescription:
-    """The description of a group with these nodes; `orders` has two partitions unless said otherwise."""
+    """Describe a group with these nodes. `orders` has two partitions by default."""
     counts = {"orders": 2} if partitions is None else partitions
     return describe(
         GroupView(
@@ -96,17 +96,17 @@ def partition(description: GroupDescription, name: str) -> PartitionDescription:
     return found
 
 
-# Registrations that belong to no session
+# Registrations without a session
 
 
-def test_an_instance_without_a_session_is_dead_and_makes_no_group_live() -> None:
+def test_an_instance_without_a_session_is_dead_and_its_group_empty() -> None:
     description = described(instance("gone", 0), offset("orders/0"))
     assert description.state is GroupState.EMPTY
     assert states(description) == {"gone": InstanceState.DEAD}
     assert (description.members, description.unowned, description.subscribed) == (0, (), ())
 
 
-def test_a_dead_instance_changes_no_state_of_the_others() -> None:
+def test_a_dead_instance_does_not_change_other_states() -> None:
     description = described(
         instance("gone", 0), instance("me", 1), owner("orders/0", "me", 1), owner("orders/1", "me", 1)
     )
@@ -116,7 +116,7 @@ def test_a_dead_instance_changes_no_state_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("of_owner", ["here", "here-0"])
-def test_an_instance_without_a_session_that_an_owner_node_names_may_be_alive(of_owner: str) -> None:
+def test_an_instance_without_a_session_may_be_alive_if_it_owns_a_partition(of_owner: str) -> None:
     description = described(instance("here", 0), instance("gone", 0), owner("orders/0", of_owner, 7))
     assert states(description)["here"] is not InstanceState.DEAD
     assert states(description)["gone"] is InstanceState.DEAD
@@ -130,11 +130,11 @@ def test_an_instance_without_a_session_that_an_owner_node_names_may_be_alive(of_
         MalformedNode("/consumers/billing/owners/orders/0", b"\xff", "no text", session=7),
     ],
 )
-def test_where_an_owner_is_unknown_nobody_is_certainly_dead(unknown: UnreadableNode) -> None:
+def test_no_instance_is_dead_if_an_owner_is_unreadable(unknown: UnreadableNode) -> None:
     assert states(described(instance("here", 0), unknown))["here"] is not InstanceState.DEAD
 
 
-def test_a_registration_that_may_not_be_read_is_not_called_dead() -> None:
+def test_a_forbidden_registration_is_not_dead() -> None:
     hidden = ForbiddenNode("/consumers/billing/ids/here", "hidden")
     assert states(described(instance("here", 0, hidden), hidden))["here"] is InstanceState.UNKNOWN
 
@@ -150,7 +150,7 @@ def test_a_group_without_instances_is_empty() -> None:
     assert described().state is GroupState.EMPTY
 
 
-def test_a_group_that_has_only_offsets_is_empty_and_seen() -> None:
+def test_a_group_with_only_offsets_is_empty() -> None:
     description = described(offset("orders/1", 7, 50), offset("gone/0", 8, 60))
     assert description.state is GroupState.EMPTY
     assert description.topics == ("gone", "orders")
@@ -160,48 +160,48 @@ def test_a_group_that_has_only_offsets_is_empty_and_seen() -> None:
     assert description.unowned == ()
 
 
-def test_a_group_whose_last_instance_is_gone_while_its_owner_is_not_is_empty() -> None:
+def test_a_group_with_an_orphan_and_no_instance_is_empty() -> None:
     description = described(owner("orders/0", "me", 1))
     assert description.state is GroupState.EMPTY
     assert states(description) == {"me": InstanceState.LEAVING}
     assert description.members == 0
 
 
-def test_a_group_with_instances_and_nothing_owned_prepares_a_rebalance() -> None:
+def test_a_group_with_instances_but_without_owners_is_preparing_a_rebalance() -> None:
     assert described(instance("me", 1)).state is GroupState.PREPARING_REBALANCE
 
 
-def test_a_group_of_which_only_an_orphan_owns_something_prepares_a_rebalance() -> None:
+def test_a_group_with_only_orphaned_owners_is_preparing_a_rebalance() -> None:
     assert described(instance("me", 1), owner("orders/0", "me", 2)).state is GroupState.PREPARING_REBALANCE
 
 
-def test_a_group_that_is_partly_owned_completes_a_rebalance() -> None:
+def test_a_partly_owned_group_is_completing_a_rebalance() -> None:
     description = described(instance("me", 1), owner("orders/0", "me", 1))
     assert description.state is GroupState.COMPLETING_REBALANCE
     assert description.unowned == (at("orders/1"),)
 
 
-def test_a_group_whose_every_partition_is_owned_by_the_living_is_stable() -> None:
+def test_a_group_with_live_owners_for_all_partitions_is_stable() -> None:
     description = described(instance("a", 1), instance("b", 2), owner("orders/0", "a", 1), owner("orders/1", "b-0", 2))
     assert description.state is GroupState.STABLE
     assert description.unowned == ()
     assert description.owned == 2
 
 
-def test_a_group_of_which_an_orphan_owns_a_partition_is_not_stable() -> None:
+def test_a_group_with_an_orphaned_owner_is_not_stable() -> None:
     description = described(instance("me", 1), owner("orders/0", "me", 1), owner("orders/1", "other", 2))
     assert description.state is GroupState.COMPLETING_REBALANCE
     assert description.unowned == (at("orders/1"),)
 
 
-def test_a_topic_nobody_subscribes_to_does_not_keep_a_group_from_being_stable() -> None:
+def test_an_unsubscribed_topic_does_not_affect_stability() -> None:
     nodes = [instance("me", 1), owner("orders/0", "me", 1), owner("orders/1", "me", 1), offset("refunds/0")]
     description = described(*nodes, partitions={"orders": 2, "refunds": 9})
     assert description.state is GroupState.STABLE
     assert [p.at for p in description.partitions] == [at("orders/0"), at("orders/1"), at("refunds/0")]
 
 
-def test_one_topic_of_two_that_is_not_owned_keeps_a_group_from_being_stable() -> None:
+def test_a_group_with_one_unowned_topic_is_not_stable() -> None:
     nodes = [instance("me", 1, ["orders", "refunds"]), owner("orders/0", "me", 1), owner("orders/1", "me", 1)]
     description = described(*nodes, partitions={"orders": 2, "refunds": 1})
     assert description.state is GroupState.COMPLETING_REBALANCE
@@ -211,12 +211,12 @@ def test_one_topic_of_two_that_is_not_owned_keeps_a_group_from_being_stable() ->
 # States of an instance
 
 
-def test_an_instance_that_owns_nothing_of_a_topic_that_is_not_wholly_owned_is_joining() -> None:
+def test_an_instance_without_partitions_of_a_partly_owned_topic_is_joining() -> None:
     description = described(instance("a", 1), instance("b", 2), owner("orders/0", "a", 1))
     assert states(description) == {"a": InstanceState.AWAITING_SYNC, "b": InstanceState.JOINING}
 
 
-def test_an_instance_that_owns_nothing_because_others_own_everything_is_stable() -> None:
+def test_an_instance_without_partitions_of_an_owned_topic_is_stable() -> None:
     description = described(
         instance("a", 1), instance("spare", 2), owner("orders/0", "a", 1), owner("orders/1", "a", 1)
     )
@@ -230,19 +230,19 @@ def test_an_instance_whose_topics_are_all_owned_is_stable_while_the_group_is_not
     assert states(description) == {"a": InstanceState.STABLE, "b": InstanceState.JOINING}
 
 
-def test_an_instance_that_is_no_longer_registered_but_owns_something_is_leaving() -> None:
+def test_a_deregistered_instance_that_owns_partitions_is_leaving() -> None:
     nodes = [owner("orders/1", "gone", 7), owner("orders/0", "gone", 7), instance("me", 1)]
     leaving = one(described(*nodes), "gone")
     assert leaving == InstanceDescription("gone", InstanceState.LEAVING, 7, 0, None, (at("orders/0"), at("orders/1")))
     assert described(*nodes).members == 1
 
 
-def test_the_instances_that_are_registered_come_first_and_by_name() -> None:
+def test_registered_instances_come_first_sorted_by_id() -> None:
     nodes = [owner("orders/0", "a", 7), instance("c", 1), instance("b", 2)]
     assert [each.id for each in described(*nodes).instances] == ["b", "c", "a"]
 
 
-def test_an_instance_is_described_as_it_is_registered() -> None:
+def test_an_instance_description_has_all_fields_of_its_registration() -> None:
     node = instance("me", 7)
     description = described(node, owner("orders/1", "me-0", 7), owner("orders/0", "me-1", 7))
     assert one(description, "me") == InstanceDescription(
@@ -273,8 +273,8 @@ def test_rule_1_an_owner_with_the_session_of_an_instance_and_another_name_is_an_
     assert described(instance("me", 1), stranger).orphans == (stranger,)
 
 
-def test_rule_1_an_id_that_looks_like_the_stream_of_another_is_told_apart_by_the_session() -> None:
-    """A Scala member `worker` owns as `worker-1`, which is also the whole id of somebody else."""
+def test_rule_1_the_session_distinguishes_an_id_from_another_instance_s_stream() -> None:
+    """The owner node of a Scala member `worker` holds `worker-1`, which is also the id of another instance."""
     nodes = [instance("worker", 1), instance("worker-1", 2)]
     description = described(*nodes, owner("orders/0", "worker-1", 1), owner("orders/1", "worker-1", 2))
     assert description.orphans == ()
@@ -282,14 +282,14 @@ def test_rule_1_an_id_that_looks_like_the_stream_of_another_is_told_apart_by_the
     assert one(description, "worker-1").owned == (at("orders/1"),)
 
 
-def test_two_instances_of_one_session_are_told_apart_by_the_exact_id_first() -> None:
+def test_the_exact_id_distinguishes_instances_of_one_session() -> None:
     nodes = [instance("worker", 1), instance("worker-1", 1)]
     description = described(*nodes, owner("orders/0", "worker-1", 1), owner("orders/1", "worker-0", 1))
     assert one(description, "worker-1").owned == (at("orders/0"),)
     assert one(description, "worker").owned == (at("orders/1"),)
 
 
-# Blocked: held by nobody who takes part
+# Blocked partitions
 
 
 def blocked(description: GroupDescription) -> dict[str, tuple[str, Obstacle]]:
@@ -299,19 +299,19 @@ def blocked(description: GroupDescription) -> dict[str, tuple[str, Obstacle]]:
     }
 
 
-def test_what_its_members_hold_is_not_blocked() -> None:
+def test_partitions_of_subscribers_are_not_blocked() -> None:
     nodes = [instance("me", 1), instance("you", 2), owner("orders/0", "me-0", 1), owner("orders/1", "you", 2)]
     assert described(*nodes).blocked == ()
 
 
-def test_an_orphan_blocks_what_somebody_subscribes_to_and_nothing_else() -> None:
+def test_an_orphan_blocks_only_subscribed_partitions() -> None:
     nodes = [instance("me", 1), owner("orders/1", "me", 7), owner("refunds/0", "gone", 8)]
     description = described(*nodes, partitions={"orders": 2, "refunds": 1})
     assert blocked(description) == {"orders/1": ("me", Obstacle.NOT_REGISTERED)}
     assert blocked(described(owner("orders/1", "me", 7))) == {}
 
 
-def test_a_living_instance_that_does_not_subscribe_to_the_topic_blocks_its_partition() -> None:
+def test_a_live_owner_that_does_not_subscribe_blocks_its_partition() -> None:
     nodes = [instance("me", 1), instance("cron", 2, ()), owner("orders/0", "cron", 2), owner("orders/1", "me", 1)]
     description = described(*nodes)
     assert blocked(description) == {"orders/0": ("cron", Obstacle.NOT_SUBSCRIBED)}
@@ -319,12 +319,12 @@ def test_a_living_instance_that_does_not_subscribe_to_the_topic_blocks_its_parti
     assert blocked(described(instance("cron", 2, ()), owner("orders/0", "cron", 2))) == {}
 
 
-def test_an_instance_whose_registration_cannot_be_read_blocks_what_it_holds() -> None:
+def test_an_instance_with_a_malformed_registration_blocks_its_partitions() -> None:
     nodes = [instance("me", 1), instance("bad", 99, MALFORMED), MALFORMED, owner("orders/0", "bad-0", 99)]
     assert blocked(described(*nodes)) == {"orders/0": ("bad-0", Obstacle.REGISTRATION_UNREADABLE)}
 
 
-def test_an_instance_whose_subscription_cannot_be_evaluated_may_hold_any_partition() -> None:
+def test_an_instance_with_an_unevaluable_subscription_blocks_nothing() -> None:
     data = b'{"pattern":"white_list","subscription":{"(a)\\\\1":1}}'
     found = decode_registration("/consumers/billing/ids/java", data, session=7)
     assert isinstance(found, UnevaluableRegistration)
@@ -347,7 +347,7 @@ def test_an_instance_whose_subscription_cannot_be_evaluated_may_hold_any_partiti
         ("offsets/orders/1", False),
     ],
 )
-def test_an_owner_node_that_cannot_be_read_blocks_its_partition(path: str, found: bool) -> None:
+def test_a_malformed_owner_node_blocks_its_partition(path: str, found: bool) -> None:
     node = MalformedNode(f"/consumers/billing/{path}", b"", "empty", session=9, _created_ms=17)
     description = described(instance("me", 1), node)
     assert [(each.holder, each.obstacle, to_ms(each.since)) for each in description.blocked] == (
@@ -355,19 +355,19 @@ def test_an_owner_node_that_cannot_be_read_blocks_its_partition(path: str, found
     )
 
 
-def test_since_when_a_partition_is_blocked_is_when_its_owner_node_was_made() -> None:
+def test_a_partition_is_blocked_since_its_owner_node_was_created() -> None:
     holder = Owner(at("orders/0"), "gone", 9, _claimed_ms=1234)
     [found] = described(instance("me", 1), holder).blocked
     assert found == BlockedPartition(at("orders/0"), holder, Obstacle.NOT_REGISTERED)
     assert found.since == from_ms(1234)
 
 
-def test_a_node_of_pykafka_blocks_nobody() -> None:
+def test_a_pykafka_owner_node_blocks_nothing() -> None:
     node = owner("orders/0", "gone", 9, "/consumers/billing/owners/b'orders'/1-0")
     assert described(instance("me", 1), node).blocked == ()
 
 
-def test_where_registrations_may_not_be_read_nobody_can_say_what_is_blocked() -> None:
+def test_nothing_is_blocked_if_registrations_are_forbidden() -> None:
     for path in ("ids", "ids/somebody"):
         hidden = ForbiddenNode(f"/consumers/billing/{path}", "no permission")
         assert described(instance("me", 1), owner("orders/0", "gone", 9), hidden).blocked == ()
@@ -375,11 +375,11 @@ def test_where_registrations_may_not_be_read_nobody_can_say_what_is_blocked() ->
     assert described(instance("me", 1), denied).blocked == ()
 
 
-# Two dialects
+# Owners in two dialects
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_two_owners_of_one_partition_in_two_forms_are_both_seen(order: int) -> None:
+def test_both_owners_of_a_partition_in_two_dialects_are_described(order: int) -> None:
     scala = owner("orders/0", "scala-0", 1, "/consumers/billing/owners/orders/0")
     pykafka = owner("orders/0", "pykafka", 2, "/consumers/billing/owners/b'orders'/1-0")
     description = described(instance("scala", 1), instance("pykafka", 2), *(scala, pykafka)[::order])
@@ -392,7 +392,7 @@ def test_two_owners_of_one_partition_in_two_forms_are_both_seen(order: int) -> N
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_living_owner_counts_beside_an_orphan_in_the_other_form(order: int) -> None:
+def test_a_live_owner_counts_beside_an_orphan_in_another_dialect(order: int) -> None:
     living, orphan = owner("orders/0", "me", 1), owner("orders/0", "gone", 2, "/b'orders'/1-0")
     description = described(instance("me", 1), *(living, orphan)[::order])
     assert partition(description, "orders/0").instance == "me"
@@ -408,7 +408,7 @@ def test_two_nodes_of_one_instance_for_one_partition_count_once() -> None:
 # Topics
 
 
-def test_a_topic_that_kafka_does_not_know_is_what_left_a_trace_of_it() -> None:
+def test_an_unregistered_topic_has_the_partitions_found_in_the_group() -> None:
     nodes = [instance("me", 1, ["gone"]), owner("gone/4", "me", 1), offset("gone/2")]
     description = described(*nodes, partitions={})
     assert description.unowned == (at("gone/2"),)
@@ -416,20 +416,20 @@ def test_a_topic_that_kafka_does_not_know_is_what_left_a_trace_of_it() -> None:
     assert [p.at for p in description.partitions] == [at("gone/2"), at("gone/4")]
 
 
-def test_a_topic_that_nothing_is_known_of_has_no_partitions() -> None:
+def test_an_unknown_topic_has_no_partitions() -> None:
     description = described(instance("me", 1, ["gone"]), partitions={})
     assert description.partitions == ()
     assert description.state is GroupState.PREPARING_REBALANCE
 
 
-def test_an_old_offset_beyond_kafka_s_partitions_is_shown_and_not_waited_for() -> None:
+def test_an_offset_of_a_missing_partition_is_shown_but_does_not_affect_the_state() -> None:
     nodes = [instance("me", 1), owner("orders/0", "me", 1), owner("orders/1", "me", 1), offset("orders/9")]
     description = described(*nodes)
     assert description.state is GroupState.STABLE
     assert partition(description, "orders/9").offset == offset("orders/9")
 
 
-def test_the_partitions_of_a_topic_need_not_be_without_gaps() -> None:
+def test_the_partition_numbers_of_a_topic_can_have_gaps() -> None:
     view = GroupView("billing", instances=(instance("me", 1),), partitions={"orders": (2, 5)})
     assert describe(view).unowned == (at("orders/2"), at("orders/5"))
 
@@ -442,22 +442,20 @@ def test_the_partitions_of_a_topic_need_not_be_without_gaps() -> None:
         (Pattern.WHITE_LIST, "order.*,refunds", {"orders", "refunds"}),
     ],
 )
-def test_a_subscription_by_pattern_means_kafka_s_topics_but_its_own(
-    pattern: Pattern, expression: str, expected: set[str]
-) -> None:
+def test_a_pattern_chooses_topics_except_internal_ones(pattern: Pattern, expression: str, expected: set[str]) -> None:
     topics = {"orders": 1, "refunds": 1, "__consumer_offsets": 50}
     description = described(instance("me", 1, Registration({expression: 1}, pattern)), partitions=topics)
     assert {each.topic for each in description.unowned} == expected
 
 
-# What cannot be read
+# Malformed nodes
 
 
 def test_a_malformed_registration_does_not_stop_the_others() -> None:
     nodes = [instance("bad", 99, MALFORMED), instance("me", 1), owner("orders/0", "me", 1), MALFORMED]
     description = described(*nodes, owner("orders/1", "bad", 99))
     assert description.state is GroupState.STABLE
-    assert description.malformed == (MALFORMED,)
+    assert description.unreadable == (MALFORMED,)
     assert description.members == 2
     assert one(description, "bad").registration == MALFORMED
     assert one(description, "bad").state is InstanceState.UNKNOWN
@@ -465,9 +463,9 @@ def test_a_malformed_registration_does_not_stop_the_others() -> None:
     assert description.orphans == ()
 
 
-def test_malformed_nodes_are_handed_on_in_order() -> None:
+def test_malformed_nodes_are_described_in_order() -> None:
     nodes = [MalformedNode(f"/{n}", b"", "empty") for n in range(3)]
-    assert described(*nodes).malformed == tuple(nodes)
+    assert described(*nodes).unreadable == tuple(nodes)
 
 
 # Totals
@@ -493,7 +491,7 @@ def test_a_group_without_offsets_has_no_last_commit() -> None:
     assert described(instance("me", 1)).last_commit_at is None
 
 
-def test_partitions_come_sorted_as_numbers() -> None:
+def test_partitions_are_sorted_as_numbers() -> None:
     description = described(instance("me", 1), partitions={"orders": 12})
     assert [p.at.partition for p in description.partitions] == list(range(12))
     assert list(description.unowned) == sorted(description.unowned)
@@ -524,13 +522,13 @@ VIEWS = st.builds(
 
 
 def ours(view: GroupView, owner: Owner) -> set[str]:
-    """The instances an owner can be, said another way: same session, and the same name with or without a stream."""
+    """Return the instances that match an owner: same session, and same id with or without a stream."""
     same = {node.id for node in view.instances if node.session == owner.session}
     return {owner.id} & same or {id for id in same if owner.id in {f"{id}-{stream}" for stream in range(10)}}
 
 
 @given(view=VIEWS)
-def test_what_is_said_of_any_group_fits_together(view: GroupView) -> None:
+def test_the_description_of_any_group_is_consistent(view: GroupView) -> None:
     description = describe(view)
     registered = {node.id for node in view.instances}
     living = {node.at for node in view.owners if ours(view, node)}
@@ -566,7 +564,7 @@ def test_what_is_said_of_any_group_fits_together(view: GroupView) -> None:
 
 
 @given(view=VIEWS, random=st.randoms(use_true_random=False))
-def test_the_order_in_which_nodes_were_read_changes_no_state(view: GroupView, random: Random) -> None:
+def test_the_states_do_not_depend_on_the_order_of_nodes(view: GroupView, random: Random) -> None:
     instances, owners, offsets = list(view.instances), list(view.owners), list(view.offsets)
     for nodes in (instances, owners, offsets):
         random.shuffle(nodes)
@@ -589,7 +587,7 @@ def test_a_description_is_the_same_after_pickling(view: GroupView) -> None:
 
 
 def large(members: int, partitions: int) -> GroupView:
-    """Every member subscribes to every topic, by a pattern or by name, and all partitions are owned but the last."""
+    """Every member subscribes to every topic, by pattern or by name. All partitions except the last are owned."""
     topics = {f"topic-{number}": tuple(range(partitions // 20)) for number in range(20)}
     every = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
     by_name, by_pattern = Registration(dict.fromkeys(topics, 1)), Registration({"topic-.*": 1}, Pattern.WHITE_LIST)
@@ -608,7 +606,7 @@ def large(members: int, partitions: int) -> GroupView:
 
 
 def steps(view: GroupView) -> int:
-    """How many lines of Python are run to describe a group; each round of a loop or comprehension is one."""
+    """Return how many lines of Python `describe` executes; each iteration of a loop or comprehension counts."""
     counter = itertools.count()
 
     def count(_frame: FrameType, _event: str, _argument: object) -> Callable[..., Any]:
@@ -631,7 +629,7 @@ def test_a_group_of_200_members_and_2000_partitions_is_described() -> None:
     assert set(states(description).values()) == {InstanceState.AWAITING_SYNC}
 
 
-def test_the_work_grows_with_the_members_plus_the_partitions_and_not_with_their_product() -> None:
+def test_the_work_grows_with_members_plus_partitions_not_with_their_product() -> None:
     small, more_partitions, more_members = steps(large(50, 500)), steps(large(50, 2000)), steps(large(200, 500))
     assert more_partitions < 5 * small  # four times as many, and a little more for sorting
     assert more_members < 1.5 * small  # most of the work is the partitions'

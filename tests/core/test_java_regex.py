@@ -1,4 +1,4 @@
-"""Whatever is evaluated, Java's answer is given; the rest is not evaluated."""
+"""Evaluated expressions match as in Java. All other expressions are rejected."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def jvm() -> Iterator[Java]:
 
 @settings(max_examples=1_000)
 @given(expression=EXPRESSIONS, names=st.lists(st.text("abAt6_.-1", min_size=1, max_size=9), max_size=8))
-def test_every_answer_is_that_of_java(jvm: Java, expression: str, names: list[str]) -> None:
+def test_every_evaluated_expression_matches_as_in_java(jvm: Java, expression: str, names: list[str]) -> None:
     asked = [*NAMES, *names]
     try:
         found = TopicFilter(expression)
@@ -106,13 +106,13 @@ USED = [
 
 
 @pytest.mark.parametrize("expression", USED)
-def test_what_groups_use_is_evaluated_as_by_java(jvm: Java, expression: str) -> None:
+def test_common_expressions_are_evaluated_as_in_java(jvm: Java, expression: str) -> None:
     found = [TopicFilter(expression).matches(name) for name in NAMES]
     assert any(found)
     assert jvm.matches(topic_expression(expression), NAMES) == found
 
 
-# Java and RE2, or Java and Python's re, read these differently, or Java alone reads them.
+# Java reads these differently than RE2 or Python, or only Java can read them.
 JAVA_ONLY = [
     "(a)\\1",
     "a*+a",
@@ -147,25 +147,25 @@ JAVA_ONLY = [
 
 
 @pytest.mark.parametrize("expression", JAVA_ONLY)
-def test_what_only_java_reads_is_not_evaluated(jvm: Java, expression: str) -> None:
+def test_expressions_that_only_java_supports_are_not_evaluated(jvm: Java, expression: str) -> None:
     assert jvm.matches(topic_expression(expression), NAMES) is not None
     with pytest.raises(UnevaluableExpressionError):
         TopicFilter(expression)
 
 
 @pytest.mark.parametrize("expression", [r"[\S-|-']", r"[\d-z-a]", r"[a-\d]", "a{2147483648}"])
-def test_what_java_refuses_is_broken(jvm: Java, expression: str) -> None:
+def test_expressions_that_java_refuses_are_broken(jvm: Java, expression: str) -> None:
     assert jvm.matches(topic_expression(expression), NAMES) is None
     with pytest.raises(BrokenExpressionError):
         TopicFilter(expression)
 
 
-def test_names_that_kafka_refuses_are_never_matched() -> None:
+def test_invalid_topic_names_never_match() -> None:
     assert TopicFilter(".*").matches("a" * 249)
     assert not any(map(TopicFilter(".*").matches, ["", "a" * 250, "ä", "a b", "a\n"]))
 
 
-def test_long_lists_of_names_and_of_beginnings_are_evaluated() -> None:
+def test_long_lists_of_names_and_prefixes_are_evaluated() -> None:
     names = [f"service-{number:04}.events.v1" for number in range(1_200)]
     assert all(map(TopicFilter(",".join(names)).matches, names))
     assert all(map(TopicFilter(",".join(f"{name}.*" for name in names[:900])).matches, names[:900]))
@@ -189,7 +189,7 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("expression", COSTLY.values(), ids=COSTLY)
-def test_what_may_take_long_for_one_name_is_not_evaluated(expression: str) -> None:
+def test_expressions_that_may_take_long_are_not_evaluated(expression: str) -> None:
     with pytest.raises(UnevaluableExpressionError, match="steps"):
         TopicFilter(expression)
 

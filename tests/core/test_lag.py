@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups.core.kafka_values import OffsetRange
-from zkgroups.core.offsets.lag import GroupLag, LagNote, followed, group_lag, lag, subscribes_by_pattern
+from zkgroups.core.offsets.lag import GroupLag, LagNote, group_lag, lag, partitions_of_group, subscribes_by_pattern
 from zkgroups.core.znodes.describe_group import describe
 from zkgroups.core.znodes.group_description import GroupDescription
 from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
@@ -39,11 +39,11 @@ def group(
     offsets: Iterable[tuple[int, int]] = (),
     *,
     subscribed: Registration | None = None,
-    malformed: Iterable[UnreadableNode] = (),
+    unreadable: Iterable[UnreadableNode] = (),
 ) -> GroupDescription:
     committed = tuple(CommittedOffset("billing", at(number), offset) for number, offset in offsets)
     instances = () if subscribed is None else (RegisteredInstance("anna", 7, subscribed),)
-    return describe(GroupView("billing", True, instances, (), committed, tuple(malformed)))
+    return describe(GroupView("billing", True, instances, (), committed, tuple(unreadable)))
 
 
 def measured(
@@ -51,7 +51,7 @@ def measured(
     logs: dict[TopicPartition, OffsetRange | None],
     known: dict[str, tuple[int, ...]] | None = None,
 ) -> GroupLag:
-    return group_lag(description, followed(description, known or {}), logs)
+    return group_lag(description, partitions_of_group(description, known or {}), logs)
 
 
 # One partition
@@ -142,12 +142,12 @@ def test_a_pattern_chooses_among_the_topics_of_the_brokers() -> None:
     by_pattern = group(subscribed=Registration({"ord.*": 1}, Pattern.WHITE_LIST))
     assert subscribes_by_pattern([group(), by_pattern])
     assert not subscribes_by_pattern([group(), group(subscribed=Registration({"orders": 1}))])
-    found = followed(by_pattern, {"orders": (0, 1), "refunds": (0,)})
+    found = partitions_of_group(by_pattern, {"orders": (0, 1), "refunds": (0,)})
     assert [partition.at for partition in found] == [at(0), at(1)]
 
 
 def test_a_topic_that_nobody_subscribes_to_has_the_partitions_with_offsets_only() -> None:
-    assert [partition.at for partition in followed(group([(2, 5)]), {"orders": (0, 1, 2)})] == [at(2)]
+    assert [partition.at for partition in partitions_of_group(group([(2, 5)]), {"orders": (0, 1, 2)})] == [at(2)]
 
 
 # What cannot be read
@@ -158,7 +158,7 @@ def test_an_offset_that_cannot_be_read_is_not_one_that_was_never_committed() -> 
         group(
             [(0, 4)],
             subscribed=Registration({"orders": 1}),
-            malformed=[MalformedNode("/consumers/billing/offsets/orders/1", b"many", "no number")],
+            unreadable=[MalformedNode("/consumers/billing/offsets/orders/1", b"many", "no number")],
         ),
         {at(number): log(0, 5) for number in range(3)},
         {"orders": (0, 1, 2)},
@@ -173,7 +173,7 @@ def test_a_partition_that_left_nothing_but_an_offset_that_cannot_be_read_is_show
         for path in ("orders/3", "orders/x", "orders")
     ]
     elsewhere = MalformedNode("/consumers/other/offsets/orders/4", b"many", "no number")
-    found = measured(group(malformed=[*bad, elsewhere]), {at(3): log(0, 5)})
+    found = measured(group(unreadable=[*bad, elsewhere]), {at(3): log(0, 5)})
     assert [(each.partition.at, each.lag, each.note) for each in found.partitions] == [
         (at(3), None, LagNote.CANNOT_BE_READ)
     ]
@@ -183,6 +183,6 @@ def test_a_partition_that_left_nothing_but_an_offset_that_cannot_be_read_is_show
 def test_where_offsets_may_not_be_read_nobody_says_that_there_are_none(path: str) -> None:
     denied = ForbiddenNode(f"/consumers/billing/{path}")
     found = measured(
-        group(subscribed=Registration({"orders": 1}), malformed=[denied]), {at(0): log(0, 5)}, {"orders": (0,)}
+        group(subscribed=Registration({"orders": 1}), unreadable=[denied]), {at(0): log(0, 5)}, {"orders": (0,)}
     )
     assert [each.note for each in found.partitions] == [LagNote.CANNOT_BE_READ]

@@ -1,4 +1,4 @@
-"""Rule 6: a name is refused before any I/O, or carried exactly, and no path has more parts than it should."""
+"""Rule 6: invalid names are refused before any I/O, and valid names are never changed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ CARRIED = {
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", REFUSED.values(), ids=REFUSED.keys())
-def test_rule_6_a_name_that_can_be_no_znode_is_refused(check: Callable[[object], str], name: str) -> None:
+def test_rule_6_a_name_that_cannot_be_a_znode_is_refused(check: Callable[[object], str], name: str) -> None:
     kind = check.__name__.removeprefix("check_")
     with pytest.raises(InvalidNameError, match=f"^{kind} ") as caught:
         check(name)
@@ -102,14 +102,14 @@ def test_rule_6_a_name_that_can_be_no_znode_is_refused(check: Callable[[object],
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", NOT_TEXT, ids=repr)
-def test_rule_6_a_name_that_is_no_text_is_refused(check: Callable[[object], str], name: object) -> None:
+def test_rule_6_a_name_that_is_not_text_is_refused(check: Callable[[object], str], name: object) -> None:
     with pytest.raises(InvalidNameError, match="is not text"):
         check(name)
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", CARRIED.values(), ids=CARRIED.keys())
-def test_a_name_that_zookeeper_allows_is_carried_exactly(check: Callable[[object], str], name: str) -> None:
+def test_a_name_that_zookeeper_allows_is_unchanged(check: Callable[[object], str], name: str) -> None:
     assert check(name) == name
     assert GroupPaths(name).root == "/consumers/" + name
     assert TopicPartition(name, 0).topic == name
@@ -120,7 +120,7 @@ def test_composed_and_decomposed_names_are_two_names() -> None:
 
 
 def refused_by_zookeeper(point: int) -> bool:
-    """The ranges of org.apache.zookeeper.common.PathUtils, over the UTF-16 of the server."""
+    """The ranges that org.apache.zookeeper.common.PathUtils refuses, over UTF-16."""
     return point <= 0x1F or 0x7F <= point <= 0x9F or 0xD800 <= point <= 0xF8FF or point >= 0xFFF0
 
 
@@ -138,7 +138,7 @@ def test_every_character_is_refused_exactly_when_zookeeper_refuses_it() -> None:
 
 
 @given(name=st.text(max_size=20) | st.text("./\n ab", max_size=6))
-def test_rule_6_any_name_is_refused_or_makes_exactly_one_component(name: str) -> None:
+def test_rule_6_any_name_is_refused_or_is_exactly_one_path_component(name: str) -> None:
     try:
         path = GroupPaths(name).root
     except InvalidNameError:
@@ -148,9 +148,7 @@ def test_rule_6_any_name_is_refused_or_makes_exactly_one_component(name: str) ->
 
 
 @given(group=NAMES, topic=NAMES, instance=NAMES, partition=st.integers(0, MAX_PARTITION))
-def test_rule_6_a_path_splits_back_into_the_names_it_was_made_of(
-    group: str, topic: str, instance: str, partition: int
-) -> None:
+def test_rule_6_a_path_splits_into_its_names(group: str, topic: str, instance: str, partition: int) -> None:
     paths, at = GroupPaths(group), TopicPartition(topic, partition)
     assert paths.instance(instance).split("/") == ["", "consumers", group, "ids", instance]
     assert paths.owner(at).split("/") == ["", "consumers", group, "owners", topic, str(partition)]
@@ -167,31 +165,31 @@ PATHS = GroupPaths("billing")
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "\x00", None])
 @pytest.mark.parametrize("path", [PATHS.instance, PATHS.owned_topic, PATHS.offset_topic, broker_topic, GroupPaths])
-def test_rule_6_no_path_is_made_of_a_bad_name(path: Callable[[Any], object], name: Any) -> None:
+def test_rule_6_invalid_names_never_become_a_path(path: Callable[[Any], object], name: Any) -> None:
     with pytest.raises(InvalidNameError):
         path(name)
 
 
 @pytest.mark.parametrize("topic", ["", "a/b", "..", "\ud800", None, 5])
-def test_rule_6_a_partition_of_a_bad_topic_cannot_be_made(topic: Any) -> None:
+def test_rule_6_a_partition_of_an_invalid_topic_is_refused(topic: Any) -> None:
     with pytest.raises(InvalidNameError, match=r"^topic "):
         TopicPartition(topic, 0)
 
 
 @pytest.mark.parametrize("partition", [-1, 2**31, pytest.param(10**5000, id="huge"), True, False, 1.0, "1", None, b"1"])
-def test_rule_6_a_partition_that_is_no_java_int_is_refused(partition: Any) -> None:
+def test_rule_6_a_partition_outside_java_s_int_is_refused(partition: Any) -> None:
     for make in (check_partition, lambda number: TopicPartition("orders", number)):
         with pytest.raises(InvalidNameError, match=r"^partition "):
             make(partition)
 
 
 @pytest.mark.parametrize("partition", [0, 1, 2**31 - 1])
-def test_a_partition_that_is_a_java_int_is_taken(partition: int) -> None:
+def test_a_partition_within_java_s_int_is_accepted(partition: int) -> None:
     assert check_partition(partition) == partition
 
 
 @given(partition=st.integers(0, MAX_PARTITION))
-def test_a_partition_s_name_means_that_partition(partition: int) -> None:
+def test_a_partition_name_is_parsed(partition: int) -> None:
     assert parse_partition(str(partition)) == partition
 
 
@@ -220,17 +218,17 @@ def test_a_partition_s_name_means_that_partition(partition: int) -> None:
         "9" * 5000,
     ],
 )
-def test_a_name_that_is_not_written_as_a_partition_means_none(name: str) -> None:
+def test_a_name_that_is_not_a_partition_parses_to_none(name: str) -> None:
     assert parse_partition(name) is None
 
 
 @given(name=st.text(max_size=12) | st.text("0123456789+-٣ ", max_size=11))
-def test_only_the_one_way_of_writing_a_partition_means_it(name: str) -> None:
+def test_only_the_canonical_name_of_a_partition_is_parsed(name: str) -> None:
     partition = parse_partition(name)
     assert partition is None or str(check_partition(partition)) == name
 
 
-def test_the_top_has_no_parent_but_itself() -> None:
+def test_the_root_is_its_own_parent() -> None:
     assert parent("/a/b") == "/a"
     assert parent("/a") == parent("/") == "/"
     assert join("/", "a", "b") == "/a/b"

@@ -1,5 +1,5 @@
-"""The rebalance of groups of up to 200 members, simulated: whatever happens in whichever order, no partition is ever
-held twice, what a generation works on is held, and every run settles."""
+"""Simulated rebalances of up to 200 members: in any order of events, no partition is held twice, a generation only
+works on held partitions, and every group settles."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from zkgroups.core.znodes.topic_partition import TopicPartition
 
 @dataclass
 class Group:
-    """What a server keeps of a group: who is registered, who owns what, and who wants to hear of changes."""
+    """The state of a group on the server: registrations, owners and watches."""
 
     partitions: dict[str, list[int]]
     number: int = 0
@@ -64,7 +64,7 @@ class Group:
 
 
 class Simulation:
-    """Members and a server, between whom everything takes a time that the seed decides."""
+    """Members and a server. The seed decides the order in which messages arrive."""
 
     def __init__(self, seed: int, members: int, partitions: int, assignor: Callable = range_assignor) -> None:
         self.rng = random.Random(seed)
@@ -80,7 +80,7 @@ class Simulation:
         for number in range(members):
             self.add(f"m{number:03}")
 
-    # What happens to members
+    # Members
 
     def add(self, name: str) -> None:
         self.machines[name], self.signals[name] = Rebalance(), ReleaseSignals()
@@ -90,12 +90,12 @@ class Simulation:
         self.tell(name, CloseRequested())
 
     def expire(self, name: str) -> None:
-        """Its own clock tells it before the server does the same for the others."""
+        """The member notices the loss by its own clock, before the server expires the session."""
         self.tell(name, SessionLost())
         self.forget(name)
 
     def kill(self, name: str) -> None:
-        """Nobody hears of it any more; some time later the session ends."""
+        """The member stops without a message. Its session expires later."""
         del self.machines[name]
         self.working.pop(name, None)
         self.later(lambda: self.forget(name))
@@ -126,7 +126,7 @@ class Simulation:
             self.hear(name, GroupChanged())
 
     def await_free(self, name: str, partitions: Partitions) -> None:
-        """Only of one of those that their owner is to let go of together."""
+        """Watch one partition of all that are released together."""
         for at in self.signals[name].choose({at: self.group.owners.get(at, at) for at in partitions}):
             self.group.waiting.setdefault(at, set()).add(name)
             if at not in self.group.owners:
@@ -135,13 +135,13 @@ class Simulation:
     def tell_free(self, name: str, at: TopicPartition) -> None:
         self.hear(name, PartitionsFreed(self.signals[name].released_with(at)))
 
-    # Between both
+    # Messages
 
     def later(self, act: Callable[[], None]) -> None:
         self.under_way.append(act)
 
     def hear(self, name: str, event: Event) -> None:
-        """A watch: it comes once, twice, or never."""
+        """Notify a watch: once, twice, or never."""
         for _ in range(self.rng.choice((1, 1, 1, 2)) if self.rng.random() >= self.lossy else 0):
             self.later(lambda: self.tell(name, event))
 
@@ -172,8 +172,7 @@ class Simulation:
                 self.later(lambda: self.ask(name, machine, action))
 
     def ask(self, name: str, machine: Rebalance, action: Action) -> None:
-        """The request arrives, and later its answer; or the request is lost, or the answer is, which looks the same. A
-        session that has ended asks nothing any more."""
+        """Deliver a request and later its answer, or lose one of the two. An expired session sends no more requests."""
         if self.machines.get(name) is not machine or machine._turn != action.turn:
             return
         fails = self.rng.random() < self.lossy / 2
@@ -212,18 +211,18 @@ class Simulation:
         raise AssertionError(action)
 
     def plan(self) -> dict:
-        """The same for everybody who reads the same."""
+        """Every member that reads the same state gets the same plan."""
         group = self.group
         if group.number not in self.plans:
             streams = {name: dict.fromkeys(group.partitions, 1) for name in group.ids}
             self.plans[group.number] = self.assignor(Members(streams, group.partitions))
         return self.plans[group.number]
 
-    # What must be so
+    # Invariants
 
     def check(self, name: str, machine: Rebalance) -> None:
-        """What it works on is its own, on the server, too; and so nobody else's. So is what it believes to hold, but
-        for what it has asked to give up, or was not answered about."""
+        """Check that the member owns the partitions that it works on, on the server as well. So it does the partitions
+        that it believes to hold, except while a request is under way."""
         worked_on = self.working.get(name, NOTHING)
         assert worked_on <= machine.held
         assert all(self.group.owners.get(at) == name for at in worked_on), (name, worked_on, self.group.owners)
@@ -232,7 +231,7 @@ class Simulation:
         assert machine.running is None or machine.running == worked_on or machine.state is RebalanceState.STOPPING
 
     def step(self) -> None:
-        """One of all things under way happens."""
+        """Deliver one of the messages under way."""
         number = self.rng.randrange(len(self.under_way))
         self.under_way[number], self.under_way[-1] = self.under_way[-1], self.under_way[number]
         self.under_way.pop()()
@@ -243,7 +242,7 @@ class Simulation:
                 self.step()
 
     def settle(self) -> int:
-        """Nothing is lost any more, and everybody looks now and then: how often, until all is as planned."""
+        """Stop losing messages, and let all members poll. Return the number of polls until the group has settled."""
         self.lossy = 0.0
         for round_ in range(12):
             while self.under_way:
@@ -265,11 +264,11 @@ class Simulation:
         )
 
     def end(self, name: str) -> None:
-        """A worker comes to its end."""
+        """A worker returns."""
         self.tell(name, WorkerFinished())
 
     def withdraw(self, name: str) -> None:
-        """It gives everything up, and comes back some time later."""
+        """The member withdraws, and joins again later."""
         self.tell(name, WithdrawRequested())
 
     def come_back(self) -> None:
@@ -296,22 +295,22 @@ def play(simulation: Simulation, turns: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_small_group_settles_whatever_happens(seed: int) -> None:
+def test_a_small_group_settles_after_any_failures(seed: int) -> None:
     simulation = Simulation(seed, members=seed % 6 + 1, partitions=seed % 9 + 1)
     play(simulation, turns=30)
     simulation.settle()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_group_of_two_hundred_settles_whatever_happens(seed: int) -> None:
+def test_a_group_of_two_hundred_settles_after_any_failures(seed: int) -> None:
     simulation = Simulation(seed, members=200, partitions=300, assignor=round_robin_assignor)
     play(simulation, turns=20)
     simulation.settle()
 
 
-# With the last three, somebody waits for what its holder gives up without the partition that was to tell of it.
+# With the last three seeds, a member waits for partitions that are released without their signal.
 @pytest.mark.parametrize("seed", [*range(60), 427, 1284, 1311])
-def test_where_nothing_is_lost_a_group_settles_without_a_look_by_the_clock(seed: int) -> None:
+def test_a_group_settles_without_polling_if_no_message_is_lost(seed: int) -> None:
     simulation = Simulation(seed, members=seed % 6 + 2, partitions=seed % 29 + 5)
     simulation.lossy = 0.0
     for turn in range(12):
@@ -324,8 +323,8 @@ def test_where_nothing_is_lost_a_group_settles_without_a_look_by_the_clock(seed:
     assert simulation.settle() == 0
 
 
-def test_whoever_keeps_what_it_has_is_not_interrupted() -> None:
-    """Range gives the first of three members the same two partitions, with whoever else is there."""
+def test_a_member_that_keeps_its_partitions_is_not_interrupted() -> None:
+    """Range gives the first member the same two partitions, whichever other members exist."""
     simulation = Simulation(1, members=3, partitions=6)
     simulation.lossy = 0.0
     simulation.settle()
@@ -345,7 +344,7 @@ def test_whoever_keeps_what_it_has_is_not_interrupted() -> None:
     assert kept == []
 
 
-def test_what_moves_is_stopped_before_it_is_released_and_nothing_is_released_that_is_worked_on() -> None:
+def test_a_generation_is_stopped_before_its_partitions_are_released() -> None:
     held = frozenset(TopicPartition("orders", number) for number in range(3))
     moving = frozenset({TopicPartition("orders", 2)})
     member = member_with(held)
@@ -356,7 +355,7 @@ def test_what_moves_is_stopped_before_it_is_released_and_nothing_is_released_tha
     assert member.receive(Released(6)) == [StartGeneration(2, held - moving)]
 
 
-def test_what_comes_interrupts_only_when_it_is_there() -> None:
+def test_new_partitions_interrupt_only_once_they_are_claimed() -> None:
     mine, more = frozenset({TopicPartition("orders", 0)}), frozenset({TopicPartition("orders", 1)})
     member = member_with(mine)
     member.receive(GroupChanged())
@@ -368,7 +367,7 @@ def test_what_comes_interrupts_only_when_it_is_there() -> None:
     assert member.receive(GenerationStopped(6)) == [StartGeneration(2, mine | more)]
 
 
-def test_who_waits_for_others_works_on_what_there_is_after_a_moment() -> None:
+def test_a_member_starts_without_missing_partitions_after_lingering() -> None:
     mine, more = frozenset({TopicPartition("orders", 0)}), frozenset({TopicPartition("orders", 1)})
     member = Rebalance()
     member.receive(JoinRequested())
@@ -378,7 +377,7 @@ def test_who_waits_for_others_works_on_what_there_is_after_a_moment() -> None:
     assert member.receive(LingerElapsed()) == [StartGeneration(1, mine)]
 
 
-def test_a_change_while_workers_stop_is_looked_at_before_anything_is_released() -> None:
+def test_a_change_while_stopping_is_read_before_anything_is_released() -> None:
     held = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
     moving = frozenset({TopicPartition("orders", 1)})
     member = member_with(held)
@@ -389,7 +388,7 @@ def test_a_change_while_workers_stop_is_looked_at_before_anything_is_released() 
     assert member.receive(Planned(6, 3, held, held)) == [StartGeneration(3, held)]
 
 
-def test_a_lost_session_voids_everything_at_once_and_its_answers_come_too_late() -> None:
+def test_a_lost_session_voids_all_claims_and_its_late_answers_are_ignored() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     member.receive(GroupChanged())
@@ -399,7 +398,7 @@ def test_a_lost_session_voids_everything_at_once_and_its_answers_come_too_late()
     assert member.receive(Registered(5)) == [ReadGroup(6)]
 
 
-def test_what_was_taken_away_ends_the_generation_and_the_rest_goes_on() -> None:
+def test_partitions_taken_away_end_the_generation_and_the_rest_continues() -> None:
     held = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
     taken = frozenset({TopicPartition("orders", 1)})
     member = member_with(held)
@@ -409,7 +408,7 @@ def test_what_was_taken_away_ends_the_generation_and_the_rest_goes_on() -> None:
     assert member.receive(LingerElapsed()) == [StartGeneration(1, held - taken)]
 
 
-def test_what_was_not_answered_is_looked_at_and_not_repeated() -> None:
+def test_an_unanswered_request_is_checked_and_not_repeated() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     member.receive(GroupChanged())
@@ -421,14 +420,14 @@ def test_what_was_not_answered_is_looked_at_and_not_repeated() -> None:
 
 
 @pytest.mark.parametrize("late", [GenerationStopped(5), Released(4), Claimed(3, NOTHING), RequestFailed(1)], ids=repr)
-def test_an_answer_that_was_not_asked_for_changes_nothing(late: Event) -> None:
+def test_an_unexpected_answer_is_ignored(late: Event) -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     assert member.receive(late) == []
     assert member.settled
 
 
-def test_numbers_never_fall() -> None:
+def test_plan_numbers_never_decrease() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held, number=9)
     member.receive(GroupChanged())
@@ -439,12 +438,12 @@ def test_numbers_never_fall() -> None:
 @pytest.mark.parametrize(
     "state", [state for state in RebalanceState if state not in {RebalanceState.OUT, RebalanceState.CLOSED}]
 )
-def test_whoever_is_closed_or_lost_anywhere_hears_of_it(state: RebalanceState) -> None:
+def test_close_and_session_loss_are_handled_in_every_state(state: RebalanceState) -> None:
     assert (state, CloseRequested) in TRANSITIONS
     assert (state, SessionLost) in TRANSITIONS
 
 
-def test_closing_stops_gives_back_and_ends() -> None:
+def test_closing_stops_releases_and_ends() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     assert member.receive(CloseRequested()) == [StopGeneration(4, held)]
@@ -454,7 +453,7 @@ def test_closing_stops_gives_back_and_ends() -> None:
     assert member.receive(GroupChanged()) == member.receive(SessionLost()) == member.receive(JoinRequested()) == []
 
 
-def test_a_worker_that_ends_ends_the_generation_and_another_begins_with_the_same() -> None:
+def test_a_finished_worker_ends_the_generation_and_a_new_one_starts() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     assert member.receive(WorkerFinished()) == [StopGeneration(4, NOTHING)]
@@ -462,7 +461,7 @@ def test_a_worker_that_ends_ends_the_generation_and_another_begins_with_the_same
     assert member.settled
 
 
-def test_a_worker_that_ends_during_a_rebalance_ends_the_generation_after_it() -> None:
+def test_a_worker_that_finishes_during_a_rebalance_ends_the_generation_afterwards() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     member.receive(GroupChanged())
@@ -471,7 +470,7 @@ def test_a_worker_that_ends_during_a_rebalance_ends_the_generation_after_it() ->
     assert member.receive(GenerationStopped(5)) == [StartGeneration(2, held)]
 
 
-def test_who_withdraws_gives_everything_back_and_stays_out_until_opened_again() -> None:
+def test_a_withdrawn_member_releases_everything_until_it_joins_again() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     assert member.receive(WithdrawRequested()) == [StopGeneration(4, held)]
@@ -482,7 +481,7 @@ def test_who_withdraws_gives_everything_back_and_stays_out_until_opened_again() 
     assert member.receive(JoinRequested()) == [RegisterInstance(6)]
 
 
-def test_who_closes_without_leaving_stops_and_leaves_everything_as_it_is() -> None:
+def test_closing_without_leaving_keeps_registration_and_claims() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     assert member.receive(CloseRequested(leave=False)) == [StopGeneration(4, held)]
@@ -491,7 +490,7 @@ def test_who_closes_without_leaving_stops_and_leaves_everything_as_it_is() -> No
 
 
 def member_with(held: Partitions, number: int = 1) -> Rebalance:
-    """One that works; three turns are over."""
+    """A member with a running generation, after three requests."""
     member = Rebalance()
     member.receive(JoinRequested())
     member.receive(Registered(1))
@@ -500,6 +499,6 @@ def member_with(held: Partitions, number: int = 1) -> Rebalance:
     return member
 
 
-def test_the_page_about_it_says_what_the_code_says() -> None:
+def test_the_generated_page_is_up_to_date() -> None:
     script = Path(__file__).parents[2] / "scripts" / "rebalance_reference.py"
     assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0, "make docs writes it anew"

@@ -1,4 +1,4 @@
-"""One partition tells of all that its holder lets go of together."""
+"""One partition signals the release of all partitions that are released with it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from zkgroups.core.rebalance.release_signals import ReleaseSignals
 A, B, C, D = (TopicPartition("orders", number) for number in range(4))
 
 
-def test_the_last_of_those_that_go_together_tells_of_all_of_them() -> None:
+def test_the_last_partition_signals_all_that_are_released_together() -> None:
     signals = ReleaseSignals()
     assert signals.choose({A: "x", C: "x", B: "y"}) == {B, C}
     assert signals.released_with(C) == {A, C}
     assert signals.released_with(B) == {B}
 
 
-def test_what_is_heard_twice_tells_of_itself_only() -> None:
+def test_a_repeated_signal_stands_only_for_itself() -> None:
     signals = ReleaseSignals()
     signals.choose({A: "x", B: "x"})
     signals.released_with(B)
     assert signals.released_with(B) == {B}
 
 
-def test_a_herald_that_is_chosen_again_tells_of_all_that_it_was_chosen_for() -> None:
+def test_a_signal_that_is_chosen_again_stands_for_all_its_partitions() -> None:
     signals = ReleaseSignals()
     signals.choose({A: "x", C: "x"})
     signals.choose({B: "x", C: "x"})
     assert signals.released_with(C) == {A, B, C}
 
 
-def test_what_has_lost_its_herald_is_told_once_and_needs_another() -> None:
+def test_partitions_without_a_signal_are_returned_once() -> None:
     signals = ReleaseSignals()
     signals.choose({A: "x", B: "x", D: "x", C: "y"})
     assert signals.without_signal({A, B, C}) == {A, B}
@@ -37,7 +37,7 @@ def test_what_has_lost_its_herald_is_told_once_and_needs_another() -> None:
     assert signals.released_with(C) == {C}
 
 
-def test_while_its_herald_is_waited_for_nothing_is_left_alone() -> None:
+def test_no_partition_lacks_a_signal_while_it_is_waited_for() -> None:
     signals = ReleaseSignals()
     signals.choose({A: "x", B: "x"})
     assert signals.without_signal({B}) == frozenset()

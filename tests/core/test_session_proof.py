@@ -1,4 +1,4 @@
-"""How long a session is certain to live: never for longer than the leader keeps it, and long enough to be of use."""
+"""How long a session is certain to live: never longer than the leader keeps it, and long enough to be useful."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = 30.0
 
 
 def steady(until: float) -> Proof:
-    """A session that was accepted at 0 and proved every period since, with answers that come at once."""
+    """A session that was accepted at 0 and proved in every period, with immediate answers."""
     proof = Proof(T)
     proof.connected(0.0)
     for n in range(math.floor(until / (PERIOD * T)) + 1):
@@ -22,27 +22,27 @@ def steady(until: float) -> Proof:
     return proof
 
 
-def test_the_parts_add_up() -> None:
+def test_the_fractions_of_the_session_timeout_add_up() -> None:
     assert pytest.approx(1.0) == LASTS + REPORT + PERIOD + PRUDENCE
     assert pytest.approx(0.6) == LASTS
     assert LASTS - PERIOD - PATIENCE >= 0.2, "there is time left to go to another server"
 
 
-def test_in_a_session_that_is_proved_all_the_time_each_proof_lasts_as_long_as_promised() -> None:
+def test_each_regular_proof_lasts_as_long_as_promised() -> None:
     proof = steady(10 * T)
     last = proof.sent
     assert last + LASTS * T <= proof.until <= last + (LASTS + PERIOD) * T
     assert proof.due(last) == last + PERIOD * T
 
 
-def test_an_answer_that_is_no_proof_makes_nothing_certain() -> None:
+def test_other_answers_than_proofs_do_not_extend_the_certainty() -> None:
     proof = Proof(T)
     proof.connected(0.0)
     proof.answered(1.0, 1.1)
     assert proof.until == -math.inf
 
 
-def test_a_proof_counts_from_when_it_was_sent_and_not_from_when_the_answer_came() -> None:
+def test_a_proof_counts_from_the_time_it_was_sent() -> None:
     proof = Proof(T)
     proof.connected(0.0)
     proof.answered(0.1, 20.0)
@@ -50,7 +50,7 @@ def test_a_proof_counts_from_when_it_was_sent_and_not_from_when_the_answer_came(
     assert proof.until == (1 - PRUDENCE) * T
 
 
-def test_after_a_pause_a_proof_does_not_count_for_more_than_the_leader_knows_of() -> None:
+def test_a_proof_after_a_pause_counts_only_for_requests_known_to_the_leader() -> None:
     """The leader may know only of requests from before the pause."""
     proof = steady(T)
     before, until = proof.sent, proof.until
@@ -61,7 +61,7 @@ def test_after_a_pause_a_proof_does_not_count_for_more_than_the_leader_knows_of(
     assert proof.due(resumed) < resumed + (REPORT + 0.02) * T, "the next one can make up for it"
 
 
-def test_a_new_connection_is_a_request_that_the_leader_knows_of_at_once() -> None:
+def test_a_new_connection_is_known_to_the_leader_at_once() -> None:
     proof = steady(T)
     back = proof.sent + 0.5 * T
     proof.connected(back)
@@ -77,7 +77,7 @@ def test_memory_is_bounded_however_many_requests_are_answered() -> None:
     assert len(proof._answered) <= 200
 
 
-def test_never_for_longer_than_the_leader_keeps_it() -> None:
+def test_the_session_is_never_considered_alive_after_the_leader_expired_it() -> None:
     """A model of a follower that is cut off at some moment. At each ping before that, it reports what it has heard."""
     luck = random.Random(1)
     for _ in range(3_000):

@@ -1,4 +1,4 @@
-"""How members come to one plan: the roster, the strategy they agree on, and the plan that one writes for all."""
+"""How members agree on a plan: the roster, the strategy, the planner election and the plan."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def roster(**registrations: Registration | UnreadableNode) -> Roster:
     return Roster(20, 17, instances, {"orders": (0, 1, 2), "refunds": (0,)})
 
 
-def test_who_takes_part_has_a_subscription_that_can_be_read() -> None:
+def test_participants_have_a_readable_subscription() -> None:
     broken = MalformedNode("/consumers/g/ids/b", b"x", "no JSON")
     seen = roster(c=ours(), a=scala(), b=broken, d=Registration({}))
     assert list(seen.participants) == ["a", "c"]
-    assert seen.malformed == [broken]
+    assert seen.unreadable_registrations == [broken]
     assert seen.dialects == {Dialect.SCALA: ["a"], Dialect.ZKGROUPS: ["c"]}
 
 
-def test_a_registration_without_a_session_gets_nothing_unless_old_clients_count_it() -> None:
+def test_a_registration_without_a_session_participates_only_beside_old_clients() -> None:
     gone = RegisteredInstance("0-gone", 0, ours())
     alone = replace(roster(a=ours(), b=ours()), instances=[gone, *roster(a=ours(), b=ours()).instances])
     assert list(alone.participants) == ["a", "b"]
@@ -61,7 +61,7 @@ def test_a_registration_without_a_session_gets_nothing_unless_old_clients_count_
     assert list(nobody_else.participants) == ["a"]
 
 
-def test_a_pattern_chooses_from_the_topics_that_are_there() -> None:
+def test_a_pattern_chooses_from_existing_topics() -> None:
     white = Registration({"re.*": 2}, Pattern.WHITE_LIST)
     instances = roster(a=white, b=ours(orders=1)).instances
     assert topics_named(instances, ["refunds", "returns", "orders", "__consumer_offsets"]) == [
@@ -73,7 +73,7 @@ def test_a_pattern_chooses_from_the_topics_that_are_there() -> None:
     assert roster(a=white, b=ours(orders=1)).members().streams == {"a": {"refunds": 2}, "b": {"orders": 1}}
 
 
-def test_kafkas_own_topics_are_chosen_only_by_who_asks_for_them() -> None:
+def test_internal_topics_are_chosen_only_on_request() -> None:
     everything = Registration({".*": 1}, Pattern.WHITE_LIST)
     names = ["__consumer_offsets", "orders"]
     assert topics_named(roster(a=everything).instances, names) == ["orders"]
@@ -93,20 +93,20 @@ def test_kafkas_own_topics_are_chosen_only_by_who_asks_for_them() -> None:
         ({}, "range"),
     ],
 )
-def test_the_strategy_is_the_first_of_the_lowest_id_that_all_support(
+def test_the_strategy_is_the_first_one_of_the_lowest_id_that_all_support(
     members: dict[str, Registration], agreed: str
 ) -> None:
     assert agreed_strategy(members) == agreed
     assert agreed_strategy(dict(reversed(members.items()))) == agreed
 
 
-def test_members_that_announce_nothing_use_what_one_is_told_they_use() -> None:
+def test_other_clients_use_the_given_foreign_strategy() -> None:
     members = {"a": ours("range", "roundrobin"), "scala": scala()}
     assert agreed_strategy(members, foreign="roundrobin") == "roundrobin"
     assert agreed_strategy({"a": ours("sticky"), "scala": scala()}, foreign="roundrobin") == "roundrobin"
 
 
-def test_a_plan_is_of_what_it_was_made_from_and_of_nothing_else() -> None:
+def test_a_plan_matches_only_the_roster_it_was_made_from() -> None:
     seen = roster(a=ours(), b=ours())
     plan = SharedPlan(seen.fingerprint, "sticky", sticky_assignor(seen.members()))
     assert plan.matches(seen.fingerprint, "sticky")
@@ -132,12 +132,12 @@ NAMES = st.text("abé-:0", min_size=1, max_size=6)
         max_size=30,
     )
 )
-def test_a_plan_is_read_back_as_it_was_written(assignment: dict[TopicPartition, Stream]) -> None:
+def test_a_plan_survives_encoding_and_decoding(assignment: dict[TopicPartition, Stream]) -> None:
     plan = SharedPlan("f" * 32, "sticky", assignment)
     assert decode_plan(encode_plan(plan)) == plan
 
 
-def test_planners_are_passed_over_one_after_the_other_and_then_all_begin_again() -> None:
+def test_planners_are_skipped_one_by_one_and_then_all_start_again() -> None:
     planners, seen = PlannerElection("b"), []
     for _ in range(4):
         awaited = planners.awaited({"c", "a", "b"}, version=7)
@@ -146,7 +146,7 @@ def test_planners_are_passed_over_one_after_the_other_and_then_all_begin_again()
     assert seen == ["a", "b", "c", "a"]
 
 
-def test_planners_that_hang_are_skipped_in_growing_steps_but_nobody_skips_itself() -> None:
+def test_hanging_planners_are_skipped_in_growing_steps_except_oneself() -> None:
     ids, planners, rounds = [f"{n:02}" for n in range(40)], PlannerElection("20"), []
     while (awaited := planners.awaited(ids, version=7)).planner != "20":
         rounds.append(planners.skip(awaited))
@@ -185,7 +185,7 @@ T0, T1, U5 = FITTING
         (FITTING | {("t", 0): Stream("a", 0)}, "not a TopicPartition with a Stream"),
     ],
 )
-def test_an_assignment_that_leaves_out_or_invents_something_is_no_plan(assignment: object, reason: str) -> None:
+def test_an_incomplete_or_invented_assignment_is_invalid(assignment: object, reason: str) -> None:
     assert invalid_reason(FITTING, MEMBERS) is None
     found = invalid_reason(assignment, MEMBERS)
     assert found is not None
@@ -200,14 +200,14 @@ def test_an_assignment_that_leaves_out_or_invents_something_is_no_plan(assignmen
     ),
     st.dictionaries(st.sampled_from("tu"), st.lists(st.integers(0, 9), max_size=5)),
 )
-def test_what_our_strategies_compute_can_always_be_the_plan(
+def test_every_built_in_strategy_computes_a_valid_plan(
     streams: dict[str, dict[str, int]], partitions: dict[str, list[int]]
 ) -> None:
     members = Members(streams, partitions)
     assert [invalid_reason(assignor(members), members) for assignor in ASSIGNORS.values()] == [None] * len(ASSIGNORS)
 
 
-def test_a_plan_by_another_member_forgives_every_planner_and_an_own_one_does_not() -> None:
+def test_a_plan_of_another_member_restarts_the_election() -> None:
     planners = PlannerElection("b")
     late = planners.awaited("ab", version=7)
     planners.skip(late)
@@ -218,7 +218,7 @@ def test_a_plan_by_another_member_forgives_every_planner_and_an_own_one_does_not
     assert planners.awaited("ab", version=9).planner == "a"
 
 
-def test_what_is_no_plan_is_none() -> None:
+def test_malformed_plans_decode_to_none() -> None:
     data = encode_plan(SharedPlan("f", "sticky", {TopicPartition("orders", 3): Stream("a", 0)}))
     assert decode_plan(data) is not None
     for end in range(len(data)):
@@ -227,7 +227,7 @@ def test_what_is_no_plan_is_none() -> None:
         assert decode_plan(other) is None
 
 
-def test_garbage_in_a_plan_is_never_an_error() -> None:
+def test_a_corrupted_plan_never_raises() -> None:
     rng = random.Random(20_261_121)
     data = bytearray(
         encode_plan(SharedPlan("f", "sticky", {TopicPartition("orders", n): Stream("a", n) for n in range(5)}))
@@ -238,7 +238,7 @@ def test_garbage_in_a_plan_is_never_an_error() -> None:
         decode_plan(bytes(torn))
 
 
-def test_ten_thousand_partitions_are_a_small_plan() -> None:
+def test_a_plan_of_ten_thousand_partitions_is_small() -> None:
     streams = [Stream(f"some-host.example:{n:032x}", 0) for n in range(100)]
     assignment = {TopicPartition("orders", n): streams[n % 100] for n in range(10_000)}
     plan = SharedPlan("f" * 32, "sticky", assignment)
@@ -248,7 +248,7 @@ def test_ten_thousand_partitions_are_a_small_plan() -> None:
     assert decode_plan(data[:-1]) is None
 
 
-def test_a_small_plan_can_be_read_by_people_and_one_that_explodes_is_none() -> None:
+def test_a_small_plan_is_plain_json_and_a_compression_bomb_is_none() -> None:
     plan = SharedPlan("f", "sticky", FITTING)
     assert b'"t":{"0":1' in encode_plan(plan)
     assert decode_plan(zlib.compress(encode_plan(plan))) == plan

@@ -1,4 +1,4 @@
-"""Which topics a registration means, as the Scala client reads it."""
+"""Which topics a registration subscribes to, compared with Scala."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KAFKA = ["__consumer_offsets", "__transaction_state", "orders", "orders.v2", "re
         ("','", "|"),
     ],
 )
-def test_an_expression_becomes_the_one_that_scala_makes_of_it(expression: str, expected: str) -> None:
+def test_an_expression_is_converted_as_in_scala(expression: str, expected: str) -> None:
     assert topic_expression(expression) == expected
 
 
@@ -61,7 +61,7 @@ def test_an_expression_becomes_the_one_that_scala_makes_of_it(expression: str, e
         ("black_list", "rder", {"orders", "orders.v2", "refunds", "Orders"}),
     ],
 )
-def test_a_list_chooses_whole_names_and_never_kafka_s_own_topics(
+def test_a_list_matches_whole_names_and_never_internal_topics(
     pattern: str, expression: str, expected: set[str]
 ) -> None:
     registration = Registration({expression: 2}, Pattern(pattern))
@@ -73,7 +73,7 @@ def test_a_static_subscription_names_its_topics_whether_they_exist_or_not() -> N
     assert subscribed_topics(registration, KAFKA) == registration.streams
 
 
-def test_of_several_expressions_the_first_counts() -> None:
+def test_only_the_first_of_several_expressions_counts() -> None:
     registration = Registration({"refunds": 1, "orders": 2}, Pattern.WHITE_LIST)
     assert subscribed_topics(registration, KAFKA) == {"refunds": 1}
     registration = Registration({"refunds": 1, "orders": 2}, Pattern.BLACK_LIST)
@@ -81,7 +81,7 @@ def test_of_several_expressions_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize("pattern", list(Pattern))
-def test_an_empty_subscription_counts_for_nothing(pattern: Pattern) -> None:
+def test_an_empty_subscription_chooses_no_topics(pattern: Pattern) -> None:
     assert subscribed_topics(Registration({}, pattern), KAFKA) == {}
 
 
@@ -91,7 +91,7 @@ def test_an_empty_subscription_counts_for_nothing(pattern: Pattern) -> None:
     pattern=st.sampled_from([Pattern.WHITE_LIST, Pattern.BLACK_LIST]),
     topics=st.lists(TOPICS | st.sampled_from(["a", "b", "t6", "ab", *KAFKA]), unique=True),
 )
-def test_a_pattern_of_ours_means_the_same_topics_to_scala(
+def test_scala_members_choose_the_same_topics_for_a_pattern(
     expression: str, streams: int, pattern: Pattern, topics: list[str]
 ) -> None:
     registration = Registration({expression: streams}, pattern)
@@ -105,7 +105,7 @@ def test_a_pattern_of_ours_means_the_same_topics_to_scala(
 
 
 @given(expression=EXPRESSIONS)
-def test_an_expression_that_is_accepted_compiles_for_java_and_for_python(expression: str) -> None:
+def test_an_accepted_expression_compiles_in_java_and_python(expression: str) -> None:
     try:
         check_expression(expression)
     except InvalidOptionError:
@@ -130,7 +130,7 @@ LONG = [
 ]
 
 
-def test_an_absurdly_long_expression_is_checked_at_once() -> None:
+def test_a_very_long_expression_is_checked_quickly() -> None:
     check_expression("a|" * 15_000)
     for expression in LONG:
         with pytest.raises(InvalidOptionError) as caught:
@@ -138,7 +138,7 @@ def test_an_absurdly_long_expression_is_checked_at_once() -> None:
         assert len(str(caught.value)) < 500
 
 
-def test_a_name_is_matched_once_however_many_groups_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_name_is_matched_once_for_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     matched = []
     matches = TopicFilter.matches
 
@@ -157,7 +157,7 @@ def test_a_name_is_matched_once_however_many_groups_look(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("limit", "most"), [("_MOST_BYTES", 50), ("_MOST_NAMES", 2)])
-def test_what_is_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
+def test_evicted_verdicts_are_computed_again(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
     monkeypatch.setattr(subscription, limit, most)
     for round in range(3):
         for letter in "abc":

@@ -1,4 +1,4 @@
-"""The values: checked, frozen, ordered, and the same after a journey to another process."""
+"""The values: checked, frozen, ordered and picklable."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_value_cannot_be_changed(value: object) -> None:
 
 
 def another(value: object, field: str) -> object:
-    """Something else for one field of a value."""
+    """Return a different value for a field."""
     match getattr(value, field):
         case TopicPartition():
             return TopicPartition("other", 99)
@@ -122,11 +122,11 @@ def test_partition_10_comes_after_9() -> None:
     assert max(TopicPartition("t", 9), TopicPartition("t", 10)).partition == 10
 
 
-def test_a_partition_is_written_as_in_its_path() -> None:
+def test_a_partition_is_formatted_as_in_its_path() -> None:
     assert str(AT) == f"{AT}" == "orders/3"
 
 
-# Whose owner
+# Matching owners with instances
 
 
 def owner(id: str) -> Owner:
@@ -139,7 +139,7 @@ def owner(id: str) -> Owner:
         ("host:6b1c", {"host:6b1c"}, "host:6b1c"),
         ("g_h-1795255170109-ab12cd34-0", {"g_h-1795255170109-ab12cd34"}, "g_h-1795255170109-ab12cd34"),
         ("g_h-1795255170109-ab12cd34-12", {"g_h-1795255170109-ab12cd34"}, "g_h-1795255170109-ab12cd34"),
-        # The eight hex digits may all be decimal: the bare id must not lose them, the id of a stream only its number.
+        # The eight hex digits may all be decimal. They belong to the id; only a stream number is cut off.
         ("g_h-1795255170109-12345678", {"g_h-1795255170109-12345678"}, "g_h-1795255170109-12345678"),
         ("g_h-1795255170109-12345678-0", {"g_h-1795255170109-12345678"}, "g_h-1795255170109-12345678"),
         ("worker-1", {"worker-1", "worker"}, "worker-1"),
@@ -157,7 +157,7 @@ def owner(id: str) -> Owner:
         ("worker", set(), None),
     ],
 )
-def test_an_owner_is_an_exact_id_first_and_then_one_with_a_stream(id: str, ids: set[str], expected: str | None) -> None:
+def test_an_owner_matches_an_exact_id_before_an_id_with_a_stream(id: str, ids: set[str], expected: str | None) -> None:
     assert owner(id).instance(ids) == expected
     assert owner(id).instance(frozenset(ids)) == expected
     assert owner(id).instance(dict.fromkeys(ids)) == expected
@@ -165,27 +165,27 @@ def test_an_owner_is_an_exact_id_first_and_then_one_with_a_stream(id: str, ids: 
 
 
 @given(id=NAMES, ids=st.sets(NAMES))
-def test_an_owner_is_one_of_the_ids_or_none_of_them(id: str, ids: set[str]) -> None:
+def test_an_owner_matches_one_of_the_ids_or_none(id: str, ids: set[str]) -> None:
     found = owner(id).instance(ids)
     assert found is None or (found in ids and id.startswith(found))
     assert (found == id) == (id in ids)
 
 
-# What is shown
+# Texts for messages
 
 
-def test_a_range_contains_its_end_which_is_the_next_message() -> None:
+def test_an_offset_range_contains_its_end() -> None:
     assert [offset for offset in range(12) if offset in OffsetRange(3, 5)] == [3, 4, 5]
 
 
-def test_long_data_is_cut_for_a_message() -> None:
+def test_long_data_is_shortened_for_a_message() -> None:
     assert MalformedNode("/p", b"x", "r").shown == "b'x'"
     shown = MalformedNode("/p", b"x" * 1000, "r").shown
     assert len(shown) < 100
     assert shown.endswith("1000 bytes")
 
 
-def test_a_holder_is_named_with_its_session_and_since_when() -> None:
+def test_a_holder_is_described_with_session_and_time() -> None:
     assert Owner(AT, "me", 0x1A, 1795255170109).holder == "'me' of session 0x1a since 2026-11-21T09:59:30Z"
     assert "/p of session 0x1a (empty)" in MalformedNode("/p", b"", "empty", session=0x1A).holder
 
@@ -204,10 +204,10 @@ def test_a_holder_is_named_with_its_session_and_since_when() -> None:
     ],
     ids=range(8),
 )
-def test_a_time_that_no_calendar_has_is_shown_as_a_number(ms: int, shown: str) -> None:
+def test_a_time_out_of_range_is_formatted_as_a_number(ms: int, shown: str) -> None:
     assert utc(ms) == shown
 
 
 @given(ms=st.integers())
-def test_any_time_can_be_shown(ms: int) -> None:
+def test_any_time_can_be_formatted(ms: int) -> None:
     assert utc(ms).endswith(("Z", f"{ms} ms"))

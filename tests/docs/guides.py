@@ -33,6 +33,11 @@ GUIDES = sorted(
     if path not in GENERATED
 )
 
+ON_ZOOKEEPER = ("docs/consumers.md", "docs/operations.md", "docs/python.md", "docs/shell.md")
+"""Guides that `tests/docs/test_guides.py` runs."""
+ON_SPARK = ("README.md", "docs/migration.md", "docs/spark.md", "docs/tutorial.md")
+"""Guides that `tests/spark/test_guides.py` runs, with brokers."""
+
 NOT_RUN = re.compile(r"(git clone|cd|make|pip install|docker compose|source|python playground\.py|.*pytest\b).*")
 """Commands that run this very test, have tests of their own, install something, or need an engine or a terminal."""
 FOREGROUND = "zkgroups zookeeper"
@@ -61,6 +66,12 @@ class Block:
         """Each command of a console block, with the output that is shown below it."""
         parts = re.split(r"^\$ (.*(?:\n> .*)*)\n?", self.text, flags=re.MULTILINE)
         return [(command.replace("\n> ", "\n"), shown) for command, shown in zip(parts[1::2], parts[2::2], strict=True)]
+
+    @property
+    def runs(self) -> bool:
+        """True if a test runs some of it."""
+        some = any(not NOT_RUN.fullmatch(command) for command, _ in self.commands)
+        return self.language == "python" or (self.language == "console" and some)
 
     def __str__(self) -> str:
         return f"{self.guide}:{self.line}"

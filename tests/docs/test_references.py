@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -23,11 +24,12 @@ import zkgroups
 from zkgroups import exceptions
 from zkgroups.core.doctor.check_table import CHECKS
 from zkgroups.core.migration.comparison import Stage
-from zkgroups.core.migration.rules import Reason
+from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.kafka.properties import parse
 from zkgroups.testing import missing
 
+from ..test_architecture import MUST_NOT_IMPORT, ORDER
 from .guides import GUIDES, ROOT, blocks, read
 
 CODE = re.compile(r"`([^`\n]+)`")
@@ -96,6 +98,7 @@ OBJECTS: dict[str, type] = {
     "event": zkgroups.MemberEvent,
     "generation": zkgroups.Generation,
     "group": zkgroups.Consumergroup,
+    "instance": zkgroups.Instance,
     "member": zkgroups.Member,
     "registry": zkgroups.Registry,
 }
@@ -189,7 +192,7 @@ def test_the_tour_of_the_shell_names_every_command() -> None:
     assert missing == set()
 
 
-def test_the_tree_lists_every_package() -> None:
+def test_the_tree_lists_every_package_and_every_module_beside_them() -> None:
     [tree] = [block.text for block in blocks("docs/architecture.md") if block.text.startswith("zkgroups/")]
     paths, above = set(), [""]
     for line in tree.splitlines():
@@ -198,7 +201,18 @@ def test_the_tree_lists_every_package() -> None:
         paths.add(above[-1])
     assert all((ROOT / path).exists() for path in paths), paths
     packages = {path.parent for top in ("zkgroups", "cli") for path in (ROOT / top).rglob("__init__.py")}
-    assert {f"{path.relative_to(ROOT).as_posix()}/" for path in packages} - {"zkgroups/core/"} <= paths
+    assert {f"{path.relative_to(ROOT).as_posix()}/" for path in packages} <= paths
+    modules = {path for top in ("zkgroups", "cli") for path in (ROOT / top).glob("[!_]*.py")}
+    assert {path.relative_to(ROOT).as_posix() for path in modules} <= paths
+
+
+def test_the_drawing_of_imports_is_what_the_architecture_allows() -> None:
+    [drawing] = [block.text for block in blocks("docs/architecture.md") if block.language == "mermaid"]
+    solid = [re.findall(r"\w+", line) for line in drawing.splitlines() if " --> " in line]
+    assert {folder for line in solid for folder in line} >= {"exceptions", "core", "zookeeper", "kafka", "spark", "cli"}
+    for line in solid:
+        assert line == sorted(line, key=ORDER.index), line
+        assert all(before not in MUST_NOT_IMPORT.get(after, ()) for before, after in pairwise(line)), line
 
 
 def test_every_promise_and_every_failure_is_there() -> None:
@@ -243,8 +257,9 @@ def test_every_state_is_explained() -> None:
 
 
 def test_every_reason_of_a_plan_is_explained() -> None:
-    table = str(rows("docs/migration.md", "### Reasons"))
-    assert [reason for reason in Reason if reason not in table] == []
+    explained = {reason: action for reason, action, _ in rows("docs/migration.md", "### Reasons")}
+    assert explained.keys() == {str(reason) for reason in Reason}
+    assert set(explained.values()) == set(Action)
 
 
 def test_the_properties_shown_are_understood() -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from zkgroups import TopicPartition
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, Reason
-from zkgroups.core.offsets.file_formats import Record, read
+from zkgroups.core.offsets.file_formats import OffsetRecord
+from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.reset_script import file_name
 from zkgroups.exceptions import InvalidOptionError, RefusedError
 from zkgroups.kafka import Brokers
@@ -74,7 +75,7 @@ def test_each_group_has_a_file_with_what_is_to_be_written_and_blocked_ones_have_
     assert files(done.script.parent) == {"billing.csv", SCRIPT}
     text = (tmp_path / "new" / "folder" / "billing.csv").read_text()
     assert text == "orders,0,5\norders,1,0\n"
-    assert read(text)[1] == Record(None, TopicPartition("orders", 1), 0)
+    assert parse_offsets(text)[1] == OffsetRecord(None, TopicPartition("orders", 1), 0)
     assert "\nreset billing billing.csv\n" in done.script.read_text()
 
 

@@ -16,7 +16,7 @@ from zkgroups import Registry
 from zkgroups.kafka import Brokers
 from zkgroups.testing import missing
 
-from ..docs.guides import Block, Runner, environment, groups_shown, programs
+from ..docs.guides import ON_SPARK, Block, Runner, environment, groups_shown, programs
 from .commands import command_on
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
@@ -62,7 +62,7 @@ def _starts_the_servers(block: Block) -> bool:
     return block.text == PLAYGROUND
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1000)
 def test_the_tutorial_does_what_it_shows(
     spark: SparkSession, playground: Playground, brokers: Brokers, tmp_path: Path
 ) -> None:
@@ -71,7 +71,7 @@ def test_the_tutorial_does_what_it_shows(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("guide", ["README.md", "docs/migration.md", "docs/spark.md"])
+@pytest.mark.parametrize("guide", sorted({*ON_SPARK} - {"docs/tutorial.md"}))
 def test_a_guide_does_what_it_shows(
     guide: str,
     spark: SparkSession,

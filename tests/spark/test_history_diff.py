@@ -19,7 +19,13 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from pyspark.sql import DataFrame, SparkSession
 from zkgroups_cli.snapshots.diff import diff as command
 
-from zkgroups.core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
+from zkgroups.core.offsets.snapshot_changes import (
+    CHANGE_FILTERS,
+    UNCHANGED_HELD,
+    SnapshotChange,
+    SummaryLevel,
+    count_column,
+)
 from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
 from zkgroups.spark import SourceOptions, Table, diff_snapshots, take_snapshot
 from zkgroups.spark.snapshots import diff as history
@@ -153,9 +159,9 @@ def test_every_state_equals_that_of_a_plain_program(
     """With and without a shuffle, and with colliding hashes."""
     rows = found(diff_snapshots(spark, str(tmp_path), by="partition"))
     assert {name: (row["state"], row["delta"]) for name, row in rows.items()} == modelled(tmp_path, *changed)
-    assert {row["state"] for row in rows.values()} == set(State)
+    assert {row["state"] for row in rows.values()} == set(SnapshotChange)
 
-    shuffled = found(diff_snapshots(spark, str(change.more), changed[0], change.in_three, by=By.PARTITION))
+    shuffled = found(diff_snapshots(spark, str(change.more), changed[0], change.in_three, by=SummaryLevel.PARTITION))
     assert shuffled == rows
 
     monkeypatch.setattr(history, "_HASH", "cast(partition % 2 as bigint)")
@@ -192,28 +198,30 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
     spark: SparkSession, changed: tuple[str, str], tmp_path: Path
 ) -> None:
     each = found(diff_snapshots(spark, str(tmp_path), by="partition"))
-    for by, length in ((By.GROUP, 1), (By.TOPIC, 2)):
+    for by, length in ((SummaryLevel.GROUP, 1), (SummaryLevel.TOPIC, 2)):
         rows = diff_snapshots(spark, str(tmp_path), by=by)
         together = found(rows)
         assert together.keys() == {"/".join(name.split("/")[:length]) for name in each}
         for name, row in together.items():
             its = [one for other, one in each.items() if f"{other}/".startswith(f"{name}/")]
             states = [one["state"] for one in its]
-            assert {state: row[field(state)] for state in State} == {state: states.count(state) for state in State}
+            assert {state: row[count_column(state)] for state in SnapshotChange} == {
+                state: states.count(state) for state in SnapshotChange
+            }
             assert (row["partitions"], row["recreated"]) == (len(its), sum(one["recreated"] for one in its))
             assert row["unchanged_held"] == sum(one["held"] for one in its if one["state"] == "unchanged")
             assert row["committed_at"] == max(one["committed_at"] for one in its)
             deltas = [one["delta"] for one in its if one["delta"] is not None]
             assert row["delta"] == (sum(deltas) if deltas else None)
         assert dict(history.totals(rows)) == {
-            name: sum(row[field(name)] for row in together.values()) for name in LOOKED_FOR
+            name: sum(row[count_column(name)] for row in together.values()) for name in CHANGE_FILTERS
         }
-    some = history.with_states(diff_snapshots(spark, str(tmp_path)), [State.NEW, State.WENT_BACK])
+    some = history.with_states(diff_snapshots(spark, str(tmp_path)), [SnapshotChange.NEW, SnapshotChange.WENT_BACK])
     assert found(some).keys() == {"g0", "late"}
     assert history.totals(diff_snapshots(spark, str(tmp_path), by="partition")) == history.totals(rows)
     held = [
         history.with_states(diff_snapshots(spark, str(tmp_path), by=by), [UNCHANGED_HELD])
-        for by in (By.GROUP, By.PARTITION)
+        for by in (SummaryLevel.GROUP, SummaryLevel.PARTITION)
     ]
     assert [found(rows).keys() for rows in held] == [{"g0"}, {"g0/t0/1"}]
 

@@ -182,7 +182,7 @@ def test_a_snapshot_is_printed_in_every_form_without_a_connection(
             assert (ended.code, ended.lines[: len(lines)]) == (0, lines)
         assert ended.err.splitlines() == [
             f"Starting Spark to read a snapshot in {tmp_path}.",
-            f"This is snapshot {name} of {zookeeper_hosts}.",
+            f"Using snapshot {name} of cluster {zookeeper_hosts}.",
         ]
         some = ("--groups", "b.*", "--topic", "orders:1", "--from-snapshot", tmp_path, "--format", "kafka-csv", "-q")
         assert zkgroups("offsets", "export", *some).out == "billing,orders,1,60\n"
@@ -197,7 +197,9 @@ def test_a_newer_incomplete_snapshot_is_named_and_the_last_complete_one_is_read(
 
     ended = zkgroups(*some, "-q")
     assert (ended.code, len(ended.json["offsets"])) == (0, 3)
-    assert ended.err == (f"zkgroups: snapshot {cut_off} is newer, but incomplete: see `snapshots verify`\n")
+    assert ended.err == (
+        f"zkgroups: snapshot {cut_off} is newer, but not complete: check it with `zkgroups snapshots verify`\n"
+    )
     assert zkgroups(*some, "-q", "--at", whole).err == "", "whoever names one does not ask for the newest"
 
 
@@ -224,7 +226,7 @@ def test_missing_offsets_are_reported_and_the_rest_is_printed(
     assert (ended.code, [each["offset"] for each in ended.json["offsets"]]) == (9, [50, 60, 7])
     assert ended.err.splitlines() == [
         "zkgroups: /consumers/billing/offsets/orders/2 is malformed: not a plain decimal number "
-        f"(b'many'); so it is in snapshot {name}",
+        f"(b'many'); recorded in snapshot {name}",
         f"zkgroups: snapshot {name} has no offsets of group 'nobody'",
     ]
     for names, code in ((("nobody",), 3), (("billing", "--topic", "orders:2"), 10)):
@@ -259,7 +261,7 @@ def test_lost_offsets_are_restored_and_later_ones_stay_without_force(
         "shipping,orders,0,,5,,",
     ]
     assert shown.err.endswith(
-        "--backward lets it\nNothing was changed: --execute does it, but for what is said above.\n"
+        "--backward allows it\nNothing was changed: --execute does it, except for the changes refused above.\n"
     )
 
     done = zkgroups(*asked, "--group", "billing", "--topic", "orders", "--execute", "-q")
@@ -295,7 +297,7 @@ def test_malformed_offsets_are_skipped_and_reported(
     raw.set("/consumers/billing/offsets/orders/2", b"8")
     billing.offsets.reset({P0: 1})
     ended = zkgroups("offsets", "import", "--from-snapshot", tmp_path, "--group", "billing", "--execute")
-    assert (ended.code, f"so it is in snapshot {name}" in ended.err) == (9, True)
+    assert (ended.code, f"recorded in snapshot {name}" in ended.err) == (9, True)
     assert there(registry) == {
         "billing/orders/0": 50,
         "billing/orders/1": 60,
@@ -311,7 +313,7 @@ def test_offsets_of_another_cluster_are_not_restored_silently(
 ) -> None:
     take("blue")
     alone = zkgroups("offsets", "import", "--from-snapshot", tmp_path)
-    assert (alone.code, f"of blue, and not of {zookeeper_hosts}." in alone.err) == (0, True)
+    assert (alone.code, f"of cluster blue (not {zookeeper_hosts})." in alone.err) == (0, True)
     take("red")
     ended = zkgroups("offsets", "import", "--from-snapshot", tmp_path, "--execute")
     assert (ended.code, ended.out) == (2, "")
@@ -337,12 +339,12 @@ def test_a_reset_to_a_snapshot_may_move_offsets_back(
         [
             "billing,orders,0,55,50,-5,",
             "billing,orders,1,70,60,-10,",
-            "billing,orders,2,3,,,there is no offset to go to",
+            "billing,orders,2,3,,,no offset is given for it",
             "billing,refunds,0,7,7,0,",
         ],
     )
     several = zkgroups(*to, "--groups", "billing|new", "--topic", "orders:0,1", "--at", "previous", "--execute")
-    assert (several.code, "of group 'new' no offsets are kept" in several.err) == (9, True)
+    assert (several.code, "no offsets of group 'new' are recorded" in several.err) == (9, True)
     assert there(registry) == {
         "billing/orders/0": 50,
         "billing/orders/1": 60,
@@ -374,7 +376,7 @@ def test_a_reset_to_a_time_uses_the_audit_without_brokers(
     assert done.code == 9
     assert done.lines[1:] == [
         "billing,orders,1,65,60,-5,",
-        "billing,orders,2,3,,,there is no offset to go to",
+        "billing,orders,2,3,,,no offset is given for it",
         "billing,refunds,0,7,7,0,",
     ]
     assert there(registry) == before | {"billing/orders/2": 3}
@@ -400,8 +402,8 @@ def test_the_audit_of_another_zookeeper_is_used_only_if_named(
     refused = zkgroups(*to, "--execute", "-z", other)
     assert (refused.code, refused.out) == (4, "")
     assert refused.err.splitlines()[-1] == (
-        f"zkgroups: the audit in file:{tmp_path} is of {zookeeper_hosts}, and not of the ZooKeeper that is at {other} "
-        f"now: --cluster {zookeeper_hosts} takes it all the same"
+        f"zkgroups: the audit in file:{tmp_path} is of cluster {zookeeper_hosts}, not of the ZooKeeper now at {other}: "
+        f"to use it anyway, add --cluster {zookeeper_hosts}"
     )
     assert registry.client.get("/other/consumers/billing/offsets/orders/0")[0] == b"999"
     assert zkgroups(*to, "--cluster", "red").code == 4

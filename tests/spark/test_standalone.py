@@ -20,8 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 from zkgroups_cli.snapshots.snapshot import snapshot as snapshot_command
 
-from zkgroups import Registry, TopicPartition
-from zkgroups._version import VERSION
+from zkgroups import Registry, TopicPartition, __version__
 from zkgroups.exceptions import MissingDependencyError, NotFoundError
 from zkgroups.spark import SourceOptions, read_audit, run_audit, snapshot_names
 from zkgroups.spark.migration import read_plan
@@ -188,7 +187,7 @@ def test_files_that_the_driver_does_not_see_are_an_error(
         assert kind == "MissingDependencyError"
         assert cause != "NoneType"
         assert reason in words
-        assert f"with zkgroups {VERSION} and the same extras" in words
+        assert f"with zkgroups {__version__} and the same extras" in words
         assert "PYSPARK_PYTHON" in words
     kind, words, cause = told["no executors"]
     assert kind == "SparkStoppedError"

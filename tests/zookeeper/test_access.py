@@ -128,21 +128,19 @@ def test_each_kind_of_node_carries_its_own_list_and_the_parents_the_list_of_dire
     assert alice.exists(f"{OWNERS}/orders/1")
 
 
-def test_without_a_policy_everybody_may_everything_as_old_clients_write(registry: Registry, raw: Any) -> None:
+def test_without_a_policy_nodes_are_open_to_all_clients(registry: Registry, raw: Any) -> None:
     registry.group("billing").offsets.set(P0, 1)
     assert {tuple(raw.get_acls(path)[0]) for path in dump(raw)} == {tuple(OPEN_ACL_UNSAFE)}
 
 
 @pytest.mark.parametrize("permissions", ["", "x", "rwx", "RW"])
-def test_permissions_are_letters_out_of_cdrwa(permissions: str) -> None:
+def test_permissions_are_letters_of_cdrwa(permissions: str) -> None:
     with pytest.raises(InvalidOptionError, match="permissions"):
         Acl("world", "anyone", permissions)
 
 
 @pytest.mark.parametrize("acl", [Acl("digest", "no-colon"), Acl("no-such-scheme", "x"), Acl("ip", "not an address")])
-def test_a_list_that_the_server_does_not_accept_is_named_and_nothing_is_made(
-    connect: Connect, raw: Any, acl: Acl
-) -> None:
+def test_an_acl_that_the_server_rejects_is_named_and_nothing_is_created(connect: Connect, raw: Any, acl: Acl) -> None:
     registry = connect(acl=AclPolicy(directories=[acl]))
     with pytest.raises(InvalidOptionError, match="acl"):
         registry.group("billing").offsets.set(P0, 1)
@@ -159,7 +157,7 @@ def seed(alice: Any) -> None:
     alice.create(f"{OFFSETS}/orders/2", b"1", acl=may_world(read=True, write=True))
 
 
-def test_failure_16_a_commit_of_many_of_which_one_may_not_be_written_changes_nothing(
+def test_failure_16_a_commit_of_many_offsets_with_a_forbidden_one_changes_nothing(
     registry: Registry, alice: Any
 ) -> None:
     seed(alice)
@@ -172,7 +170,7 @@ def test_failure_16_a_commit_of_many_of_which_one_may_not_be_written_changes_not
     assert dump(alice) == before
 
 
-def test_failure_16_a_fenced_commit_of_many_of_which_one_may_not_be_written_changes_nothing(
+def test_failure_16_a_fenced_commit_of_many_offsets_with_a_forbidden_one_changes_nothing(
     registry: Registry, alice: Any
 ) -> None:
     seed(alice)
@@ -187,7 +185,7 @@ def test_failure_16_a_fenced_commit_of_many_of_which_one_may_not_be_written_chan
     assert claims.held
 
 
-def test_failure_16_a_copy_and_a_claim_and_a_registration_without_permission_leave_nothing_half(
+def test_failure_16_a_copy_a_claim_and_a_registration_without_permission_are_all_or_nothing(
     registry: Registry, alice: Any
 ) -> None:
     group = registry.group("billing")
@@ -235,7 +233,7 @@ def test_failure_16_a_copy_and_a_claim_and_a_registration_without_permission_lea
         (f"{IDS}/you", lambda r: r.group("billing").release(P0, expected_owner="you")),
     ],
 )
-def test_what_may_not_be_read_is_an_error_that_names_the_path_and_changes_nothing(
+def test_a_forbidden_read_raises_an_error_with_the_path_and_changes_nothing(
     registry: Registry, alice: Any, denied: str, call: Callable[[Registry], object]
 ) -> None:
     alice.create("/brokers/topics/orders", b'{"partitions":{"0":[1]}}', makepath=True)
@@ -264,7 +262,7 @@ def test_what_may_not_be_read_is_an_error_that_names_the_path_and_changes_nothin
         ("/consumers", lambda r: r.group("other").create()),
     ],
 )
-def test_what_may_not_be_written_or_deleted_is_an_error_that_names_the_path_and_changes_nothing(
+def test_a_forbidden_write_or_delete_raises_an_error_with_the_path_and_changes_nothing(
     registry: Registry, alice: Any, denied: str, call: Callable[[Registry], object]
 ) -> None:
     alice.create(f"{OFFSETS}/orders/0", b"7", makepath=True)
@@ -279,7 +277,7 @@ def test_what_may_not_be_written_or_deleted_is_an_error_that_names_the_path_and_
     assert dump(alice, "/") == before
 
 
-def test_failure_16_what_may_not_be_read_is_marked_and_the_rest_is_there(registry: Registry, alice: Any) -> None:
+def test_failure_16_forbidden_nodes_are_marked_and_all_others_are_read(registry: Registry, alice: Any) -> None:
     group = registry.group("billing")
     alice.create("/brokers/topics/orders", b'{"partitions":{"0":[],"1":[],"2":[]}}', makepath=True)
     alice.create("/brokers/topics/refunds", b'{"partitions":{"0":[]}}', acl=only_alice())
@@ -309,17 +307,17 @@ def test_failure_16_what_may_not_be_read_is_marked_and_the_rest_is_there(registr
     assert [instance.id for instance in group.instances()] == ["me", "other"]
 
     description = group.describe()
-    assert {node.path for node in description.malformed} == denied | {
+    assert {node.path for node in description.unreadable} == denied | {
         "/brokers/topics/refunds",
         f"{IDS}/other",
         f"{OWNERS}/orders/2",
     }
-    assert all("permission" in node.reason for node in description.malformed)
+    assert all("permission" in node.reason for node in description.unreadable)
     assert (description.state, description.members, description.offsets) == (GroupState.UNKNOWN, 2, 3)
     assert description.unowned == (P2,)
 
 
-def test_failure_16_a_directory_that_may_not_be_listed_is_marked_and_the_rest_of_the_group_is_described(
+def test_failure_16_a_forbidden_directory_is_marked_and_the_rest_of_the_group_is_described(
     registry: Registry, alice: Any
 ) -> None:
     alice.ensure_path("/brokers/topics")
@@ -331,12 +329,12 @@ def test_failure_16_a_directory_that_may_not_be_listed_is_marked_and_the_rest_of
     for denied in ("/brokers/topics", IDS, OWNERS, OFFSETS):
         alice.set_acls(denied, only_alice())
         description = registry.group("billing").describe()
-        assert [node.path for node in description.malformed] == [denied]
+        assert [node.path for node in description.unreadable] == [denied]
         assert [partition.at for partition in description.partitions] == [P0]
         alice.set_acls(denied, OPEN_ACL_UNSAFE)
 
 
-def test_a_group_whose_owners_may_not_be_read_is_not_deleted_under_them(registry: Registry, alice: Any) -> None:
+def test_a_group_with_forbidden_owners_is_not_deleted(registry: Registry, alice: Any) -> None:
     alice.create(f"{OWNERS}/orders/0", b"x", ephemeral=True, makepath=True)
     for denied in (f"{OWNERS}/orders/0", f"{OWNERS}/orders", OWNERS):
         alice.set_acls(denied, [*only_alice(), *may_world(delete=True)])
@@ -348,9 +346,7 @@ def test_a_group_whose_owners_may_not_be_read_is_not_deleted_under_them(registry
 
 
 @pytest.mark.parametrize("denied", [f"{OFFSETS}/orders", f"{OWNERS}/orders/0", f"{GROUP}/notes"])
-def test_a_group_is_not_deleted_while_the_nodes_below_one_of_its_nodes_are_hidden(
-    registry: Registry, alice: Any, denied: str
-) -> None:
+def test_a_group_with_a_forbidden_directory_is_not_deleted(registry: Registry, alice: Any, denied: str) -> None:
     alice.create(f"{OFFSETS}/orders/0", b"7", makepath=True)
     alice.create(f"{denied}/below", makepath=True)
     if denied.startswith(OWNERS):
@@ -365,7 +361,7 @@ def test_a_group_is_not_deleted_while_the_nodes_below_one_of_its_nodes_are_hidde
     assert dump(alice) == before
 
 
-def test_a_group_is_deleted_with_an_offset_that_may_not_be_read(registry: Registry, alice: Any) -> None:
+def test_a_group_with_a_forbidden_offset_is_deleted(registry: Registry, alice: Any) -> None:
     alice.create(f"{OFFSETS}/orders/0", b"7", makepath=True)
     alice.set_acls(f"{OFFSETS}/orders/0", only_alice())
     registry.group("billing").delete()
@@ -394,7 +390,7 @@ def test_asserting_that_nobody_is_registered_leaves_the_list_of_ids_as_it_was(
     assert alice.get(f"{OFFSETS}/orders/0")[0] == b"3"
 
 
-def test_what_may_not_be_read_is_there_all_the_same(connect: Connect, registry: Registry, alice: Any) -> None:
+def test_a_forbidden_node_counts_as_existing(connect: Connect, registry: Registry, alice: Any) -> None:
     """ZooKeeper 3.9 says NoAuth to who asks whether such a node exists: so it does."""
     alice.create(f"{OFFSETS}/orders/0", b"5", makepath=True)
     alice.set_acls("/", only_alice())
@@ -414,7 +410,7 @@ def test_what_may_not_be_read_is_there_all_the_same(connect: Connect, registry: 
 
 
 @pytest.mark.parametrize("user", ["", "a:b"])
-def test_a_digest_user_whose_name_would_be_another_is_refused(user: str) -> None:
+def test_a_digest_user_with_an_ambiguous_name_is_refused(user: str) -> None:
     with pytest.raises(InvalidOptionError, match="user"):
         Digest(user, SECRET)
 
@@ -484,7 +480,7 @@ def sasl(request: pytest.FixtureRequest) -> Iterator[ZooKeeperServer]:
         yield server
 
 
-def test_with_the_right_sasl_password_commits_go_on_after_the_server_was_restarted(sasl: ZooKeeperServer) -> None:
+def test_with_the_right_sasl_password_commits_continue_after_a_restart_of_the_server(sasl: ZooKeeperServer) -> None:
     with Registry.connect(sasl.address, auth=[Sasl("alice", SECRET)]) as registry:
         group = registry.group("restarts")
         me = group.instance("me")
@@ -500,7 +496,7 @@ def test_with_the_right_sasl_password_commits_go_on_after_the_server_was_restart
         me.deregister()
 
 
-def test_a_connection_lost_during_the_sasl_login_is_made_again(sasl: ZooKeeperServer) -> None:
+def test_a_connection_lost_during_the_sasl_login_is_restored(sasl: ZooKeeperServer) -> None:
     with TcpProxy(sasl.address) as proxy, Registry.connect(proxy.address, auth=[Sasl("alice", SECRET)]) as registry:
         for reply in (1, 2):
             before = proxy.connections
@@ -512,7 +508,7 @@ def test_a_connection_lost_during_the_sasl_login_is_made_again(sasl: ZooKeeperSe
 
 
 @pytest.mark.parametrize("user", ["alice", "nobody"])
-def test_a_wrong_sasl_password_is_told_in_time(sasl: ZooKeeperServer, user: str) -> None:
+def test_a_wrong_sasl_password_is_reported_in_time(sasl: ZooKeeperServer, user: str) -> None:
     with no_thread_stays(), in_time(TIMEOUT + 6), pytest.raises(AuthenticationError, match=sasl.address) as caught:
         Registry.connect(sasl.address, auth=[Sasl(user, "wrong of alice")], timeout=TIMEOUT)
     assert "rejected the credentials" in str(caught.value)
@@ -521,13 +517,15 @@ def test_a_wrong_sasl_password_is_told_in_time(sasl: ZooKeeperServer, user: str)
 
 @pytest.mark.parametrize("sasl", [True], indirect=True, ids=["enforcing"])
 @pytest.mark.parametrize("auth", [[], [Digest("alice", SECRET)]], ids=["nothing", "digest"])
-def test_without_sasl_a_server_that_insists_on_it_is_told_of_in_time(sasl: ZooKeeperServer, auth: list[Digest]) -> None:
+def test_a_client_without_sasl_reports_in_time_that_the_server_requires_it(
+    sasl: ZooKeeperServer, auth: list[Digest]
+) -> None:
     with no_thread_stays(), in_time(TIMEOUT + 6), pytest.raises(AuthenticationError, match="requires some") as caught:
         Registry.connect(sasl.address, auth=auth, timeout=TIMEOUT)
     assert sasl.address in str(caught.value)
 
 
-def test_sasl_with_a_server_that_knows_none_is_told_in_time(zookeeper: Any) -> None:
+def test_a_server_without_sasl_is_reported_in_time(zookeeper: Any) -> None:
     with no_thread_stays(), in_time(TIMEOUT + 6), pytest.raises(AuthenticationError):
         Registry.connect(zookeeper.address, auth=[Sasl("alice", SECRET)], timeout=TIMEOUT)
 
@@ -589,7 +587,7 @@ def _write(path: Path, cert: trustme.LeafCert) -> None:
     path.write_bytes(_key(cert, NoEncryption()) + b"".join(pem.bytes() for pem in cert.cert_chain_pems))
 
 
-def test_tls_with_a_certificate_of_ours_in_one_file_or_two(secure: Secure) -> None:
+def test_tls_with_a_client_certificate_in_one_file_or_two(secure: Secure) -> None:
     one = secure.tls()
     two = secure.tls(certificate="split.pem", key="split.key", key_password=SECRET)
     for tls in (one, two):
@@ -620,7 +618,7 @@ def sockets_that_kazoo_forgets() -> Iterator[None]:
         pytest.param({"plain server": True}, "SSL", id="a plain server"),
     ],
 )
-def test_what_is_wrong_with_tls_is_told_in_time(secure: Secure, changes: dict[str, Any], reason: str) -> None:
+def test_tls_errors_are_reported_in_time(secure: Secure, changes: dict[str, Any], reason: str) -> None:
     where = secure.by_name if changes.pop("by_name", False) else secure.address
     where = secure.plain if changes.pop("plain server", False) else where
     tls = None if changes.pop("plain client", False) else secure.tls(**changes)
@@ -674,7 +672,7 @@ def test_no_password_is_shown_by_options_registries_or_the_log(
     assert password.hex() not in shown[-1]
 
 
-def test_the_description_of_a_group_is_watched_by_those_who_may_not_read_it_all(registry: Registry, alice: Any) -> None:
+def test_a_client_without_all_permissions_can_watch_the_description_of_a_group(registry: Registry, alice: Any) -> None:
     alice.create(f"{OFFSETS}/orders/0", b"5", makepath=True)
     alice.create(f"{OFFSETS}/orders/1", b"6", acl=only_alice())
     with registry.group("billing").watch(Watched.OFFSETS) as watch:
@@ -682,7 +680,7 @@ def test_the_description_of_a_group_is_watched_by_those_who_may_not_read_it_all(
     assert [change.path for change in changes if change is not None][-1] == f"{OFFSETS}/orders/0"
 
 
-def test_a_group_in_use_by_somebody_who_may_not_be_read_is_in_use(registry: Registry, alice: Any) -> None:
+def test_a_group_with_a_forbidden_registration_is_in_use(registry: Registry, alice: Any) -> None:
     alice.ensure_path(IDS)
     alice.create(f"{IDS}/me", b"x", ephemeral=True, acl=only_alice())
     with pytest.raises(GroupInUseError) as caught:

@@ -95,7 +95,7 @@ def data(found: Iterable[Node | ForbiddenNode | None]) -> list[bytes | None]:
 # What is asked for, and what comes
 
 
-def test_two_thousand_nodes_come_in_a_handful_of_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
+def test_two_thousand_nodes_are_read_in_few_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
     paths = plant(raw, [f"/t/{n}" for n in range(2_000)])
     before = proxy.requests_by_type
     assert data(bulk_read.nodes(proxied._context, paths)) == [b"7"] * 2_000
@@ -104,9 +104,7 @@ def test_two_thousand_nodes_come_in_a_handful_of_requests(proxied: Registry, pro
     assert spent[Op.MULTI_READ] <= 15
 
 
-def test_a_handful_of_nodes_is_read_without_finding_out_what_the_server_knows(
-    proxied: Registry, proxy: TcpProxy, raw: Any
-) -> None:
+def test_a_few_nodes_are_read_without_probing_the_server(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
     paths = plant(raw, [f"/t/{n}" for n in range(8)])
     connections, before = proxy.connections, proxy.requests_by_type
     assert data(bulk_read.nodes(proxied._context, paths)) == [b"7"] * 8
@@ -115,7 +113,7 @@ def test_a_handful_of_nodes_is_read_without_finding_out_what_the_server_knows(
 
 
 @pytest.mark.parametrize("count", [8, 200], ids=["one by one", "together"])
-def test_nodes_come_in_the_order_asked_gone_ones_as_none_and_denied_ones_as_such(
+def test_nodes_come_in_order_with_none_for_missing_ones_and_forbidden_ones_marked(
     registry: Registry, raw: Any, count: int
 ) -> None:
     """Read and listed; asked for twice and in no order; one that cannot be read stops none."""
@@ -141,7 +139,7 @@ def test_nodes_come_in_the_order_asked_gone_ones_as_none_and_denied_ones_as_such
             assert sorted(names) == ["a", "b"]
 
 
-def test_a_node_has_what_kazoo_says_of_it(registry: Registry, raw: Any) -> None:
+def test_a_node_has_the_data_and_stat_that_kazoo_returns(registry: Registry, raw: Any) -> None:
     paths = plant(raw, [f"/t/{n}" for n in range(20)], data=b"")
     raw.set("/t/7", b"x" * 300)
     raw.create("/t/ephemeral", b"e", ephemeral=True)
@@ -151,7 +149,7 @@ def test_a_node_has_what_kazoo_says_of_it(registry: Registry, raw: Any) -> None:
     assert [node for path in asked for node in bulk_read.nodes(registry._context, [path])] == expected
 
 
-def test_nothing_is_read_of_nothing(proxied: Registry, proxy: TcpProxy) -> None:
+def test_reading_no_nodes_returns_nothing(proxied: Registry, proxy: TcpProxy) -> None:
     before = proxy.requests
     assert list(bulk_read.nodes(proxied._context, [])) == []
     none = [Siblings(n, "/t", ()) for n in range(100)]
@@ -165,7 +163,7 @@ def test_nothing_is_read_of_nothing(proxied: Registry, proxy: TcpProxy) -> None:
 
 
 @pytest.mark.parametrize("chroot", [True, False], ids=["chroot", "no chroot"])
-def test_names_of_every_kind_are_carried_exactly(zookeeper: Any, raw: Any, connect: Connect, chroot: bool) -> None:
+def test_names_of_every_kind_are_returned_unchanged(zookeeper: Any, raw: Any, connect: Connect, chroot: bool) -> None:
     top = "" if chroot else raw.chroot
     registry = connect() if chroot else connect(zookeeper.address)
     paths = plant(raw, [f"/{above}/{name}" for above in ODD for name in ODD])
@@ -181,7 +179,7 @@ def test_names_of_every_kind_are_carried_exactly(zookeeper: Any, raw: Any, conne
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sets(NAMES, max_size=30))
-def test_whatever_a_name_is_it_is_found_by_it(registry: Registry, raw: Any, names: set[str]) -> None:
+def test_a_node_with_any_name_is_found_by_that_name(registry: Registry, raw: Any, names: set[str]) -> None:
     raw.delete("/n", recursive=True)
     raw.create("/n")
     paths = plant(raw, (f"/n/{name}" for name in sorted(names)))
@@ -191,7 +189,7 @@ def test_whatever_a_name_is_it_is_found_by_it(registry: Registry, raw: Any, name
     assert set(below) == names
 
 
-def test_long_names_are_spread_over_requests_that_the_server_takes(
+def test_long_names_are_spread_over_requests_that_the_server_accepts(
     proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
 ) -> None:
     """All in one would be three megabytes, over which the server drops the connection."""
@@ -205,7 +203,7 @@ def test_long_names_are_spread_over_requests_that_the_server_takes(
     assert states == []
 
 
-def test_a_single_path_near_the_megabyte_is_read_among_others(
+def test_a_single_path_of_almost_a_megabyte_is_read_among_others(
     proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
 ) -> None:
     longest = "/t/" + "x" * (MAX_READ_REQUEST_BYTES * 4 - 200)  # a server makes no longer one
@@ -214,7 +212,7 @@ def test_a_single_path_near_the_megabyte_is_read_among_others(
     assert states == []
 
 
-def test_after_huge_values_less_is_asked_for_and_after_small_ones_more_again(
+def test_requests_become_smaller_after_huge_values_and_larger_again_after_small_ones(
     proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     huge = plant(raw, [f"/huge/{n}" for n in range(100)])
@@ -244,7 +242,7 @@ def many(raw: Any) -> list[str]:
         pytest.param(lambda proxy, n: proxy.cut_after_reply(n), id="connection lost in between"),
     ],
 )
-def test_wherever_the_connection_is_lost_the_same_is_read(
+def test_a_connection_lost_at_any_point_does_not_change_the_result(
     arm: Callable[[TcpProxy, int], Any], proxied: Registry, proxy: TcpProxy, many: list[str]
 ) -> None:
     """After each cut a second connection finds out what the server knows; that goes through the proxy, too."""
@@ -259,7 +257,7 @@ def test_wherever_the_connection_is_lost_the_same_is_read(
         assert fault.fired, f"request {n} of {requests} was never made"
 
 
-def test_a_session_that_ends_in_mid_walk_does_not_end_the_walk(
+def test_a_walk_continues_after_the_session_has_expired(
     proxied: Registry, zookeeper: Any, raw: Any, proxy: TcpProxy
 ) -> None:
     expected = plant_offsets(raw, 12, 5, 100)
@@ -269,7 +267,7 @@ def test_a_session_that_ends_in_mid_walk_does_not_end_the_walk(
     assert shown([*found, *reading]) == expected
 
 
-def test_a_server_that_is_started_anew_in_mid_walk_does_not_end_the_walk() -> None:
+def test_a_walk_continues_after_a_restart_of_the_server() -> None:
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
         with client_of(server.address) as client:
             expected = plant_offsets(client, 12, 5, 100)
@@ -280,7 +278,7 @@ def test_a_server_that_is_started_anew_in_mid_walk_does_not_end_the_walk() -> No
         assert shown([*found, *reading]) == expected
 
 
-def test_when_no_server_comes_back_it_is_said_in_time(
+def test_a_lasting_outage_is_reported_in_time(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     plant_offsets(raw, 100, 2, 30)
@@ -295,7 +293,7 @@ def test_when_no_server_comes_back_it_is_said_in_time(
             list(some)
 
 
-def test_however_much_is_under_way_nobody_stands_still_longer_than_the_time_limit(
+def test_no_call_blocks_longer_than_its_timeout_however_many_requests_are_in_flight(
     proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     """Whoever asks kazoo for much while there is no connection is stopped until there is one, Ctrl-C or not."""
@@ -320,7 +318,7 @@ def test_however_much_is_under_way_nobody_stands_still_longer_than_the_time_limi
         proxy.heal()
 
 
-def test_after_the_registry_is_closed_reading_ends_at_once(connect: Connect, raw: Any) -> None:
+def test_closing_the_registry_ends_reads_at_once(connect: Connect, raw: Any) -> None:
     plant_offsets(raw, 12, 5, 100)
     registry = connect()
     reading = registry.offsets()
@@ -330,7 +328,7 @@ def test_after_the_registry_is_closed_reading_ends_at_once(connect: Connect, raw
         list(reading)
 
 
-def test_a_walk_that_is_left_in_the_middle_leaves_nothing_behind(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
+def test_an_abandoned_walk_leaves_nothing_behind(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
     expected = plant_offsets(raw, 12, 5, 100)
     for _ in range(3):
         next(proxied.offsets())
@@ -341,7 +339,9 @@ def test_a_walk_that_is_left_in_the_middle_leaves_nothing_behind(proxied: Regist
 # Servers that do not know the request
 
 
-def test_what_is_withheld_reaches_no_server_and_says_so(proxied: Registry, proxy: TcpProxy, states: list[str]) -> None:
+def test_a_withheld_request_reaches_no_server_and_is_marked(
+    proxied: Registry, proxy: TcpProxy, states: list[str]
+) -> None:
     client = proxied.client
     request = MultiRead(operations(Kind.NODE, b"", ["zookeeper"]), lambda: False)
     answer = client.handler.async_result()
@@ -354,7 +354,7 @@ def test_what_is_withheld_reaches_no_server_and_says_so(proxied: Registry, proxy
 
 
 @pytest.mark.parametrize("visible", [True, False])
-def test_what_is_withheld_is_asked_one_by_one_also_where_the_root_may_not_be_seen(visible: bool) -> None:
+def test_a_withheld_request_is_repeated_one_by_one_even_if_the_root_is_forbidden(visible: bool) -> None:
     """Since 3.9 also who asks whether a node is there needs permission to read it."""
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
         with client_of(server.address) as client:
@@ -396,7 +396,7 @@ def old(old_proxy: TcpProxy, old_hosts: str, connect: Connect) -> Registry:
     return connect(f"{old_proxy.address}/{old_hosts.partition('/')[2]}")
 
 
-def test_an_old_server_is_read_like_a_new_one_and_never_meets_the_request_on_our_connection(
+def test_an_old_server_is_read_like_a_new_one_and_never_receives_multiread_on_the_main_connection(
     registry: Registry, raw: Any, old: Registry, old_proxy: TcpProxy, old_hosts: str
 ) -> None:
     grow(raw)
@@ -464,7 +464,7 @@ def run_together(calls: Sequence[Callable[[], object]], trouble: list[object]) -
 
 
 @pytest.mark.parametrize("same_address", [False, True], ids=["another of its hosts", "the same address"])
-def test_a_client_that_meets_an_old_server_in_mid_walk_reads_on_and_lives(
+def test_a_client_that_reconnects_to_an_old_server_during_a_walk_continues(
     old_zookeeper: ZooKeeperServer, same_address: bool
 ) -> None:
     """Where an upgrade is undone, or where one address stands for all servers."""
@@ -516,7 +516,7 @@ def plant_offsets_below(client: Any, chroot: str) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 @pytest.mark.parametrize("listed", [False, True], ids=["by number", "by name"])
-def test_what_the_server_knows_is_found_out_over_tls(tmp_path: Path, listed: bool) -> None:
+def test_the_server_is_probed_over_tls(tmp_path: Path, listed: bool) -> None:
     host = "localhost" if listed else "127.0.0.1"
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -532,7 +532,7 @@ def test_what_the_server_knows_is_found_out_over_tls(tmp_path: Path, listed: boo
             assert list(registry._context.session.reads_many.values()) == [True]
 
 
-def test_what_the_server_knows_is_found_out_where_it_insists_on_a_login() -> None:
+def test_a_server_that_requires_a_login_is_probed() -> None:
     login = Sasl("alice", "secret")
     with (
         ZooKeeperServer(sasl=server_side.Sasl({"alice": "secret"}, enforce=True)) as server,
@@ -545,7 +545,7 @@ def test_what_the_server_knows_is_found_out_where_it_insists_on_a_login() -> Non
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "not answered"])
-def test_where_there_is_no_second_connection_all_is_read_and_only_once_is_it_waited_for(silent: bool) -> None:
+def test_without_a_second_connection_everything_is_read_after_a_single_wait(silent: bool) -> None:
     """A server may allow one connection for each client, and a firewall may swallow the second."""
     with ZooKeeperServer(config={} if silent else {"maxClientCnxns": "1"}) as server, socket.socket() as hole:
         hole.bind(("127.0.0.1", 0))

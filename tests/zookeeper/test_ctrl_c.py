@@ -66,7 +66,7 @@ def ctrl_c_when(condition: Callable[[], object]) -> Iterator[None]:
         pytest.param(claim_three, OWNER, id="claim_many"),
     ],
 )
-def test_ctrl_c_while_the_answer_is_awaited_leaves_nothing_behind(
+def test_ctrl_c_while_waiting_for_an_answer_leaves_nothing_behind(
     act: Callable[[Instance], object], made: str, proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     prepare(proxied)
@@ -81,7 +81,7 @@ def test_ctrl_c_while_the_answer_is_awaited_leaves_nothing_behind(
     assert left_behind(raw) == []
 
 
-def test_ctrl_c_in_the_midst_of_several_transactions_leaves_nothing_behind(
+def test_ctrl_c_between_several_transactions_leaves_nothing_behind(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is known, the second is not, the third never began."""
@@ -128,7 +128,7 @@ SAMPLE = 120
 
 
 @pytest.mark.parametrize("act", [register, claim_one, claim_three])
-def test_ctrl_c_at_whatever_moment_leaves_nothing_behind(
+def test_ctrl_c_at_any_moment_leaves_nothing_behind(
     act: Callable[[Instance], object], registry: Registry, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 2)
@@ -163,7 +163,7 @@ def interrupt(act: Callable[[Instance], object], registry: Registry, n: int) -> 
 
 
 @pytest.mark.parametrize("leave", [True, False])
-def test_a_connection_whose_closing_was_interrupted_at_whatever_moment_does_not_live_on(
+def test_a_connection_is_closed_even_if_closing_it_is_interrupted_at_any_moment(
     leave: bool, connect: Connect, tmp_path: Path
 ) -> None:
     """Its heartbeats would keep the session as long as the process lives; nobody can close it again."""
@@ -186,9 +186,7 @@ def test_a_connection_whose_closing_was_interrupted_at_whatever_moment_does_not_
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_ctrl_c_is_heard_whenever_it_comes_and_leaves_nothing_behind(
-    seed: int, registry: Registry, raw: Any
-) -> None:
+def test_every_ctrl_c_is_raised_and_leaves_nothing_behind(seed: int, registry: Registry, raw: Any) -> None:
     """kazoo by itself loses one of six, and says that the connection is closed."""
     rng = random.Random(seed)
     for _ in range(60):
@@ -219,7 +217,7 @@ def until_interrupted(act: Callable[[], object], *, after: float) -> None:
         finger.join()
 
 
-def test_rule_2_ctrl_c_in_a_release_does_not_make_the_next_one_take_from_a_successor(
+def test_rule_2_after_ctrl_c_in_a_release_the_next_release_does_not_affect_a_successor(
     proxied: Registry, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     successor = member(connect(), "successor")

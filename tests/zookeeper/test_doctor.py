@@ -55,7 +55,7 @@ def the(found: list[Finding], code: str) -> Finding:
 # What is found
 
 
-def test_everything_that_is_planted_is_found_by_code_and_path(registry: Registry, tree: Tree) -> None:
+def test_every_planted_problem_is_found_by_code_and_path(registry: Registry, tree: Tree) -> None:
     planted = plant(tree)
     before = dump(tree.client)
     found = findings(registry)
@@ -64,7 +64,7 @@ def test_everything_that_is_planted_is_found_by_code_and_path(registry: Registry
     assert dump(tree.client) == before
 
 
-def test_nothing_else_is_found_than_what_is_planted(registry: Registry, tree: Tree) -> None:
+def test_only_planted_problems_are_found(registry: Registry, tree: Tree) -> None:
     planted = plant(tree)
     # What follows from what is wrong: a partition that is nobody's as its owner is none, two kinds where one is poison.
     follows = {"open-acl", "unowned-partition", "orphan-owner", "mixed-dialects", "poison-registration"}
@@ -79,7 +79,7 @@ def test_in_a_healthy_group_nothing_is_found(registry: Registry, tree: Tree) -> 
     assert list(registry.check()) == [Checkup("healthy", exists=True)]
 
 
-def test_in_a_group_of_ours_nothing_is_found_but_that_everybody_may_change_it(registry: Registry, raw: Any) -> None:
+def test_a_group_of_zkgroups_has_no_finding_but_its_open_acls(registry: Registry, raw: Any) -> None:
     raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0]}}', makepath=True)
     with registry.group("billing").instance("anna") as anna:
         anna.register(["orders"])
@@ -97,7 +97,7 @@ def test_the_worst_comes_first_and_the_order_is_stable(registry: Registry, tree:
     assert [examined.group for examined in registry.check(["stopper", "go"])] == ["stopper", "go"]
 
 
-def test_every_finding_says_what_to_do_and_is_repairable_or_says_why_not(registry: Registry, tree: Tree) -> None:
+def test_every_finding_has_advice_and_a_repair_or_a_reason_against_it(registry: Registry, tree: Tree) -> None:
     plant(tree)
     for finding in findings(registry):
         assert finding.what
@@ -105,7 +105,7 @@ def test_every_finding_says_what_to_do_and_is_repairable_or_says_why_not(registr
         assert finding.repairable == (finding.not_repaired is None)
 
 
-def test_an_offset_is_stale_after_the_time_that_is_given(registry: Registry) -> None:
+def test_an_offset_is_stale_after_the_given_time(registry: Registry) -> None:
     registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     assert "stale-offset" not in {finding.code for finding in findings(registry, stale_after=60)}
     deadline = time.monotonic() + 10
@@ -115,21 +115,21 @@ def test_an_offset_is_stale_after_the_time_that_is_given(registry: Registry) -> 
     assert (stale.severity, stale.path) == (Severity.INFO, "/consumers/billing/offsets/orders")
 
 
-def test_where_kafka_registers_no_topics_none_is_gone(registry: Registry, raw: Any) -> None:
+def test_without_registered_topics_no_topic_counts_as_deleted(registry: Registry, raw: Any) -> None:
     raw.create("/consumers/storm/offsets/orders/0", b"5", makepath=True)
     assert {finding.code for finding in findings(registry)} == {"open-acl"}
     raw.ensure_path("/brokers/topics")
     assert {finding.code for finding in findings(registry)} == {"open-acl", "gone-topic"}
 
 
-def test_a_topic_in_pykafkas_form_is_not_gone(registry: Registry, tree: Tree) -> None:
+def test_a_topic_in_pykafkas_format_does_not_count_as_deleted(registry: Registry, tree: Tree) -> None:
     tree.member("py", "py", b"orders")
     for partition in range(6):
         tree.owner("py", "b'orders'", f"1001-{partition}", "py")
     assert {finding.code for finding in findings(registry)} == {"open-acl"}
 
 
-def test_where_registrations_are_hidden_no_owner_is_called_an_orphan(registry: Registry, tree: Tree) -> None:
+def test_with_forbidden_registrations_no_owner_counts_as_an_orphan(registry: Registry, tree: Tree) -> None:
     tree.put("hidden")
     tree.put("hidden/ids", acl=HIDDEN)
     tree.owner("hidden", "orders", "0", "somebody-0")
@@ -137,7 +137,7 @@ def test_where_registrations_are_hidden_no_owner_is_called_an_orphan(registry: R
 
 
 @pytest.mark.parametrize("directory", ["", "/ids", "/owners", "/offsets"])
-def test_each_directory_that_everybody_may_change_is_named(registry: Registry, tree: Tree, directory: str) -> None:
+def test_each_directory_that_all_clients_may_change_is_named(registry: Registry, tree: Tree, directory: str) -> None:
     for each in ("", "/ids", "/owners", "/offsets"):
         tree.put(f"billing{each}", acl=None if each == directory else CLOSED)
     assert the(findings(registry), "open-acl").what == (
@@ -145,7 +145,7 @@ def test_each_directory_that_everybody_may_change_is_named(registry: Registry, t
     )
 
 
-def test_a_group_that_is_not_there_has_no_findings_and_says_so(registry: Registry) -> None:
+def test_a_missing_group_has_no_findings_and_is_marked(registry: Registry) -> None:
     assert list(registry.check(["nobody"])) == [Checkup("nobody", exists=False)]
 
 
@@ -157,7 +157,7 @@ def test_bad_names_and_times_are_refused_before_anything_is_read(registry: Regis
             registry.check(stale_after=bad)
 
 
-def test_an_owner_whose_registration_was_read_too_early_is_no_orphan(
+def test_an_owner_whose_registration_was_created_after_the_read_is_not_an_orphan(
     registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.owner("billing", "orders", "0", "late")
@@ -167,7 +167,7 @@ def test_an_owner_whose_registration_was_read_too_early_is_no_orphan(
     assert [each.path for each in found if each.code == "orphan-owner"] == ["/consumers/billing/owners/orders/1"]
 
 
-def test_what_may_pass_counts_only_if_both_looks_show_it(
+def test_a_transient_finding_counts_only_if_both_reads_show_it(
     registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.owner("billing", "orders", "1", "gone")
@@ -176,7 +176,7 @@ def test_what_may_pass_counts_only_if_both_looks_show_it(
     assert [each.path for each in found if each.code == "orphan-owner"] == ["/consumers/billing/owners/orders/1"]
 
 
-def test_a_group_that_vanishes_between_two_looks_is_left_out(
+def test_a_group_deleted_between_two_reads_is_left_out(
     registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.owner("billing", "orders", "1", "gone")
@@ -184,7 +184,7 @@ def test_a_group_that_vanishes_between_two_looks_is_left_out(
     assert list(registry.check(["billing"])) == [Checkup("billing", exists=False)]
 
 
-def test_a_group_that_vanishes_in_mid_look_stops_nothing(
+def test_a_group_deleted_during_a_read_does_not_affect_others(
     registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.put("a/ids")
@@ -206,7 +206,7 @@ def test_a_group_that_vanishes_in_mid_look_stops_nothing(
 
 def between_looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let something happen after the first look."""
-    look = doctor_reader._look
+    look = doctor_reader._read_and_examine
     looks = iter([True])
 
     def look_and_act(*arguments: Any, **options: Any) -> list[Checkup]:
@@ -215,10 +215,10 @@ def between_looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) ->
             act()
         return found
 
-    monkeypatch.setattr(doctor_reader, "_look", look_and_act)
+    monkeypatch.setattr(doctor_reader, "_read_and_examine", look_and_act)
 
 
-def test_many_groups_are_looked_at_in_few_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
+def test_many_groups_are_examined_in_few_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
     raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0]}}', makepath=True)
     for group in range(30):
         for partition in range(20):
@@ -244,7 +244,7 @@ def repaired(registry: Registry, found: list[Finding]) -> list[str]:
     return paths
 
 
-def test_repairs_change_what_is_safe_and_nothing_else(registry: Registry, tree: Tree) -> None:
+def test_repairs_change_only_what_is_safe(registry: Registry, tree: Tree) -> None:
     plant(tree)
     tree.put("emptied/owners/removed")
     tree.put("emptied/owners/orders")
@@ -270,14 +270,14 @@ def test_repairs_change_what_is_safe_and_nothing_else(registry: Registry, tree: 
     assert not made & after.keys()
 
 
-def test_after_a_repair_it_is_no_longer_found(registry: Registry, tree: Tree) -> None:
+def test_a_repaired_problem_is_no_longer_found(registry: Registry, tree: Tree) -> None:
     plant(tree)
     paths = repaired(registry, findings(registry))
     assert paths
     assert not [finding.path for finding in findings(registry) if finding.path in paths and finding.repairable]
 
 
-def test_what_is_not_safe_is_refused_and_changes_nothing(registry: Registry, tree: Tree) -> None:
+def test_an_unsafe_repair_is_refused_and_changes_nothing(registry: Registry, tree: Tree) -> None:
     plant(tree)
     before = dump(tree.client)
     for finding in findings(registry):
@@ -301,7 +301,7 @@ def test_a_persistent_owner_is_deleted_beside_living_members(registry: Registry,
 
 
 @pytest.mark.parametrize("id", ["gone-0", "gone"])
-def test_a_persistent_owner_that_names_a_registered_instance_is_left_alone(
+def test_a_persistent_owner_that_names_a_registered_instance_is_not_repaired(
     registry: Registry, tree: Tree, id: str
 ) -> None:
     tree.put("billing/owners/orders/0", b"gone-0")
@@ -309,7 +309,7 @@ def test_a_persistent_owner_that_names_a_registered_instance_is_left_alone(
     assert not the(findings(registry), "persistent-owner").repairable
 
 
-def test_a_padded_offset_is_left_alone_while_somebody_is_there(registry: Registry, tree: Tree) -> None:
+def test_a_padded_offset_is_not_repaired_while_a_member_is_registered(registry: Registry, tree: Tree) -> None:
     tree.put("a/offsets/orders/0", b"7 ")
     tree.member("a", "anna")
     tree.put("b/offsets/orders/0", b"7 ")
@@ -318,7 +318,7 @@ def test_a_padded_offset_is_left_alone_while_somebody_is_there(registry: Registr
 
 
 @pytest.mark.parametrize("more", ["state", "ids/x/y", "offsets/orders/x"])
-def test_a_group_with_anything_else_in_it_is_no_litter_to_delete(registry: Registry, tree: Tree, more: str) -> None:
+def test_a_group_with_any_other_node_is_not_deleted_as_unused(registry: Registry, tree: Tree, more: str) -> None:
     tree.put("litter/owners/orders")
     tree.put(f"litter/{more}")
     assert not [each for each in findings(registry) if each.code == "empty-group" and each.repairable]
@@ -368,7 +368,7 @@ def at_the_last_moment(registry: Registry, monkeypatch: pytest.MonkeyPatch, act:
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "at the last moment"])
 @pytest.mark.parametrize("code", SICK)
-def test_somebody_who_registers_meanwhile_is_not_repaired_under(
+def test_a_group_is_not_repaired_if_an_instance_registers_meanwhile(
     registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch, code: str, late: bool
 ) -> None:
     found = sick(registry, tree, code)
@@ -403,7 +403,7 @@ MEANWHILE: dict[str, tuple[str, Callable[[Tree], object]]] = {
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "at the last moment"])
 @pytest.mark.parametrize("what", MEANWHILE)
-def test_what_changes_meanwhile_is_not_overwritten(
+def test_a_node_that_changes_meanwhile_is_not_overwritten(
     registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch, what: str, late: bool
 ) -> None:
     code, change = MEANWHILE[what]
@@ -424,7 +424,7 @@ def test_what_changes_meanwhile_is_not_overwritten(
     assert dump(tree.client) == before
 
 
-def test_an_offset_made_anew_with_the_same_version_is_not_overwritten(registry: Registry, tree: Tree) -> None:
+def test_an_offset_recreated_with_the_same_version_is_not_overwritten(registry: Registry, tree: Tree) -> None:
     found = sick(registry, tree, "padded-offset")
     tree.client.delete("/consumers/billing/offsets/orders/0")
     tree.client.create("/consumers/billing/offsets/orders/0", b"9")
@@ -450,7 +450,7 @@ TAKEN: dict[str, tuple[type[Exception], Callable[[Tree], object]]] = {
 
 @pytest.mark.parametrize("ids", [False, True], ids=["without ids", "with ids"])
 @pytest.mark.parametrize("what", TAKEN)
-def test_a_claim_made_meanwhile_is_never_deleted_as_a_persistent_owner(
+def test_a_new_claim_is_never_deleted_as_a_persistent_owner(
     registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch, what: str, ids: bool
 ) -> None:
     error, change = TAKEN[what]
@@ -471,7 +471,7 @@ def test_a_claim_made_meanwhile_is_never_deleted_as_a_persistent_owner(
     assert dump(tree.client) == before
 
 
-def test_a_group_that_is_gone_is_not_made_anew_by_its_repair(registry: Registry, tree: Tree) -> None:
+def test_repairing_a_deleted_group_does_not_recreate_it(registry: Registry, tree: Tree) -> None:
     found = sick(registry, tree, "padded-offset")
     tree.client.delete("/consumers/billing", recursive=True)
     with pytest.raises(GroupNotFoundError):
@@ -489,7 +489,7 @@ def test_without_permission_nothing_is_repaired(registry: Registry, tree: Tree) 
     assert dump(tree.client) == before
 
 
-def test_what_was_opened_for_reading_only_repairs_nothing(connect: Connect, tree: Tree) -> None:
+def test_a_read_only_registry_repairs_nothing(connect: Connect, tree: Tree) -> None:
     tree.put("billing/offsets/orders/0", b"7 ")
     reader = connect(read_only=True)
     with pytest.raises(ReadOnlyError):

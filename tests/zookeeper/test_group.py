@@ -503,10 +503,10 @@ def test_an_administrative_release_changes_nothing_when_the_holder_changes_betwe
     holder = group._holder(owner)
     assert holder is not None
     raw.set(f"{OWNERS}/orders/0", b"other")
-    with pytest.raises(GuardFailedError, match="changed hands meanwhile"):
+    with pytest.raises(GuardFailedError, match="has changed since it was read"):
         group._take_away(owner, holder)
     raw.delete(f"{OWNERS}/orders/0")
-    with pytest.raises(GuardFailedError, match="changed hands meanwhile"):
+    with pytest.raises(GuardFailedError, match="has changed since it was read"):
         group._take_away(owner, holder)
     assert raw.get(f"{IDS}/other")[1].version == 0
     raw.delete(f"{IDS}/other")
@@ -601,8 +601,8 @@ def test_what_cannot_be_read_is_listed_by_path_and_stops_nothing(group: Consumer
     raw.create(f"{OWNERS}/orders/0", b"me", ephemeral=True)
     raw.create(f"{OFFSETS}/orders/0", b"5")
     description = group.describe()
-    assert {node.path: node.data for node in description.malformed} == bad
-    assert all(node.reason for node in description.malformed)
+    assert {node.path: node.data for node in description.unreadable} == bad
+    assert all(node.reason for node in description.unreadable)
     assert (description.state, description.members, description.owned, description.offsets) == (
         GroupState.STABLE,
         2,

@@ -105,7 +105,7 @@ def test_failure_15_five_thousand_groups_are_listed(registry_of_large: Registry)
     assert long_name(17) in registry_of_large
 
 
-def test_failure_15_a_topic_whose_names_are_almost_a_megabyte_is_read_and_deleted(registry: Registry, raw: Any) -> None:
+def test_failure_15_a_topic_with_almost_a_megabyte_of_names_is_read_and_deleted(registry: Registry, raw: Any) -> None:
     group = registry.group("billing")
     group.offsets.set(TopicPartition("after", 0), 1)
     raw.create("/consumers/billing/offsets/a")
@@ -179,7 +179,7 @@ def test_failure_15_a_group_of_fifty_thousand_offsets_is_deleted(proxied: Regist
     assert proxy.requests_by_type[Op.MULTI] - before <= TOPICS + 5
 
 
-def test_failure_15_who_registers_while_a_large_group_is_deleted_stops_it_and_no_topic_is_half_gone(
+def test_failure_15_a_registration_stops_the_deletion_of_a_large_group_and_no_topic_is_half_deleted(
     proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     topics = 12

@@ -19,7 +19,9 @@ from zkgroups import Instance, Registry, TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper import claiming, releasing
 from zkgroups.zookeeper.kazoo_compat.request_queue import LONGEST_QUEUE
+from zkgroups.zookeeper.member_instance import MemberInstance
 from zkgroups.zookeeper.requests import request_size, run_transaction
 from zkgroups.zookeeper.requests.transaction import Create
 
@@ -126,7 +128,7 @@ def assert_each_happens_once(
 
 
 @pytest.mark.parametrize("arm", WAYS)
-def test_rule_3_wherever_the_connection_is_lost_everything_happens_once(
+def test_rule_3_with_a_lost_connection_in_every_step_everything_happens_once(
     arm: Arm, model: list[Step], proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     """The connection is cut once in every step, in the first run at its first request, in the second at its second."""
@@ -139,7 +141,7 @@ def test_rule_3_wherever_the_connection_is_lost_everything_happens_once(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("arm", WAYS)
-def test_rule_3_wherever_it_is_lost_once_in_a_whole_run_everything_happens_once(
+def test_rule_3_with_one_lost_connection_anywhere_in_a_run_everything_happens_once(
     arm: Arm, model: list[Step], proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     for lost in model:
@@ -166,7 +168,7 @@ def test_rule_3_a_request_that_never_arrived_is_sent_again_once(proxied: Registr
     assert proxy.requests_by_type[Transaction.type] - before == 2  # the one that was lost, and one more
 
 
-def test_rule_3_an_unknown_outcome_is_said_when_no_server_comes_back(
+def test_rule_3_an_unknown_outcome_is_reported_in_a_lasting_outage(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
@@ -182,7 +184,7 @@ def test_rule_3_an_unknown_outcome_is_said_when_no_server_comes_back(
     assert raw.get("/consumers/billing/offsets/orders/0")[0] == b"2"
 
 
-def test_rule_3_what_was_given_up_before_it_was_sent_is_not_sent_later(
+def test_rule_3_a_request_that_timed_out_before_it_was_sent_is_not_sent_later(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
@@ -220,7 +222,7 @@ def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_
     assert session.request_limit == before
 
 
-def test_nobody_is_kept_who_asks_in_a_long_outage_and_few_are_made_up_for_afterwards(
+def test_calls_do_not_block_in_a_long_outage_and_few_requests_are_sent_afterwards(
     proxied: Registry, proxy: TcpProxy
 ) -> None:
     """kazoo by itself keeps the one after the 278th until the outage is over."""
@@ -236,7 +238,7 @@ def test_nobody_is_kept_who_asks_in_a_long_outage_and_few_are_made_up_for_afterw
     assert all(each.get(timeout=60) for each in asked if not isinstance(each.exception, ConnectionLoss))
 
 
-def test_what_is_asked_in_a_long_outage_takes_its_time_and_no_longer(
+def test_calls_in_a_long_outage_take_their_timeout_and_no_longer(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
@@ -257,7 +259,7 @@ def test_what_is_asked_in_a_long_outage_takes_its_time_and_no_longer(
     assert registry.client._connection.connection_stopped.is_set()
 
 
-def test_a_claim_whose_outcome_nobody_learned_can_be_taken_again_and_is_not_left_behind(
+def test_a_claim_with_an_unknown_outcome_can_be_claimed_again_and_is_not_left_behind(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
@@ -279,7 +281,7 @@ def test_a_claim_whose_outcome_nobody_learned_can_be_taken_again_and_is_not_left
     assert raw.get_children("/consumers/billing/ids") == []
 
 
-def test_claims_whose_outcome_nobody_learned_are_swept_together(
+def test_claims_with_unknown_outcomes_are_cleaned_up_together(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
@@ -300,7 +302,7 @@ def test_claims_whose_outcome_nobody_learned_are_swept_together(
 
 
 @pytest.mark.parametrize("release", ["claim", "release", "deregister", "hold"])
-def test_partitions_that_could_not_be_released_after_an_error_are_not_held_and_can_be_claimed_again(
+def test_partitions_whose_release_failed_are_not_held_and_can_be_claimed_again(
     zookeeper_hosts: str,
     proxy: TcpProxy,
     connect: Connect,
@@ -314,18 +316,17 @@ def test_partitions_that_could_not_be_released_after_an_error_are_not_held_and_c
     other.register(["orders"])
     other.claim(P2)
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=2.0)
-    me = registry.group("billing").instance("me")
+    me = MemberInstance(registry.group("billing").paths, registry._context, "me")
     me.register(["orders"])
-    let_go = me._let_go
 
-    def lose_the_connection(claims: Any) -> None:
+    def lose_the_connection(*arguments: Any) -> None:
         proxy.refuse()
         proxy.cut()
         until(lambda: not registry.client.connected)
-        let_go(claims)
+        releasing.release(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(me, "_let_go", lose_the_connection)
+        patch.setattr(claiming, "release", lose_the_connection)
         with pytest.raises(ClaimedByOtherError) as caught:
             me.claim_many([P0, P1, P2])
     assert not me.claims
@@ -338,9 +339,9 @@ def test_partitions_that_could_not_be_released_after_an_error_are_not_held_and_c
         assert me.claim_many([P0, P1, P2]).verify() == [P0, P1, P2]
         return
     if release == "hold":  # as a member does, which looks for its own partitions
-        assert set(me.holding([P0, P1], {"me", "other"})[0]) == {P0, P1}
+        assert set(me.find_owners([P0, P1], {"me", "other"})[0]) == {P0, P1}
         assert me.claim(P2).verify()
-        assert len(me._verify(list(me.claims.values()))) == 3
+        assert len(me.claims_on(list(me.claims)).verify()) == 3
         return
     me.release_all() if release == "release" else me.deregister()
     assert raw.get_children("/consumers/billing/owners/orders") == []

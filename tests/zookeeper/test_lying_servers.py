@@ -93,7 +93,7 @@ def lies_about(op: int, lie: Lie) -> dict[int, Lie]:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("op", [Op.EXISTS, Op.GET_DATA, Op.MULTI_READ])
-def test_a_damaged_answer_to_a_read_is_an_error_that_says_so(op: int, damage: str) -> None:
+def test_a_damaged_answer_to_a_read_is_a_damaged_answer_error(op: int, damage: str) -> None:
     error = ask(ACTS[op], lies_about(op, DAMAGES[damage]))
     assert type(error) is DamagedAnswerError
     assert "damaged answer" in str(error)
@@ -101,7 +101,7 @@ def test_a_damaged_answer_to_a_read_is_an_error_that_says_so(op: int, damage: st
 
 @pytest.mark.parametrize("absence", ABSENCES)
 @pytest.mark.parametrize("op", [Op.GET_DATA, Op.MULTI_READ])
-def test_an_answer_that_does_not_come_is_an_error_in_time(op: int, absence: str) -> None:
+def test_a_missing_answer_is_an_error_in_time(op: int, absence: str) -> None:
     lies = dict.fromkeys([op, Op.GET_DATA], ABSENCES[absence])  # many reads are asked again one by one
     with in_time(AT_ONCE):
         assert isinstance(ask(ACTS[op], lies, timeout=TIMEOUT), NotConnectedError)
@@ -111,7 +111,7 @@ SOME_LIES = ["2 GB", "no length", "another xid", "an unknown error", "hangs up i
 
 
 @pytest.mark.parametrize("lie", SOME_LIES)
-def test_what_became_of_a_transaction_is_unknown_after_a_lie_and_looked_at(lie: str) -> None:
+def test_after_a_damaged_answer_the_outcome_of_a_transaction_is_resolved_by_reading(lie: str) -> None:
     """The fake server shows an old node at the path, so the transaction counts as not carried out, and is repeated."""
     error = ask(ACTS[Op.MULTI], {Op.MULTI: (DAMAGES | ABSENCES)[lie]}, timeout=TIMEOUT)
     assert isinstance(error, NotConnectedError | OutcomeUnknownError)
@@ -141,7 +141,7 @@ def test_what_became_of_a_transaction_is_unknown_after_a_lie_and_looked_at(lie: 
         "nothing",
     ],
 )
-def test_results_that_cannot_belong_to_a_transaction_are_not_believed(body: bytes) -> None:
+def test_results_that_cannot_belong_to_a_transaction_are_rejected(body: bytes) -> None:
     error = ask(ACTS[Op.MULTI], {Op.MULTI: liar.with_body(lambda _: body)}, timeout=TIMEOUT)
     assert isinstance(error, NotConnectedError | OutcomeUnknownError)
 
@@ -183,7 +183,7 @@ def test_a_body_that_cannot_be_decoded_is_a_damaged_answer(lie: str) -> None:
 
 @pytest.mark.parametrize("error", [-1, -2, -5, -100, -103, -110, -111])
 @pytest.mark.parametrize("op", [Op.GET_DATA, Op.MULTI_READ])
-def test_an_error_that_is_no_answer_to_a_read_is_not_unexpected(op: int, error: int) -> None:
+def test_an_error_code_that_reads_never_return_is_a_damaged_answer(op: int, error: int) -> None:
     assert isinstance(ask(ACTS[op], {op: liar.with_header(error=error)}), UnavailableError)
 
 
@@ -210,7 +210,7 @@ def test_a_damaged_watch_event_costs_the_connection_and_not_the_client(event: by
 
 
 @pytest.mark.parametrize("xid", [Xid.AUTH, Xid.WATCH_EVENT, Xid.PING])
-def test_an_answer_that_claims_to_be_something_else_is_none(xid: int) -> None:
+def test_an_answer_of_another_kind_is_rejected(xid: int) -> None:
     error = ask(
         ACTS[Op.GET_DATA], {Op.GET_DATA: lambda frame: [liar.framed(liar.header(xid) + frame[20:])]}, timeout=TIMEOUT
     )
@@ -229,7 +229,7 @@ CONNECTS: dict[str, Lie] = {
 
 
 @pytest.mark.parametrize("lie", CONNECTS)
-def test_what_is_no_zookeeper_server_is_named(lie: str) -> None:
+def test_a_server_of_another_protocol_is_named(lie: str) -> None:
     with Liar({CONNECT: CONNECTS[lie]}) as server, pytest.raises(DamagedAnswerError) as caught:
         Registry.connect(server.address, timeout=30.0, unreachable_timeout=0.0)
     assert str(caught.value).startswith(f"could not connect to {server.address}: not a ZooKeeper server, or ")
@@ -266,13 +266,13 @@ LOGINS: dict[int, Digest | Sasl] = {Xid.AUTH: Digest("alice", "secret"), Op.SASL
 
 @pytest.mark.parametrize("lie", SOME_LIES)
 @pytest.mark.parametrize("op", LOGINS, ids=["digest", "sasl"])
-def test_a_lie_about_a_login_is_no_refusal(op: int, lie: str) -> None:
+def test_a_damaged_answer_to_a_login_is_not_a_refusal(op: int, lie: str) -> None:
     error = ask(ACTS[Op.GET_DATA], {op: (DAMAGES | ABSENCES)[lie]}, timeout=TIMEOUT, auth=[LOGINS[op]])
     assert isinstance(error, NotConnectedError)
 
 
 @pytest.mark.parametrize("challenge", [b"\xff\xfe", b"nonsense", b'qop="auth"'])
-def test_a_sasl_challenge_that_cannot_be_read_is_no_refusal(challenge: bytes) -> None:
+def test_a_damaged_sasl_challenge_is_not_a_refusal(challenge: bytes) -> None:
     lies = {Op.SASL: liar.with_body(lambda _: text(challenge))}
     assert isinstance(ask(ACTS[Op.GET_DATA], lies, timeout=TIMEOUT, auth=[LOGINS[Op.SASL]]), NotConnectedError)
 
@@ -281,7 +281,7 @@ def test_a_sasl_challenge_that_cannot_be_read_is_no_refusal(challenge: bytes) ->
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_changed_in_an_answer_no_other_error_comes(seed: int) -> None:
+def test_any_change_of_an_answer_raises_only_expected_errors(seed: int) -> None:
     chance = random.Random(seed)
 
     def damage(frame: bytes) -> list[bytes]:
@@ -337,7 +337,7 @@ except UnavailableError as error:
     ],
     ids=["a session of 2 GB", "2 GB", "2 GB and more", "as much as is read", "negative names"],
 )
-def test_the_memory_that_a_lie_takes_is_bounded(lies: dict[int, Lie], most: int) -> None:
+def test_a_damaged_answer_takes_bounded_memory(lies: dict[int, Lie], most: int) -> None:
     with Liar(lies) as server:
         ended = subprocess.run(
             [sys.executable, "-c", MEASURED, server.address], capture_output=True, text=True, timeout=120

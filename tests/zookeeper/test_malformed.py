@@ -49,7 +49,7 @@ POISON = {
 }
 
 
-def test_failure_14_members_that_cannot_be_read_are_marked_and_the_rest_of_the_group_settles(
+def test_failure_14_unreadable_members_are_marked_and_the_rest_of_the_group_becomes_stable(
     registry: Registry, group: Consumergroup, raw: Any
 ) -> None:
     raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
@@ -65,7 +65,7 @@ def test_failure_14_members_that_cannot_be_read_are_marked_and_the_rest_of_the_g
         me.claim(P0).commit(5)
         found = group.describe()
     assert found.state is GroupState.STABLE
-    malformed = {node.path.removeprefix(GROUP + "/") for node in found.malformed}
+    malformed = {node.path.removeprefix(GROUP + "/") for node in found.unreadable}
     assert malformed == {f"ids/{name}" for name in POISON} | {
         "owners/orders/nonsense",
         "owners/orders/7",
@@ -78,7 +78,7 @@ def test_failure_14_members_that_cannot_be_read_are_marked_and_the_rest_of_the_g
     assert [(p.at, p.instance, p.offset and p.offset.offset) for p in found.partitions] == [(P0, "me", 5)]
 
 
-def test_failure_14_one_that_is_asked_for_by_itself_is_an_error_with_its_path(
+def test_failure_14_reading_a_single_malformed_node_raises_an_error_with_its_path(
     registry: Registry, group: Consumergroup, raw: Any
 ) -> None:
     raw.create(f"{GROUP}/ids/me", b"{nonsense", ephemeral=True, makepath=True)
@@ -92,9 +92,7 @@ def test_failure_14_one_that_is_asked_for_by_itself_is_an_error_with_its_path(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.one_of(st.binary(max_size=200), st.integers().map(lambda n: str(n).encode())))
-def test_failure_14_whatever_bytes_an_offset_holds_they_are_a_value_or_marked(
-    group: Consumergroup, raw: Any, data: bytes
-) -> None:
+def test_failure_14_any_bytes_of_an_offset_are_decoded_or_marked(group: Consumergroup, raw: Any, data: bytes) -> None:
     raw.ensure_path(f"{GROUP}/offsets/orders/0")
     raw.set(f"{GROUP}/offsets/orders/0", data)
     [found] = group.offsets
@@ -107,9 +105,7 @@ def test_failure_14_whatever_bytes_an_offset_holds_they_are_a_value_or_marked(
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.binary(max_size=100))
-def test_failure_14_whatever_bytes_an_owner_holds_they_are_a_value_or_marked(
-    group: Consumergroup, raw: Any, data: bytes
-) -> None:
+def test_failure_14_any_bytes_of_an_owner_are_decoded_or_marked(group: Consumergroup, raw: Any, data: bytes) -> None:
     path = f"{GROUP}/owners/orders/0"
     if raw.exists(path):
         raw.delete(path)
@@ -175,7 +171,7 @@ def test_failure_17_a_bad_name_is_refused_before_any_request(
 
 
 @pytest.mark.parametrize("partition", [-1, 2**31, "0", "x", 1.0, None, True], ids=repr)
-def test_failure_17_a_partition_that_is_no_number_is_refused_and_named(partition: Any) -> None:
+def test_failure_17_a_partition_that_is_not_a_number_is_refused_and_named(partition: Any) -> None:
     with pytest.raises(InvalidNameError, match="partition"):
         TopicPartition("orders", partition)
 
@@ -200,7 +196,7 @@ GOOD_NAMES = [
 
 
 @pytest.mark.parametrize("name", GOOD_NAMES, ids=ascii)
-def test_failure_17_a_name_that_zookeeper_allows_is_carried_exactly(registry: Registry, raw: Any, name: str) -> None:
+def test_failure_17_a_name_that_zookeeper_allows_is_stored_unchanged(registry: Registry, raw: Any, name: str) -> None:
     at = TopicPartition(name, 3)
     group = registry.group(name)
     with group.instance(name) as me:
@@ -232,7 +228,7 @@ def allowed(name: str) -> bool:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(name=st.text(min_size=1, max_size=8))
-def test_failure_17_the_server_and_we_agree_on_which_names_there_can_be(raw: Any, name: str) -> None:
+def test_failure_17_the_server_accepts_the_same_names_as_zkgroups(raw: Any, name: str) -> None:
     """What we accept the server makes under exactly that name; what we refuse it refuses, too.
 
     Left out is what kazoo itself rewrites (slashes and dots), or what ends its connection (surrogates and above).

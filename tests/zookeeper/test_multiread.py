@@ -63,7 +63,7 @@ def names_of(names: list[str]) -> bytes:
 
 
 @given(KINDS, DIRECTORIES, st.lists(NAMES | NAMES.map(lambda name: name * 20), max_size=12))
-def test_a_question_is_kazoos_single_reads_behind_their_headers(kind: Kind, directory: str, names: list[str]) -> None:
+def test_a_request_is_kazoos_single_reads_after_their_headers(kind: Kind, directory: str, names: list[str]) -> None:
     single = {Kind.NODE: GetData, Kind.CHILDREN: GetChildren}[kind]
     expected = b"".join(
         MultiHeader(kind, False, -1).serialize() + single(f"{directory}/{name}", None).serialize() for name in names
@@ -72,7 +72,7 @@ def test_a_question_is_kazoos_single_reads_behind_their_headers(kind: Kind, dire
 
 
 @given(KINDS, DIRECTORIES, NAMES)
-def test_a_single_read_is_kazoos_own_byte_by_byte(kind: Kind, directory: str, name: str) -> None:
+def test_a_single_read_equals_kazoos_byte_by_byte(kind: Kind, directory: str, name: str) -> None:
     kazoos = {Kind.NODE: GetData, Kind.CHILDREN: GetChildren}[kind](f"{directory}/{name}", None)
     read = Read(kind, f"{directory}/{name}".encode())
     assert (read.type, read.serialize()) == (kazoos.type, kazoos.serialize())
@@ -80,7 +80,7 @@ def test_a_single_read_is_kazoos_own_byte_by_byte(kind: Kind, directory: str, na
 
 
 @given(st.lists(st.tuples(DATA, STATS) | FAILURES, max_size=12))
-def test_nodes_are_decoded_as_kazoo_decodes_them_and_errors_stand_for_themselves(nodes: list[Any]) -> None:
+def test_nodes_are_decoded_as_by_kazoo_and_errors_are_codes(nodes: list[Any]) -> None:
     bodies = [found if isinstance(found, int) else node(*found) for found in nodes]
     answer = b"".join([*(part(Kind.NODE, body) for body in bodies), ROUND])
     expected: list[Any] = []
@@ -95,26 +95,26 @@ def test_nodes_are_decoded_as_kazoo_decodes_them_and_errors_stand_for_themselves
 
 
 @given(st.lists(st.lists(NAMES, max_size=5) | FAILURES, max_size=12))
-def test_names_are_decoded_as_kazoo_decodes_them_and_errors_stand_for_themselves(lists: list[Any]) -> None:
+def test_names_are_decoded_as_by_kazoo_and_errors_are_codes(lists: list[Any]) -> None:
     bodies = [found if isinstance(found, int) else names_of(found) for found in lists]
     answer = b"".join([*(part(Kind.CHILDREN, body) for body in bodies), ROUND])
     expected = [body if isinstance(body, int) else GetChildren.deserialize(body, 0) for body in bodies]
     assert list(listings(answer, len(lists))) == expected == lists
 
 
-def test_a_vector_that_is_null_has_no_names() -> None:
+def test_a_null_list_has_no_names() -> None:
     assert list(listings(part(Kind.CHILDREN, int_struct.pack(-1)), 1)) == [[]]
 
 
 @given(st.lists(st.tuples(DATA, STATS) | FAILURES, max_size=8))
-def test_the_answers_to_single_reads_together_are_the_answer_to_one_of_many(nodes: list[Any]) -> None:
+def test_encoded_single_answers_equal_one_answer_to_many_reads(nodes: list[Any]) -> None:
     bodies = [found if isinstance(found, int) else node(*found) for found in nodes]
     singles = [encode_error(body) if isinstance(body, int) else encode_result(Kind.NODE, body) for body in bodies]
     assert b"".join([*singles, END]) == b"".join([*(part(Kind.NODE, body) for body in bodies), ROUND])
 
 
 @given(st.binary(max_size=300), STATS)
-def test_the_landmarks_of_a_record_are_where_they_are_said_to_be(data: bytes, stat: ZnodeStat) -> None:
+def test_the_constants_of_the_record_format_are_right(data: bytes, stat: ZnodeStat) -> None:
     record = part(Kind.NODE, node(data, stat))
     assert record[DATA_AT:-STAT_BYTES] == data
     assert record.startswith(GOOD_HEAD) == (len(data) < 256)
@@ -122,7 +122,7 @@ def test_the_landmarks_of_a_record_are_where_they_are_said_to_be(data: bytes, st
     assert END == ROUND
 
 
-def test_whether_a_request_is_understood_is_asked_when_it_is_sent_and_once() -> None:
+def test_support_is_checked_once_at_the_moment_of_sending() -> None:
     """kazoo looks at the type several times while it sends; in between, the answer must not change."""
     for understood in (True, False):
         answers = iter([understood, not understood])

@@ -44,7 +44,7 @@ def complaints(old_zookeeper: ZooKeeperServer) -> Callable[[], int]:
     return lambda: log.read_text().count(UNKNOWN) - before
 
 
-def test_an_old_server_is_asked_for_its_version_once_by_all_registries_of_a_process(
+def test_all_registries_of_a_process_ask_an_old_server_for_its_version_once(
     old_proxy: TcpProxy, old_address: str, old_hosts: str, complaints: Callable[[], int]
 ) -> None:
     with client_of(old_hosts) as client:
@@ -57,7 +57,7 @@ def test_an_old_server_is_asked_for_its_version_once_by_all_registries_of_a_proc
     assert complaints() == 0
 
 
-def test_a_server_that_tells_no_version_is_asked_once_by_all_registries_of_a_process(
+def test_all_registries_of_a_process_probe_a_server_without_a_version_once(
     old_proxy: TcpProxy,
     old_address: str,
     old_hosts: str,
@@ -90,7 +90,7 @@ with Registry.connect(sys.argv[1]) as registry:
 
 
 @pytest.mark.parametrize("hidden", ["", "its version is hidden"])
-def test_a_healthy_program_that_reads_from_an_old_server_says_nothing_on_stderr(old_hosts: str, hidden: str) -> None:
+def test_reading_from_an_old_server_prints_nothing_on_stderr(old_hosts: str, hidden: str) -> None:
     with client_of(old_hosts) as client:
         plant_offsets(client, 3, 2, 10)
     ended = subprocess.run(
@@ -99,7 +99,7 @@ def test_a_healthy_program_that_reads_from_an_old_server_says_nothing_on_stderr(
     assert (ended.stdout, ended.stderr) == ("60\n", "")
 
 
-def test_a_new_server_is_asked_once_by_registries_that_begin_together(
+def test_registries_that_start_together_probe_a_new_server_once(
     proxy: TcpProxy, zookeeper_hosts: str, connect: Connect, raw: object
 ) -> None:
     expected = plant_offsets(raw, 3, 2, 10)
@@ -156,7 +156,7 @@ def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no
     assert old_proxy.requests_by_type[Op.MULTI_READ] == spent
 
 
-def test_a_connection_that_is_lost_with_the_request_is_forgiven_once() -> None:
+def test_one_connection_lost_during_the_request_does_not_count() -> None:
     servers = multiread_support._Servers()
     first, second, third = (Endpoints(("127.0.0.1", port), ("127.0.0.1", 2181), None) for port in (1, 2, 3))
     servers.set_supports(first, True)

@@ -136,7 +136,7 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
     with pytest.raises(TransactionFailed) as failed:
         registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError, match="gone/really"):
-        guard.failed(failed.value)
+        guard.handle_failure(failed.value)
     assert dump(raw) == before
 
 
@@ -150,7 +150,7 @@ def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
     with pytest.raises(TransactionFailed) as failed:
         registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError):
-        guard.failed(failed.value)
+        guard.handle_failure(failed.value)
     assert dump(raw) == before
 
 

@@ -66,7 +66,7 @@ def client(ensemble: ZooKeeperEnsemble) -> Iterator[Any]:
         yield client
 
 
-def test_failure_18_a_read_only_registry_reads_from_a_minority_and_says_so_and_refuses_to_write(
+def test_failure_18_a_read_only_registry_reads_from_a_minority_and_refuses_to_write(
     ensemble: ZooKeeperEnsemble, name: str
 ) -> None:
     """One that was opened before goes on: its session is unknown to a server without a quorum, so it gets another."""
@@ -119,9 +119,7 @@ def _reads_and_refuses(ensemble: ZooKeeperEnsemble, name: str) -> None:
         Registry.connect(ensemble.address, timeout=1.5)
 
 
-def test_a_read_only_registry_refuses_to_write_also_where_the_server_would(
-    ensemble: ZooKeeperEnsemble, name: str
-) -> None:
+def test_a_read_only_registry_refuses_to_write_even_if_the_server_would(ensemble: ZooKeeperEnsemble, name: str) -> None:
     with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as registry:
         assert not registry.server_is_read_only
         with pytest.raises(ReadOnlyError, match="opened for reading only"):
@@ -129,7 +127,7 @@ def test_a_read_only_registry_refuses_to_write_also_where_the_server_would(
         assert not registry.group(name).exists()
 
 
-def test_failure_18_a_claim_made_before_is_not_trusted_while_only_a_read_only_server_answers(
+def test_failure_18_an_earlier_claim_is_not_trusted_while_only_a_read_only_server_answers(
     ensemble: ZooKeeperEnsemble, client: Any, name: str
 ) -> None:
     """The server refuses the session that claimed, and still shows its owner node, which may be anybody's next."""

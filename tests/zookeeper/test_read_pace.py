@@ -11,7 +11,7 @@ LENGTHS = st.integers(0, 2**31) | st.integers(0, 300)
 
 
 @given(st.lists(st.tuples(st.integers(0, MOST), LENGTHS), max_size=20), st.booleans())
-def test_whatever_is_answered_a_request_asks_for_one_node_at_least_and_for_no_more_than_the_most(
+def test_a_request_always_reads_between_one_and_the_maximum_number_of_nodes(
     answers: list[tuple[int, int]], one_by_one: bool
 ) -> None:
     pace = Pace()
@@ -25,20 +25,20 @@ def test_whatever_is_answered_a_request_asks_for_one_node_at_least_and_for_no_mo
             assert pace.size == 1 or pace.size * answer_bytes <= ANSWER_BYTES * reads
 
 
-def test_the_first_request_goes_alone_and_is_small() -> None:
+def test_the_first_request_is_sent_alone_and_is_small() -> None:
     pace = Pace()
     assert (pace.size, pace.requests) == (FIRST, 1)
 
 
 @given(st.integers(1, ANSWER_BYTES // MOST))
-def test_short_answers_lead_to_the_largest_requests_in_a_few_steps(each: int) -> None:
+def test_short_answers_soon_lead_to_the_largest_requests(each: int) -> None:
     pace = Pace()
     for _ in range(3):
         pace.answered(pace.size, pace.size * each)
     assert pace.size == MOST
 
 
-def test_after_a_huge_answer_nodes_are_asked_for_one_by_one_and_after_short_ones_by_hundreds_again() -> None:
+def test_after_a_huge_answer_requests_read_one_node_and_after_short_ones_hundreds_again() -> None:
     pace = Pace()
     pace.answered(FIRST, FIRST * 900_000)
     assert pace.size == 1
@@ -49,7 +49,7 @@ def test_after_a_huge_answer_nodes_are_asked_for_one_by_one_and_after_short_ones
     assert steps == 9
 
 
-def test_an_answer_about_no_node_teaches_nothing_about_their_length() -> None:
+def test_an_answer_without_nodes_does_not_change_the_size_of_requests() -> None:
     pace = Pace()
     pace.answered(FIRST, FIRST * 90)
     size = pace.size
@@ -57,7 +57,7 @@ def test_an_answer_about_no_node_teaches_nothing_about_their_length() -> None:
     assert pace.size == size
 
 
-def test_where_each_node_is_a_request_of_its_own_fewer_are_under_way_and_only_there() -> None:
+def test_with_one_request_for_each_node_fewer_nodes_are_in_flight() -> None:
     pace = Pace()
     pace.set_together(False)
     assert pace.size == MOST_SINGLE

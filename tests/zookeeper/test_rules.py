@@ -132,7 +132,7 @@ def test_rule_2_an_administrative_release_needs_the_owner_and_the_session_to_be_
     assert raw.exists(OWNER)
     assert group.release(P0, expected_owner="me", expected_session=session).session == session
     assert not raw.exists(OWNER)
-    with pytest.raises(NotClaimedError, match="not claimed by anybody"):
+    with pytest.raises(NotClaimedError, match="not claimed by any instance"):
         group.release(P0, expected_owner="me")
 
 
@@ -387,7 +387,7 @@ def test_rule_5_an_offset_that_another_tool_deletes_and_makes_anew_under_a_claim
 def test_an_offset_made_anew_and_written_as_often_is_written_over_and_that_is_logged(
     registry: Registry, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A limit that the README names: versions are all that ZooKeeper compares."""
+    """A limit that docs/guarantees.md names: versions are all that ZooKeeper compares."""
     claim = member(registry).claim(P0)
     claim.commit(5)
     raw.delete(OFFSET)

@@ -33,6 +33,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.testing import server as server_side
+from zkgroups.zookeeper.member_instance import MemberInstance
 
 from .conftest import Connect
 from .events import expire
@@ -86,21 +87,21 @@ def holder(raw: Any) -> int:
 # Going on with a session
 
 
-def test_a_session_that_was_left_goes_on_in_the_next_registry(connect: Connect, file: Path, raw: Any) -> None:
+def test_the_next_registry_resumes_a_session_that_was_not_ended(connect: Connect, file: Path, raw: Any) -> None:
     first = connect(session_file=file)
     session = claimed(first)
     assert not first.resumed
     first.close(leave=False)
     second = connect(session_file=file)
     assert (second.resumed, second.session_id, holder(raw)) == (True, session, session)
-    instance = second.group("billing").instance("me")
-    assert instance.attach()
-    mine, _others = instance.holding([P0], ["me"])
-    mine[P0].commit(5)
+    instance = MemberInstance(second.group("billing").paths, second._context, "me")
+    assert instance.resume()
+    mine, _others = instance.find_owners([P0], ["me"])
+    instance.claims_on(mine)[P0].commit(5)
     assert holder(raw) == session
 
 
-def test_register_takes_over_what_its_own_session_has_and_claim_returns_it(
+def test_register_takes_over_the_claims_of_its_session_and_claim_returns_them(
     connect: Connect, file: Path, raw: Any
 ) -> None:
     first = connect(session_file=file)
@@ -120,12 +121,12 @@ def test_register_takes_over_what_its_own_session_has_and_claim_returns_it(
     assert raw.exists("/consumers/billing/ids/me") is raw.exists("/consumers/billing/owners/orders/0") is None
 
 
-def test_register_takes_nothing_over_from_another_object_of_its_process(registry: Registry, raw: Any) -> None:
+def test_register_takes_nothing_over_from_another_instance_of_its_process(registry: Registry, raw: Any) -> None:
     group = registry.group("billing")
-    first, second = group.instance("me"), group.instance("me")
+    first, second = group.instance("me"), MemberInstance(group.paths, registry._context, "me")
     first.register(["orders"])
     claim = first.claim(P0)
-    for take in (lambda: second.register(["orders"]), second.attach):
+    for take in (lambda: second.register(["orders"]), second.resume):
         with pytest.raises(AlreadyRegisteredError):
             take()
     assert second.claims == {}
@@ -147,7 +148,7 @@ def test_leaving_the_with_block_ends_the_session_at_once_and_empties_the_file(
         assert not registry.resumed
 
 
-def test_without_a_file_a_session_can_be_left_too_and_ends_when_its_time_is_over(connect: Connect, raw: Any) -> None:
+def test_a_session_without_a_file_can_be_left_and_expires_after_its_timeout(connect: Connect, raw: Any) -> None:
     registry = connect(session_timeout=2.0)
     claimed(registry)
     registry.close(leave=False)
@@ -177,7 +178,7 @@ def test_leaving_a_session_takes_no_time_and_leaves_no_thread(connect: Connect, 
         registry.groups()
 
 
-def test_after_an_expiry_the_file_names_the_new_session(connect: Connect, file: Path) -> None:
+def test_after_an_expiry_the_file_contains_the_new_session(connect: Connect, file: Path) -> None:
     registry = connect(session_file=file)
     old = registry.session_id
     expire(registry)
@@ -188,7 +189,7 @@ def test_after_an_expiry_the_file_names_the_new_session(connect: Connect, file: 
     assert connect(session_file=file).session_id == session
 
 
-def test_a_session_that_has_ended_is_followed_by_a_new_one(connect: Connect, file: Path, raw: Any) -> None:
+def test_an_expired_session_is_replaced_by_a_new_one(connect: Connect, file: Path, raw: Any) -> None:
     first = connect(session_file=file, session_timeout=2.0)
     session = claimed(first)
     first.close(leave=False)
@@ -199,7 +200,7 @@ def test_a_session_that_has_ended_is_followed_by_a_new_one(connect: Connect, fil
     assert kept_session(file) == second.session_id
 
 
-def test_the_time_out_is_that_of_who_goes_on_with_the_session(connect: Connect, file: Path) -> None:
+def test_the_timeout_is_that_of_the_client_that_resumes_the_session(connect: Connect, file: Path) -> None:
     first = connect(session_file=file, session_timeout=20.0)
     asked = first.session_timeout
     first.close(leave=False)
@@ -207,7 +208,7 @@ def test_the_time_out_is_that_of_who_goes_on_with_the_session(connect: Connect, 
     assert (second.resumed, asked, second.session_timeout) == (True, 20.0, 10.0)
 
 
-def test_a_longer_time_out_than_at_the_creation_of_the_session_does_not_count(
+def test_a_longer_timeout_than_at_the_creation_of_the_session_does_not_count(
     connect: Connect, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = connect(session_file=file, session_timeout=10.0)
@@ -219,7 +220,7 @@ def test_a_longer_time_out_than_at_the_creation_of_the_session_does_not_count(
     assert "was created with a timeout of 10 s" in caplog.text
 
 
-def test_a_record_of_an_older_release_begins_a_new_session(
+def test_a_record_of_an_older_release_starts_a_new_session(
     connect: Connect, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = connect(session_file=file)
@@ -240,7 +241,7 @@ def behind(proxy: TcpProxy, zookeeper_hosts: str) -> str:
     return proxy.address + "/" + zookeeper_hosts.partition("/")[2]
 
 
-def test_what_could_not_be_ended_is_kept_in_the_file(
+def test_a_session_that_could_not_be_ended_stays_in_the_file(
     connect: Connect, proxy: TcpProxy, behind: str, file: Path
 ) -> None:
     registry = connect(behind, session_file=file)
@@ -252,7 +253,7 @@ def test_what_could_not_be_ended_is_kept_in_the_file(
 
 
 @pytest.mark.parametrize("broken", ["drop", "refuse", "cut"])
-def test_a_session_can_be_left_while_the_link_is_broken(
+def test_a_session_can_be_left_while_disconnected(
     connect: Connect, proxy: TcpProxy, behind: str, file: Path, broken: str
 ) -> None:
     registry = connect(behind, session_file=file)
@@ -269,7 +270,7 @@ def test_a_session_can_be_left_while_the_link_is_broken(
         assert second.group("billing").owner(P0) is not None
 
 
-def test_a_connection_that_fails_leaves_the_session_for_the_next_try(
+def test_a_failed_connection_attempt_keeps_the_session_for_the_next_one(
     connect: Connect, proxy: TcpProxy, behind: str, file: Path
 ) -> None:
     first = connect(session_file=file)
@@ -285,9 +286,7 @@ def test_a_connection_that_fails_leaves_the_session_for_the_next_try(
     assert (second.resumed, second.session_id) == (True, session)
 
 
-def test_a_cut_that_is_mended_changes_nothing(
-    connect: Connect, proxy: TcpProxy, behind: str, file: Path, raw: Any
-) -> None:
+def test_a_short_outage_changes_nothing(connect: Connect, proxy: TcpProxy, behind: str, file: Path, raw: Any) -> None:
     registry = connect(behind, session_file=file)
     session = claimed(registry)
     before = file.read_bytes()
@@ -300,7 +299,7 @@ def test_a_cut_that_is_mended_changes_nothing(
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
-def test_nobody_else_can_read_the_file_whatever_the_umask(connect: Connect, file: Path, mask: int) -> None:
+def test_only_the_owner_can_read_the_file_regardless_of_the_umask(connect: Connect, file: Path, mask: int) -> None:
     with umask(mask):
         registry = connect(session_file=str(file))
     assert mode(file) == 0o600
@@ -308,7 +307,7 @@ def test_nobody_else_can_read_the_file_whatever_the_umask(connect: Connect, file
     assert mode(file) == 0o600
 
 
-def test_a_file_that_others_could_use_is_closed_to_them_and_that_is_told(
+def test_a_file_accessible_to_other_users_is_restricted_with_a_warning(
     connect: Connect, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.touch()
@@ -342,7 +341,7 @@ def test_a_file_of_another_user_is_refused(connect: Connect, file: Path) -> None
         pytest.param(b'{"zkgroups": ' + b"[" * 4000, id="deep"),
     ],
 )
-def test_a_damaged_file_is_written_anew(connect: Connect, zookeeper_hosts: str, file: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_overwritten(connect: Connect, zookeeper_hosts: str, file: Path, damage: bytes) -> None:
     damage = damage.replace(b"CHROOT", b"/" + zookeeper_hosts.partition("/")[2].encode())
     file.write_bytes(damage.replace(b'"pid": 1', b'"pid": 1, "place": ""'))
     registry = connect(session_file=file)
@@ -353,7 +352,7 @@ def test_a_damaged_file_is_written_anew(connect: Connect, zookeeper_hosts: str, 
 
 
 @pytest.mark.parametrize("content", [b"hosts: zk1:2181\n", b"{}", b'{"zkgroups": ' + b" " * 5000 + b"1}", b"\xff\xfe"])
-def test_a_file_that_holds_something_else_is_refused_and_left_as_it_is(file: Path, content: bytes) -> None:
+def test_a_file_with_other_data_is_refused_and_not_changed(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(InvalidOptionError, match="contains other data") as caught:
         Registry.connect("127.0.0.1:1", session_file=file)
@@ -361,7 +360,7 @@ def test_a_file_that_holds_something_else_is_refused_and_left_as_it_is(file: Pat
     assert file.read_bytes() == content
 
 
-def test_a_path_that_is_no_file_is_refused_before_anything_is_connected(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_regular_file_is_refused_before_connecting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path, reason in [
         (tmp_path, "Is a directory"),
@@ -396,7 +395,7 @@ def test_a_file_that_cannot_be_written_is_refused(zookeeper_hosts: str, file: Pa
 # Which session
 
 
-def test_a_session_of_another_chroot_is_left_alone(
+def test_a_session_of_another_chroot_is_not_resumed(
     zookeeper: Any, connect: Connect, file: Path, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = connect(session_file=file)
@@ -409,7 +408,7 @@ def test_a_session_of_another_chroot_is_left_alone(
     assert kept_session(file) == second.session_id
 
 
-def test_failure_27_a_copy_of_the_file_begins_a_session_of_its_own_while_the_first_process_lives(
+def test_failure_27_a_copy_of_the_file_starts_a_new_session_while_the_first_process_is_alive(
     zookeeper_hosts: str, connect: Connect, file: Path, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A volume that was cloned, or a backup that was restored to another path, or to the same one."""
@@ -430,7 +429,7 @@ def test_failure_27_a_copy_of_the_file_begins_a_session_of_its_own_while_the_fir
         assert holder(raw) == session
 
 
-def test_failure_27_a_file_of_another_machine_or_of_before_this_one_was_started_begins_a_new_session(
+def test_failure_27_a_file_of_another_machine_or_an_earlier_boot_starts_a_new_session(
     connect: Connect, file: Path
 ) -> None:
     first = connect(session_file=file)
@@ -445,7 +444,7 @@ def test_failure_27_a_file_of_another_machine_or_of_before_this_one_was_started_
     assert connect(session_file=file).resumed
 
 
-def test_a_session_of_another_zookeeper_is_one_that_has_ended(zookeeper: Any, connect: Connect, file: Path) -> None:
+def test_another_ensemble_reports_the_session_as_expired(zookeeper: Any, connect: Connect, file: Path) -> None:
     first = connect(zookeeper.address, session_file=file)
     first.close(leave=False)
     with ZooKeeperServer() as other:
@@ -454,7 +453,7 @@ def test_a_session_of_another_zookeeper_is_one_that_has_ended(zookeeper: Any, co
         assert kept_session(file) == second.session_id
 
 
-def test_an_instance_in_a_session_that_is_kept_needs_an_id(connect: Connect, file: Path) -> None:
+def test_an_instance_in_a_resumable_session_needs_an_id(connect: Connect, file: Path) -> None:
     group = connect(session_file=file).group("billing")
     with pytest.raises(InvalidOptionError, match="the same each time") as caught:
         group.instance()
@@ -472,24 +471,24 @@ def go_on(hosts: str, file: Path, **options: Any) -> None:
         first.close(leave=False)
     with Registry.connect(hosts, session_file=file, **options) as second:
         assert (second.resumed, second.session_id) == (True, session)
-        me = second.group("billing").instance("me")
-        assert me.attach()
-        assert P0 in me.holding([P0], ["me"])[0]
+        me = MemberInstance(second.group("billing").paths, second._context, "me")
+        assert me.resume()
+        assert P0 in me.find_owners([P0], ["me"])[0]
         me.deregister()
 
 
-def test_a_session_goes_on_for_who_logs_in_by_digest(zookeeper_hosts: str, file: Path) -> None:
+def test_a_session_is_resumed_with_a_digest_login(zookeeper_hosts: str, file: Path) -> None:
     only_alice = AclPolicy(ephemerals=[Acl.digest("alice", SECRET)])
     go_on(zookeeper_hosts, file, auth=[Digest("alice", SECRET)], acl=only_alice)
 
 
 @pytest.mark.parametrize("enforce", [False, True])
-def test_a_session_goes_on_for_who_logs_in_by_sasl(file: Path, enforce: bool) -> None:
+def test_a_session_is_resumed_with_a_sasl_login(file: Path, enforce: bool) -> None:
     with ZooKeeperServer(sasl=server_side.Sasl({"alice": SECRET}, enforce=enforce)) as server:
         go_on(server.address, file, auth=[Sasl("alice", SECRET)])
 
 
-def test_a_session_goes_on_over_tls(tmp_path: Path, file: Path) -> None:
+def test_a_session_is_resumed_over_tls(tmp_path: Path, file: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     for name, host in (("server", "127.0.0.1"), ("client", "me@example.org")):
@@ -533,7 +532,7 @@ def line(started: subprocess.Popen[str]) -> str:
     return started.stdout.readline().strip()
 
 
-def test_what_a_killed_process_held_is_held_by_the_next_one(
+def test_the_next_process_holds_the_claims_of_a_killed_process(
     zookeeper_hosts: str, connect: Connect, file: Path, raw: Any
 ) -> None:
     with process(HOLDER + WAIT, zookeeper_hosts, file) as first:
@@ -594,7 +593,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("child", ["registry.close()", "registry.close(leave=False)", "registry.client.stop()", "pass"])
-def test_the_session_lives_on_whatever_a_fork_does(zookeeper_hosts: str, file: Path, raw: Any, child: str) -> None:
+def test_a_fork_cannot_end_the_session(zookeeper_hosts: str, file: Path, raw: Any, child: str) -> None:
     code = FORKING.replace("{child}", child)
     with process(code, zookeeper_hosts, file) as parent:
         session = line(parent)
@@ -621,7 +620,7 @@ sys.stdin.read()
 )
 
 
-def test_the_lock_ends_with_its_process_and_not_with_the_last_of_its_forks(
+def test_the_lock_ends_with_its_process_even_if_a_fork_is_alive(
     zookeeper_hosts: str, connect: Connect, file: Path
 ) -> None:
     with process(SURVIVED, zookeeper_hosts, file) as parent:
@@ -633,7 +632,7 @@ def test_the_lock_ends_with_its_process_and_not_with_the_last_of_its_forks(
         os.kill(fork, 0)  # it is still there
 
 
-def test_the_file_is_not_open_in_a_program_that_is_started(connect: Connect, file: Path) -> None:
+def test_a_child_program_does_not_inherit_the_file(connect: Connect, file: Path) -> None:
     registry = connect(session_file=file)
     code = "import pathlib; print([fd.resolve() for fd in pathlib.Path('/proc/self/fd').iterdir()])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, close_fds=False)
@@ -641,7 +640,7 @@ def test_the_file_is_not_open_in_a_program_that_is_started(connect: Connect, fil
     registry.close(leave=False)
 
 
-def test_a_write_that_fails_later_is_told_and_stops_nothing(
+def test_a_later_write_error_is_logged_and_does_not_interrupt_the_client(
     connect: Connect, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = connect(session_file=file)
@@ -658,7 +657,7 @@ def test_a_write_that_fails_later_is_told_and_stops_nothing(
     assert registry.groups() == []
 
 
-def test_where_there_is_no_server_the_file_is_free_again(connect: Connect, file: Path) -> None:
+def test_without_a_server_the_file_is_unlocked_again(connect: Connect, file: Path) -> None:
     with pytest.raises(NotConnectedError):
         Registry.connect("127.0.0.1:1", session_file=file, timeout=0.2)
     assert kept(file)["session"] is None
@@ -666,6 +665,6 @@ def test_where_there_is_no_server_the_file_is_free_again(connect: Connect, file:
 
 
 @pytest.mark.parametrize("session_id", [2**63, -(2**63) - 1, 2**70])
-def test_credentials_that_no_session_can_have_are_refused(session_id: int) -> None:
+def test_impossible_credentials_are_refused(session_id: int) -> None:
     with pytest.raises(InvalidOptionError, match="it must be a result of"):
         SessionCredentials.load(f"{session_id:#x}:{bytes(16).hex()}")

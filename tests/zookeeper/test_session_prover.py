@@ -38,7 +38,7 @@ def proxied(proxy: TcpProxy, hosts: str) -> str:
     return f"{proxy.address}/{hosts.partition('/')[2]}"
 
 
-def test_many_instances_of_one_session_share_its_proofs_and_none_is_sent_before_or_after(
+def test_many_instances_share_the_proofs_of_their_session_and_none_is_sent_before_or_after(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
     registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=4.0)
@@ -57,9 +57,7 @@ def test_many_instances_of_one_session_share_its_proofs_and_none_is_sent_before_
     assert eventually(lambda: not thread())
 
 
-def test_a_session_on_which_nobody_relies_is_not_proved(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
-) -> None:
+def test_an_unused_session_is_not_proved(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect) -> None:
     registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=2.0)
     assert registry.groups() == []
     assert not thread()
@@ -69,7 +67,7 @@ def test_a_session_on_which_nobody_relies_is_not_proved(
     assert eventually(lambda: not thread())
 
 
-def test_commits_prove_the_session_so_that_nothing_more_is_sent(
+def test_commits_prove_the_session_without_further_requests(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
     registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=30.0)
@@ -86,7 +84,7 @@ def test_commits_prove_the_session_so_that_nothing_more_is_sent(
 
 
 @pytest.mark.parametrize("leave", [True, False])
-def test_closing_under_a_registration_ends_the_thread_too(connect: Connect, leave: bool) -> None:
+def test_closing_the_registry_ends_the_thread_despite_a_registration(connect: Connect, leave: bool) -> None:
     registry = connect()
     me = registry.group("billing").instance("me")
     me.register(["orders"])
@@ -97,7 +95,7 @@ def test_closing_under_a_registration_ends_the_thread_too(connect: Connect, leav
     assert eventually(lambda: not thread())
 
 
-def test_an_instance_that_is_forgotten_without_leaving_is_proved_no_more(connect: Connect) -> None:
+def test_a_garbage_collected_instance_needs_no_more_proofs(connect: Connect) -> None:
     registry = connect(session_timeout=2.0)
     registry.group("billing").instance("me").register(["orders"])
     gc.collect()
@@ -105,7 +103,7 @@ def test_an_instance_that_is_forgotten_without_leaving_is_proved_no_more(connect
     assert registry.group("billing").instances()
 
 
-def test_in_a_fork_nothing_is_held_and_in_its_parent_everything(connect: Connect) -> None:
+def test_a_fork_holds_no_claims_and_its_parent_keeps_all(connect: Connect) -> None:
     registry = connect(session_timeout=2.0)
     me = registry.group("billing").instance("me")
     me.register(["orders"])
@@ -115,11 +113,11 @@ def test_in_a_fork_nothing_is_held_and_in_its_parent_everything(connect: Connect
         os._exit(int(claim.held or me.registered or thread()))
     assert os.waitpid(child, 0)[1] == 0
     assert claim.held
-    began = claim._instance.certain_until(claim)
-    assert eventually(lambda: claim._instance.certain_until(claim) > began)
+    began = claim._ownership.session.certain_until(claim.session_id)
+    assert eventually(lambda: claim._ownership.session.certain_until(claim.session_id) > began)
 
 
-def test_a_server_that_leaves_proofs_without_an_answer_is_left_for_another(
+def test_a_server_that_does_not_answer_proofs_is_left_for_another(
     zookeeper: Any, zookeeper_hosts: str, connect: Connect
 ) -> None:
     """The other way is through a second proxy, so it leads to the same server."""
@@ -186,7 +184,7 @@ def test_a_server_whose_answers_arrive_slowly_is_not_left_for_another(
         assert (len(found.data), link.connections) == (400_000, 1)
 
 
-def test_registering_after_a_pause_waits_without_a_flood_of_proofs_even_if_that_takes_longer_than_the_time_limit(
+def test_registering_after_a_pause_may_wait_longer_than_the_timeout_and_sends_few_proofs(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
     """The leader may know only of requests from before the pause. It must know better after a quarter of 10 s."""
@@ -194,7 +192,7 @@ def test_registering_after_a_pause_waits_without_a_flood_of_proofs_even_if_that_
     registry.group("billing").create()
     me = registry.group("billing").instance("me")
     liveness = registry._context.session._liveness
-    liveness.resume(me._session.require_id(Deadline(30)), 10.0)
+    liveness.resume(me._ownership.session.require_id(Deadline(30)), 10.0)
     liveness.forget()
     liveness._proof.connected(uptime() - 9.6)  # as if nothing had been sent since then
     before = proxy.requests_by_type[Op.MULTI]
@@ -203,7 +201,7 @@ def test_registering_after_a_pause_waits_without_a_flood_of_proofs_even_if_that_
     assert proxy.requests_by_type[Op.MULTI] - before < 50
 
 
-def test_who_may_not_read_the_root_is_proved_by_the_refusal() -> None:
+def test_a_session_without_permission_on_the_root_is_proved_by_the_refusal() -> None:
     with ZooKeeperServer() as server:
         client = KazooClient(server.address)
         client.start()
@@ -214,8 +212,8 @@ def test_who_may_not_read_the_root_is_proved_by_the_refusal() -> None:
             me = registry.group("billing").instance("me")
             me.register(["orders"])
             claim = me.claim(P0)
-            until = claim._instance.certain_until(claim)
-            assert eventually(lambda: claim._instance.certain_until(claim) > until)
+            until = claim._ownership.session.certain_until(claim.session_id)
+            assert eventually(lambda: claim._ownership.session.certain_until(claim.session_id) > until)
         client.stop()
         client.close()
 
@@ -226,7 +224,7 @@ def answer(*errors: int) -> bytes:
     return results + struct.pack("!i?i", -1, True, -1)
 
 
-def test_an_answer_in_which_the_leader_has_found_no_session_is_no_proof() -> None:
+def test_an_answer_without_a_session_is_not_a_proof() -> None:
     """The header of such an answer tells of no error, as that of any failed transaction."""
     assert _is_proof(answer(NoAuthError.code), 0)
     assert _is_proof(answer(0, NoAuthError.code, -2), 0)

@@ -37,7 +37,7 @@ P0 = TopicPartition("orders", 0)
 SEED = 20_261_121
 
 
-def test_failure_1_an_expired_claim_is_void_and_the_instance_registers_and_claims_anew(
+def test_failure_1_an_expired_claim_is_void_and_the_instance_can_register_and_claim_again(
     registry: Registry, raw: Any
 ) -> None:
     me = registry.group("billing").instance("me")
@@ -91,7 +91,7 @@ class Worker:
                 self.seen["committed"] += 1
 
 
-def test_failure_1_under_load_no_two_sessions_ever_commit_for_one_partition_together(connect: Connect) -> None:
+def test_failure_1_under_load_two_sessions_never_commit_for_one_partition_at_the_same_time(connect: Connect) -> None:
     """Every commit is the last offset and one more: a commit of somebody who no longer holds would be a conflict, or
     would make the final offset differ from the number of commits."""
     print(f"seed {SEED}")
@@ -115,7 +115,7 @@ def test_failure_1_under_load_no_two_sessions_ever_commit_for_one_partition_toge
 
 
 @pytest.mark.parametrize(("timeout", "delay"), [(2.0, 0.0), (6.0, 1.0)], ids=["quick answers", "slow answers"])
-def test_failure_1_a_claim_that_hears_nothing_is_given_up_before_another_can_take_it(
+def test_failure_1_a_claim_without_answers_is_given_up_before_another_instance_can_claim(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, timeout: float, delay: float
 ) -> None:
     """The server ends the session by its clock, the holder by its own, and the holder's counts from what it sent."""
@@ -178,7 +178,7 @@ def crash(hosts: str, session_timeout: float) -> SessionCredentials:
     return credentials
 
 
-def test_failure_5_a_restarted_instance_waits_for_its_own_past_no_longer_than_the_session_lasts(
+def test_failure_5_a_restarted_instance_waits_for_its_earlier_session_no_longer_than_its_timeout(
     zookeeper_hosts: str, registry: Registry
 ) -> None:
     timeout = 2.0
@@ -192,7 +192,7 @@ def test_failure_5_a_restarted_instance_waits_for_its_own_past_no_longer_than_th
     assert time.monotonic() - killed <= timeout + 10
 
 
-def test_failure_5_a_restarted_instance_ends_its_own_past_session_at_once(
+def test_failure_5_a_restarted_instance_ends_its_earlier_session_at_once(
     zookeeper_hosts: str, registry: Registry
 ) -> None:
     past = crash(zookeeper_hosts, 120.0)
@@ -213,7 +213,7 @@ def test_failure_5_a_foreign_registration_of_the_same_id_is_not_ended(
     assert raw.get("/consumers/billing/ids/me")[1].ephemeralOwner == raw.client_id[0]
 
 
-def test_failure_5_a_past_session_that_did_not_make_the_registration_is_not_ended(
+def test_failure_5_an_earlier_session_without_the_registration_is_not_ended(
     registry: Registry, connect: Connect, raw: Any
 ) -> None:
     other = connect()
@@ -225,7 +225,7 @@ def test_failure_5_a_past_session_that_did_not_make_the_registration_is_not_ende
     assert {instance.id for instance in registry.group("billing").instances()} == {"me", "bystander"}
 
 
-def test_a_wrong_password_ends_nobodys_session(registry: Registry, connect: Connect) -> None:
+def test_a_wrong_password_ends_no_session(registry: Registry, connect: Connect) -> None:
     other = connect()
     me = other.group("billing").instance("me")
     me.register(["orders"])
@@ -235,7 +235,7 @@ def test_a_wrong_password_ends_nobodys_session(registry: Registry, connect: Conn
     assert other.group("billing").instances()[0].session == stolen.session_id
 
 
-def test_a_session_that_ends_by_itself_is_noticed_when_the_server_answers_again(
+def test_an_expiry_is_detected_when_the_server_answers_again(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
     chroot = zookeeper_hosts.partition("/")[2]
@@ -252,7 +252,7 @@ def test_a_session_that_ends_by_itself_is_noticed_when_the_server_answers_again(
         claim.commit(1)
 
 
-def test_failure_19_who_waits_for_a_zookeeper_that_was_put_back_from_a_backup_is_told_why(
+def test_failure_19_a_client_reports_that_zookeeper_was_restored_from_a_backup(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data, backup = tmp_path / "data", tmp_path / "backup"

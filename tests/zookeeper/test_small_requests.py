@@ -30,7 +30,7 @@ def group(small: ZooKeeperServer, request: pytest.FixtureRequest) -> Iterator[Co
         yield registry.group(request.node.name)
 
 
-def test_a_member_with_many_partitions_settles_and_commits_them_all(group: Consumergroup) -> None:
+def test_a_member_with_many_partitions_claims_and_commits_all_of_them(group: Consumergroup) -> None:
     registry_client = group._context.session.client
     plant_topic(registry_client, "orders", MANY)
     everything = ats("orders", *range(MANY))
@@ -59,7 +59,7 @@ def test_a_plan_for_thousands_of_partitions_is_compressed_and_fits(group: Consum
     assert a.errors == []
 
 
-def test_what_one_connection_has_learned_is_not_tried_again(group: Consumergroup) -> None:
+def test_a_learned_request_limit_is_kept_for_the_session(group: Consumergroup) -> None:
     with group.instance("a") as me:
         me.register(["payments"])
         many = [TopicPartition("payments", number) for number in range(MANY)]
@@ -74,7 +74,7 @@ def test_what_one_connection_has_learned_is_not_tried_again(group: Consumergroup
     assert sum(1 for _ in group.offsets) == MANY
 
 
-def test_offsets_are_reset_and_deleted_in_requests_that_the_server_takes(group: Consumergroup) -> None:
+def test_offsets_are_reset_and_deleted_in_requests_that_the_server_accepts(group: Consumergroup) -> None:
     many = {TopicPartition("refunds", number): 5 for number in range(MANY)}
     group.offsets.set_many(many)
     group.offsets.reset(dict.fromkeys(many, 3))
@@ -83,14 +83,14 @@ def test_offsets_are_reset_and_deleted_in_requests_that_the_server_takes(group: 
     assert list(group.offsets) == []
 
 
-def test_a_group_is_deleted_in_requests_that_the_server_takes(group: Consumergroup, small: ZooKeeperServer) -> None:
+def test_a_group_is_deleted_in_requests_that_the_server_accepts(group: Consumergroup, small: ZooKeeperServer) -> None:
     group.offsets.set_many({TopicPartition("refunds", number): 5 for number in range(MANY)})
     with Registry.connect(small.address) as registry:  # which has learned nothing yet
         registry.group(group.name).delete()
     assert not group.exists()
 
 
-def test_a_registration_that_does_not_fit_by_itself_is_an_error_that_names_the_cause(group: Consumergroup) -> None:
+def test_a_single_registration_that_is_too_large_raises_an_error_with_the_cause(group: Consumergroup) -> None:
     topics = [f"topic-{number:05}" for number in range(1_500)]
     with group.instance("a") as me, pytest.raises(TooLargeError, match=r"jute\.maxbuffer") as caught:
         me.register(topics)

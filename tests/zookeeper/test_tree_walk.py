@@ -52,7 +52,7 @@ def spent(proxied: Registry, proxy: TcpProxy) -> Callable[[Callable[[], object]]
     return spent
 
 
-def test_all_offsets_are_read_in_few_requests_and_none_by_itself(proxied: Registry, spent: Any, raw: Any) -> None:
+def test_all_offsets_are_read_in_few_requests(proxied: Registry, spent: Any, raw: Any) -> None:
     expected = plant_offsets(raw, 40, 5, 10)
     found: list[str] = []
     types = spent(lambda: found.extend(shown(proxied.offsets())))
@@ -80,7 +80,7 @@ def test_a_group_with_many_topics_is_deleted_after_few_reads(proxied: Registry, 
     assert proxy.requests - before <= 20
 
 
-def test_the_directories_of_a_claim_over_many_topics_are_made_in_few_requests(
+def test_the_directories_of_a_claim_over_many_topics_are_created_in_few_requests(
     proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     plant(raw, [f"/consumers/billing/owners/t{t}" for t in range(0, 300, 3)])
@@ -95,7 +95,7 @@ def test_the_directories_of_a_claim_over_many_topics_are_made_in_few_requests(
         assert proxy.requests - before <= 70
 
 
-def test_not_all_groups_are_read_before_the_first_comes_out_also_where_nothing_is_in_them(registry: Registry) -> None:
+def test_the_first_group_is_available_before_all_are_read_even_if_they_are_empty(registry: Registry) -> None:
     drawn = 0
 
     def names() -> Iterator[str]:
@@ -110,7 +110,7 @@ def test_not_all_groups_are_read_before_the_first_comes_out_also_where_nothing_i
 # What others do meanwhile, and what may not be seen
 
 
-def test_what_goes_away_between_listing_and_reading_is_left_out_and_stops_nothing(registry: Registry, raw: Any) -> None:
+def test_nodes_deleted_between_listing_and_reading_are_left_out(registry: Registry, raw: Any) -> None:
     """A group, a part of one, a topic and a partition."""
     expected = plant_offsets(raw, 120, 3, 20)
     listed = registry.offsets()
@@ -124,7 +124,7 @@ def test_what_goes_away_between_listing_and_reading_is_left_out_and_stops_nothin
     assert len(left) == len(expected) - 60 - 60 - 20 - 1 - 60
 
 
-def test_a_partition_that_goes_away_after_its_topic_was_listed_is_left_out(registry: Registry, raw: Any) -> None:
+def test_a_partition_deleted_after_its_topic_was_listed_is_left_out(registry: Registry, raw: Any) -> None:
     plant_offsets(raw, 1, 1, 2_000)
     reading = registry.offsets()
     found = [next(reading)]
@@ -132,7 +132,7 @@ def test_a_partition_that_goes_away_after_its_topic_was_listed_is_left_out(regis
     assert shown([*found, *reading]) == [f"g0000/t00/{n}" for n in range(1_999)]
 
 
-def test_a_group_that_goes_away_between_listing_and_describing_is_dead(registry: Registry, raw: Any) -> None:
+def test_a_group_deleted_between_listing_and_describing_is_dead(registry: Registry, raw: Any) -> None:
     plant_offsets(raw, 100, 1, 1)
     describing = registry.describe()
     first = next(describing)
@@ -142,7 +142,7 @@ def test_a_group_that_goes_away_between_listing_and_describing_is_dead(registry:
     assert [group.state for group in described] == [GroupState.EMPTY] * 99 + [GroupState.DEAD]
 
 
-def test_what_may_not_be_seen_is_told_in_its_place_and_the_rest_is_there(registry: Registry, raw: Any) -> None:
+def test_forbidden_nodes_are_reported_in_order_and_all_others_are_read(registry: Registry, raw: Any) -> None:
     names = plant_offsets(raw, 6, 3, 10)
     for path in ("g0001", "g0002/offsets", "g0003/offsets/t01", "g0004/offsets/t02/5"):
         raw.set_acls(f"/consumers/{path}", ALICE)
@@ -224,13 +224,11 @@ def _is_of(offset: CommittedOffset | UnreadableNode, group: str) -> bool:
 
 
 @given(st.sets(PARTITIONS, max_size=20).map(list))
-def test_names_of_partitions_come_by_number_and_before_them_what_is_none(names: list[str]) -> None:
+def test_names_of_partitions_are_sorted_by_number_after_all_other_names(names: list[str]) -> None:
     assert list(tree_walk.sort_partitions(names)) == sorted(names, key=by_number)
 
 
-def test_groups_described_together_are_what_each_is_described_as_alone(
-    registry: Registry, group: Any, raw: Any
-) -> None:
+def test_groups_described_together_equal_groups_described_alone(registry: Registry, group: Any, raw: Any) -> None:
     """Members of all kinds, also of patterns, which see every topic; in the order asked, and over several sweeps."""
     for number, topic in enumerate(["orders", "order-lines", "refunds"]):
         partitions = ",".join(f'"{n}":[1]' for n in range(number + 1))
@@ -272,7 +270,7 @@ def test_after_a_sync_everything_that_was_written_before_is_read(registry: Regis
         assert len(registry.groups()) == number + 1
 
 
-def test_a_server_without_a_quorum_is_walked_too(ensemble: Any, request: Any) -> None:
+def test_the_tree_of_a_server_without_a_quorum_is_read(ensemble: Any, request: Any) -> None:
     name = request.node.name
     with Registry.connect(ensemble.address, timeout=30.0) as writer:
         writer.group(name).offsets.set_many({TopicPartition(f"t{n:02}", p): n for n in range(30) for p in range(5)})
@@ -387,7 +385,7 @@ def test_a_walk_of_nodes_has_their_stats(registry: Registry, raw: Any) -> None:
         assert node == Node.of(path, *raw.get(path))
 
 
-def test_topics_that_are_not_wanted_are_not_read(registry: Registry, raw: Any) -> None:
+def test_topics_that_are_not_selected_are_not_read(registry: Registry, raw: Any) -> None:
     plant_offsets(raw, 2, 3, 4)
     raw.set_acls("/consumers/g0001/offsets", ALICE)
     asked: list[tuple[str, str]] = []
@@ -403,7 +401,7 @@ def test_topics_that_are_not_wanted_are_not_read(registry: Registry, raw: Any) -
     assert asked == [("g0000", "t00"), ("g0000", "t01"), ("g0000", "t02"), ("g0001", "")]
 
 
-def test_two_forms_of_one_topics_owners_come_together(registry: Registry, raw: Any) -> None:
+def test_two_spellings_of_one_topic_are_adjacent(registry: Registry, raw: Any) -> None:
     plant(raw, [f"/consumers/g/owners/{topic}/0" for topic in ("a", "b'b'", "b", "c")])
     found = tree_walk.nodes(tree_walk.leaves(registry._context, ["g"], Part.OWNERS))
     assert [place.topic for place, _, _ in found] == ["a", "b", "b'b'", "c"]

@@ -37,24 +37,24 @@ def blind_member(blind: Registry, raw: Any) -> Instance:
     return me
 
 
-def test_a_registration_that_may_not_be_read_and_whose_answer_was_lost_is_not_left_behind_in_silence(
+def test_a_forbidden_registration_with_a_lost_answer_is_not_left_behind_silently(
     blind: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     me = blind.group("billing").instance("me")
     fault = proxy.cut_before_reply(1)
-    with pytest.raises(OutcomeUnknownError, match="no permission to read"):
+    with pytest.raises(OutcomeUnknownError, match="reading the node is not permitted"):
         register(me)
     assert fault.fired
     assert not me.registered
     told_of_and_taken_away(me, ME, raw)
 
 
-def test_a_claim_that_may_not_be_read_and_whose_answer_was_lost_is_not_left_behind_in_silence(
+def test_a_forbidden_claim_with_a_lost_answer_is_not_left_behind_silently(
     blind: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     me = blind_member(blind, raw)
     fault = proxy.cut_before_reply(1)
-    with pytest.raises(OutcomeUnknownError, match="no permission to read"):
+    with pytest.raises(OutcomeUnknownError, match="reading the node is not permitted"):
         me.claim(P0)
     assert fault.fired
     assert me.claims == {}
@@ -74,9 +74,7 @@ def told_of_and_taken_away(me: Instance, path: str, raw: Any) -> None:
     assert left_behind(raw) == []
 
 
-def test_rule_3_a_claim_that_may_not_be_read_is_sent_again_when_it_is_seen_that_it_never_arrived(
-    blind: Registry, proxy: TcpProxy, raw: Any
-) -> None:
+def test_rule_3_a_forbidden_claim_is_sent_again_if_it_never_arrived(blind: Registry, proxy: TcpProxy, raw: Any) -> None:
     me = blind_member(blind, raw)
     fault = proxy.cut_before_request(1)
     claim = me.claim(P0)
@@ -87,7 +85,7 @@ def test_rule_3_a_claim_that_may_not_be_read_is_sent_again_when_it_is_seen_that_
     assert left_behind(raw) == []
 
 
-def test_rule_3_a_release_of_what_may_not_be_read_is_seen_when_it_was_carried_out(
+def test_rule_3_a_release_of_a_forbidden_claim_is_detected_if_it_was_carried_out(
     blind: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     me = blind_member(blind, raw)
@@ -99,13 +97,13 @@ def test_rule_3_a_release_of_what_may_not_be_read_is_seen_when_it_was_carried_ou
     assert me.claims == {}
 
 
-def test_rule_3_a_release_of_what_may_not_be_read_that_never_arrived_is_unknown_and_not_forgotten(
+def test_rule_3_a_release_of_a_forbidden_claim_that_never_arrived_is_unknown_and_repeated(
     blind: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     me = blind_member(blind, raw)
     claim = me.claim(P0)
     fault = proxy.cut_before_request(1)
-    with pytest.raises(OutcomeUnknownError, match="no permission to read"):
+    with pytest.raises(OutcomeUnknownError, match="reading the node is not permitted"):
         claim.release()
     assert fault.fired
     assert not claim.held
@@ -122,7 +120,7 @@ def test_rule_3_a_release_of_what_may_not_be_read_that_never_arrived_is_unknown_
         pytest.param(lambda proxy: proxy.cut_before_request(1), b"5", id="request lost"),
     ],
 )
-def test_rule_3_a_lost_commit_of_an_offset_that_may_not_be_read_is_unknown(
+def test_rule_3_a_lost_commit_of_a_forbidden_offset_has_an_unknown_outcome(
     arm: Callable[[TcpProxy], Any], committed: bytes, blind: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     me = blind_member(blind, raw)
@@ -130,7 +128,7 @@ def test_rule_3_a_lost_commit_of_an_offset_that_may_not_be_read_is_unknown(
     raw.set_acls(OWNER, OPEN_ACL_UNSAFE)
     claim.commit(5)
     fault = arm(proxy)
-    with pytest.raises(OutcomeUnknownError, match="no permission to read"):
+    with pytest.raises(OutcomeUnknownError, match="reading the node is not permitted"):
         claim.commit(6)
     assert fault.fired
     with pytest.raises(NoPermissionError):
@@ -141,7 +139,7 @@ def test_rule_3_a_lost_commit_of_an_offset_that_may_not_be_read_is_unknown(
     assert raw.get(OFFSET)[0] == b"8"
 
 
-def test_a_claim_that_may_not_be_read_is_not_forgotten_when_a_release_is_tried_again(
+def test_a_forbidden_claim_is_not_forgotten_when_a_release_is_repeated(
     blind: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     me = blind_member(blind, raw)
@@ -158,7 +156,7 @@ def test_a_claim_that_may_not_be_read_is_not_forgotten_when_a_release_is_tried_a
     assert left_behind(raw) == []
 
 
-def test_a_claim_that_may_not_be_read_is_not_forgotten_when_an_administrator_takes_another(
+def test_a_forbidden_claim_is_not_forgotten_when_an_administrator_releases_another(
     blind: Registry, registry: Registry, raw: Any
 ) -> None:
     me = blind_member(blind, raw)

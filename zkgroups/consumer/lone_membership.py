@@ -10,7 +10,7 @@ from ..core.rebalance.planner_election import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, Registration, UnreadableNode
 from ..exceptions import NoGroupError
-from ..zookeeper.reading.topics import TopicSight
+from ..zookeeper.reading.topic_observer import TopicObserver
 from ..zookeeper.session.registry_context import RegistryContext
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
@@ -44,7 +44,7 @@ class LoneMembership:
         self._registration = registration
         self._stats = stats
         self._tell = tell
-        self._sight = TopicSight(context, lambda _at: tell(None), partitions)
+        self._observer = TopicObserver(context, lambda _at: tell(None), partitions)
         self._lives = Lives()
         self._held: Partitions = frozenset()
         self._positions: dict[TopicPartition, tuple[int | None, int]] = {}  # the zxid of the topic, and the offset
@@ -71,13 +71,13 @@ class LoneMembership:
 
     def close(self) -> None:
         """Stop watching the topics."""
-        self._sight.close()
+        self._observer.close()
 
     def look(self) -> Outlook:
         """Read the topics, and want all their partitions. The plan number counts the changes."""
         self._stats.looks += 1
-        found = self._sight.topics(self._registration)
-        outlived = self._lives.outlived_by(self._held, found.made, found.unreadable)
+        found = self._observer.topics(self._registration)
+        outlived = self._lives.outlived_by(self._held, found.created, found.unreadable)
         wanted = frozenset(TopicPartition(t, n) for t, numbers in found.partitions.items() for n in numbers) - outlived
         if outlived:
             self._tell(None)  # the recreated topic can be claimed once these are given up

@@ -29,9 +29,9 @@ from ..exceptions import (
     NotRegisteredError,
     ZkgroupsException,
 )
-from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
-from ..zookeeper.reading.group_observer import Sight
+from ..zookeeper.member_instance import MemberInstance
+from ..zookeeper.reading.group_observer import GroupObserver
 from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
@@ -110,14 +110,14 @@ class Membership:
         stats: MemberStats,
     ) -> None:
         self.group = Consumergroup(group.name, in_a_hurry(context_of(group)))
-        self._instance = self.group.instance(id)
+        self._instance = MemberInstance(self.group.paths, context_of(self.group), id)
         self.id = self._instance.id
         self._registration = registration
         self._assignors = assignors
         self._foreign = foreign
         self._stats = stats
         self._tell = tell
-        self._sight = Sight(self.group.paths, context_of(self.group), self._hear, partitions)
+        self._observer = GroupObserver(self.group.paths, context_of(self.group), self._hear, partitions)
         self._signals = ReleaseSignals()
         self._together: frozenset[str] = frozenset()  # the members that release everything at once
         self._streams: Mapping[TopicPartition, int] = {}
@@ -148,7 +148,7 @@ class Membership:
     @property
     def alive(self) -> bool:
         """True if the session, and with it every claim, is certain to be alive."""
-        return self._instance.alive
+        return self._instance.session_alive
 
     @property
     def connected(self) -> bool:
@@ -159,7 +159,7 @@ class Membership:
 
     def register(self) -> None:
         """Register, or adopt the registration that this session has made before."""
-        if not self._instance.attach():
+        if not self._instance.resume():
             self._instance.register(self._registration, timeout=SLICE)
         elif not self._is_as_it_should_be():
             self._instance.update(self._registration)
@@ -185,8 +185,8 @@ class Membership:
 
     def close(self) -> None:
         """Stop watching the group, and free the id in this process."""
-        self._sight.close()
-        self._instance.detach()
+        self._observer.close()
+        self._instance.free_id()
 
     # Planning
 
@@ -194,7 +194,7 @@ class Membership:
         """Read the group. Compute which partitions this member should have, and who holds them now."""
         self._stats.looks += 1
         awaited, self._plan_awaited = self._plan_awaited, False
-        roster = self._sight.look(anew=not awaited)
+        roster = self._observer.read_roster(allow_cached=awaited)
         self._ids = [instance.id for instance in roster.instances]
         self._left_behind.deregister(roster.instances)
         self._together = frozenset(id for id, registration in roster.participants.items() if registration.assignors)
@@ -205,13 +205,13 @@ class Membership:
         self._plan_awaited = planned is None and not awaited
         mine, others = self._holding(planned or ())
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # its share is not known yet
-        if outlived := self._lives.outlived_by(mine, roster.topic_zxids, roster.unreadable):
+        if outlived := self._lives.outlived_by(mine, roster.topic_zxids, roster.unreadable_topics):
             wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
             self._tell(None)  # the recreated topic can be claimed once these are released
         if Dialect.PYKAFKA in roster.dialects:
             others |= self._held_by_pykafka(wanted)
         # A claimed partition stays with its stream, whatever the plan says now: its owner node names the stream.
-        self._streams = {**wanted, **{at: self._stream_of(claim) for at, claim in mine.items()}}
+        self._streams = {**wanted, **mine}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
         self.await_free(self._signals.without_signal(self.holders))
         notes = {**_missing(self._registration, roster), **_oddities(roster)}
@@ -219,14 +219,14 @@ class Membership:
 
     def _holding(
         self, planned: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Holder]]:
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Holder]]:
         """Return the claims of this member, and the holders of the other planned partitions.
 
         While a plan is awaited, return what is known without a request: the next look reads everything again.
         """
         if self._plan_awaited:
-            return dict(self._instance.claims), {}
-        return self._instance.holding(planned, self._ids)
+            return self._instance.streams, {}
+        return self._instance.find_owners(planned, self._ids)
 
     def _has_its_place(self, roster: Roster) -> bool:
         """Return True if the registration exists and is its own, and False if another session has the id.
@@ -248,7 +248,7 @@ class Membership:
 
     def _is_registered(self) -> bool:
         try:
-            return self._instance.is_registered()
+            return self._instance.check_registered()
         except NotRegisteredError:  # already known
             return False
 
@@ -279,7 +279,7 @@ class Membership:
 
         A plan is decoded and checked once, not at each look.
         """
-        data, zxid, version = self._sight.plan()
+        data, zxid, version = self._observer.read_plan()
         key = zxid, fingerprint, strategy
         if self._share[0] != key:
             plan = decode_plan(data)
@@ -298,7 +298,7 @@ class Membership:
         if (reason := invalid_reason(assignment, members)) is not None:
             raise InvalidOptionError("assignors", strategy, f"it returned a plan that cannot be used: {reason}")
         plan = SharedPlan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
-        if self._sight.write_plan(plan, version, self._instance.session_id or 0):
+        if self._observer.write_plan(plan, version, self._instance.session_id or 0):
             self._election.wrote(version)
 
     def skip(self, awaited: AwaitedPlan) -> list[str]:
@@ -334,7 +334,7 @@ class Membership:
             try:
                 self._instance.claim_many(sorted(left), streams=self._streams)
             except ClaimedByOtherError:
-                _mine, others = self._instance.holding(left, self._ids)
+                _mine, others = self._instance.find_owners(left, self._ids)
                 taken = {at: holder for at, holder in others.items() if at in left}
                 self.holders.update(taken)
                 self._stats.conflicts += len(taken)
@@ -350,7 +350,7 @@ class Membership:
     def await_free(self, partitions: Partitions) -> None:
         """Watch for the release of these partitions."""
         signals = self._signals.choose({at: self._let_go_with(at) for at in partitions})
-        self._sight.await_free({at: self._owner_path(at) for at in signals})
+        self._observer.watch_owners({at: self._owner_path(at) for at in signals})
 
     def _let_go_with(self, at: TopicPartition) -> Hashable:
         """Return a key that is equal for all partitions that their holder releases at once."""
@@ -369,10 +369,7 @@ class Membership:
 
     def writer(self, partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
         """Return a function that commits offsets. Its second argument: the committed offsets that may go back."""
-        held = self._instance.claims
-        for at in partitions - held.keys():
-            raise NotClaimedError(at)
-        claims = Claims(self._instance, [held[at] for at in sorted(partitions)])
+        claims = self._instance.claims_on(partitions)
 
         def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._lives.outlived.intersection(offsets):
@@ -388,10 +385,6 @@ class Membership:
     def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
         """Read the committed offsets of these partitions."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
-
-    def _stream_of(self, claim: Claim) -> int:
-        number = claim.data.decode().removeprefix(f"{self.id}-")
-        return int(number) if number.isdecimal() else 0
 
     def stream(self, at: TopicPartition) -> int:
         """Return the number of the stream that reads this partition."""
@@ -432,7 +425,7 @@ def unreadable_nodes(nodes: Iterable[UnreadableNode]) -> str:
 
 def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]:
     """Note the topics that do not exist. There may be none at all if the address lacks Kafka's chroot."""
-    hidden = {node.path for node in roster.unreadable}
+    hidden = {node.path for node in roster.unreadable_topics}
     wanted = subscribed_topics(registration, roster.partitions)
     missing = [t for t in sorted(wanted) if t not in roster.partitions and broker_topic(t) not in hidden]
     if wanted and not missing:
@@ -444,7 +437,7 @@ def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]
 def _oddities(roster: Roster) -> dict[EventKind, str]:
     """Note unreadable nodes and members of other clients."""
     notes: dict[EventKind, str] = {}
-    if unreadable := [*roster.malformed, *roster.unreadable]:
+    if unreadable := [*roster.unreadable_registrations, *roster.unreadable_topics]:
         notes[EventKind.MALFORMED] = unreadable_nodes(unreadable)
     foreign = {dialect: ids for dialect, ids in roster.dialects.items() if dialect is not Dialect.ZKGROUPS}
     if foreign:

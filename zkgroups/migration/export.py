@@ -10,7 +10,8 @@ from typing import Final
 
 from ..core.migration.plan_rows import PlanRow
 from ..core.migration.rules import Action
-from ..core.offsets.file_formats import Form, Record, write
+from ..core.offsets.file_formats import FileFormat, OffsetRecord
+from ..core.offsets.file_writer import format_offsets
 from ..core.offsets.reset_script import file_name, script
 from ..exceptions import InvalidOptionError, RefusedError
 
@@ -46,7 +47,7 @@ def export(rows: Iterable[PlanRow], folder: Path) -> Export:
         if its_rows[0].obstacles:
             blocked.append(target)
         elif records := list(_records(its_rows)):
-            text = "".join(f"{line}\n" for line in write(records, Form.KAFKA_CSV))
+            text = "".join(f"{line}\n" for line in format_offsets(records, FileFormat.KAFKA_CSV))
             (folder / file_name(target)).write_text(text, encoding="utf-8", newline="\n")
             groups.append(target)
             offsets += len(records)
@@ -65,7 +66,7 @@ def _make(folder: Path) -> None:
         raise InvalidOptionError("folder", str(folder), f"it cannot be used: {error.strerror}") from error
 
 
-def _records(rows: Iterable[PlanRow]) -> Iterator[Record]:
+def _records(rows: Iterable[PlanRow]) -> Iterator[OffsetRecord]:
     for row in rows:
         if row.action is Action.COMMIT and row.at is not None:
-            yield Record(None, row.at, row.planned)
+            yield OffsetRecord(None, row.at, row.planned)

@@ -11,6 +11,7 @@ process do the work while others wait for it.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -87,6 +88,16 @@ def cache_folder() -> Path:
     cache = Path(os.environ.get(CACHE_VARIABLE, ""))
     # The XDG specification says to ignore a relative path.
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "zkgroups" / "jars"
+
+
+def downloaded_bytes() -> int:
+    """Return the size of all unfinished downloads, also of other processes. It changes while bytes arrive."""
+    total = 0
+    for folder in cache_folder().glob(".*.part-*"):
+        for path in folder.rglob("*"):
+            with contextlib.suppress(OSError):  # Ivy renames and deletes files meanwhile
+                total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def _is_coordinate(text: str) -> bool:

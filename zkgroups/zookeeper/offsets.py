@@ -27,7 +27,7 @@ from ..exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
-from .admin.guards import EverybodyLooksAgain, Guard, NobodyRegistered
+from .admin.guards import Guard, NobodyRegistered, RewriteRegistrations
 from .reading import group_reader
 from .requests import bulk_read
 from .requests.batching import Batch, in_batches
@@ -152,7 +152,7 @@ class Offsets:
 
         With `force`, members of ours are made to look again: a recreated node has the version of the one they knew.
         """
-        guard = (EverybodyLooksAgain if force else NobodyRegistered)(self._paths, self._context)
+        guard = (RewriteRegistrations if force else NobodyRegistered)(self._paths, self._context)
         nodes = {at: _readable(node) for at, node in self._nodes(partitions).items()}
         units = [[Delete(self._paths.offset(at), node.version)] for at, node in nodes.items() if node is not None]
         self._transact_in_batches(units, guard)
@@ -206,7 +206,7 @@ class Offsets:
     def _guard(self, *, forgets: bool, force: bool) -> Guard | None:
         if not force:
             return NobodyRegistered(self._paths, self._context)
-        return EverybodyLooksAgain(self._paths, self._context) if forgets else None
+        return RewriteRegistrations(self._paths, self._context) if forgets else None
 
     def _replacing(self, at: TopicPartition, offset: int | None, node: Node | None) -> Operation | None:
         if offset is not None:
@@ -280,11 +280,11 @@ class Offsets:
                 return
             except TransactionFailed as failure:
                 if guard is not None and failure.index < len(guards):
-                    guard.failed(failure)
+                    guard.handle_failure(failure)
                 elif isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
                     self._make_directories(operations)
                     if guard is not None:
-                        guard.look()  # where there was no group before, there was nothing to guard
+                        guard.refresh()  # where there was no group before, there was nothing to guard
                 else:
                     raise self._conflict(failure) from failure.error
 

@@ -329,7 +329,7 @@ def partitions_past_the_end(nodes: GroupNodes) -> Iterator[Hit]:
 
 def unreadable_topics(nodes: GroupNodes) -> Iterator[Hit]:
     """Scala members read Kafka's own node of each topic, too."""
-    for node in nodes.view.malformed:
+    for node in nodes.view.unreadable:
         if isinstance(node, MalformedNode) and not is_in(node.path, nodes.paths.root):
             yield Hit(node.path, cannot_be_read("Kafka's topic", node), "ask those who run Kafka")
 
@@ -417,7 +417,7 @@ def _set(nodes: GroupNodes, path: str, offset: str) -> str:
 
 def hidden_nodes(nodes: GroupNodes) -> Iterator[Hit]:
     """What may not be read may be wrong, and what follows from it is not known."""
-    for node in nodes.view.malformed:
+    for node in nodes.view.unreadable:
         if isinstance(node, ForbiddenNode):
             yield Hit(node.path, "it may not be read, so nothing is known of it", "look again as somebody who may")
 

@@ -55,7 +55,7 @@ class GroupNodes:
         upper = {self.paths.root, self.paths.owners, self.paths.offsets}
         has_come = any(directory.names for directory in self.directories if directory.path not in upper)
         marked = any(MIGRATION in found.names for found in self.directories if found.path == self.paths.root)
-        something = self.view.instances or self.view.offsets or self.view.malformed
+        something = self.view.instances or self.view.offsets or self.view.unreadable
         return self.is_quiet and not (something or has_come or marked)
 
     @property
@@ -70,7 +70,9 @@ class GroupNodes:
     def malformed(self, part: Part) -> Iterator[MalformedNode]:
         """The malformed nodes in a part of the group."""
         directory = join(self.paths.root, part)
-        return (node for node in self.view.malformed if isinstance(node, MalformedNode) and is_in(node.path, directory))
+        return (
+            node for node in self.view.unreadable if isinstance(node, MalformedNode) and is_in(node.path, directory)
+        )
 
     def registrations(self) -> Iterator[tuple[str, Registration]]:
         """The registrations that can be read, each with the path of its node."""

@@ -2,7 +2,7 @@
 
 Spreadsheets take a cell that begins with `=`, `+`, `-` or `@` for a formula, and a formula may run programs. Some also
 accept the full-width forms of these signs, and ignore tabs and line ends before them. Such text gets a leading
-apostrophe. Text with apostrophes before such a sign gets one more, so that `plain` can always undo it.
+apostrophe. Text with apostrophes before such a sign gets one more, so `unescape_formula` can always undo it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Final
 _FORMULA: Final = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 
 
-def guarded(text: str) -> str:
-    """Return the text with an apostrophe in front if it would be a formula.
+def escape_formula(text: str) -> str:
+    """Return the text, with a leading apostrophe if a spreadsheet would take it for a formula.
 
-    >>> guarded("-x"), guarded("'-x"), guarded("billing"), guarded("'t is")
+    >>> escape_formula("-x"), escape_formula("'-x"), escape_formula("billing"), escape_formula("'t is")
     ("'-x", "''-x", 'billing', "'t is")
     """
     return f"'{text}" if _FORMULA.match(text) else text
 
 
-def plain(cell: str) -> str:
-    """Return the text that `guarded` made the cell from.
+def unescape_formula(cell: str) -> str:
+    """Return the text that `escape_formula` was given.
 
-    >>> plain("'-x"), plain("''-x"), plain("-x"), plain("'t is")
+    >>> unescape_formula("'-x"), unescape_formula("''-x"), unescape_formula("-x"), unescape_formula("'t is")
     ('-x', "'-x", '-x', "'t is")
     """
     return cell.removeprefix("'") if _FORMULA.match(cell) else cell

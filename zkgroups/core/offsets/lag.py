@@ -1,8 +1,8 @@
-"""How far groups are behind the ends of the logs, worked out from their offsets and from what the brokers know.
+"""Compute the lag of groups from their committed offsets and the log ends of the brokers.
 
-Unknown is None, and never 0: where nothing was committed or can be read, where no broker tells where the log ends, and
-where the offset is past that end, because the topic was recreated or the offset is of another cluster. Who reads the
-offsets first and the ends after them never meets an offset past the end for any other reason.
+An unknown lag is None and never 0: if no valid offset is committed, if the brokers do not know the log end, or if the
+offset is past the log end. Read the offsets before the log ends. Then an offset past the end means that the topic was
+recreated, or that the offset belongs to another cluster.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..znodes.subscription import subscribed_topics
 from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import Pattern, Registration
 
-Logs: TypeAlias = Mapping[TopicPartition, OffsetRange | None]
-"""What the brokers say of each partition; None, or nothing at all, of one they know nothing of."""
+LogRanges: TypeAlias = Mapping[TopicPartition, OffsetRange | None]
+"""The log range of each partition; None, or no entry, for a partition that the brokers do not know."""
 
-KnownTopics: TypeAlias = Mapping[str, Iterable[int]]
-"""The topics that the brokers have, each with the numbers of its partitions."""
+TopicPartitions: TypeAlias = Mapping[str, Iterable[int]]
+"""The topics that the brokers know, each with its partition numbers."""
 
 
 class LagNote(StrEnum):
-    """Why a lag is unknown, or is not what will be read."""
+    """The reason why a lag is unknown, or why it differs from the number of messages that will be read."""
 
     NEVER_COMMITTED = "never committed"
     CANNOT_BE_READ = "cannot be read"
@@ -40,7 +40,7 @@ class LagNote(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition of a group, and how far the group is behind there."""
+    """The lag of a group in one partition."""
 
     partition: PartitionDescription
     log: OffsetRange | None
@@ -50,24 +50,24 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A group, and how far it is behind; a sum over what is known, None where nothing is."""
+    """The lag of a group. Totals count the partitions whose lag is known; they are None if it is known for none."""
 
     group: str
     partitions: tuple[PartitionLag, ...]
 
     @property
     def total(self) -> int | None:
-        """The lags of all partitions together."""
+        """The sum over the partitions."""
         return sum(self._known) if self._known else None
 
     @property
     def most(self) -> int | None:
-        """The largest lag of a partition."""
+        """The largest lag of one partition."""
         return max(self._known, default=None)
 
     @property
     def unknown(self) -> int:
-        """How many partitions have a lag that is not known."""
+        """The number of partitions whose lag is unknown."""
         return len(self.partitions) - len(self._known)
 
     @property
@@ -76,9 +76,9 @@ class GroupLag:
 
 
 def lag(offset: int | None, log: OffsetRange | None) -> tuple[int | None, LagNote | None]:
-    """How many messages are still to be read, and what is to be said about it.
+    """Return the number of messages from the offset to the log end, and a note.
 
-    An offset before the start of the log counts from where it is: those messages are gone, and are skipped, too.
+    For an offset before the log start, the number includes the deleted messages in between.
 
     >>> lag(0, OffsetRange(0, 5)), lag(2, OffsetRange(3, 5)), lag(6, OffsetRange(3, 5))
     ((5, None), (3, <LagNote.BEFORE_START: 'before start'>), (None, <LagNote.PAST_END: 'past end'>))
@@ -93,41 +93,43 @@ def lag(offset: int | None, log: OffsetRange | None) -> tuple[int | None, LagNot
 
 
 def subscribes_by_pattern(groups: Iterable[GroupDescription]) -> bool:
-    """Whether all topics of the brokers matter, and not only those that are named."""
+    """True if a live instance of any group subscribes by a pattern, so that all topics of the brokers are needed."""
     return any(each.pattern is not Pattern.STATIC for group in groups for each in _registrations(group))
 
 
-def followed(group: GroupDescription, known: KnownTopics) -> list[PartitionDescription]:
-    """The partitions of a group, in order: those it has to do with in ZooKeeper, and the brokers' of its topics."""
-    found = {partition.at: partition for partition in group.partitions}
+def partitions_of_group(group: GroupDescription, known: TopicPartitions) -> list[PartitionDescription]:
+    """Return the partitions of a group, in order: those in its znodes, and all partitions of subscribed topics."""
+    partitions = {partition.at: partition for partition in group.partitions}
     for at in _subscribed(group, known) | set(_unreadable(group)):
-        found.setdefault(at, PartitionDescription(at, (), None, None))
-    return [found[at] for at in sorted(found)]
+        partitions.setdefault(at, PartitionDescription(at, (), None, None))
+    return [partitions[at] for at in sorted(partitions)]
 
 
-def group_lag(group: GroupDescription, partitions: Iterable[PartitionDescription], logs: Logs) -> GroupLag:
-    """The lag of each of these partitions of the group."""
-    hidden = {node.path for node in group.malformed}
-    return GroupLag(group.group, tuple(_measured(GroupPaths(group.group), each, logs, hidden) for each in partitions))
+def group_lag(group: GroupDescription, partitions: Iterable[PartitionDescription], logs: LogRanges) -> GroupLag:
+    """Return the lag of the group in each of these partitions."""
+    paths, unreadable = GroupPaths(group.group), {node.path for node in group.unreadable}
+    return GroupLag(group.group, tuple(_partition_lag(paths, each, logs, unreadable) for each in partitions))
 
 
-def _measured(paths: GroupPaths, partition: PartitionDescription, logs: Logs, hidden: Set[str]) -> PartitionLag:
+def _partition_lag(
+    paths: GroupPaths, partition: PartitionDescription, logs: LogRanges, unreadable: Set[str]
+) -> PartitionLag:
     at, log, committed = partition.at, logs.get(partition.at), partition.offset
-    behind, note = lag(None if committed is None else committed.offset, log)
-    if committed is None and not hidden.isdisjoint((paths.offset(at), paths.offset_topic(at.topic), paths.offsets)):
+    messages, note = lag(None if committed is None else committed.offset, log)
+    if committed is None and not unreadable.isdisjoint((paths.offset(at), paths.offset_topic(at.topic), paths.offsets)):
         note = LagNote.CANNOT_BE_READ
-    return PartitionLag(partition, log, behind, note)
+    return PartitionLag(partition, log, messages, note)
 
 
-def _subscribed(group: GroupDescription, known: KnownTopics) -> set[TopicPartition]:
+def _subscribed(group: GroupDescription, known: TopicPartitions) -> set[TopicPartition]:
     topics = {topic for registration in _registrations(group) for topic in subscribed_topics(registration, known)}
     return {TopicPartition(topic, number) for topic in topics for number in known.get(topic, ())}
 
 
 def _unreadable(group: GroupDescription) -> Iterator[TopicPartition]:
-    """Partitions whose offset is there and cannot be read."""
+    """Yield the partitions whose offset node exists but cannot be read."""
     directory = GroupPaths(group.group).offsets + "/"
-    for node in group.malformed:
+    for node in group.unreadable:
         topic, slash, name = node.path.removeprefix(directory).partition("/")
         if node.path.startswith(directory) and slash and (at := decode_offset_path(topic, name)) is not None:
             yield at
@@ -135,5 +137,5 @@ def _unreadable(group: GroupDescription) -> Iterator[TopicPartition]:
 
 def _registrations(group: GroupDescription) -> Iterator[Registration]:
     living = (instance for instance in group.instances if instance.state is not InstanceState.DEAD)
-    found = (instance.registration for instance in living)
-    return (registration for registration in found if isinstance(registration, Registration))
+    registrations = (instance.registration for instance in living)
+    return (registration for registration in registrations if isinstance(registration, Registration))

@@ -1,142 +1,164 @@
-"""What becomes of offsets: a plan is worked out here, shown, and then carried out as it was shown.
+"""Plan changes of committed offsets: the target of each partition, and the reasons to leave one unchanged.
 
-Where an offset is to go is said in the words of Kafka's own tool, and means what it means there:
+Nothing is written here: the caller shows a plan and then applies it. Targets have the names and the meaning that they
+have in Kafka's own tool:
 
-    to earliest, to latest     the start or the end of the log, which only brokers know
-    to a time                  the first offset at or after it, which only brokers know; the end where nothing is later
-    to current                 where it is; the end of the log where nothing is committed
-    to an offset, shifted by,  as far as the log has it: what is before its start becomes the start, what is beyond
-    from a file                its end becomes the end. Without brokers only what is below 0 becomes 0
+    to earliest, to latest     the log start or the log end, which only brokers know
+    to a time                  the first offset at or after that time, or the log end; only brokers know it
+    to current                 the committed offset; the log end if none is committed
+    to an offset, shifted by,  an offset below the log start becomes the log start, one past the log end becomes the log
+    from a file                end. Without brokers, only an offset below 0 is adjusted: it becomes 0
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from ...exceptions import InvalidOptionError
 from ..kafka_values import OffsetRange
 from ..znodes.offset_codec import MAX_OFFSET
 from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import CommittedOffset, UnreadableNode
+from .lag import LogRanges
 
-Found: TypeAlias = CommittedOffset | UnreadableNode | None
-"""What is there: an offset, something that is none, or nothing."""
-
-Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange | None]
-"""What the logs have; None of a partition that the brokers do not know."""
+CurrentOffset: TypeAlias = CommittedOffset | UnreadableNode | None
+"""The content of an offset node; None if the node does not exist."""
 
 
-class Refused(StrEnum):
-    """A direction in which the caller has not allowed an offset to move."""
+class Refusal(StrEnum):
+    """A reason to leave an offset unchanged."""
 
-    BACK = "would go back"
-    FORWARD = "would go forward"
+    WOULD_GO_BACK = "would-go-back"
+    WOULD_GO_FORWARD = "would-go-forward"
     """Past messages of the log that may be unread."""
-    PERHAPS_BACK = "may go back"
+    MAY_GO_BACK = "may-go-back"
     """The node does not hold a valid offset, so the direction is unknown."""
+    NO_TARGET = "no-target"
+    """The file, snapshot or time gives no offset for the partition."""
+    NOT_COMMITTED = "not-committed"
+    """A target relative to the committed offset needs one."""
+    NOT_VALID = "not-valid"
+    """A target relative to the committed offset needs a valid one."""
+    UNKNOWN_TO_BROKERS = "unknown-to-brokers"
+    TOO_LARGE = "too-large"
+    """The offset would be larger than 2^63-1."""
+
+
+class Adjustment(StrEnum):
+    """A reason to choose another offset than the requested one."""
+
+    BELOW_ZERO = "below-zero"
+    BEFORE_LOG_START = "before-log-start"
+    PAST_LOG_END = "past-log-end"
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """What becomes of the offset of one partition: `new` is written over `found`, or forgotten where it is None."""
+class OffsetChange:
+    """The planned change of one offset: `new` replaces `found`. If `new` is None and not refused, delete the node."""
 
     at: TopicPartition
-    found: Found
+    found: CurrentOffset
     new: int | None
-    note: str | None = None
-    held: bool = False
-    """It stays as it is, and the note says why."""
-    refused: Refused | None = None
-    """The direction for which it is held, if the caller may allow that."""
+    requested: int | None = None
+    """The offset that the target asks for, if it is adjusted or too large."""
+    adjustment: Adjustment | None = None
+    refusal: Refusal | None = None
 
     @property
     def old(self) -> int | None:
-        """The offset that is there; None where there is none, or something that is no offset."""
+        """The committed offset; None if there is none, or if the node does not hold a valid one."""
         return self.found.offset if isinstance(self.found, CommittedOffset) else None
 
     @property
     def delta(self) -> int | None:
-        """How far it goes, back if negative; None where one of the two is unknown."""
+        """The distance from the old offset to the new one, negative if back; None if one of them is unknown."""
         return None if self.old is None or self.new is None else self.new - self.old
 
     @property
+    def is_refused(self) -> bool:
+        """True if the offset must stay unchanged; `refusal` has the reason."""
+        return self.refusal is not None
+
+    @property
     def changes(self) -> bool:
-        """Whether there is anything to write."""
-        return not self.held and not (self.found is None if self.new is None else self.old == self.new)
+        """True if a write is needed."""
+        return not self.is_refused and not (self.found is None if self.new is None else self.old == self.new)
 
 
-class _Stays(Exception):
-    """Strictly private: why an offset stays as it is."""
+class _Refused(Exception):
+    """Strictly private: the offset must stay unchanged."""
+
+    def __init__(self, refusal: Refusal, requested: int | None = None) -> None:
+        super().__init__(refusal, requested)
+        self.refusal = refusal
+        self.requested = requested
 
 
-# Where to
+# Targets
 
 
 @dataclass(frozen=True, slots=True)
 class ToEarliest:
-    """The start of the log."""
+    """The log start."""
 
-    def aim(self, _at: TopicPartition, _found: Found, log: OffsetRange | None) -> int:
-        """The offset to go to."""
+    def resolve(self, _at: TopicPartition, _found: CurrentOffset, log: OffsetRange | None) -> int:
+        """Return the requested offset."""
         return _known(log).start
 
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """The end of the log."""
+    """The log end."""
 
-    def aim(self, _at: TopicPartition, _found: Found, log: OffsetRange | None) -> int:
-        """The offset to go to."""
+    def resolve(self, _at: TopicPartition, _found: CurrentOffset, log: OffsetRange | None) -> int:
+        """Return the requested offset."""
         return _known(log).end
 
 
 @dataclass(frozen=True, slots=True)
 class ToCurrent:
-    """Where it is, even outside the log; where nothing is committed, the end of the log."""
+    """The committed offset, even outside the log. If none is committed, the log end."""
 
-    def aim(self, _at: TopicPartition, found: Found, log: OffsetRange | None) -> int:
-        """The offset to go to."""
+    def resolve(self, _at: TopicPartition, found: CurrentOffset, log: OffsetRange | None) -> int:
+        """Return the requested offset."""
         return _committed(found) if found is not None or log is None else log.end
 
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """One and the same offset."""
+    """The same offset for every partition."""
 
     offset: int
 
-    def aim(self, _at: TopicPartition, _found: Found, _log: OffsetRange | None) -> int:
-        """The offset to go to."""
+    def resolve(self, _at: TopicPartition, _found: CurrentOffset, _log: OffsetRange | None) -> int:
+        """Return the requested offset."""
         return self.offset
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many messages further, or back if negative."""
+    """The committed offset plus this number, which may be negative."""
 
     by: int
 
-    def aim(self, _at: TopicPartition, found: Found, _log: OffsetRange | None) -> int:
-        """The offset to go to."""
+    def resolve(self, _at: TopicPartition, found: CurrentOffset, _log: OffsetRange | None) -> int:
+        """Return the requested offset."""
         return _committed(found) + self.by
 
 
 @dataclass(frozen=True, slots=True)
 class ToEach:
-    """An offset for each partition: those of a file, or those that the brokers have at a time."""
+    """One offset per partition, from a file or from the brokers' answer for a time."""
 
     offsets: Mapping[TopicPartition, int | None]
 
-    def aim(self, at: TopicPartition, _found: Found, _log: OffsetRange | None) -> int:
-        """The offset to go to."""
+    def resolve(self, at: TopicPartition, _found: CurrentOffset, _log: OffsetRange | None) -> int:
+        """Return the requested offset."""
         offset = self.offsets.get(at)
         if offset is None:
-            raise _Stays("there is no offset to go to")
+            raise _Refused(Refusal.NO_TARGET)
         return offset
 
 
@@ -145,153 +167,94 @@ Target: TypeAlias = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToE
 
 def _known(log: OffsetRange | None) -> OffsetRange:
     if log is None:
-        raise _Stays(_UNKNOWN)
+        raise _Refused(Refusal.UNKNOWN_TO_BROKERS)
     return log
 
 
-def _committed(found: Found) -> int:
+def _committed(found: CurrentOffset) -> int:
     if found is None:
-        raise _Stays("no offset is committed")
+        raise _Refused(Refusal.NOT_COMMITTED)
     if isinstance(found, UnreadableNode):
-        raise _Stays(f"is no offset: {found.reason}")
+        raise _Refused(Refusal.NOT_VALID)
     return found.offset
 
 
-_UNKNOWN: Final = "unknown to the brokers"
+# Plans
 
 
-# The plan
-
-
-def plan(current: Mapping[TopicPartition, Found], ranges: Ranges | None, target: Target) -> list[Move]:
-    """What becomes of each partition in `current`, in order; `ranges` is None where no brokers were asked.
+def plan_reset(
+    current: Mapping[TopicPartition, CurrentOffset], ranges: LogRanges | None, target: Target
+) -> list[OffsetChange]:
+    """Plan to move every offset in `current` to the target, in order. `ranges` is None if no brokers were asked.
 
     >>> at = TopicPartition("orders", 0)
-    >>> [move] = plan({at: CommittedOffset("billing", at, 70)}, {at: OffsetRange(20, 100)}, ShiftBy(-60))
-    >>> move.old, move.new, move.delta, move.note
-    (70, 20, -50, '10 is before the start of the log')
+    >>> [change] = plan_reset({at: CommittedOffset("billing", at, 70)}, {at: OffsetRange(20, 100)}, ShiftBy(-60))
+    >>> change.old, change.requested, change.new, change.delta, change.adjustment
+    (70, 10, 20, -50, <Adjustment.BEFORE_LOG_START: 'before-log-start'>)
     """
-    return [_move(at, found, ranges, target) for at, found in sorted(current.items(), key=lambda item: item[0])]
+    return [_change(at, found, ranges, target) for at, found in sorted(current.items(), key=lambda item: item[0])]
 
 
-def _move(at: TopicPartition, found: Found, ranges: Ranges | None, target: Target) -> Move:
+def _change(at: TopicPartition, found: CurrentOffset, ranges: LogRanges | None, target: Target) -> OffsetChange:
     try:
-        wanted = target.aim(at, found, ranges.get(at) if ranges else None)
+        requested = target.resolve(at, found, ranges.get(at) if ranges else None)
         if isinstance(target, ToCurrent):
-            new, why = wanted, None
-        elif ranges is None:
-            new, why = _possible(wanted)
-        else:
-            new, why = _within(wanted, _known(ranges.get(at)))
-    except _Stays as reason:
-        return Move(at, found, None, str(reason), held=True)
-    return Move(at, found, new, "; ".join(filter(None, (_was(found), why))) or None)
+            return OffsetChange(at, found, requested)
+        new, adjustment = _adjust(requested, None if ranges is None else _known(ranges.get(at)))
+    except _Refused as refused:
+        return OffsetChange(at, found, None, refused.requested, refusal=refused.refusal)
+    return OffsetChange(at, found, new, None if adjustment is None else requested, adjustment)
 
 
-def _possible(wanted: int) -> tuple[int, str | None]:
-    if wanted > MAX_OFFSET:
-        raise _Stays(f"{wanted} is larger than 2^63-1")
-    return (wanted, None) if wanted >= 0 else (0, f"{wanted} is below 0")
+def _adjust(requested: int, log: OffsetRange | None) -> tuple[int, Adjustment | None]:
+    """Return the possible offset nearest to the requested one; `log` is None if no brokers were asked."""
+    if log is not None and requested < log.start:
+        return log.start, Adjustment.BEFORE_LOG_START
+    if log is not None and requested > log.end:
+        return log.end, Adjustment.PAST_LOG_END
+    if requested > MAX_OFFSET:
+        raise _Refused(Refusal.TOO_LARGE, requested)
+    return (requested, None) if requested >= 0 else (0, Adjustment.BELOW_ZERO)
 
 
-def _within(wanted: int, log: OffsetRange) -> tuple[int, str | None]:
-    if wanted < log.start:
-        return log.start, f"{wanted} is before the start of the log"
-    return (wanted, None) if wanted <= log.end else (log.end, f"{wanted} is beyond the end of the log")
+def plan_delete(current: Mapping[TopicPartition, CurrentOffset]) -> list[OffsetChange]:
+    """Plan to delete every offset in `current`, in order."""
+    return [OffsetChange(at, found, None) for at, found in sorted(current.items(), key=lambda item: item[0])]
 
 
-def _was(found: Found) -> str | None:
-    """What OLD cannot show."""
-    return f"was no offset: {found.reason}" if isinstance(found, UnreadableNode) else None
+def refuse_backward(changes: Iterable[OffsetChange]) -> list[OffsetChange]:
+    """Return the plan with all changes refused by which an offset goes back, or may go back."""
+    return [_with_refusal(change, _may_go_back(change)) for change in changes]
 
 
-def forgetting(current: Mapping[TopicPartition, Found]) -> list[Move]:
-    """A plan by which nothing is committed any more."""
-    return [Move(at, found, None, _was(found)) for at, found in sorted(current.items(), key=lambda item: item[0])]
-
-
-def only_forward(moves: Iterable[Move]) -> list[Move]:
-    """The same plan, but offsets that would go back stay unchanged (rule 5), as do nodes that hold no valid offset."""
-    return [_held(move, _may_go_back(move)) for move in moves]
-
-
-def _may_go_back(move: Move) -> Refused | None:
-    if move.held or not move.changes:
+def _may_go_back(change: OffsetChange) -> Refusal | None:
+    if not change.changes:
         return None
-    if isinstance(move.found, UnreadableNode):
-        return Refused.PERHAPS_BACK
-    return Refused.BACK if (move.delta or 0) < 0 else None
+    if isinstance(change.found, UnreadableNode):
+        return Refusal.MAY_GO_BACK
+    return Refusal.WOULD_GO_BACK if (change.delta or 0) < 0 else None
 
 
-def only_back(moves: Iterable[Move], ranges: Ranges | None) -> list[Move]:
-    """The same plan, but offsets stay unchanged if they would go forward past messages that the log still has.
+def refuse_forward(changes: Iterable[OffsetChange], ranges: LogRanges | None) -> list[OffsetChange]:
+    """Return the plan with all changes refused by which an offset skips messages that the log still has.
 
     >>> at = TopicPartition("orders", 0)
     >>> ranges = {at: OffsetRange(20, 100)}
-    >>> behind = plan({at: CommittedOffset("billing", at, 70)}, ranges, ToEach({at: 80}))
-    >>> lost = plan({at: CommittedOffset("billing", at, 7)}, ranges, ToEach({at: 20}))
-    >>> [move.note for move in only_back(behind + lost, ranges)]
-    ['would go forward', None]
+    >>> behind = plan_reset({at: CommittedOffset("billing", at, 70)}, ranges, ToEach({at: 80}))
+    >>> lost = plan_reset({at: CommittedOffset("billing", at, 7)}, ranges, ToEach({at: 20}))
+    >>> [change.refusal for change in refuse_forward(behind + lost, ranges)]
+    [<Refusal.WOULD_GO_FORWARD: 'would-go-forward'>, None]
     """
-    return [_held(move, _skips(move, ranges)) for move in moves]
+    return [_with_refusal(change, _would_skip(change, ranges)) for change in changes]
 
 
-def _skips(move: Move, ranges: Ranges | None) -> Refused | None:
-    if move.held or move.old is None or move.new is None:
+def _would_skip(change: OffsetChange, ranges: LogRanges | None) -> Refusal | None:
+    if change.is_refused or change.old is None or change.new is None:
         return None
-    log = ranges.get(move.at) if ranges else None
-    unread = move.old if log is None else max(move.old, log.start)
-    return Refused.FORWARD if move.new > unread else None
+    log = ranges.get(change.at) if ranges else None
+    unread = change.old if log is None else max(change.old, log.start)
+    return Refusal.WOULD_GO_FORWARD if change.new > unread else None
 
 
-def _held(move: Move, refused: Refused | None) -> Move:
-    if refused is None:
-        return move
-    note = f"{refused}: {move.note}" if refused is Refused.PERHAPS_BACK else refused.value
-    return replace(move, note=note, held=True, refused=refused)
-
-
-# Times, as Kafka's tool reads them
-
-_TIME: Final = re.compile(
-    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{3})?(Z|[+-]\d\d(?::?\d\d)?)?",
-    re.ASCII,
-)
-_DURATION: Final = re.compile(
-    r"P(?=.)(?:(?P<days>\d{1,9})D)?"
-    r"(?:T(?=.)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",
-    re.ASCII | re.IGNORECASE,
-)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def parse_time(text: str) -> int:
-    """A time in milliseconds; without a zone it is UTC.
-
-    >>> parse_time("2026-01-31T12:00:00.500") - parse_time("2026-01-31T12:00:00.000+01:00")
-    3600500
-    """
-    try:
-        if not (parts := _TIME.fullmatch(text)):
-            raise ValueError
-        time = datetime.fromisoformat(text if parts[3] else f"{text}Z")
-    except ValueError as error:
-        raise InvalidOptionError(
-            "the time", text, "it must be like 2026-01-31T12:00:00.000, or with a zone: 2026-01-31T12:00:00.000+01:00"
-        ) from error
-    return (time - _EPOCH) // timedelta(milliseconds=1)
-
-
-def parse_duration(text: str) -> int:
-    """A length of time in milliseconds, days being of 24 hours.
-
-    >>> parse_duration("P1DT2H"), parse_duration("PT0.5S")
-    (93600000, 500)
-    """
-    parts = _DURATION.fullmatch(text)
-    if parts is None or not any(parts.groups()):
-        raise InvalidOptionError("the duration", text, "it must be like P7D, PT2H30M or P1DT12H")
-    days, hours, minutes = (int(parts[unit] or 0) for unit in ("days", "hours", "minutes"))
-    whole, _, fraction = (parts["seconds"] or "0").partition(".")
-    seconds = int(whole) + 60 * (minutes + 60 * (hours + 24 * days))
-    return seconds * 1000 + int(fraction.ljust(3, "0")[:3])
+def _with_refusal(change: OffsetChange, refusal: Refusal | None) -> OffsetChange:
+    return change if refusal is None else replace(change, refusal=refusal)

@@ -1,4 +1,4 @@
-"""What may become of an offset between two snapshots, and what of it is told together."""
+"""The kinds of change that an offset can undergo between two snapshots, and the levels at which changes are counted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 
-class State(StrEnum):
-    """What became of one offset."""
+class SnapshotChange(StrEnum):
+    """The change of one offset between two snapshots."""
 
     MOVED = "moved"
     UNCHANGED = "unchanged"
@@ -18,23 +18,24 @@ class State(StrEnum):
 
 
 UNCHANGED_HELD: Final = "unchanged-held"
-"""Unchanged and owned; counted in addition to the states. Only the log end shows whether such a group is stuck."""
+"""Unchanged although owned, counted in addition to UNCHANGED. Only the log end shows whether such a group is stuck."""
 
 
-LOOKED_FOR: Final = (*State, UNCHANGED_HELD)
+CHANGE_FILTERS: Final = (*SnapshotChange, UNCHANGED_HELD)
+"""The values by which differences can be filtered."""
 
 
-def field(name: str) -> str:
-    """The column in which it is counted.
+def count_column(name: str) -> str:
+    """Return the name of the column that counts these changes.
 
-    >>> field(State.WENT_BACK), field(UNCHANGED_HELD)
+    >>> count_column(SnapshotChange.WENT_BACK), count_column(UNCHANGED_HELD)
     ('went_back', 'unchanged_held')
     """
     return name.replace("-", "_")
 
 
-class By(StrEnum):
-    """What a row is about."""
+class SummaryLevel(StrEnum):
+    """The level at which differences are summed up: one row per group, topic or partition."""
 
     GROUP = "group"
     TOPIC = "topic"

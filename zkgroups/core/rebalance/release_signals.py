@@ -8,11 +8,9 @@ one by one: there each partition is its own signal.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
-from typing import TypeAlias
 
 from ..znodes.topic_partition import TopicPartition
-
-Partitions: TypeAlias = frozenset[TopicPartition]
+from .events import Partitions
 
 
 class ReleaseSignals:

@@ -25,7 +25,7 @@ class Roster:
     instances: Sequence[RegisteredInstance]
     partitions: Mapping[str, Sequence[int]]
     """The partitions of every existing topic with a subscriber."""
-    unreadable: Sequence[UnreadableNode] = ()
+    unreadable_topics: Sequence[UnreadableNode] = ()
     """The topics that cannot be read. They have no partitions here."""
     topic_zxids: Mapping[str, int] = field(default_factory=dict)
     """The zxid at which each topic was created. It differs after the topic was deleted and recreated."""
@@ -55,7 +55,7 @@ class Roster:
         }
 
     @property
-    def malformed(self) -> list[UnreadableNode]:
+    def unreadable_registrations(self) -> list[UnreadableNode]:
         """The registrations that cannot be read or evaluated. zkgroups members share the partitions without them.
 
         A Scala member among them still shares with all members, and claims the partitions that it computes. Each

@@ -32,7 +32,7 @@ def describe(view: GroupView) -> GroupDescription:
         partitions=_partitions(view, live, wanted),
         orphans=tuple(orphans),
         unowned=unowned,
-        malformed=view.malformed,
+        unreadable=view.unreadable,
         subscribed=tuple(sorted({topic for topics in subscribed.values() for topic in topics})),
         blocked=tuple(sorted(_blocked(view, subscribed, wanted), key=lambda blocked: blocked.at)),
         mark=view.mark,
@@ -92,7 +92,7 @@ def _blocked(
             obstacle = None if instance in unevaluable else _obstacle(owner, instance, subscribed)
             if obstacle is not None:
                 yield BlockedPartition(owner.at, owner, obstacle)
-    for node in view.malformed:
+    for node in view.unreadable:
         if isinstance(node, MalformedNode) and (at := _owned(paths, node.path)) in wanted and at is not None:
             yield BlockedPartition(at, node, Obstacle.OWNER_UNREADABLE)
 

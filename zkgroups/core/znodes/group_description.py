@@ -82,7 +82,7 @@ class GroupDescription:
     partitions: tuple[PartitionDescription, ...]
     orphans: tuple[Owner, ...]
     unowned: tuple[TopicPartition, ...]
-    malformed: tuple[UnreadableNode, ...]
+    unreadable: tuple[UnreadableNode, ...]
     subscribed: tuple[str, ...] = ()
     blocked: tuple[BlockedPartition, ...] = ()
     mark: Mark | UnreadableNode | None = None

@@ -62,7 +62,7 @@ class GroupView:
     instances: tuple[RegisteredInstance, ...] = ()
     owners: tuple[Owner, ...] = ()
     offsets: tuple[CommittedOffset, ...] = ()
-    malformed: tuple[UnreadableNode, ...] = ()
+    unreadable: tuple[UnreadableNode, ...] = ()
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     mark: Mark | UnreadableNode | None = None
     """The migration mark: the group is being migrated, or was."""
@@ -71,7 +71,7 @@ class GroupView:
     def dead(self) -> tuple[RegisteredInstance, ...]:
         """The instances that cannot be alive."""
         below = GroupPaths(self.group).owners
-        return dead_instances(self.instances, (*self.owners, *(n for n in self.malformed if n.path.startswith(below))))
+        return dead_instances(self.instances, (*self.owners, *(n for n in self.unreadable if n.path.startswith(below))))
 
     @property
     def living(self) -> tuple[RegisteredInstance, ...]:
@@ -82,6 +82,6 @@ class GroupView:
     @property
     def hidden(self) -> tuple[ForbiddenNode, ...]:
         """The forbidden nodes whose contents could change the states: not the registrations of dead instances."""
-        forbidden = [node for node in self.malformed if isinstance(node, ForbiddenNode)]
+        forbidden = [node for node in self.unreadable if isinstance(node, ForbiddenNode)]
         dead = [instance.registration for instance in self.dead] if forbidden else []
         return tuple(node for node in forbidden if node not in dead)

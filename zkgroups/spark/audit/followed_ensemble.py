@@ -11,11 +11,11 @@ from ...zookeeper.reading.position import Position
 class FollowedEnsemble:
     """The name of the ensemble, and its position when the audit began.
 
-    >>> followed = FollowedEnsemble("zk1:2181", Position(zxid=100, made_zxid=7, made_ms=1_000))
-    >>> now = Position(zxid=200, made_zxid=7, made_ms=1_000)
+    >>> followed = FollowedEnsemble("zk1:2181", Position(zxid=100, created_zxid=7, created_ms=1_000))
+    >>> now = Position(zxid=200, created_zxid=7, created_ms=1_000)
     >>> followed.is_same("zk1:2181", now), followed.is_same("zk1:2181,zk2:2181", now), followed.is_same("zk9:2181", now)
     (True, True, True)
-    >>> another = Position(zxid=200, made_zxid=150, made_ms=2_000)
+    >>> another = Position(zxid=200, created_zxid=150, created_ms=2_000)
     >>> followed.is_same("zk1:2181", another), followed.is_same("zk9:2181", another)
     (True, False)
     """
@@ -29,13 +29,13 @@ class FollowedEnsemble:
         The creation of the `/consumers` node identifies an ensemble. If that node was missing or has been recreated,
         the names must be equal, too.
         """
-        made = (now.made_zxid, now.made_ms)
-        if now.made_zxid and made == (self.position.made_zxid, self.position.made_ms):
+        made = (now.created_zxid, now.created_ms)
+        if now.created_zxid and made == (self.position.created_zxid, self.position.created_ms):
             return True
-        return cluster == self.cluster and self.position.is_of(now)
+        return cluster == self.cluster and self.position.may_precede(now)
 
     def updated(self, now: Position) -> FollowedEnsemble:
         """Identify the ensemble by the current `/consumers` node."""
-        if not now.made_zxid:
+        if not now.created_zxid:
             return self
-        return replace(self, position=replace(self.position, made_zxid=now.made_zxid, made_ms=now.made_ms))
+        return replace(self, position=replace(self.position, created_zxid=now.created_zxid, created_ms=now.created_ms))

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ...core.migration.rules import Renaming
 from ...exceptions import NotFoundError
 from ...migration.plan import Found
+from ..snapshots.moments import LATEST, find_moment
 from ..snapshots.snapshot import read_snapshot, snapshot_names
 from ..source.data_source import NAME
 from ..source.options import MAX_PARALLELISM, SourceOptions, check_expression
@@ -23,10 +24,13 @@ from .arrow_rows import arrow_schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource:
-    """A snapshot (the latest by default), and expressions for the whole names of groups and topics."""
+    """A snapshot, and expressions for the whole names of groups and topics.
+
+    `at` chooses the snapshot: its name, latest, previous, or a time, for the latest at or before it.
+    """
 
     destination: str
-    name: str | None = None
+    at: str = LATEST
     groups: str | None = None
     topics: str | None = None
 
@@ -56,9 +60,9 @@ def _live(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
 
 def _of_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
     """Read both tables of one snapshot, even if a newer one appears meanwhile."""
-    name = source.name or next(reversed(snapshot_names(spark, source.destination)), None)
+    name = find_moment(reversed(snapshot_names(spark, source.destination)), source.at)
     if name is None:
-        raise NotFoundError(f"no snapshot in {source.destination}")
+        raise NotFoundError(f"no snapshot {source.at} in {source.destination}")
     shown = f"snapshot {name} in {source.destination}"
     return shown, lambda table: read_snapshot(spark, source.destination, name, table=table)
 

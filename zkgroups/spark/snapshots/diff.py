@@ -21,7 +21,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.offsets.snapshot_changes import LOOKED_FOR, UNCHANGED_HELD, By, State, field
+from ...core.offsets.snapshot_changes import CHANGE_FILTERS, UNCHANGED_HELD, SnapshotChange, SummaryLevel, count_column
 from ...exceptions import InvalidOptionError
 from ..errors import translated
 from .clusters import ChosenSnapshot, choose
@@ -61,14 +61,14 @@ def diff_snapshots(
     before: str = PREVIOUS,
     after: str = LATEST,
     *,
-    by: By | str = By.GROUP,
+    by: SummaryLevel | str = SummaryLevel.GROUP,
     cluster: str | None = None,
     groups: str | None = None,
     topics: str | None = None,
 ) -> DataFrame:
     """Compare two snapshots, for groups and topics whose whole names match; see the module for the columns."""
-    if by not in set(By):
-        raise InvalidOptionError("by", by, f"it must be one of {', '.join(By)}")
+    if by not in set(SummaryLevel):
+        raise InvalidOptionError("by", by, f"it must be one of {', '.join(SummaryLevel)}")
     return diff(
         spark, choose_pair(spark, destination, before, after, cluster=cluster), by=by, groups=groups, topics=topics
     )
@@ -78,7 +78,7 @@ def diff(
     spark: SparkSession,
     of: SnapshotPair,
     *,
-    by: By | str = By.GROUP,
+    by: SummaryLevel | str = SummaryLevel.GROUP,
     groups: str | None = None,
     topics: str | None = None,
 ) -> DataFrame:
@@ -98,7 +98,11 @@ def diff(
             if side.may_hide
         }
         rows = _with_state(joined, hidden).select(f.lit(of.after.cluster).alias("cluster"), *map(f.expr, _COLUMNS))
-        return rows.withColumn("state", f.expr(_NAMED)) if by == By.PARTITION else _grouped(rows, By(by))
+        return (
+            rows.withColumn("state", f.expr(_NAMED))
+            if by == SummaryLevel.PARTITION
+            else _grouped(rows, SummaryLevel(by))
+        )
 
 
 def with_states(rows: DataFrame, states: Collection[str]) -> DataFrame:
@@ -108,17 +112,19 @@ def with_states(rows: DataFrame, states: Collection[str]) -> DataFrame:
 
 def _is_in(rows: DataFrame, state: str) -> str:
     if "state" not in rows.columns:
-        return f"{field(state)} > 0"
-    return f"state = '{State.UNCHANGED}' and held" if state == UNCHANGED_HELD else f"state = '{state}'"
+        return f"{count_column(state)} > 0"
+    return f"state = '{SnapshotChange.UNCHANGED}' and held" if state == UNCHANGED_HELD else f"state = '{state}'"
 
 
 def totals(rows: DataFrame) -> Mapping[str, int]:
     """Count the offsets of a diff by state, and unchanged-held offsets."""
     is_grouped = "state" not in rows.columns
-    sums = [f"sum({field(state)})" if is_grouped else f"count_if({_is_in(rows, state)})" for state in LOOKED_FOR]
+    sums = [
+        f"sum({count_column(state)})" if is_grouped else f"count_if({_is_in(rows, state)})" for state in CHANGE_FILTERS
+    ]
     with translated("the snapshots cannot be compared"):
         [found] = rows.agg(*map(f.expr, sums)).collect()
-    return {state: number or 0 for state, number in zip(LOOKED_FOR, found, strict=True)}
+    return {state: number or 0 for state, number in zip(CHANGE_FILTERS, found, strict=True)}
 
 
 def iterate(rows: DataFrame) -> Iterator[dict[str, Any]]:
@@ -189,14 +195,14 @@ def _with_state(joined: DataFrame, hidden: Mapping[str, DataFrame]) -> DataFrame
 
 # The following is SQL text, because building it with one call to Java per term takes longer than a small diff.
 
-_NUMBERS: Final = {state: number for number, state in enumerate(State)}
+_NUMBERS: Final = {state: number for number, state in enumerate(SnapshotChange)}
 """Numbers of the states, because numbers compare faster than texts."""
 
 
 def _state(hidden: Collection[str]) -> str:
     """Return the SQL expression for the number of the state."""
     unseen = {p: f"coalesce({p}hidden_group, {p}hidden_whole) is not null" for p in hidden}
-    number = {field(state): number for state, number in _NUMBERS.items()}
+    number = {count_column(state): number for state, number in _NUMBERS.items()}
     return """case
         when a_hash is not null and a_offset is null or b_hash is not null and b_offset is null then {unreadable}
         when a_hash is null and {before_unseen} or b_hash is null and {after_unseen} then {unreadable}
@@ -214,8 +220,8 @@ _RECREATED: Final = "coalesce(a_created != b_created, false)"
 _DELTA: Final = "try_subtract(b_offset, a_offset)"
 _SECONDS: Final = "((unix_micros(b_committed) - unix_micros(a_committed)) / 1e6d)"
 _RATE: Final = f"""case
-    when state = {_NUMBERS[State.UNCHANGED]} then 0.0d
-    when state = {_NUMBERS[State.MOVED]} and {_SECONDS} > 0 then {_DELTA} / {_SECONDS} end"""
+    when state = {_NUMBERS[SnapshotChange.UNCHANGED]} then 0.0d
+    when state = {_NUMBERS[SnapshotChange.MOVED]} and {_SECONDS} > 0 then {_DELTA} / {_SECONDS} end"""
 _COLUMNS: Final = (
     *(f"`{name}`" for name in KEY),
     "state",
@@ -230,13 +236,13 @@ _COLUMNS: Final = (
 )
 
 
-def _grouped(rows: DataFrame, by: By) -> DataFrame:
+def _grouped(rows: DataFrame, by: SummaryLevel) -> DataFrame:
     """Count the states by group or topic. A sum that overflows is null."""
-    names = ["cluster", "group"] if by is By.GROUP else ["cluster", "group", "topic"]
+    names = ["cluster", "group"] if by is SummaryLevel.GROUP else ["cluster", "group", "topic"]
     counts = {
         "partitions": "count(1)",
-        **{field(state): f"count_if(state = {number})" for state, number in _NUMBERS.items()},
-        field(UNCHANGED_HELD): f"count_if(state = {_NUMBERS[State.UNCHANGED]} and held)",
+        **{count_column(state): f"count_if(state = {number})" for state, number in _NUMBERS.items()},
+        count_column(UNCHANGED_HELD): f"count_if(state = {_NUMBERS[SnapshotChange.UNCHANGED]} and held)",
         "recreated": "count_if(recreated)",
         "delta": "try_sum(delta)",
         "rate": "sum(rate)",

@@ -120,7 +120,7 @@ class Deletion:
             self._context.session.transact([*guards, *operations], deadline=self._context.deadline())
         except TransactionFailed as failure:
             if guard is not None and failure.index < len(guards):
-                guard.failed(failure)
+                guard.handle_failure(failure)
             elif self._is_registration(failure.operation) and isinstance(failure.error, _TAKEN):
                 return False
             elif isinstance(failure.error, NotEmptyError) and failure.operation.path in self._unlisted:

@@ -52,13 +52,13 @@ class NobodyRegistered:
         self._operations: list[Operation] = []
         self.removals: list[Operation] = []
         """The operations that delete the persistent registrations, for a caller that deletes `ids` for good."""
-        self.look()
+        self.refresh()
 
     def operations(self) -> list[Operation]:
         """What to put at the start of a transaction."""
         return self._operations
 
-    def failed(self, failure: TransactionFailed) -> None:
+    def handle_failure(self, failure: TransactionFailed) -> None:
         """One of the operations above has failed: somebody has registered, or `ids` has come or gone meanwhile."""
         path = failure.operation.path
         if isinstance(failure.error, NotEmptyError) and path == self._paths.ids:
@@ -68,12 +68,12 @@ class NobodyRegistered:
         if isinstance(failure.error, NoNodeError) and path == self._paths.root:
             directories = self._context.acls.directories
             self._context.session.ensure_path(CONSUMERS, acl=directories, deadline=self._context.deadline())
-        self.look()
+        self.refresh()
 
     def _registered(self) -> list[str]:
         return sorted(self._context.session.children(self._paths.ids, deadline=self._context.deadline()) or [])
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the group again, and choose the operations that fit its current state."""
         dead = self._persistent(self._registered())
         deepest_first = reversed(dead)
@@ -138,7 +138,7 @@ def remove_persistent(path: str, version: int) -> list[Operation]:
     return [Create(proof), Delete(proof), Delete(path, version)]
 
 
-class EverybodyLooksAgain:
+class RewriteRegistrations:
     """Operations that write every registration of a group anew, with the same bytes.
 
     Each instance of ours checks the version of its registration with whatever it does: so after this it first looks
@@ -155,13 +155,13 @@ class EverybodyLooksAgain:
         nodes = bulk_read.nodes(self._context, [join(self._paths.ids, name) for name in sorted(names)])
         return [Set(node.path, node.data, node.version) for node in nodes if isinstance(node, Node)]
 
-    def failed(self, failure: TransactionFailed) -> None:
+    def handle_failure(self, failure: TransactionFailed) -> None:
         """One of the operations above has failed: somebody has come or gone, or changed a registration, meanwhile."""
         if not isinstance(failure.error, NoNodeError | BadVersionError):
             raise translate(failure.error, failure.operation.path) from failure.error
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Nothing is kept that could be old."""
 
 
-Guard = NobodyRegistered | EverybodyLooksAgain
+Guard = NobodyRegistered | RewriteRegistrations

@@ -67,7 +67,7 @@ def _carry_out(finding: Finding, guard: NobodyRegistered | _NobodyNamed | None, 
             return
         except TransactionFailed as failure:
             if guard and failure.index < len(guards):
-                guard.failed(failure)
+                guard.handle_failure(failure)
             elif isinstance(failure.error, _CHANGED):
                 raise _changed(failure.operation.path) from failure.error
             else:
@@ -109,7 +109,7 @@ class _NobodyNamed:
         nodes = [self._paths.instance(name) for name in self._names]
         return [operation for node in nodes for operation in (Create(node), Delete(node))]
 
-    def failed(self, failure: TransactionFailed) -> None:
+    def handle_failure(self, failure: TransactionFailed) -> None:
         """One of the operations above has failed: somebody has registered, or `ids` has come or gone meanwhile."""
         path = failure.operation.path
         if isinstance(failure.error, NodeExistsError) and path != self._paths.ids:

@@ -114,8 +114,8 @@ _OPEN_CLIENTS: Final[WeakSet[Any]] = WeakSet()
 def close_in_forks(client: Any) -> None:
     """Mark the client as closed in every fork of this process.
 
-    A fork has a copy of the socket, but not the threads. Its requests would never be answered, and what it sends would
-    be sent in the name of the parent process.
+    A fork has a copy of the socket, but not the threads. Its requests would never be answered, and the server would
+    take them for requests of the parent process.
     """
     _OPEN_CLIENTS.add(client)
 

@@ -4,7 +4,7 @@ kazoo wakes its connection thread by one byte for each request, through a pair o
 
 - If one byte is missing, the last request waits until the next one is made.
 - A bare `except` around the write takes a Ctrl-C for a closed connection.
-- The pair holds 278 bytes. While there is no connection, the next request or close blocks, regardless of its timeout.
+- The pair holds 278 bytes. While disconnected, the next request or close blocks, regardless of its timeout.
 
 Here one byte means that the queue is not empty. It is written after each change of the queue, and again by kazoo's
 thread after each byte that it has read, if the queue is still not empty.
@@ -23,7 +23,7 @@ from kazoo.protocol.serialization import CloseInstance
 from kazoo.protocol.states import KeeperState
 
 LONGEST_QUEUE: Final = 256
-"""Requests to keep while there is no connection. Their callers may have given up long before there is one again."""
+"""Requests to keep while disconnected. Their callers may have given up long before there is one again."""
 
 _CLOSED: Final = partial(ConnectionClosedError, "Connection has been closed")
 

@@ -1,1 +1,1 @@
-"""Reading the znodes of groups and topics into values."""
+"""Read the znodes of groups and topics into values."""

@@ -1,8 +1,7 @@
-"""Reading what the checks of `core/doctor/check_table.py` look at: many groups together, each kind of node in one
-sweep.
+"""Read the nodes that the doctor's checks need: many groups together, one bulk read for each kind of node.
 
-Nodes of one group are not read at one moment, so a member that joins meanwhile may own before it is seen to be
-registered. What may be such a sight counts only if a second look still shows it.
+The nodes of a group are not read at one moment. A member that joins meanwhile can seem to own partitions without a
+registration. So findings of this kind count only if a second read confirms them.
 """
 
 from __future__ import annotations
@@ -28,58 +27,59 @@ from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
 from . import group_reader
 
-TOGETHER: Final = 64
-"""Groups that are in memory at a time."""
+GROUPS_AT_ONCE: Final = 64
+"""How many groups to keep in memory at a time."""
 
-_PASSING: Final = frozenset(check.code for check in CHECKS if check.passes)
+_TRANSIENT: Final = frozenset(check.code for check in CHECKS if check.passes)
+"""Findings that can disappear by themselves."""
 
 _CHANGES: Final = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
 
 
 def check(context: RegistryContext, groups: Iterable[str], *, stale_after: float) -> Iterator[Checkup]:
-    """What is wrong in these groups, in their order."""
-    look = partial(_look, context, stale_ms=int(stale_after * 1000))
-    waiting = iter(groups)
-    while some := list(islice(waiting, TOGETHER)):
-        found = look(some)
-        unsure = [checkup.group for checkup in found if any(map(_passes, checkup.findings))]
-        again = {checkup.group: checkup for checkup in look(unsure)}
-        yield from (_seen_twice(checkup, again.get(checkup.group)) for checkup in found)
+    """Examine these groups, in order."""
+    read_and_examine = partial(_read_and_examine, context, stale_ms=int(stale_after * 1000))
+    remaining = iter(groups)
+    while batch := list(islice(remaining, GROUPS_AT_ONCE)):
+        checkups = read_and_examine(batch)
+        uncertain = [checkup.group for checkup in checkups if any(map(_is_transient, checkup.findings))]
+        second = {checkup.group: checkup for checkup in read_and_examine(uncertain)}
+        yield from (_confirmed(checkup, second.get(checkup.group)) for checkup in checkups)
 
 
-def _passes(finding: Finding) -> bool:
-    return finding.code in _PASSING
+def _is_transient(finding: Finding) -> bool:
+    return finding.code in _TRANSIENT
 
 
-def _seen_twice(first: Checkup, second: Checkup | None) -> Checkup:
-    """What the second look shows, without what may pass and was not there at the first."""
+def _confirmed(first: Checkup, second: Checkup | None) -> Checkup:
+    """Return the findings of the second read, without transient ones that the first read did not show."""
     if second is None:
         return first
     known = {(finding.code, finding.path) for finding in first.findings}
-    lasting = (each for each in second.findings if not _passes(each) or (each.code, each.path) in known)
-    return Checkup(second.group, second.exists, tuple(lasting))
+    confirmed = (each for each in second.findings if not _is_transient(each) or (each.code, each.path) in known)
+    return Checkup(second.group, second.exists, tuple(confirmed))
 
 
-def _look(context: RegistryContext, groups: Sequence[str], *, stale_ms: int) -> list[Checkup]:
+def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_ms: int) -> list[Checkup]:
     """Read these groups and examine them."""
     if not groups:
         return []
     views = list(group_reader.read_groups(context, groups))
-    there = [found.group for found in views if found.exists]
-    directories, open_to_all = _directories(context, there), _open_to_all(context, there)
+    existing = [view.group for view in views if view.exists]
+    directories, open_to_all = _directories(context, existing), _open_to_all(context, existing)
     nested = _nested(context, views)
     [topics] = bulk_read.children(context, [BROKER_TOPICS])
     nodes = (
         GroupNodes(
-            found,
-            directories=tuple(directories.get(found.group, ())),
-            nested=nested[found.group],
-            open_to_all=tuple(open_to_all.get(found.group, ())),
+            view,
+            directories=tuple(directories.get(view.group, ())),
+            nested=nested[view.group],
+            open_to_all=tuple(open_to_all.get(view.group, ())),
             topics=frozenset(topics) if isinstance(topics, list) else None,
             now_ms=time.time_ns() // 1_000_000,
             stale_ms=stale_ms,
         )
-        for found in views
+        for view in views
     )
     return [Checkup(each.group, each.view.exists, tuple(examine(each)) if each.view.exists else ()) for each in nodes]
 
@@ -88,7 +88,7 @@ def _look(context: RegistryContext, groups: Sequence[str], *, stale_ms: int) -> 
 
 
 def _directories(context: RegistryContext, groups: Iterable[str]) -> dict[str, list[Directory]]:
-    """The directories of each group, from its root down to those of topics."""
+    """Read the directories of each group, from its root to those of its topics."""
     roots = _listed(context, [(group, GroupPaths(group).root) for group in groups])
     parts = _listed(context, _below(roots, only=frozenset(Part)))
     ids = {GroupPaths(group).ids for group, _path, _names in roots}
@@ -108,7 +108,7 @@ _Listing = tuple[str, str, list[str]]
 
 
 def _listed(context: RegistryContext, directories: Sequence[tuple[str, str]]) -> list[_Listing]:
-    """The names below these directories, as far as they are there and may be listed."""
+    """Return the names of the children of these directories. Missing and forbidden ones are left out."""
     listings = bulk_read.children(context, (path for _group, path in directories))
     return [
         (group, path, names)
@@ -126,11 +126,11 @@ def _below(listings: Iterable[_Listing], only: frozenset[str] | None = None) -> 
     ]
 
 
-# Nodes below those that should have none
+# Nodes below leaves
 
 
 def _nested(context: RegistryContext, views: Iterable[GroupView]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """For each group, the nodes that others stand below although they are no directories, with the names of these."""
+    """Return the leaves of each group that have children, with the names of the children."""
     leaves = [(found.group, path) for found in views for path in _leaves(found)]
     nested: dict[str, dict[str, tuple[str, ...]]] = {found.group: {} for found in views}
     for group, path, names in _listed(context, leaves):
@@ -140,9 +140,9 @@ def _nested(context: RegistryContext, views: Iterable[GroupView]) -> dict[str, d
 
 
 def _leaves(found: GroupView) -> dict[str, None]:
-    """The paths of all registrations, owners and offsets, each once, siblings together."""
+    """Return the paths of all registrations, owners and offsets, without duplicates, siblings together."""
     paths = GroupPaths(found.group)
-    bad = [node for node in found.malformed if not isinstance(node, ForbiddenNode)]
+    bad = [node for node in found.unreadable if not isinstance(node, ForbiddenNode)]
     return dict.fromkeys(
         [
             *(join(paths.ids, instance.id) for instance in found.instances),
@@ -157,7 +157,7 @@ def _leaves(found: GroupView) -> dict[str, None]:
 
 
 def _open_to_all(context: RegistryContext, groups: Iterable[str]) -> dict[str, list[str]]:
-    """For each group, the directories that everybody may change."""
+    """Return the directories of each group that all clients may change."""
     directories = [(group, path) for group in groups for path in _upper(GroupPaths(group))]
     found: dict[str, list[str]] = {}
     for (group, path), acl in zip(directories, _acls(context, [path for _, path in directories]), strict=True):
@@ -171,25 +171,25 @@ def _upper(paths: GroupPaths) -> tuple[str, ...]:
 
 
 def _acls(context: RegistryContext, paths: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """The access control lists of many nodes, many requests under way together; nothing where we may not see one.
+    """Yield the access control lists of many nodes, with many requests in flight. A forbidden one is empty.
 
-    No request reads several of them.
+    No ZooKeeper request reads several lists.
     """
     client = context.session.client
     for start in range(0, len(paths), PIPELINE):
-        some = paths[start : start + PIPELINE]
-        asked = [client.get_acls_async(path) for path in some]
-        yield from (_acl(context, path, answer) for path, answer in zip(some, asked, strict=True))
+        window = paths[start : start + PIPELINE]
+        answers = [client.get_acls_async(path) for path in window]
+        yield from (_acl(context, path, answer) for path, answer in zip(window, answers, strict=True))
 
 
-def _acl(context: RegistryContext, path: str, asked: Any) -> tuple[Any, ...]:
-    """The answer to a question that is under way; after a loss of the connection it is asked anew."""
-    answers = iter([asked])
-    client = context.session.client
+def _acl(context: RegistryContext, path: str, answer: Any) -> tuple[Any, ...]:
+    session = context.session
+
+    def send() -> Any:
+        return session.client.get_acls_async(path)
+
     try:
-        found = context.session.call(
-            lambda: next(answers, None) or client.get_acls_async(path), path, context.deadline()
-        )
+        found = session.call_pending(answer, send, path, context.deadline())
     except NoPermissionError:
         return ()
     return () if found is None else tuple(found[0])

@@ -1,7 +1,7 @@
-"""What a member sees of its group: everything a plan is made from, with a watch on each of it.
+"""Observe a group for one of its members: the roster that plans are computed from, the owners, and the shared plan.
 
-A look is a few requests, however large the group is: the names of who is registered, all registrations, all topics,
-each in bulk. How it is watched, and what makes it one moment, is told in `topics.py`.
+Reading the roster takes a few requests, regardless of the size of the group: the names of the instances, and then all
+registrations and topics in bulk. The rules for watches and consistent reads are those of `topic_observer.py`.
 """
 
 from __future__ import annotations
@@ -26,57 +26,59 @@ from ..requests.transaction import Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from . import group_reader
-from .topics import ATTEMPTS, Nodes, PartitionsOf, Tell, TopicSight
+from .topic_observer import ATTEMPTS, Notify, PartitionsOf, TopicNodes, TopicObserver
 
-# The same nodes come with each look, of each member in this process.
+# Each read of each member in this process returns the same nodes, mostly.
 _decoded = lru_cache(maxsize=1024)(group_reader.registered_instance)
 
 
-class Sight(TopicSight):
-    """One member's view. `tell` is called with a partition that may be free now, or with None for any other change."""
+class GroupObserver(TopicObserver):
+    """Observes a group. `notify` is called with a partition that may be free, or with None for any other change."""
 
     def __init__(
-        self, paths: GroupPaths, context: RegistryContext, tell: Tell, partitions: PartitionsOf | None = None
+        self, paths: GroupPaths, context: RegistryContext, notify: Notify, partitions: PartitionsOf | None = None
     ) -> None:
-        super().__init__(context, tell, partitions)
+        super().__init__(context, notify, partitions)
         self._paths = paths
-        self._awaited: dict[str, TopicPartition] = {}  # the lock guards this, too
-        self._topics: list[str] = []  # of the last look: most likely the same are to be read again
-        self._roster: Roster | None = None  # what was seen last, as long as nothing was heard since
-        self._heard = self._seen = 0  # how often something was heard that it is made from, and how often by then
+        self._awaited: dict[str, TopicPartition] = {}  # by the path of the owner; the lock guards this, too
+        self._topics: list[str] = []  # of the last read; most likely the next read needs the same ones
+        self._roster: Roster | None = None
+        self._changes = self._roster_changes = 0  # counts changes that concern the roster, now and when it was read
         for root in (paths.ids, paths.owners):
-            self._hear_below(root)
+            self._listen_below(root)
 
     def on_change(self, path: str) -> None:
-        """Strictly for the dispatcher: a watch has fired."""
-        if not self._was_armed(path):
+        """Called by the watch dispatcher when a watch has fired."""
+        if not self._was_watched(path):
             return
         with self._lock:
             at = self._awaited.pop(path, None)
-            if at is None and path != self._paths.owners:  # a new plan is made from what is there already
-                self._heard += 1
-        self._tell(at)
+            if at is None and path != self._paths.owners:  # a new plan does not change the roster
+                self._changes += 1
+        self._notify(at)
 
-    # Looking
+    # Reading
 
-    def look(self, *, anew: bool = True) -> Roster:
-        """Everything a plan is made from, as it was at one moment; unless `anew`, as it was seen before, if nothing was
-        heard since."""
+    def read_roster(self, *, allow_cached: bool = False) -> Roster:
+        """Return the data that a plan is computed from, as of one moment.
+
+        With `allow_cached`, the last roster is returned if no watch has fired since.
+        """
         if self._losses != self._dispatcher.losses:
-            self._heard += 1
+            self._changes += 1
         self._forget_dead_watches()
-        self._await_again()
-        heard = self._heard
-        if not anew and self._roster is not None and self._seen == heard:
+        self._watch_awaited()
+        changes = self._changes
+        if allow_cached and self._roster is not None and self._roster_changes == changes:
             return self._roster
         for _ in range(ATTEMPTS):
-            if (found := self._look_once()) is not None:
-                self._roster, self._seen = found, heard
-                return found
-        raise NotConnectedError(f"group {self._paths.group} changes faster than it can be read")
+            if (roster := self._read_once()) is not None:
+                self._roster, self._roster_changes = roster, changes
+                return roster
+        raise NotConnectedError(f"group {self._paths.group} changed during each of {ATTEMPTS} reads; try again later")
 
-    def _look_once(self) -> Roster | None:
-        """None where something is younger than the moment at which the names were read."""
+    def _read_once(self) -> Roster | None:
+        """Read the roster. Return None if any node was changed after the names were read."""
         before = int(self._client.last_zxid)
         names, ids_zxid = self._names(self._paths.ids)
         existing = self._ask_existing()
@@ -87,15 +89,15 @@ class Sight(TopicSight):
         wanted = topics_named(instances, all_names)
         topics = self._topics_of(wanted, nodes if wanted == self._topics else self._read_topics(wanted))
         self._topics = wanted
-        if topics.absent:  # deleted perhaps just now, which leaves a trace in the list of names only
+        if topics.some_missing:  # a topic may have been deleted just now, which only the list of names shows
             _, topics_zxid = self._existing(self._ask_existing(), all_names=False)
         newest = max([ids_zxid, topics_zxid, topics.zxid, *(zxid for _instance, zxid in found)])
         if newest > moment:
             return None
-        return Roster(newest, ids_zxid, instances, topics.partitions, topics.unreadable, topics.made)
+        return Roster(newest, ids_zxid, instances, topics.partitions, topics.unreadable, topics.created)
 
-    def _read_together(self, names: list[str]) -> tuple[list[tuple[RegisteredInstance, int]], Nodes]:
-        """Who is registered, each with when that last changed, and the topics of the last look, in one request."""
+    def _read_together(self, names: list[str]) -> tuple[list[tuple[RegisteredInstance, int]], TopicNodes]:
+        """Read the registrations, each with the zxid of its last change, together with the topics of the last read."""
         paths = [join(self._paths.ids, name) for name in names]
         nodes = bulk_read.nodes(self._context, paths + self._topic_paths(self._topics))
         registered = list(zip(names, islice(nodes, len(names)), strict=True))
@@ -106,39 +108,42 @@ class Sight(TopicSight):
             return _decoded(name, node), node.mzxid
         return RegisteredInstance(name, 0, node), 0
 
-    # Waiting for partitions
+    # Owners
 
-    def await_free(self, partitions: Mapping[TopicPartition, str]) -> None:
-        """Tell when the owner node of a partition, whose path is given, has gone; at once if it is not there.
+    def watch_owners(self, partitions: Mapping[TopicPartition, str]) -> None:
+        """Notify when an owner node is deleted, or at once if it does not exist. The values are the nodes' paths.
 
-        Where that cannot be asked for, and after a loss of the connection, it is with the next look.
+        A watch that cannot be set now, or is lost with the connection, is set by the next read of the roster.
         """
         with self._lock:
             self._awaited.update({path: at for at, path in partitions.items()})
-        self._await_again()
+        self._watch_awaited()
 
-    def _await_again(self) -> None:
+    def _watch_awaited(self) -> None:
         with self._lock:
-            paths = [path for path in self._awaited if path not in self._armed]
-        for path in self._arm(paths):
+            paths = [path for path in self._awaited if path not in self._watched]
+        for path in self._watch(paths):
             self.on_change(path)
 
-    # The common plan
+    # The shared plan
 
-    def plan(self) -> tuple[bytes, int, int]:
-        """The plan that was written for all, its zxid, and the version to write over."""
+    def read_plan(self) -> tuple[bytes, int, int]:
+        """Return the shared plan, its zxid, and the version to pass to `write_plan`."""
         path = self._paths.owners
-        self._arm([path])
+        self._watch([path])
         node = self._session.get(path, deadline=self._context.deadline())
         if node is None:
             return b"", 0, -1
         return node.data, node.mzxid, node.version
 
     def write_plan(self, plan: SharedPlan, version: int, session_id: int) -> bool:
-        """Write a plan over the one that was read; False if another was written meanwhile."""
+        """Replace the plan that was read. Return False if another member has replaced it since."""
         data = encode_plan(plan)
         if len(data) > MAX_REQUEST_BYTES // 2:
-            raise TooLargeError(f"a plan of {len(plan.assignment)} partitions has {len(data)} bytes")
+            raise TooLargeError(
+                f"the shared plan of {len(plan.assignment)} partitions has {len(data)} bytes, "
+                f"but the limit is {MAX_REQUEST_BYTES // 2}"
+            )
         path, deadline = self._paths.owners, self._context.deadline()
         if version < 0:
             self._session.ensure_path(

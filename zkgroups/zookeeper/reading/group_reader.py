@@ -1,4 +1,7 @@
-"""Reading the znodes of groups into values, in one sweep, whatever is in them."""
+"""Read the znodes of groups and decode them into values, with one bulk read for each kind of node.
+
+A node that cannot be decoded, or is forbidden, becomes an `UnreadableNode` and does not affect other nodes.
+"""
 
 from __future__ import annotations
 
@@ -40,33 +43,32 @@ from .tree_walk import PartDirectory, TopicFilter, all_topics
 
 T = TypeVar("T")
 
-TOGETHER: Final = 64
-MOST_TOGETHER: Final = 256
-"""Groups that are in memory at a time: few at first, so that something is there soon, and then more."""
+GROUPS_AT_ONCE: Final = 64
+MAX_GROUPS_AT_ONCE: Final = 256
+"""How many groups to keep in memory at a time: few at first, so that the first result is available soon."""
 
 
 def read_groups(context: RegistryContext, groups: Iterable[str]) -> Iterator[GroupView]:
-    """Everything there is of these groups, in their order, with what Kafka has registered of their topics."""
-    waiting = iter(groups)
-    together = TOGETHER
-    while some := list(islice(waiting, together)):
-        yield from _read_together(context, some)
-        together = min(2 * together, MOST_TOGETHER)
+    """Read these groups completely, in order, with the partitions that Kafka has registered for their topics."""
+    remaining = iter(groups)
+    count = GROUPS_AT_ONCE
+    while batch := list(islice(remaining, count)):
+        yield from _read_batch(context, batch)
+        count = min(2 * count, MAX_GROUPS_AT_ONCE)
 
 
-def _read_together(context: RegistryContext, groups: Sequence[str]) -> Iterator[GroupView]:
-    """In one sweep for each kind of node, however many groups there are."""
+def _read_batch(context: RegistryContext, groups: Sequence[str]) -> Iterator[GroupView]:
     roots = bulk_read.children(context, (GroupPaths(group).root for group in groups))
-    there = {group: found for group, found in zip(groups, roots, strict=True) if found is not None}
-    marked = migration_marks.read(context, (group for group, found in there.items() if _may_have(found, MIGRATION)))
+    existing = {group: names for group, names in zip(groups, roots, strict=True) if names is not None}
+    marked = migration_marks.read(context, (group for group, names in existing.items() if _may_have(names, MIGRATION)))
     instances = _by_group(read_instances(context, groups))
     owners = _by_group(read_owners(context, groups))
     offsets = _by_group((group, offset) for group, some in read_offsets(context, groups) for offset in some)
-    sweeps = {group: _Sweep.of(group, instances[group], owners[group], offsets[group]) for group in groups}
-    topics = _Topics.read(context, sweeps.values())
-    for group, sweep in sweeps.items():
-        found = sweep.view(topics) if group in there else GroupView(group, exists=False)
-        yield replace(found, mark=marked[group]) if group in marked else found
+    decoded = {group: _DecodedGroup.of(group, instances[group], owners[group], offsets[group]) for group in groups}
+    topics = _RegisteredTopics.read(context, decoded.values())
+    for group, nodes in decoded.items():
+        view = nodes.view(topics) if group in existing else GroupView(group, exists=False)
+        yield replace(view, mark=marked[group]) if group in marked else view
 
 
 def _may_have(names: list[str] | ForbiddenNode, name: str) -> bool:
@@ -81,14 +83,14 @@ def _by_group(found: Iterable[tuple[str, T]]) -> defaultdict[str, list[T]]:
 
 
 @dataclass(slots=True)
-class _Sweep:
-    """What was found in a group's own nodes."""
+class _DecodedGroup:
+    """The decoded nodes of one group, without Kafka's topics."""
 
     group: str
     instances: list[RegisteredInstance]
     owners: list[Owner]
     offsets: list[CommittedOffset]
-    malformed: list[UnreadableNode]
+    unreadable: list[UnreadableNode]
 
     @classmethod
     def of(
@@ -98,74 +100,74 @@ class _Sweep:
         owners: Iterable[Owner | UnreadableNode],
         offsets: Iterable[CommittedOffset | UnreadableNode],
     ) -> Self:
-        """Set aside what cannot be read."""
-        malformed: list[UnreadableNode] = []
-        good = list(_good(instances, malformed))
-        malformed += [bad for node in good if (bad := unreadable_part(node.registration)) is not None]
-        return cls(group, good, list(_good(owners, malformed)), list(_good(offsets, malformed)), malformed)
+        """Separate the unreadable nodes from the others."""
+        unreadable: list[UnreadableNode] = []
+        good = list(_readable(instances, unreadable))
+        unreadable += [bad for node in good if (bad := unreadable_part(node.registration)) is not None]
+        return cls(group, good, list(_readable(owners, unreadable)), list(_readable(offsets, unreadable)), unreadable)
 
     @property
     def registrations(self) -> Iterator[Registration]:
-        """Those that can be read."""
+        """The readable registrations."""
         return (node.registration for node in self.instances if isinstance(node.registration, Registration))
 
     @property
     def has_patterns(self) -> bool:
-        """Whether somebody subscribes by a pattern, so that all of Kafka's topics matter."""
+        """True if an instance subscribes by a pattern, which may match any topic."""
         return any(registration.pattern is not Pattern.STATIC for registration in self.registrations)
 
     def named_topics(self) -> set[str]:
-        """The topics that the group names anywhere."""
+        """Return the topics of all subscriptions without patterns, owners and offsets."""
         static = (entry for entry in self.registrations if entry.pattern is Pattern.STATIC)
         named = {topic for registration in static for topic in registration.streams}
         return named | {owner.at.topic for owner in self.owners} | {offset.at.topic for offset in self.offsets}
 
-    def view(self, topics: _Topics) -> GroupView:
-        """Together with what Kafka has registered."""
-        of_interest = self.named_topics().union(topics.names if self.has_patterns else ())
-        found = [topics.found[name] for name in sorted(of_interest) if name in topics.found]
-        hidden = [topics.hidden] if topics.hidden is not None and self.has_patterns else []
-        malformed = [*self.malformed, *hidden]
-        partitions = {topic.name: topic.partitions for topic in _good(found, malformed)}
+    def view(self, topics: _RegisteredTopics) -> GroupView:
+        """Add Kafka's topics."""
+        wanted = self.named_topics().union(topics.names if self.has_patterns else ())
+        registered = [topics.by_name[name] for name in sorted(wanted) if name in topics.by_name]
+        forbidden = [topics.forbidden] if topics.forbidden is not None and self.has_patterns else []
+        unreadable = [*self.unreadable, *forbidden]
+        partitions = {topic.name: topic.partitions for topic in _readable(registered, unreadable)}
         return GroupView(
             group=self.group,
             instances=tuple(self.instances),
             owners=tuple(self.owners),
             offsets=tuple(self.offsets),
-            malformed=tuple(malformed),
+            unreadable=tuple(unreadable),
             partitions=partitions,
         )
 
 
 @dataclass(slots=True)
-class _Topics:
-    """What Kafka has registered: of the topics that matter, and where somebody subscribes by a pattern, all names."""
+class _RegisteredTopics:
+    """The topics that Kafka has registered. `names` are all topics, but only if a group subscribes by a pattern."""
 
-    found: dict[str, Topic | UnreadableNode]
+    by_name: dict[str, Topic | UnreadableNode]
     names: list[str]
-    hidden: ForbiddenNode | None
+    forbidden: ForbiddenNode | None
 
     @classmethod
-    def read(cls, context: RegistryContext, sweeps: Collection[_Sweep]) -> Self:
-        """Read each topic once, however many groups have to do with it."""
-        known: list[str] | ForbiddenNode | None = []
-        if any(sweep.has_patterns for sweep in sweeps):
-            [known] = bulk_read.children(context, [BROKER_TOPICS])
-        names = known if isinstance(known, list) else []
-        wanted = sorted(set(names).union(*(sweep.named_topics() for sweep in sweeps)))
+    def read(cls, context: RegistryContext, groups: Collection[_DecodedGroup]) -> Self:
+        """Read each topic once, even if several groups need it."""
+        listed: list[str] | ForbiddenNode | None = []
+        if any(group.has_patterns for group in groups):
+            [listed] = bulk_read.children(context, [BROKER_TOPICS])
+        names = listed if isinstance(listed, list) else []
+        wanted = sorted(set(names).union(*(group.named_topics() for group in groups)))
         nodes = zip(wanted, read_topics(context, wanted), strict=True)
         return cls(
             {topic: node for topic, node in nodes if node is not None},
             names,
-            known if isinstance(known, ForbiddenNode) else None,
+            listed if isinstance(listed, ForbiddenNode) else None,
         )
 
 
-def _good(values: Iterable[T | UnreadableNode], malformed: list[UnreadableNode]) -> Iterator[T]:
-    """The values that could be read; the others are set aside."""
+def _readable(values: Iterable[T | UnreadableNode], unreadable: list[UnreadableNode]) -> Iterator[T]:
+    """Yield the readable values, and append the others to `unreadable`."""
     for value in values:
         if isinstance(value, UnreadableNode):
-            malformed.append(value)
+            unreadable.append(value)
         else:
             yield value
 
@@ -173,27 +175,27 @@ def _good(values: Iterable[T | UnreadableNode], malformed: list[UnreadableNode])
 def read_instances(
     context: RegistryContext, groups: Iterable[str]
 ) -> Iterator[tuple[str, RegisteredInstance | UnreadableNode]]:
-    """The registered instances, sorted by id; one whose registration cannot be read is still an instance."""
+    """Yield the registered instances, sorted by id. An instance may have an unreadable registration."""
     for block in tree_walk.registrations(context, groups):
-        found = list(tree_walk.nodes([block]))
-        denied = with_stats(context, [node for _, name, node in found if name and isinstance(node, ForbiddenNode)])
-        for place, name, node in found:
+        nodes = list(tree_walk.nodes([block]))
+        forbidden = with_stats(context, [node for _, name, node in nodes if name and isinstance(node, ForbiddenNode)])
+        for directory, name, node in nodes:
             if isinstance(node, Node):
-                yield place.group, registered_instance(name, node)
+                yield directory.group, registered_instance(name, node)
             else:
-                yield place.group, _denied_instance(name, denied[node.path]) if name else node
+                yield directory.group, _forbidden_instance(name, forbidden[node.path]) if name else node
 
 
-def _denied_instance(name: str, node: ForbiddenNode) -> RegisteredInstance:
+def _forbidden_instance(name: str, node: ForbiddenNode) -> RegisteredInstance:
     return RegisteredInstance(name, node.session, node, to_ms(node.created_at), node.version)
 
 
 def read_dead(context: RegistryContext, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
-    """The registered instances that cannot be alive, of those groups that have any; see `core.dead_instances`."""
+    """Return the registered instances that cannot be alive, for groups that have any. See `dead_instances`."""
     instances = _by_group(read_instances(context, groups))
     suspects = [group for group, some in instances.items() if any(map(_is_persistent, some))]
     owners = _by_group(read_owners(context, suspects)) if suspects else {}
-    dead = {group: dead_instances(_good(instances[group], []), owners.get(group, ())) for group in suspects}
+    dead = {group: dead_instances(_readable(instances[group], []), owners.get(group, ())) for group in suspects}
     return {group: some for group, some in dead.items() if some}
 
 
@@ -202,7 +204,7 @@ def _is_persistent(instance: RegisteredInstance | UnreadableNode) -> bool:
 
 
 def registered_instance(name: str, node: Node) -> RegisteredInstance:
-    """What a node under `ids` says."""
+    """Decode a node under `ids`."""
     registration = decode_registration(node.path, node.data, session=node.session, version=node.version)
     return RegisteredInstance(name, node.session, registration, node.created_ms, node.version)
 
@@ -210,13 +212,13 @@ def registered_instance(name: str, node: Node) -> RegisteredInstance:
 def read_owners(
     context: RegistryContext, groups: Iterable[str], wanted: TopicFilter = all_topics
 ) -> Iterator[tuple[str, Owner | UnreadableNode]]:
-    """The owners of all partitions, in whichever form they are written."""
-    for place, name, node in tree_walk.nodes(tree_walk.leaves(context, groups, Part.OWNERS, wanted)):
-        yield place.group, owner(place.topic, name, node) if isinstance(node, Node) else node
+    """Yield the owners of all partitions, in all formats that clients write."""
+    for directory, name, node in tree_walk.nodes(tree_walk.leaves(context, groups, Part.OWNERS, wanted)):
+        yield directory.group, owner(directory.topic, name, node) if isinstance(node, Node) else node
 
 
 def owner(topic: str, name: str, node: Node) -> Owner | UnreadableNode:
-    """What a node under `owners/<topic>` says."""
+    """Decode a node under `owners/<topic>`."""
     return decode_owner(
         node.path,
         decode_owner_path(topic, name),
@@ -229,12 +231,13 @@ def owner(topic: str, name: str, node: Node) -> Owner | UnreadableNode:
 
 
 def pykafka_owner(context: RegistryContext, paths: GroupPaths, at: TopicPartition) -> Owner | UnreadableNode | None:
-    """Who holds the partition as pykafka writes it: the node is named after the leader, too, which may be any."""
+    """Return the owner of a partition in pykafka's format, whose node name contains the partition's leader."""
     topic = f"b'{at.topic}'"
     directory = paths.owned_topic(topic)
     names = context.session.children(directory, deadline=context.deadline()) or []
-    mine = [name for name in sorted(names) if decode_owner_path(topic, name) == at]
-    for name, node in zip(mine, bulk_read.nodes(context, (join(directory, name) for name in mine)), strict=True):
+    matching = [name for name in sorted(names) if decode_owner_path(topic, name) == at]
+    nodes = bulk_read.nodes(context, (join(directory, name) for name in matching))
+    for name, node in zip(matching, nodes, strict=True):
         if node is not None:
             return node if isinstance(node, UnreadableNode) else owner(topic, name, node)
     return None
@@ -243,30 +246,30 @@ def pykafka_owner(context: RegistryContext, paths: GroupPaths, at: TopicPartitio
 def read_offsets(
     context: RegistryContext, groups: Iterable[str]
 ) -> Iterator[tuple[str, Iterator[CommittedOffset | UnreadableNode]]]:
-    """The offsets of all partitions of these groups, topic by topic: each must be taken before the next."""
+    """Yield the offsets of these groups, topic by topic. Exhaust each iterator before taking the next one."""
     for block in tree_walk.leaves(context, groups, Part.OFFSETS):
-        found = block.records()
+        records = block.records()
         for siblings in block.parts:
-            hidden = siblings.key.forbidden
-            yield siblings.key.group, _offsets(siblings, found) if hidden is None else iter([hidden])
+            forbidden = siblings.key.forbidden
+            yield siblings.key.group, _offsets(siblings, records) if forbidden is None else iter([forbidden])
 
 
 def every_offset(context: RegistryContext, groups: Iterable[str]) -> Iterator[CommittedOffset | UnreadableNode]:
-    """The same as one stream."""
+    """Yield the offsets of these groups as one stream."""
     return chain.from_iterable(offsets for _group, offsets in read_offsets(context, groups))
 
 
 def _offsets(
-    siblings: Siblings[PartDirectory], found: Iterator[Record | int]
+    siblings: Siblings[PartDirectory], records: Iterator[Record | int]
 ) -> Iterator[CommittedOffset | UnreadableNode]:
-    """Those of one topic. There may be millions, so that what is plainly an offset is made one without a detour."""
+    """Yield the offsets of one topic. There can be millions, so plain offsets are decoded by a fast path."""
     group, topic = siblings.key.group, siblings.key.topic
     plain = is_topic(topic)
     for name in siblings.names:
-        record = next(found)
+        record = next(records)
         if isinstance(record, int):
-            if (denied := failed_read(siblings.path(name), record)) is not None:
-                yield denied
+            if (forbidden := failed_read(siblings.path(name), record)) is not None:
+                yield forbidden
             continue
         data, _, mzxid, created, modified, version, _ = record
         partition = parse_partition(name)
@@ -278,7 +281,7 @@ def _offsets(
 
 
 def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffset | UnreadableNode:
-    """What a node under `offsets/<topic>` says."""
+    """Decode a node under `offsets/<topic>`."""
     at = decode_offset_path(topic, name)
     if at is None:
         return MalformedNode(node.path, node.data, "its name is not a partition", version=node.version)
@@ -286,7 +289,7 @@ def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffs
 
 
 def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | UnreadableNode:
-    """What the offset node of a partition says."""
+    """Decode the offset node of a partition."""
     value = decode_offset(node.path, node.data, version=node.version)
     if isinstance(value, UnreadableNode):
         return value
@@ -294,6 +297,6 @@ def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | Unre
 
 
 def read_topics(context: RegistryContext, names: Sequence[str]) -> Iterator[Topic | UnreadableNode | None]:
-    """What Kafka has registered of these topics, in their order; None of one it does not know."""
+    """Yield these topics as Kafka has registered them, in order. None for a missing topic."""
     for name, node in zip(names, bulk_read.nodes(context, map(broker_topic, names)), strict=True):
         yield decode_topic(node.path, name, node.data) if isinstance(node, Node) else node

@@ -1,4 +1,4 @@
-"""How far a ZooKeeper is: the number of its last transaction, and by what to know that it is still the same one."""
+"""The position of an ensemble: its last transaction, and how to detect another or a restored ensemble."""
 
 from __future__ import annotations
 
@@ -12,46 +12,50 @@ from ..session.registry_context import context_of
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What was done up to a transaction; `made_zxid` and `made_ms` say when the node of all groups was made.
+    """The last transaction of an ensemble. `created_zxid` and `created_ms` identify its `/consumers` node.
 
-    Transactions are counted up as long as a ZooKeeper lives, so one that has done fewer is another, or was wiped. One
-    that has done more is another if its groups were made before our position, and not when those were that we knew.
+    The zxid of an ensemble only increases, so an ensemble with a smaller one is another one, or was wiped. An ensemble
+    with a larger one is another one if its `/consumers` node was created before this position, but at another moment.
 
-    One that was put back from a backup of itself, and has done as many transactions since, looks like the one we knew:
-    its groups were made when they were, and its server keeps no mark of what it has lost.
+    An ensemble that was restored from its own backup is not detected after it has processed as many transactions again:
+    it has the same `/consumers` node, and its servers do not record the loss.
 
-    >>> before = Position(zxid=100, made_zxid=7, made_ms=1_000)
-    >>> before.is_of(Position(zxid=101, made_zxid=7, made_ms=1_000)), before.is_of(Position(99, 7, 1_000))
-    (True, False)
-    >>> before.is_of(Position(zxid=200, made_zxid=150, made_ms=5_000)), before.is_of(Position(200, 8, 5_000))
-    (True, False)
+    >>> before = Position(zxid=100, created_zxid=7, created_ms=1_000)
+    >>> before.may_precede(Position(zxid=101, created_zxid=7, created_ms=1_000))
+    True
+    >>> before.may_precede(Position(99, 7, 1_000))
+    False
+    >>> before.may_precede(Position(zxid=200, created_zxid=150, created_ms=5_000))
+    True
+    >>> before.may_precede(Position(200, 8, 5_000))
+    False
     """
 
     zxid: int
-    made_zxid: int
-    made_ms: int
+    created_zxid: int
+    created_ms: int
 
-    def is_of(self, now: Position) -> bool:
-        """Whether a ZooKeeper that is there now may have been here."""
+    def may_precede(self, now: Position) -> bool:
+        """Return False if an ensemble that is at `now` cannot have been at this position before."""
         if now.zxid < self.zxid:
             return False
-        made_later = now.made_zxid > self.zxid or now.made_zxid == 0
-        return made_later or (now.made_zxid, now.made_ms) == (self.made_zxid, self.made_ms)
+        created_later = now.created_zxid > self.zxid or now.created_zxid == 0
+        return created_later or (now.created_zxid, now.created_ms) == (self.created_zxid, self.created_ms)
 
 
 def position(registry: Registry) -> Position:
-    """How far the server is that we are with, after it has learned of all that was written before: two small requests.
+    """Return the position of the server, after it has processed all earlier writes. Sends two small requests.
 
-    Each answer carries the number of the server's last transaction, which it has done by then. A server that has lost
-    its quorum may know of less than others, or of what never came to be.
+    Each answer contains the zxid of the server's last transaction. A server without a quorum may lag behind the others,
+    or have processed transactions that are rolled back later.
     """
     registry.sync()
     if registry.server_is_read_only:
-        raise NotConnectedError("the server has lost its quorum, and how far it is says nothing")
+        raise NotConnectedError("the server has no quorum, so its last transaction is not reliable; try again later")
     context, client = context_of(registry), registry.client
     try:
         stat = context.session.call(lambda: client.exists_async(CONSUMERS), CONSUMERS, context.deadline())
     except NoPermissionError:
         stat = None
-    made_zxid, made_ms = (0, 0) if stat is None else (stat.czxid, stat.ctime)
-    return Position(int(client.last_zxid), int(made_zxid), int(made_ms))
+    created_zxid, created_ms = (0, 0) if stat is None else (stat.czxid, stat.ctime)
+    return Position(int(client.last_zxid), int(created_zxid), int(created_ms))

@@ -41,9 +41,7 @@ def was_carried_out(
         session.call(lambda: session.client.sync_async("/"), "/", deadline)
         nodes = session.get_all(list(changes), deadline=deadline)
     except NoPermissionError as error:
-        raise OutcomeUnknownError(
-            f"the answer about {path} was lost, and there is no permission to read whether it was changed"
-        ) from error
+        raise OutcomeUnknownError(f"the answer about {path} was lost, and reading the node is not permitted") from error
     except NotConnectedError as error:
         raise OutcomeUnknownError(
             f"the connection was lost before the answer about {path}, and could not be restored in time"

@@ -1,10 +1,10 @@
-"""Which topics there are and which partitions they have, with a watch on each of it.
+"""Observe topics and their partitions by watches.
 
-Watches are set before anything is read, and stay until they fire: so nothing that happens after a look is missed, while
-the connection lasts. kazoo's thread only takes note of what has fired; `tell` is called on it and must do no more.
+Watches are set before the nodes are read, and stay until they fire. So no change after a read is missed while the
+connection lasts. `notify` is called on kazoo's watch thread. It must not block, and must not call ZooKeeper.
 
-What a look returns was all there at one moment. Nodes are read one after the other, so that is found out: nothing may
-be younger than the moment at which the look began, else everything is read again.
+The result of a read is consistent: all of it existed at one moment. The nodes are read one after the other. If any of
+them was changed after the read began, everything is read again.
 """
 
 from __future__ import annotations
@@ -34,83 +34,83 @@ from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
 
 ATTEMPTS: Final = 20
-"""Looks in a row that may find something changed while they look."""
+"""How often to read again if nodes change during the read."""
 
-# The same bytes come with each look, of each member in this process.
+# Each read of each member in this process returns the same bytes, mostly.
 _decoded = lru_cache(maxsize=64)(decode_topic)
 
 PartitionsOf: TypeAlias = Callable[[str], Iterable[int]]
-Tell: TypeAlias = Callable[[TopicPartition | None], object]
-Nodes: TypeAlias = Sequence[Node | ForbiddenNode | None]
+Notify: TypeAlias = Callable[[TopicPartition | None], object]
+TopicNodes: TypeAlias = Sequence[Node | ForbiddenNode | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
-    """What Kafka says of some topics, as it was at one moment; one that it does not have is not here."""
+class ObservedTopics:
+    """Topics as Kafka has registered them, at one moment. Missing topics are left out."""
 
     partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
     unreadable: Sequence[UnreadableNode] = ()
-    made: Mapping[str, int] = field(default_factory=dict)
-    """The zxid that made each: another one is another topic, whatever its name."""
+    created: Mapping[str, int] = field(default_factory=dict)
+    """The zxid at which each topic was created. It differs for a recreated topic."""
     zxid: int = 0
-    """Of the last change among them."""
-    absent: bool = False
-    """Whether some of them are not there."""
+    """The zxid of the last change of any of them."""
+    some_missing: bool = False
+    """True if at least one of them does not exist."""
 
 
-class TopicSight:
-    """The topics of one member. `tell` is called with None when something has changed.
+class TopicObserver:
+    """Observes the topics of one member. `notify` is called with None after any change.
 
-    Partitions come from Kafka's nodes, or from a function; nobody hears when what that says is another, so it is asked
-    with each look.
+    The partitions come from Kafka's nodes, or from the function `partitions`. The function is called with each read,
+    because changes of its results cannot be watched.
     """
 
-    def __init__(self, context: RegistryContext, tell: Tell, partitions: PartitionsOf | None = None) -> None:
+    def __init__(self, context: RegistryContext, notify: Notify, partitions: PartitionsOf | None = None) -> None:
         self._context = context
         self._session = context.session
         self._client = context.session.client
-        self._tell = tell
+        self._notify = notify
         self._partitions = partitions
         self._dispatcher = WatchDispatcher.of(self._session)
-        self._lock = threading.Lock()  # guards what is armed
-        self._armed: set[str] = set()
+        self._lock = threading.Lock()  # guards the watched paths
+        self._watched: set[str] = set()
         self._losses = self._dispatcher.losses
         self._roots: set[str] = set()
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Stop observing."""
         for root in self._roots:
             self._dispatcher.remove(root, self)
         self._roots.clear()
 
-    # Hearing, on kazoo's threads
+    # Changes, on kazoo's threads
 
     def on_change(self, path: str) -> None:
-        """Strictly for the dispatcher: a watch has fired."""
-        if self._was_armed(path):
-            self._tell(None)
+        """Called by the watch dispatcher when a watch has fired."""
+        if self._was_watched(path):
+            self._notify(None)
 
-    def _was_armed(self, path: str) -> bool:
-        """Whether this member has asked for it: others of the same session hear what they have asked for."""
+    def _was_watched(self, path: str) -> bool:
+        """Return True if this member watched the node. Other members of the same session have their own watches."""
         with self._lock:
-            armed = path in self._armed
-            self._armed.discard(path)
-        return armed
+            watched = path in self._watched
+            self._watched.discard(path)
+        return watched
 
     def on_connection(self) -> None:
-        """Strictly for the dispatcher: the connection was lost, or is back, which is the time to look at everything."""
+        """Called by the watch dispatcher. After a reconnect, everything must be read again."""
         if self._client.connected:
-            self._tell(None)
+            self._notify(None)
 
-    def _hear_below(self, root: str) -> None:
+    def _listen_below(self, root: str) -> None:
         if root not in self._roots:
             self._roots.add(root)
             self._dispatcher.add(root, self)
 
-    # Looking
+    # Reading
 
-    def topics(self, registration: Registration) -> Topics:
-        """The topics that a registration chooses, as they were at one moment."""
+    def topics(self, registration: Registration) -> ObservedTopics:
+        """Return the topics that a registration subscribes to."""
         self._forget_dead_watches()
         by_pattern = registration.pattern is not Pattern.STATIC
         for _ in range(ATTEMPTS):
@@ -120,126 +120,125 @@ class TopicSight:
             found = self._topics_of(wanted, self._read_topics(wanted))
             if found.zxid <= max(before, zxid):
                 return found
-        raise NotConnectedError("topics change faster than they can be read")
+        raise NotConnectedError(f"the topics changed during each of {ATTEMPTS} reads; try again later")
 
     def _forget_dead_watches(self) -> None:
-        """They die with the connection."""
+        """After a lost connection, forget its watches."""
         losses = self._dispatcher.losses
         if losses != self._losses:
             with self._lock:
                 self._losses = losses
-                self._armed.clear()
+                self._watched.clear()
 
     def _ask_existing(self) -> Any:
-        """Ask when a topic last came or went; the answer is on its way while other things are asked."""
+        """Send a request for the time at which a topic was last created or deleted, without waiting for the answer."""
         return None if self._partitions is not None else self._client.exists_async(BROKER_TOPICS)
 
     def _existing(self, asked: Any, *, all_names: bool) -> tuple[list[str], int]:
-        """The names of all topics where a pattern can choose, and when one last came or went."""
+        """Return the names of all topics if needed, and the zxid at which a topic was last created or deleted."""
         if all_names:
-            self._hear_below(BROKER_TOPICS)
+            self._listen_below(BROKER_TOPICS)
             return self._names(BROKER_TOPICS)
         if asked is None:
             return [], 0
-        answers = iter([asked])
 
-        def ask() -> Any:  # the answer that is on its way; after a loss of the connection, another
-            return next(answers, None) or self._client.exists_async(BROKER_TOPICS)
+        def send() -> Any:
+            return self._client.exists_async(BROKER_TOPICS)
 
         try:
-            stat = self._session.call(ask, BROKER_TOPICS, self._context.deadline())
-        except NoPermissionError:  # the topics themselves may be read
+            stat = self._session.call_pending(asked, send, BROKER_TOPICS, self._context.deadline())
+        except NoPermissionError:  # the topics themselves may be readable
             return [], 0
         return [], 0 if stat is None else stat.pzxid
 
     def _topic_paths(self, topics: Sequence[str]) -> list[str]:
-        """Where to read what Kafka says of these topics; they are watched from now on."""
+        """Watch the nodes of these topics, and return their paths."""
         if self._partitions is not None:
             return []
         paths = [broker_topic(topic) for topic in topics]
         for path in paths:
-            self._hear_below(path)
-        self._arm(paths)
+            self._listen_below(path)
+        self._watch(paths)
         return paths
 
-    def _read_topics(self, topics: Sequence[str]) -> Nodes:
+    def _read_topics(self, topics: Sequence[str]) -> TopicNodes:
         return list(bulk_read.nodes(self._context, self._topic_paths(topics)))
 
-    def _topics_of(self, topics: Sequence[str], nodes: Nodes) -> Topics:
-        """The partitions of these topics, what cannot be read, and when each was made and last changed."""
+    def _topics_of(self, topics: Sequence[str], nodes: TopicNodes) -> ObservedTopics:
+        """Decode the nodes of these topics."""
         if self._partitions is not None:
-            return Topics({topic: _checked(self._partitions(topic)) for topic in topics})
+            return ObservedTopics({topic: _checked(self._partitions(topic)) for topic in topics})
         found = list(zip(topics, nodes, strict=True))
         there = {topic: node for topic, node in found if isinstance(node, Node)}
         denied = [node for _topic, node in found if isinstance(node, UnreadableNode)]
         read = {topic: _decoded(node.path, topic, node.data) for topic, node in there.items()}
-        return Topics(
+        return ObservedTopics(
             {topic: found.partitions for topic, found in read.items() if not isinstance(found, UnreadableNode)},
             [*denied, *(found for found in read.values() if isinstance(found, UnreadableNode))],
             {topic: node.czxid for topic, node in there.items()},
             max((node.mzxid for node in there.values()), default=0),
-            absent=None in nodes,
+            some_missing=None in nodes,
         )
 
     # Watching
 
     def _names(self, path: str) -> tuple[list[str], int]:
-        """The names below a directory, and when they last changed; it is watched, whether it is there or not."""
+        """Return the names of a directory, and when they last changed. Watch it, even if it does not exist."""
         found = self._listed(path)
-        if found is None and path not in self._arm([path]):  # it has come meanwhile
+        if found is None and path not in self._watch([path]):  # it was created after the first read
             with self._lock:
-                self._armed.discard(path)
+                self._watched.discard(path)
             found = self._listed(path)
         return ([], 0) if found is None else (sorted(found[0]), found[1].pzxid)
 
     def _listed(self, path: str) -> Any:
         with self._lock:
-            watch = None if path in self._armed else self._dispatcher.on_watch
-            self._armed.add(path)
-        ask = self._client.get_children_async
+            watch = None if path in self._watched else self._dispatcher.on_watch
+            self._watched.add(path)
+        send = self._client.get_children_async
         found = None
         try:
             found = self._session.call(
-                lambda: ask(path, watch=watch, include_data=True), path, self._context.deadline()
+                lambda: send(path, watch=watch, include_data=True), path, self._context.deadline()
             )
         finally:
             if found is None:
                 with self._lock:
-                    self._armed.discard(path)
+                    self._watched.discard(path)
         return found
 
-    def _arm(self, paths: Iterable[str]) -> list[str]:
-        """Watch these nodes, whether they are there or not; those that are newly watched and not there are returned."""
+    def _watch(self, paths: Iterable[str]) -> list[str]:
+        """Watch these nodes, even if they do not exist. Return the newly watched ones that do not exist."""
         with self._lock:
-            missing = [path for path in dict.fromkeys(paths) if path not in self._armed]
-            self._armed.update(missing)
+            unwatched = [path for path in dict.fromkeys(paths) if path not in self._watched]
+            self._watched.update(unwatched)
         try:
-            return self._watch_all(missing)
-        except BaseException:  # some may be watched: then they fire once more than need be
+            return self._watch_all(unwatched)
+        except BaseException:  # some may be watched already: then they notify once more than necessary
             with self._lock:
-                self._armed.difference_update(missing)
+                self._watched.difference_update(unwatched)
             raise
 
     def _watch_all(self, paths: list[str]) -> list[str]:
         deadline = self._context.deadline()
-        absent: list[str] = []
+        missing: list[str] = []
         for start in range(0, len(paths), PIPELINE):
             window = paths[start : start + PIPELINE]
             answers = [(path, self._client.exists_async(path, watch=self._dispatcher.on_watch)) for path in window]
-            absent += [path for path, answer in answers if not self._is_there(path, answer, deadline)]
-        return absent
+            missing += [path for path, answer in answers if not self._exists(path, answer, deadline)]
+        return missing
 
-    def _is_there(self, path: str, answer: Any, deadline: Deadline) -> bool:
+    def _exists(self, path: str, answer: Any, deadline: Deadline) -> bool:
         try:
             return answer.get(timeout=deadline.remaining) is not None
-        except NoAuthError:  # then there is no watch, and it is looked at now and then
+        except NoAuthError:  # no watch was set, so the node is polled
             with self._lock:
-                self._armed.discard(path)
+                self._watched.discard(path)
             return True
         except (KazooException, KazooTimeoutError) as error:
             raise translate(error, path) from error
 
 
 def _checked(numbers: Iterable[int]) -> tuple[int, ...]:
-    """What a function of the user's says."""
+    """Check the result of a user's function."""
     return tuple(sorted({check_partition(number) for number in numbers}))

@@ -1,0 +1,249 @@
+"""Read offsets from text, in any format of `file_formats.py`.
+
+The reader is strict: it rejects the whole file if one line is invalid or ambiguous.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ...exceptions import InvalidInputError
+from ..znodes.names import check_group, check_partition, check_topic, parse_partition
+from ..znodes.offset_codec import MAX_OFFSET, check_offset
+from ..znodes.paths import CONSUMERS, Part
+from ..znodes.topic_partition import TopicPartition
+from .csv_cells import unescape_formula
+from .file_formats import FIELDS, SCHEMA, FileFormat, OffsetRecord
+
+
+class _ParseError(Exception):
+    """Strictly private: a place in the file, and the problem there."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where}: {problem}")
+
+
+def parse_offsets(text: str, file_format: FileFormat | None = None, *, source: str = "the file") -> list[OffsetRecord]:
+    r"""Return the offsets in the text, in order. Detect the format if none is given.
+
+    An invalid line is an error, and so is a second offset for the same partition. `source` names the text in errors.
+
+    >>> parse_offsets("/consumers/billing/offsets/orders/0:5\n")
+    [OffsetRecord(group='billing', at=TopicPartition(topic='orders', partition=0), offset=5, note=None)]
+    """
+    text = text.removeprefix("\ufeff")  # a byte order mark, which some editors write
+    seen: dict[tuple[str | None, TopicPartition], OffsetRecord] = {}
+    where = ""
+    try:
+        for where, values in _PARSERS[file_format or detect_format(text)](text):
+            record = _record(values)
+            if (record.group, record.at) in seen:
+                raise _ParseError(where, f"{record.at} already has an offset in an earlier line")
+            seen[record.group, record.at] = record
+    except _ParseError as error:
+        raise InvalidInputError(f"{source}, {error}") from error
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{source}, {where}: {error}") from error
+    return list(seen.values())
+
+
+def detect_format(text: str) -> FileFormat:
+    """Return the format of a file, judged by its beginning.
+
+    >>> detect_format('{"orders": {"0": 5}}'), detect_format("orders,0,5")
+    (<FileFormat.SPARK: 'spark'>, <FileFormat.KAFKA_CSV: 'kafka-csv'>)
+    """
+    start = text.lstrip()
+    if start.startswith("/"):
+        return FileFormat.PATH
+    if not start.startswith("{"):
+        first = start.partition("\n")[0].rstrip("\r").split(",")
+        return FileFormat.CSV if {"topic", "partition", "offset"} <= set(first) else FileFormat.KAFKA_CSV
+    first_line = _json_or_none(start.partition("\n")[0])
+    if isinstance(first_line, dict) and isinstance(first_line.get("topic"), str):
+        return FileFormat.JSONL
+    # In the format spark, a topic may be named "offsets", but its value is an object and not a list. A JSON document of
+    # zkgroups spans many lines, so its first line alone cannot be parsed.
+    return FileFormat.JSON if re.search(r'"offsets"\s*:\s*\[', start[:200]) else FileFormat.SPARK
+
+
+def _json_or_none(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+_Values = Mapping[str, Any]
+"""The fields of one offset, before they are checked."""
+
+
+def _parse_json(text: str) -> Iterator[tuple[str, _Values]]:
+    document = _json(text, 1)
+    offsets = document.get("offsets") if isinstance(document, dict) else None
+    if not isinstance(offsets, list):
+        raise _ParseError("line 1", 'the list "offsets" is missing')
+    _check_schema("line 1", document)
+    for number, values in enumerate(offsets, 1):
+        yield _object(f"offset {number}", values)
+
+
+def _parse_jsonl(text: str) -> Iterator[tuple[str, _Values]]:
+    for number, line in _lines(text):
+        where, values = _object(f"line {number}", _json(line, number))
+        _check_schema(where, values)
+        yield where, values
+
+
+def _check_schema(where: str, values: _Values) -> None:
+    if values.get("schema", SCHEMA) != SCHEMA:
+        raise _ParseError(where, f"schema {values['schema']!r:.40} is not supported: only {SCHEMA} is")
+
+
+def _object(where: str, values: Any) -> tuple[str, _Values]:
+    if not isinstance(values, dict):
+        raise _ParseError(where, "not a JSON object")
+    if missing := [field for field in FIELDS if field not in values]:
+        raise _ParseError(where, f"the field {missing[0]} is missing")
+    return where, values
+
+
+def _parse_csv(text: str) -> Iterator[tuple[str, _Values]]:
+    lines = _lines(text)
+    number, line = next(lines, (1, ""))
+    header = _split(line, number)
+    if missing := [field for field in FIELDS if header.count(field) not in ({0, 1} if field == "group" else {1})]:
+        raise _ParseError(f"line {number}", f"the header must name the column {missing[0]} exactly once")
+    for number, line in lines:
+        where, values = _named(number, header, _split(line, number))
+        names = {field: unescape_formula(values[field]) for field in ("group", "topic") if field in values}
+        yield where, {**values, **names}
+
+
+def _parse_kafka_csv(text: str) -> Iterator[tuple[str, _Values]]:
+    width = 0
+    for number, line in _lines(text):
+        fields = _split(line, number)
+        width = width or len(fields)
+        if width not in {3, 4}:
+            raise _ParseError(f"line {number}", f"3 or 4 fields expected, found {width}")
+        yield _named(number, FIELDS[-width:], fields)
+
+
+def _named(number: int, names: Sequence[str], fields: Sequence[str]) -> tuple[str, _Values]:
+    where = f"line {number}"
+    if len(fields) != len(names):
+        raise _ParseError(where, f"{len(names)} fields expected, found {len(fields)}")
+    values: dict[str, Any] = dict(zip(names, fields, strict=True))
+    return where, values | _numbers(where, values["partition"].strip(" "), values["offset"].strip(" "))
+
+
+_FIELD: Final = re.compile(r'"((?:[^"]|"")*)"|([^",]*)')
+
+
+def _split(line: str, number: int) -> list[str]:
+    """Return the fields of a CSV line.
+
+    Python's `csv` accepts misplaced quotes, and its limit on the length of a field applies to the whole process.
+    """
+    fields: list[str] = []
+    end = -1
+    while end < len(line):
+        found = _FIELD.match(line, end + 1)
+        if found is None or line[found.end() : found.end() + 1] not in {"", ","}:
+            raise _ParseError(f"line {number}", "misplaced quote")
+        fields.append(found[2] if found[1] is None else found[1].replace('""', '"'))
+        end = found.end()
+    return fields
+
+
+def _parse_paths(text: str) -> Iterator[tuple[str, _Values]]:
+    for number, line in _lines(text):
+        where = f"line {number}"
+        path, _, offset = line.rpartition(":")
+        names = path.split("/")
+        if len(names) != 6 or names[0] or f"/{names[1]}" != CONSUMERS or names[3] != Part.OFFSETS:
+            raise _ParseError(where, "/consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET expected")
+        yield where, {"group": names[2], "topic": names[4], **_numbers(where, names[5], offset)}
+
+
+def _parse_spark(text: str) -> Iterator[tuple[str, _Values]]:
+    topics = _json(text, 1)
+    if not isinstance(topics, dict) or not all(isinstance(offsets, dict) for offsets in topics.values()):
+        raise _ParseError("line 1", '{"TOPIC": {"PARTITION": OFFSET}} expected')
+    for topic, offsets in topics.items():
+        for partition, offset in offsets.items():
+            where = f"topic {topic!r}, partition {partition!r}"
+            if offset in (-1, -2) and isinstance(offset, int):
+                meaning = "latest" if offset == -1 else "earliest"
+                raise _ParseError(where, f"{offset} means {meaning} in Spark, and cannot be imported as an offset")
+            if offset is None:
+                raise _ParseError(where, "the offset is null")
+            yield where, {"group": None, "topic": topic, "partition": _partition(where, partition), "offset": offset}
+
+
+_PARSERS: Final[Mapping[FileFormat, Callable[[str], Iterator[tuple[str, _Values]]]]] = {
+    FileFormat.JSON: _parse_json,
+    FileFormat.JSONL: _parse_jsonl,
+    FileFormat.CSV: _parse_csv,
+    FileFormat.KAFKA_CSV: _parse_kafka_csv,
+    FileFormat.PATH: _parse_paths,
+    FileFormat.SPARK: _parse_spark,
+}
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each line that is not blank, with its number.
+
+    `str.splitlines` would also split at Unicode line separators, which names may contain.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip(" \t\r"):
+            yield number, line.removesuffix("\r")
+
+
+def _json(text: str, number: int) -> Any:
+    """Decode JSON. Reject duplicate names in an object, of which `json.loads` would silently keep the last."""
+    try:
+        return json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_without_duplicates)
+    except json.JSONDecodeError as error:
+        raise _ParseError(f"line {number + error.lineno - 1}", f"invalid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise _ParseError(f"line {number}", f"invalid JSON: {error}") from error
+
+
+def _reject_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        name = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+        raise ValueError(f"duplicate name {name!r:.80}")
+    return fields
+
+
+def _numbers(where: str, partition: str, offset: str) -> dict[str, Any]:
+    if not re.fullmatch(f"[0-9]{{1,{len(str(MAX_OFFSET))}}}", offset):
+        raise _ParseError(where, f"{offset!r:.40} is not a valid offset")
+    return {"partition": _partition(where, partition), "offset": int(offset)}
+
+
+def _partition(where: str, text: str) -> int:
+    number = parse_partition(text)
+    if number is None:
+        raise _ParseError(where, f"{text!r:.40} is not a partition number")
+    return number
+
+
+def _record(values: _Values) -> OffsetRecord:
+    group, offset = values.get("group"), values["offset"]
+    return OffsetRecord(
+        None if group is None else check_group(group),
+        TopicPartition(check_topic(values["topic"]), check_partition(values["partition"])),
+        None if offset is None else check_offset(offset),
+    )

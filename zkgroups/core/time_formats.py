@@ -1,0 +1,65 @@
+"""Times and durations as the command line accepts them: the formats of Kafka's own tool, and short ones such as 90d."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from ..exceptions import InvalidOptionError
+
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{3})?(Z|[+-]\d\d(?::?\d\d)?)?",
+    re.ASCII,
+)
+_ISO_DURATION: Final = re.compile(
+    r"P(?=.)(?:(?P<days>\d{1,9})D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+def parse_time(text: str) -> int:
+    """Return a time in milliseconds since 1970. A time without a zone is UTC.
+
+    >>> parse_time("2026-01-31T12:00:00.500") - parse_time("2026-01-31T12:00:00.000+01:00")
+    3600500
+    """
+    try:
+        if not (parts := _TIME.fullmatch(text)):
+            raise ValueError
+        time = datetime.fromisoformat(text if parts[3] else f"{text}Z")
+    except ValueError as error:
+        raise InvalidOptionError(
+            "the time", text, "it must be like 2026-01-31T12:00:00.000, or with a zone: 2026-01-31T12:00:00.000+01:00"
+        ) from error
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_iso_duration(text: str) -> int:
+    """Return an ISO 8601 duration in milliseconds. A day has 24 hours.
+
+    >>> parse_iso_duration("P1DT2H"), parse_iso_duration("PT0.5S")
+    (93600000, 500)
+    """
+    parts = _ISO_DURATION.fullmatch(text)
+    if parts is None or not any(parts.groups()):
+        raise InvalidOptionError("the duration", text, "it must be like P7D, PT2H30M or P1DT12H")
+    days, hours, minutes = (int(parts[unit] or 0) for unit in ("days", "hours", "minutes"))
+    whole, _, fraction = (parts["seconds"] or "0").partition(".")
+    seconds = int(whole) + 60 * (minutes + 60 * (hours + 24 * days))
+    return seconds * 1000 + int(fraction.ljust(3, "0")[:3])
+
+
+def parse_short_duration(text: str) -> int:
+    """Return a duration such as 90d in seconds.
+
+    >>> parse_short_duration("90d"), parse_short_duration("12h"), parse_short_duration("30m")
+    (7776000, 43200, 1800)
+    """
+    found = re.fullmatch("([0-9]{1,9})([dhms])", text)
+    if found is None:
+        raise InvalidOptionError("duration", text, "it must be a number with d, h, m or s, e.g. 90d")
+    return int(found[1]) * _UNITS[found[2]]
