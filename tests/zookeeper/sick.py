@@ -100,7 +100,7 @@ def _owners(tree: Tree) -> set[Place]:
 
 def _registrations(tree: Tree) -> set[Place]:
     tree.member("poison", "poison_h-1-ab")
-    poison = {("poison-registration", tree.member("poison", kind, data)) for kind, data in POISON.items()}
+    poison = {("scala-cannot-read", tree.member("poison", kind, data)) for kind, data in POISON.items()}
     tree.member("go", "go", KAZOO_GO)
     tree.member("mixed", "mixed_h-1-ab")
     tree.member("mixed", "pykafka", b"orders")
@@ -122,10 +122,10 @@ def _topics(tree: Tree) -> set[Place]:
     tree.owner("gone", "removed", "0", "nobody-0")
     tree.put("gone/owners/emptied")
     return {
-        ("gone-topic", "/consumers/gone/offsets/deleted"),
-        ("gone-topic", "/consumers/gone/owners/removed"),
-        ("gone-topic", "/consumers/gone/owners/emptied"),
-        ("gone-topic", tree.member("gone", "gone_h-1-ab", SCALA.replace(b"orders", b"deleted"))),
+        ("missing-topic", "/consumers/gone/offsets/deleted"),
+        ("missing-topic", "/consumers/gone/owners/removed"),
+        ("missing-topic", "/consumers/gone/owners/emptied"),
+        ("missing-topic", tree.member("gone", "gone_h-1-ab", SCALA.replace(b"orders", b"deleted"))),
         ("unknown-partition", tree.put("past/offsets/orders/6", b"5")),
         ("unknown-partition", tree.owner("past", "orders", "7", "nobody-0")),
         ("unreadable-topic", _broken_topic(tree)),
@@ -151,7 +151,7 @@ def _offsets(tree: Tree) -> set[Place]:
         | stoppers
         | {
             ("negative-offset", tree.put("negative/offsets/orders/0", b"-1")),
-            ("offset-of-no-partition", tree.put("misnamed/offsets/orders/01", b"5")),
+            ("misnamed-offset", tree.put("misnamed/offsets/orders/01", b"5")),
         }
     )
 

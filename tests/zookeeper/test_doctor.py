@@ -67,9 +67,9 @@ def test_every_planted_problem_is_found_by_code_and_path(registry: Registry, tre
 def test_only_planted_problems_are_found(registry: Registry, tree: Tree) -> None:
     planted = plant(tree)
     # What follows from what is wrong: a partition that is nobody's as its owner is none, two kinds where one is poison.
-    follows = {"open-acl", "unowned-partition", "orphan-owner", "mixed-dialects", "poison-registration"}
+    follows = {"open-acl", "unowned-partition", "orphan-owner", "mixed-dialects", "scala-cannot-read"}
     assert {code for code, _path in places(findings(registry)) - planted} <= follows
-    assert {path for code, path in places(findings(registry)) - planted if code == "poison-registration"} == {
+    assert {path for code, path in places(findings(registry)) - planted if code == "scala-cannot-read"} == {
         "/consumers/mixed/ids/pykafka"
     }
 
@@ -119,7 +119,7 @@ def test_without_registered_topics_no_topic_counts_as_deleted(registry: Registry
     raw.create("/consumers/storm/offsets/orders/0", b"5", makepath=True)
     assert {finding.code for finding in findings(registry)} == {"open-acl"}
     raw.ensure_path("/brokers/topics")
-    assert {finding.code for finding in findings(registry)} == {"open-acl", "gone-topic"}
+    assert {finding.code for finding in findings(registry)} == {"open-acl", "missing-topic"}
 
 
 def test_a_topic_in_pykafkas_format_does_not_count_as_deleted(registry: Registry, tree: Tree) -> None:
@@ -141,7 +141,7 @@ def test_each_directory_that_all_clients_may_change_is_named(registry: Registry,
     for each in ("", "/ids", "/owners", "/offsets"):
         tree.put(f"billing{each}", acl=None if each == directory else CLOSED)
     assert the(findings(registry), "open-acl").what == (
-        f"everybody who can connect may change {directory.removeprefix('/') or 'the group'}"
+        f"every client may change {directory.removeprefix('/') or 'the group'}"
     )
 
 
@@ -328,7 +328,7 @@ def test_directories_that_hold_data_are_not_deleted(registry: Registry, tree: Tr
     tree.put("litter/offsets/orders", b"5")
     tree.put("gone/offsets/removed", b"5")
     tree.put("gone/offsets/orders/0", b"5")
-    codes = {"empty-group", "gone-topic"}
+    codes = {"empty-group", "missing-topic"}
     assert [each.repairable for each in findings(registry) if each.code in codes] == [False, False]
 
 
@@ -336,16 +336,16 @@ def test_directories_that_hold_data_are_not_deleted(registry: Registry, tree: Tr
 
 SICK = {
     "padded-offset": ("offsets/orders/0", b"7 "),
-    "gone-topic": ("owners/removed", b""),
+    "missing-topic": ("owners/removed", b""),
     "empty-group": ("ids", b""),
 }
-"""What makes a group be found and repairable; `gone-topic` needs an offset beside it."""
+"""What makes a group be found and repairable; `missing-topic` needs an offset beside it."""
 
 
 def sick(registry: Registry, tree: Tree, code: str) -> Finding:
     path, data = SICK[code]
     tree.put(f"billing/{path}", data)
-    if code == "gone-topic":
+    if code == "missing-topic":
         tree.put("billing/offsets/orders/1", b"5")
     found = the(findings(registry), code)
     assert found.repairable
@@ -396,8 +396,8 @@ MEANWHILE: dict[str, tuple[str, Callable[[Tree], object]]] = {
     "something foreign comes": ("empty-group", lambda t: t.put("billing/state", b"5")),
     "the directory is written": ("empty-group", lambda t: t.client.set("/consumers/billing/ids", b"x")),
     "a directory is gone": ("empty-group", lambda t: t.client.delete("/consumers/billing/ids")),
-    "an owner comes": ("gone-topic", lambda t: t.owner("billing", "removed", "0", "anna")),
-    "the owners are gone": ("gone-topic", lambda t: t.client.delete("/consumers/billing/owners/removed")),
+    "an owner comes": ("missing-topic", lambda t: t.owner("billing", "removed", "0", "anna")),
+    "the owners are gone": ("missing-topic", lambda t: t.client.delete("/consumers/billing/owners/removed")),
 }
 
 
