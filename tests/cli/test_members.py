@@ -168,7 +168,7 @@ def test_a_bare_name_is_read_by_us_and_stops_scala_members(zkgroups: Zkgroups, t
     tree.member("billing", "py", b"orders")
     ended = zkgroups("members", "show", "billing", "py")
     assert ended.code == 0
-    assert ended.lines[-1].endswith("stops every Scala member: it is no JSON object")
+    assert ended.lines[-1].endswith("stops every Scala member: it is not a JSON object")
 
 
 def test_what_only_java_could_judge_is_left_open(zkgroups: Zkgroups, tree: Tree) -> None:
