@@ -301,7 +301,7 @@ def test_a_plan_appears_completely_or_not_at_all_and_is_never_overwritten(
         read_plan(spark, str(destination))
     with pytest.raises(InvalidOptionError, match="cannot be read"):  # the driver has read it, the workers have not
         plan(spark, str(destination), source, brokers, on_progress=lambda _step: properties.unlink())
-    with pytest.raises(NotFoundError, match="none of the groups"):
+    with pytest.raises(NotFoundError, match="none of the selected groups"):
         plan(spark, str(destination), replace(source, groups="h"), None)
     assert (_parts(destination), long_ago.exists(), lately.exists()) == ([], False, True)
     assert [each.name for each in (destination / "_unfinished").iterdir()] == [lately.name]
