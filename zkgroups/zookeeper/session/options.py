@@ -92,8 +92,8 @@ def check_session_timeout(seconds: object) -> float:
     if seconds < SHORT_SESSION_TIMEOUT:
         warnings.warn(
             f"a session timeout of {seconds:g} s is short: claims end if for {PROOF_LIFETIME * seconds:g} s nothing "
-            "proves that the session is alive, for example during a long pause or an election, or if the server is cut off from "
-            f"its leader; use {SHORT_SESSION_TIMEOUT:g} s or more",
+            "proves that the session is alive, for example during a long pause or an election, or if the server is "
+            f"cut off from its leader; use {SHORT_SESSION_TIMEOUT:g} s or more",
             ShortSessionWarning,
             stacklevel=4,
         )
