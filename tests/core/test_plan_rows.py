@@ -34,7 +34,7 @@ def _row(topic: str | None, partition: int | None, before: int | None) -> PlanRo
         before_metadata="note",
         before_epoch=3,
         action=Action.COMMIT,
-        reason=Reason.NOT_ASKED,
+        reason=Reason.LOG_NOT_CHECKED,
         planned=7,
         obstacles=(),
     )

@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient
 from tests.testing.waiting import eventually, is_alive
 from zkgroups.core.kafka_values import NativeState, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, ZkgroupsException
+from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError
+from zkgroups.input_errors import ZkgroupsException
 from zkgroups.kafka import Brokers, worker
 from zkgroups.testing import KafkaBroker, kafka
 

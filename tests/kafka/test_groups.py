@@ -15,16 +15,8 @@ from confluent_kafka import Consumer
 from tests.testing.waiting import eventually
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.exceptions import (
-    GroupInUseError,
-    GroupNotFoundError,
-    InvalidInputError,
-    InvalidNameError,
-    InvalidOptionError,
-    TooLargeError,
-    UnknownPartitionError,
-    ZkgroupsException,
-)
+from zkgroups.exceptions import GroupInUseError, GroupNotFoundError, TooLargeError, UnknownPartitionError
+from zkgroups.input_errors import InvalidInputError, InvalidNameError, InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.testing import KafkaBroker
 

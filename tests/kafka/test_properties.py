@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from zkgroups.exceptions import AuthenticationError, InvalidOptionError
+from zkgroups.exceptions import AuthenticationError
+from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers, read_properties
 from zkgroups.kafka.properties import for_librdkafka, parse, without_secrets
 

@@ -10,6 +10,7 @@ import pytest
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import Outcome, ReportRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
@@ -87,7 +88,8 @@ def test_every_guard_leaves_its_group_and_no_other(
     for name in names:
         registry.group(name).offsets.set(at, 7)
     rows = plan_of(registry, brokers, targets)
-    rows = [replace(row, obstacles=("1 refused: past the end",)) if row.group == "blocked" else row for row in rows]
+    refused = Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END)
+    rows = [replace(row, obstacles=(refused,)) if row.group == "blocked" else row for row in rows]
     marks.put(registry._context, {"marked": "elsewhere"}, plan="plan-2", state=MarkState.MOVING)
     registry.group("rewritten").offsets.set(at, 7)
     registry.group("gone").offsets.delete([at])
@@ -107,13 +109,13 @@ def test_every_guard_leaves_its_group_and_no_other(
     for name, words in {
         "legacy": f"legacy instances are registered: {instance.id}",
         "rewritten": f"offsets in ZooKeeper were written since the plan: {at}",
-        "gone": f"offsets in ZooKeeper are gone: {at}",
+        "gone": f"offsets in ZooKeeper were deleted since the plan: {at}",
         "new": f"offsets in ZooKeeper are new since the plan: {unused}",
-        "moved": f"offsets of the target are not as planned: {at}",
+        "moved": f"offsets of the target have changed since the plan: {at}",
         "more": f"offsets of the target are new since the plan: {unused}",
-        "marked": "it is marked: it is being moved to Kafka's own offsets as 'elsewhere', by plan plan-2",
+        "marked": "the group is being moved to Kafka's own offsets as 'elsewhere', by plan plan-2",
         "blocked": "1 refused: past the end",
-        "live": "members of the native group are alive: anna-",
+        "live": "the group has active members on the brokers: anna-",
     }.items():
         [detail] = details(report, targets[name])
         assert words in detail
@@ -161,7 +163,7 @@ def test_who_comes_while_it_is_written_is_told_and_the_group_does_not_count_as_m
         report = apply_groups(plan_of(registry, brokers, target), brokers, registry, execute=True)
 
     assert outcomes(report) == {"overtaken"}
-    assert details(report, target["raced"]) == {"while this was written: legacy instances are registered: scala-1"}
+    assert details(report, target["raced"]) == {"while offsets were written: legacy instances are registered: scala-1"}
     assert states(registry, target) == {"raced": MarkState.MOVING}
 
 
@@ -192,7 +194,7 @@ def test_of_two_plans_that_are_applied_to_one_target_at_once_one_wins_and_the_ot
         assert details(others, target) == {f"plan plan-1 is writing to {target!r}: try again later"}
         assert numbers(brokers, target) == {at: 7}
         again = apply_groups(second, brokers, registry, execute=True)
-        assert details(again, target) == {f"offsets of the target are not as planned: {at}"}
+        assert details(again, target) == {f"offsets of the target have changed since the plan: {at}"}
     assert states(registry, ["first", "second"]) == {"first": MarkState.MOVED}
 
 
@@ -243,9 +245,9 @@ def test_what_others_write_over_is_not_done(
     with Raced.connect(broker.address) as brokers:
         rows = plan_of(registry, brokers, target)
         report = apply_groups(rows, brokers, registry, execute=True)
-        what = f"overwritten by others: {at}" if lost else f"added by others: {beside}"
+        what = f"overwritten offsets of the target: {at}" if lost else f"added offsets to the target: {beside}"
         assert outcomes(report) == {"overtaken"}
-        assert details(report, target["over"]) == {f"while this was written: offsets of the target were {what}"}
+        assert details(report, target["over"]) == {f"while offsets were written: another client has {what}"}
         assert states(registry, target) == {"over": MarkState.MOVING}
         assert outcomes(apply_groups(rows, brokers, None, execute=True)) == {"left"}
 
@@ -306,7 +308,7 @@ def test_what_is_written_after_another_run_has_taken_the_lock_is_told(
         [detail] = details(report, target)
         if moment == "before":
             assert (outcomes(report), numbers(plain, target)) == ({"left"}, {})
-            assert detail == f"{lost} before anything was written: try again"
+            assert detail == f"{lost}, and nothing was written: try again"
         else:
             assert outcomes(report) == {"overtaken"}
             assert lost in detail
@@ -356,7 +358,7 @@ def test_a_name_that_no_group_can_have_leaves_only_its_group(
     for execute, done in ((False, Outcome.WOULD_WRITE), (True, Outcome.WRITTEN)):
         report = apply_groups(rows, brokers, registry, execute=execute)
         assert [row.outcome for row in report] == [Outcome.LEFT, Outcome.LEFT, done]
-        assert "a group cannot be called 'a/b'" in report[0].detail
+        assert "not a valid group name: group 'a/b'" in report[0].detail
     report = rollback_groups(rows, brokers, registry, execute=True)
     assert [row.outcome for row in report] == [Outcome.LEFT, Outcome.LEFT, Outcome.WRITTEN]
 
@@ -381,7 +383,7 @@ def test_a_group_whose_messages_have_gone_since_the_plan_is_left(
     report = apply_groups(rows, brokers, registry, execute=True)
 
     assert outcomes(report) == {"left"}
-    assert details(report, targets["cut"]) == {f"offsets are not in the log any more: {cut}"}
+    assert details(report, targets["cut"]) == {f"offsets are no longer in the log: {cut}"}
     assert details(report, targets["anew"]) == {f"topics were recreated since the plan: {anew}"}
     assert states(registry, targets) == {}
 

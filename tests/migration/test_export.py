@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups import TopicPartition
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.offsets.file_formats import OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.reset_script import file_name
-from zkgroups.exceptions import InvalidOptionError, RefusedError
+from zkgroups.exceptions import RefusedError
+from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import Brokers
 from zkgroups.migration.export import SCRIPT, export
 from zkgroups.testing import KafkaBroker
@@ -50,7 +52,7 @@ ROW = PlanRow(
     before_metadata=None,
     before_epoch=None,
     action=Action.COMMIT,
-    reason=Reason.AS_IT_IS,
+    reason=Reason.UNCHANGED,
     planned=5,
     obstacles=(),
 )
@@ -69,7 +71,7 @@ def files(folder: Path) -> set[str]:
 def test_each_group_has_a_file_with_what_is_to_be_written_and_blocked_ones_have_none(tmp_path: Path) -> None:
     skipped = replace(ROW, action=Action.SKIP, reason=Reason.ALREADY_THERE, planned=None, partition=2)
     rows = [*of_group("billing", 5, 0), skipped, *of_group("done", 1, action=Action.SKIP)]
-    rows += of_group("shipping", 3, obstacles=("legacy instances are registered: anna",))
+    rows += of_group("shipping", 3, obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["anna"]),))
     done = export(rows, tmp_path / "new" / "folder")
     assert (done.groups, done.offsets, done.blocked) == (1, 2, ("shipping",))
     assert files(done.script.parent) == {"billing.csv", SCRIPT}

@@ -19,20 +19,15 @@ from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Member, Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass, FollowState
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, OutOfRange, Reason, Rule
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.exceptions import (
-    GroupMigratedError,
-    GuardFailedError,
-    InvalidOptionError,
-    NotConnectedError,
-    ZkgroupsException,
-)
+from zkgroups.exceptions import GroupMigratedError, GuardFailedError, NotConnectedError
+from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.follow import follow
-from zkgroups.migration.followed_groups import JUST_LEFT
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 from zkgroups.zookeeper.admin.migration_locks import Locks
@@ -47,7 +42,8 @@ FOLLOWING, DONE, LEFT = FollowState
 BOTH = pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
 UNREADABLE = [make_acl("world", "anyone", create=True, write=True, delete=True, admin=True)]
 READABLE = [make_acl("world", "anyone", all=True)]
-LIVE = ("legacy instances are registered: a",)
+LIVE = (Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["a"]),)
+JUST_LEFT = str(Obstacle(ObstacleKind.ALL_MEMBERS_LEFT))
 
 
 Run = Callable[..., "Running"]
@@ -62,7 +58,7 @@ class Running:
         self._brokers = brokers
         self._found: list[FollowedGroup] = []
         self._error: BaseException | None = None
-        given = {"execute": True, "every": 0.1, "told": self.passes.append, "stop": self.stop, **options}
+        given = {"execute": True, "every": 0.1, "on_progress": self.passes.append, "stop": self.stop, **options}
 
         def run() -> None:
             try:
@@ -355,7 +351,7 @@ def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
     passes: list[FollowPass] = []
     with ExitStack() as first, ExitStack() as second:
 
-        def told(found: FollowPass) -> None:
+        def on_progress(found: FollowPass) -> None:
             passes.append(found)
             if len(passes) == 1:
                 first.close()
@@ -363,7 +359,7 @@ def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
                 second.enter_context(foreign(registry, name))
 
         first.enter_context(foreign(registry, name))
-        running = run(rows, told=told)
+        running = run(rows, on_progress=on_progress)
         running.until(lambda: len(passes) >= 4)
         assert [each.groups[0].detail for each in passes[:4]] == ["", JUST_LEFT, "", ""]
         assert {each.groups[0].state for each in passes[:4]} == {FOLLOWING}
@@ -393,7 +389,7 @@ def test_offsets_that_may_not_be_read_any_more_are_told_and_waited_for_and_nothi
             registry.client.set_acls(path, UNREADABLE)
     running.until(lambda: state_of(running, names[3]) is DONE)  # what is not followed may be hidden
     running.more_passes(4)
-    told = [f"offsets in ZooKeeper may not be read: {place}" for place in ("all", at.topic, at)]
+    told = [f"no permission to read offsets in ZooKeeper: {place}" for place in ("all", at.topic, at)]
     assert [detail_of(running, name) for name in names[:3]] == told
     assert [state_of(running, name) for name in names[:3]] == [FOLLOWING] * 3
     assert [mark_of(registry, name) for name in names[:3]] == [None] * 3
@@ -420,11 +416,11 @@ def test_offsets_that_are_gone_at_the_cut_over_are_in_the_way_and_those_of_a_gro
         running.until(lambda: state_of(running, planned.name) is LEFT and state_of(running, done.name) is DONE)
         registry.client.delete(f"/consumers/{done.name}/offsets/{one.topic}/0")
         registry.client.delete(f"/consumers/{seen.name}/offsets/{one.topic}/1")
-        running.until(lambda: detail_of(running, seen.name) == f"{two}: there was an offset, and it is gone")
+        running.until(lambda: detail_of(running, seen.name) == f"{two}: the offset was deleted")
     found = running.end()
     assert [found[name].state for name in names] == [LEFT, LEFT, DONE]
-    assert found[planned.name].detail == f"{one}: there was an offset, and it is gone"
-    assert found[seen.name].detail == f"{two}: there was an offset, and it is gone"
+    assert found[planned.name].detail == f"{one}: the offset was deleted"
+    assert found[seen.name].detail == f"{two}: the offset was deleted"
     assert [mark_of(registry, name) for name in names] == [None, None, "moved"]
 
 
@@ -457,7 +453,7 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     found = running.end()
     assert [found[name].state for name in names.values()] == [LEFT, LEFT, DONE]
     assert found[names["past"]].detail == f"{one}: past the end"
-    assert found[names["back"]].detail == f"{one}: 9, and it was 4 that was to be there"
+    assert found[names["back"]].detail == f"{one}: expected 4, found 9"
     assert found[names["fine"]].detail == "1 skipped: no such topic; 1 skipped: target ahead"
     assert numbers(brokers, names["fine"]) == {one: 5, three: 8}
     assert numbers(brokers, names["back"]) == {one: 9}
@@ -584,7 +580,11 @@ def test_plans_that_are_in_the_way_are_told(
     for name in names:
         registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
-    blocked = [replace(each, obstacles=("1 refused: past the end",)) for each in rows if each.group == names[2]]
+    blocked = [
+        replace(each, obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))
+        for each in rows
+        if each.group == names[2]
+    ]
     marks.put(registry._context, {names[0]: "x"}, plan="another", state=MarkState.MOVING)
     marks.put(registry._context, {names[1]: names[1]}, plan=PLAN, state=MarkState.MOVING)  # of a run that was killed
     found = run([*rows[:2], *blocked]).end()
@@ -790,7 +790,7 @@ def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_
             found = running.end()
     assert [found[name].state for name in names] == [LEFT] * 4
     assert "legacy instances are registered: scala" in found[names[0]].detail
-    assert found[names[1]].detail == f"{at}: 9, and it was 8 that was to be there"
+    assert found[names[1]].detail == f"{at}: expected 8, found 9"
     assert found[names[2]].detail == f"{topic[1]}: target unknown"
     assert "legacy instances are registered: scala" in found[names[3]].detail
     assert offsets_of(registry, names[0]) == {at: 5}
@@ -807,12 +807,12 @@ def test_what_others_did_in_a_native_group_that_this_plan_has_not_moved_is_not_c
     rows = plan_of(registry, brokers, {name: name for name in names})
     mark_as_moved(registry, names[0])
     marks.put(registry._context, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
-    rows[0] = replace(rows[0], obstacles=("members of the native group are alive: anna",))
+    rows[0] = replace(rows[0], obstacles=(Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"]),))
     for name in names:
         commit(brokers, name, {at: 8})
     found = run(rows, to_zookeeper=True).end()
     assert [(found[name].state, found[name].detail) for name in names] == [
-        (LEFT, "members of the native group are alive: anna"),
+        (LEFT, "the group has active members on the brokers: anna"),
         (LEFT, "this plan has not moved it, or it is back already: there is no mark"),
         (DONE, ""),
     ]
@@ -830,7 +830,7 @@ def test_what_was_carried_to_where_it_may_not_be_listed_is_told_until_it_may(
     path = f"/consumers/{name}/offsets"
     registry.client.set_acls(path, UNREADABLE)
     running = run(rows, to_zookeeper=True)
-    running.until(lambda: detail_of(running, name) == "offsets in ZooKeeper may not be read: all")
+    running.until(lambda: detail_of(running, name) == "no permission to read offsets in ZooKeeper: all")
     assert (state_of(running, name), registry.client.get(f"{path}/{at.topic}/0")[0]) == (FOLLOWING, b"8")
     registry.client.set_acls(path, READABLE)
     assert running.end()[name].state is DONE

@@ -11,6 +11,7 @@ import pytest
 from tests.consumer.scala import ScalaConsumer, await_members
 from tests.testing.waiting import eventually
 from zkgroups import Member, Registry, TopicPartition
+from zkgroups.core.migration.obstacles import texts
 from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.exceptions import GroupMigratedError
 from zkgroups.testing import KafkaBroker
@@ -84,7 +85,7 @@ def test_a_group_with_a_live_member_is_refused_by_the_plan_and_by_a_plan_that_wa
 
     with live(before, topic) as name:
         after.plan()
-        assert name in "; ".join(after.obstacles)
+        assert name in texts(after.obstacles)
         for move in (before, after):
             assert move.apply() == {Outcome.LEFT: 2}
             assert all(name in row.detail for row in move.reports)

@@ -11,10 +11,11 @@ from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
-from zkgroups.core.migration.plan_rows import Outcome, Step
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.plan_rows import MigrationStep, Outcome
 from zkgroups.core.migration.rules import Action
 from zkgroups.core.znodes.migration_mark import MarkState
-from zkgroups.exceptions import InvalidOptionError, ZkgroupsException
+from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.apply import apply_groups
@@ -89,7 +90,7 @@ def test_a_target_is_put_back_to_the_byte_and_what_was_not_there_goes(moved: Mov
 
     assert {(row.topic, row.partition): (row.outcome, row.found, row.written, row.detail) for row in report} == {
         (moved.first.topic, 0): (Outcome.WRITTEN, 7, 3, ""),
-        (moved.first.topic, 1): (Outcome.WRITTEN, 9, None, "taken away"),
+        (moved.first.topic, 1): (Outcome.WRITTEN, 9, None, "deleted"),
         (moved.other.topic, 0): (Outcome.WRITTEN, 5, 5, ""),
     }
     assert moved.now == moved.before
@@ -138,7 +139,9 @@ def test_a_target_whose_offsets_were_moved_is_left_unless_it_is_forced(moved: Mo
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
 
     assert outcomes(report) == {"left"}
-    assert details(report, moved.target) == {f"somebody has committed on the target since: {moved.second}"}
+    assert details(report, moved.target) == {
+        f"offsets were committed on the target since the migration: {moved.second}"
+    }
     assert (moved.now[moved.second].offset, moved.marked) == (11, True)
 
     rows = [row for row in moved.rows if row.at != beyond]  # as if somebody had come to read that one, too
@@ -146,8 +149,8 @@ def test_a_target_whose_offsets_were_moved_is_left_unless_it_is_forced(moved: Mo
 
     assert {(f"{row.topic}/{row.partition}", row.found, row.written, row.detail) for row in forced} == {
         (str(moved.first), 7, 3, ""),
-        (str(moved.second), 11, None, "taken away"),
-        (str(beyond), 5, None, "taken away"),
+        (str(moved.second), 11, None, "deleted"),
+        (str(beyond), 5, None, "deleted"),
     }
     assert moved.now == {moved.first: moved.before[moved.first]}
     assert not moved.marked
@@ -160,7 +163,7 @@ def test_a_target_that_somebody_takes_part_in_is_left_in_any_case(moved: Moved, 
             report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, force=force)
             assert outcomes(report) == {"left"}
             [detail] = details(report, moved.target)
-            assert "members of the native group are alive: anna-" in detail
+            assert "the group has active members on the brokers: anna-" in detail
     assert (moved.now[moved.first].offset, moved.marked) == (7, True)
 
 
@@ -171,7 +174,7 @@ def test_what_another_plan_has_marked_is_left_unless_it_is_forced(moved: Moved) 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
 
     assert details(report, moved.target) == {
-        "it is marked: it was moved to Kafka's own offsets as 'elsewhere', by plan plan-2"
+        "the group was moved to Kafka's own offsets as 'elsewhere', by plan plan-2"
     }
     rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, force=True)
     assert (moved.now, moved.marked) == (moved.before, True)
@@ -179,18 +182,19 @@ def test_what_another_plan_has_marked_is_left_unless_it_is_forced(moved: Moved) 
 
 def test_a_group_that_this_plan_has_not_moved_is_left_also_where_others_came_to_the_same_offsets(moved: Moved) -> None:
     moved.brokers.commit({moved.target: {moved.first: 7, moved.second: 9}})
-    native = "members of the native group are alive: anna"
+    native = Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"])
     blocked = [replace(row, obstacles=(native,)) for row in moved.rows]
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
-    assert details(report, moved.target) == {"nothing in ZooKeeper says that this plan has moved it"}
+    assert details(report, moved.target) == {"the group has no mark of this plan in ZooKeeper"}
     for registry in (moved.registry, None):
         report = rollback_groups(blocked, moved.brokers, registry, execute=True, force=True)
         assert outcomes(report) == {"left"}
-        assert f"this plan has not moved it: {native}" in details(report, moved.target)
+        assert f"this plan has not moved the group: {native}" in details(report, moved.target)
     assert numbers(moved.brokers, moved.target) == {moved.first: 7, moved.second: 9, moved.other: 5}
 
-    followed = [replace(row, obstacles=("legacy instances are registered: scala-1",)) for row in moved.rows]
+    legacy = Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"])
+    followed = [replace(row, obstacles=(legacy,)) for row in moved.rows]
     moved.mark()
     assert outcomes(rollback_groups(followed, moved.brokers, moved.registry, execute=True)) == {"written"}
     assert moved.now == moved.before
@@ -273,7 +277,7 @@ def test_nothing_is_deleted_of_which_not_all_can_be_put_back_and_the_group_stays
         (moved.first.topic, 0): (Outcome.FAILED, "no"),
         (moved.first.topic, 1): (
             Outcome.FAILED,
-            "the group is not deleted, for not all that it had before can be put back",
+            "the group was not deleted: not all of its earlier offsets can be restored",
         ),
         (moved.other.topic, 0): (Outcome.WRITTEN, ""),
     }
@@ -294,7 +298,7 @@ def test_offsets_of_topics_that_are_gone_are_skipped_and_the_rest_is_put_back(mo
 
     assert {(row.topic, row.partition): (row.outcome, row.detail) for row in report} == {
         (moved.first.topic, 0): (Outcome.WRITTEN, ""),
-        (moved.first.topic, 1): (Outcome.WRITTEN, "taken away"),
+        (moved.first.topic, 1): (Outcome.WRITTEN, "deleted"),
         (moved.first.topic, 2): (Outcome.SKIPPED, "no such partition"),
         (moved.other.topic, 0): (Outcome.SKIPPED, "no such topic"),
     }
@@ -314,9 +318,9 @@ def test_a_commit_between_the_first_write_and_the_deletion_keeps_the_group(moved
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True)
 
     assert numbers(moved.brokers, moved.target) == {moved.first: 95, moved.second: 96, moved.other: 5}
-    why = f"somebody has committed on the target meanwhile: {moved.first}, {moved.second}"
+    why = f"offsets were committed on the target during the rollback: {moved.first}, {moved.second}"
     assert {(row.outcome, row.detail) for row in report if row.topic == moved.first.topic} == {
-        (Outcome.FAILED, f"the group is not deleted: {why}")
+        (Outcome.FAILED, f"the group was not deleted: {why}")
     }
     assert moved.marked
 
@@ -334,7 +338,7 @@ def test_a_mark_that_cannot_be_taken_away_is_told_in_each_row(moved: Moved) -> N
 
     assert outcomes(report) == {"failed"}
     [detail] = details(report, moved.target)
-    assert detail.startswith("the group is still marked: ")
+    assert detail.startswith("the migration mark could not be changed: ")
     assert {row.written for row in report} == {3, 5, None}
     assert (moved.now, moved.marked) == (moved.before, True)
 
@@ -365,7 +369,7 @@ def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_bac
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
 
-    carried = [row for row in report if row.step is Step.TO_ZOOKEEPER]
+    carried = [row for row in report if row.step is MigrationStep.TO_ZOOKEEPER]
     assert {(row.topic, row.found, row.written) for row in carried} == {
         (moved.first.topic, 7, 20),
         (moved.other.topic, None, 6),
@@ -383,7 +387,7 @@ def test_a_target_that_was_moved_back_is_left_because_zookeeper_keeps_the_higher
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
 
-    why = "somebody has moved offsets of the target back, and ZooKeeper keeps the higher ones"
+    why = "offsets of the target were moved back, and ZooKeeper keeps the higher ones"
     assert (outcomes(report), details(report, moved.target)) == ({"left"}, {f"{why}: {moved.second}"})
     assert numbers(moved.brokers, moved.target) == {moved.first: 20, moved.second: 2, moved.other: 5}
     assert (moved.offsets(), moved.marked) == ({moved.first: 7, moved.second: 9}, True)
@@ -434,5 +438,5 @@ def test_what_is_committed_after_the_first_look_is_not_deleted(
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, to_zookeeper=to_zookeeper)
 
     assert numbers(moved.brokers, moved.target)[moved.first] == 21
-    assert {row.outcome for row in report if row.step is Step.ROLLBACK} == {Outcome.LEFT}
+    assert {row.outcome for row in report if row.step is MigrationStep.ROLLBACK} == {Outcome.LEFT}
     assert moved.marked
