@@ -450,7 +450,7 @@ def test_an_offset_of_no_partition_is_read_by_nobody() -> None:
 
 @pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"unreadable": (ForbiddenNode(PATHS.owners),)}])
 def test_a_padded_offset_is_not_rewritten_where_somebody_is_or_may_be(fields: dict[str, Any]) -> None:
-    malformed = (bad_offset(b"7 "), *fields.pop("malformed", ()))
+    malformed = (bad_offset(b"7 "), *fields.pop("unreadable", ()))
     assert not the("padded-offset", group(unreadable=malformed, **fields)).repairable
     assert not the("padded-offset", group(member("anna"), unreadable=malformed)).repairable
 
