@@ -1,4 +1,4 @@
-"""The changes that a `Watch` reports, found by comparing nodes with what was read before."""
+"""The changes that a `Watch` reports, found by comparing nodes with earlier reads."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class SeenNodes:
 
     def _has_changed(self, before: Leaf, now: Leaf) -> bool:
         if isinstance(before, Node) and isinstance(now, Node):
-            # Committing the same offset again is a commit. Rewriting a registration with the same bytes is no change.
+            # Committing the same offset again is a commit. Rewriting the same registration is not a change.
             return before.mzxid != now.mzxid and (self._what is Watched.OFFSETS or before.data != now.data)
         return type(before) is not type(now)
 
