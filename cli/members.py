@@ -20,7 +20,7 @@ from zkgroups import (
     Registration,
     Registry,
 )
-from zkgroups.core.doctor.scala_blockers import poison
+from zkgroups.core.doctor.scala_blockers import scala_blocker
 from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.names import check_instance
 from zkgroups.core.znodes.values import ReadRegistration, unreadable_part
@@ -207,6 +207,6 @@ def _node_row(path: str, data: bytes, registration: ReadRegistration | None) -> 
 
 def _to_scala(data: bytes, registration: ReadRegistration | None) -> str | None:
     """What Scala members make of it; None where only they could tell."""
-    if (reason := poison(data)) is not None:
-        return f"stops every Scala member: {reason}"
+    if (blocker := scala_blocker(data)) is not None:
+        return f"stops every Scala member: {blocker}"
     return "reads it" if isinstance(registration, Registration) else None

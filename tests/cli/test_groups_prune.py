@@ -18,6 +18,7 @@ from zkgroups_cli.groups import prune
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.offsets.file_formats import FileFormat
 from zkgroups.core.offsets.file_reader import parse_offsets
+from zkgroups.core.times import to_ms
 
 from .conftest import Zkgroups
 from .running import COMMAND, environment, started
@@ -65,7 +66,7 @@ def test_in_json_numbers_are_numbers_and_a_commit_that_never_was_is_null(
         {
             "group": "invoices",
             "offsets": 2,
-            "last_commit_ms": old.group("invoices").describe().last_commit_ms,
+            "last_commit_ms": to_ms(old.group("invoices").describe().last_commit_at),
             "created_ms": kazoo.get("/consumers/invoices")[1].ctime,
         },
         {

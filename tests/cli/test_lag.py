@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.times import to_ms
 from zkgroups.testing import Op, TcpProxy
 from zkgroups.testing.kafka import KafkaBroker
 
@@ -91,7 +92,7 @@ def test_in_json_numbers_are_numbers_and_unknown_is_null(lag: Any, late: Any, to
             "log_start": 0,
             "log_end": 5,
             "lag": 3,
-            "committed_ms": committed[at(0)].modified_ms,
+            "committed_ms": to_ms(committed[at(0)].committed_at),
             "owners": [],
             "note": None,
         },
@@ -103,7 +104,7 @@ def test_in_json_numbers_are_numbers_and_unknown_is_null(lag: Any, late: Any, to
             "log_start": None,
             "log_end": None,
             "lag": None,
-            "committed_ms": committed[at(1000)].modified_ms,
+            "committed_ms": to_ms(committed[at(1000)].committed_at),
             "owners": [],
             "note": "log unknown",
         },

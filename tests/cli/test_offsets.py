@@ -15,6 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.times import to_ms
 
 from .conftest import Zkgroups
 from .running import COMMAND, environment, run
@@ -72,7 +73,7 @@ def test_json_has_every_field_as_a_number(zkgroups: Zkgroups, invoices: Any) -> 
                 "topic": "refunds",
                 "partition": 0,
                 "offset": 7,
-                "committed_ms": committed.modified_ms,
+                "committed_ms": to_ms(committed.committed_at),
                 "version": 0,
                 "zxid": committed.zxid,
                 "note": None,

@@ -23,7 +23,7 @@ from zkgroups_cli.shared.exit_codes import ExitCode
 import zkgroups
 from zkgroups import exceptions
 from zkgroups.core.doctor.check_table import CHECKS
-from zkgroups.core.migration.comparison import Stage
+from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.kafka.properties import parse
@@ -253,7 +253,7 @@ def test_every_state_is_explained() -> None:
     assert {row[0] for row in rows("docs/operations.md", "## States")} == set(GroupState)
     instances = read("docs/operations.md").split("Of an instance:")[1].split("\n\n")[1]
     assert set(re.findall(r"^\| `(\w+)`", instances, re.MULTILINE)) == set(InstanceState)
-    assert {row[0] for row in rows("docs/migration.md", "## States of a group")} == set(Stage)
+    assert {row[0] for row in rows("docs/migration.md", "## States of a group")} == set(MigrationStage)
 
 
 def test_every_reason_of_a_plan_is_explained() -> None:

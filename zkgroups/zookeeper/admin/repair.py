@@ -19,7 +19,7 @@ from kazoo.exceptions import (
     NotEmptyError,
 )
 
-from ...core.doctor.findings import Finding, Repair, Rewrite, Step
+from ...core.doctor.findings import Finding, Repair, RepairStep, Rewrite
 from ...core.znodes.paths import GroupPaths
 from ...exceptions import ConflictError, GroupInUseError, GroupNotFoundError, RefusedError
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
@@ -46,7 +46,7 @@ def repair(finding: Finding, context: RegistryContext) -> None:
 
 
 def _guard(planned: Repair, paths: GroupPaths, context: RegistryContext) -> NobodyRegistered | _IdsNotRegistered | None:
-    if planned.hurts_nobody:
+    if planned.is_always_safe:
         return None
     return _IdsNotRegistered(paths, context, planned.unless) if planned.unless else NobodyRegistered(paths, context)
 
@@ -81,7 +81,7 @@ def _needed_guards(guards: Sequence[Operation], operations: Sequence[Operation])
     return [] if any(operation.path in deleted for operation in guards) else guards
 
 
-def _operations(step: Step) -> list[Operation]:
+def _operations(step: RepairStep) -> list[Operation]:
     if isinstance(step, Rewrite):
         return [Set(step.path, step.data, step.version)]
     return remove_persistent(step.path, step.version) if step.persistent else [Delete(step.path, step.version)]
