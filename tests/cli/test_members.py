@@ -94,7 +94,7 @@ def test_where_nobody_is_registered_the_data_is_empty_and_a_word_is_said(
     registry.group("billing").create()
     for arguments in (["list"], ["list", "billing"], ["list", "--groups", "x"]):
         table = zkgroups("members", *arguments)
-        assert (table.code, table.out, table.err) == (0, "", "Nobody is registered.\n")
+        assert (table.code, table.out, table.err) == (0, "", "There are no registered instances.\n")
     assert zkgroups("members", "list", "-o", "json").json == {"schema": 1, "members": []}
 
 
