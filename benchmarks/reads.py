@@ -13,7 +13,7 @@ On 200,000 offsets (2,000 groups of 5 topics of 20 partitions):
 
 On 10,000 offsets, with ZooKeeper 3.4.14 and 3.5.10, which do not support MultiRead: objects, and kazoo one by one.
 
-Memory: the peak memory of a process that iterates over 1,000,000 offsets, and of one that iterates over 10,000.
+Memory: the peak memory of a process that iterates over 1,000,000 offsets, compared with 10,000 offsets.
 """
 
 from __future__ import annotations
