@@ -419,7 +419,7 @@ def test_a_node_that_changes_meanwhile_is_not_overwritten(
         at_the_last_moment(registry, monkeypatch, act)
     else:
         act()
-    with pytest.raises(ConflictError, match="changed meanwhile, nothing was repaired"):
+    with pytest.raises(ConflictError, match="has changed since the check; nothing was repaired"):
         registry.repair(found)
     assert before
     assert dump(tree.client) == before
