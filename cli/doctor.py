@@ -1,4 +1,4 @@
-"""`zkgroups doctor`: look for what is wrong, and repair what can be repaired without harm to anybody."""
+"""`zkgroups doctor`: find problems in groups, and repair problems where this cannot harm any client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from zkgroups import Checkup, Finding, Registry, Severity
-from zkgroups.core.doctor.check_table import HIDDEN
+from zkgroups.core.doctor.findings import CheckCode
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsException
 
 from .shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
@@ -37,15 +37,15 @@ _REPAIR: Final = Column("REPAIR", "repair")
 FINDINGS: Final = Table("findings", key="path", columns=(*_COLUMNS, _WHAT, _FIX))
 
 REPAIRS: Final = Table("findings", key="path", columns=(*_COLUMNS, _REPAIR))
-"""The same findings, with what becomes of each."""
+"""Findings, with the result of the repair of each."""
 
 
 @click.command(cls=Command)
 @maybe_groups_argument
 @matching_option
-@click.option("--repair", is_flag=True, help="Show what would be repaired, and why the rest would not.")
+@click.option("--repair", is_flag=True, help="Show the possible repairs, and why other findings cannot be repaired.")
 @execute_option
-@duration_option("--stale-after", default="90d", show_default=True, help="An offset is stale without a commit for")
+@duration_option("--stale-after", default="90d", show_default=True, help="Report offsets without a commit for")
 @click.pass_obj
 def doctor(
     options: Options,
@@ -55,15 +55,15 @@ def doctor(
     execute: bool,
     stale_after: int,
 ) -> None:
-    """Look for what is wrong in groups, or in all groups: what, how bad, where, and what to do about it.
+    """Find problems in the named groups, or in all groups. Show the severity, the node and the problem of each.
 
-    The exit code is 10 if there is an error or a warning. What is only worth knowing (info) leaves it at 0. With
-    -o wide there is the line to type for each.
+    The exit code is 10 if there are errors or warnings; info alone leaves it at 0. With -o wide, FIX has the command
+    to run, or what else to do.
 
-    --repair shows what can be repaired without harm to any client, and with --execute repairs it: empty directories of
-    groups and of deleted topics, registrations that belong to no session, owners that belong to no session and to no
-    registered instance, blanks around the number of an offset. Each repair checks again that nothing has changed. All
-    else is left to you.
+    --repair shows which findings can be repaired without harm to any client, and --repair --execute repairs them:
+    empty directories of groups and of deleted topics, registrations without a session, owner nodes without a session
+    that name no registered instance, and whitespace around an offset. Each repair first checks that nothing has
+    changed. All other findings need your decision.
 
     \b
     Example:
@@ -77,17 +77,17 @@ def doctor(
         raise click.UsageError("--execute needs --repair", click.get_current_context())
     with connected(options, writes=execute) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
-        checkups = counted(options, registry.check(chosen, stale_after=stale_after), "groups looked at")
-        visit = _Visit(registry, repair=repair, execute=execute)
+        checkups = counted(options, registry.check(chosen, stale_after=stale_after), "groups checked")
+        run = _Run(registry, repair=repair, execute=execute)
         output = Output(options)
         write = output.write_done if execute else output.write
-        write(REPAIRS if repair else FINDINGS, visit.rows(checkups, must_exist=names))
-    say(options, visit.summary)
-    visit.finish()
+        write(REPAIRS if repair else FINDINGS, run.rows(checkups, must_exist=names))
+    say(options, run.summary)
+    run.finish()
 
 
-class _Visit:
-    """One run: what was found, what was done about it, and what is left."""
+class _Run:
+    """Repairs findings if asked to, and counts the results."""
 
     def __init__(self, registry: Registry, *, repair: bool, execute: bool) -> None:
         self._registry = registry
@@ -100,17 +100,17 @@ class _Visit:
         self._repaired = 0
 
     def rows(self, checkups: Iterable[Checkup], *, must_exist: Collection[str]) -> Iterator[Row]:
-        """The findings, one by one as they are treated; what could not be read is one, and said, too."""
+        """Yield a row for each finding once it has been repaired or not. Report missing groups and forbidden nodes."""
         for checkup in checkups:
             with self._reading.attempt():
                 if not checkup.exists and checkup.group in must_exist:
                     raise GroupNotFoundError(checkup.group)
                 yield from map(self._row, checkup.findings)
-                if hidden := [finding.path for finding in checkup.findings if finding.code == HIDDEN]:
-                    raise NoPermissionError(hidden[0])
+                if forbidden := [each.path for each in checkup.findings if each.code is CheckCode.NO_PERMISSION]:
+                    raise NoPermissionError(forbidden[0])
 
     def _row(self, finding: Finding) -> Row:
-        repaired, note = self._treat(finding) if self._repair else (None, None)
+        repaired, note = self._repair_finding(finding) if self._repair else (None, None)
         if repaired:
             self._repaired += 1
         else:
@@ -127,10 +127,10 @@ class _Visit:
             "repair": note,
         }
 
-    def _treat(self, finding: Finding) -> tuple[bool, str]:
-        """Whether it was repaired, and what is to be said of that."""
+    def _repair_finding(self, finding: Finding) -> tuple[bool, str]:
+        """Return whether the finding was repaired, and the text for REPAIR."""
         if finding.repair is None:
-            return False, f"left alone: {finding.not_repaired}"
+            return False, f"not repaired: {finding.not_repaired}"
         self._repairable += 1
         if not self._execute:
             return False, f"would {finding.repair.does}"
@@ -147,19 +147,19 @@ class _Visit:
 
     @property
     def summary(self) -> str:
-        """What was found and what became of it, in a sentence or two."""
+        """The numbers of findings and repairs, as a sentence or two."""
         total = self._left.total()
         counts = ", ".join(f"{severity.value}: {self._left[severity]}" for severity in Severity if self._left[severity])
         if self._execute:
-            return f"Repaired: {self._repaired}. {f'Left: {total} ({counts}).' if total else 'Nothing is left.'}"
-        nothing = "Nothing is wrong." if self._reading.all_done else "Findings: 0."
+            return f"Repaired: {self._repaired}. {f'Left: {total} ({counts}).' if total else 'No findings are left.'}"
+        nothing = "No problems found." if self._reading.all_done else "Findings: 0."
         found = f"Findings: {total} ({counts})." if total else nothing
         if self._repairable:
-            return f"{found} Nothing was changed: --execute repairs what can be repaired ({self._repairable})."
+            return f"{found} Nothing was changed: add --execute to repair {self._repairable} of them."
         return found
 
     def finish(self) -> None:
-        """End the command: what could not be read or repaired first, then what was found and is still there."""
+        """End the command with the right exit code: errors come before remaining findings."""
         self._reading.finish()
         self._repairing.finish()
         if self._left[Severity.ERROR] or self._left[Severity.WARNING]:

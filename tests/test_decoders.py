@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zkgroups.core.doctor.scala_blockers import poison
+from zkgroups.core.doctor.scala_blockers import ScalaBlocker, scala_blocker
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.file_writer import format_offsets
@@ -83,7 +83,7 @@ DECODERS: dict[str, Decoder] = {
         (Registration, UnevaluableRegistration, MalformedNode),
         encode_registration(Registration({"orders": 1}, timestamp=from_ms(1_795_255_543_000), assignors=("sticky",))),
     ),
-    "poison": Decoder(poison, (str, NONE), encode_registration(Registration({"orders": 1}))),
+    "scala blocker": Decoder(scala_blocker, (ScalaBlocker, NONE), encode_registration(Registration({"orders": 1}))),
     "owner": Decoder(lambda data: decode_owner("/o", AT, data, session=1), (Owner, MalformedNode), b"h:1-0"),
     "owner path": Decoder(
         _of_text(lambda text: decode_owner_path(text[:9], text[9:])), (TopicPartition, NONE), b"b'orders'1001-3"

@@ -53,15 +53,17 @@ if TYPE_CHECKING:
         UnevaluableRegistration,
         UnreadableNode,
     )
+    from .zookeeper.admin.copy_group import Copied
+    from .zookeeper.changes import Change, ChangeKind, Watched
     from .zookeeper.claim import Claim, Claims
-    from .zookeeper.group import Consumergroup, Copied
+    from .zookeeper.group import Consumergroup
     from .zookeeper.instance import Instance
     from .zookeeper.offsets import Offsets
     from .zookeeper.registry import Registry
     from .zookeeper.session.acl import Acl, AclPolicy
     from .zookeeper.session.credentials import SessionCredentials
     from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
-    from .zookeeper.watch import Change, ChangeKind, Watch, Watched
+    from .zookeeper.watch import Watch
 
 __all__ = [
     "Acl",
@@ -161,15 +163,17 @@ _MODULES: Final = {
         "UnevaluableRegistration",
         "UnreadableNode",
     ),
+    ".zookeeper.admin.copy_group": ("Copied",),
+    ".zookeeper.changes": ("Change", "ChangeKind", "Watched"),
     ".zookeeper.claim": ("Claim", "Claims"),
-    ".zookeeper.group": ("Consumergroup", "Copied"),
+    ".zookeeper.group": ("Consumergroup",),
     ".zookeeper.instance": ("Instance",),
     ".zookeeper.offsets": ("Offsets",),
     ".zookeeper.registry": ("Registry",),
     ".zookeeper.session.acl": ("Acl", "AclPolicy"),
     ".zookeeper.session.options": ("Digest", "Sasl", "ShortSessionWarning", "Tls"),
     ".zookeeper.session.credentials": ("SessionCredentials",),
-    ".zookeeper.watch": ("Change", "ChangeKind", "Watch", "Watched"),
+    ".zookeeper.watch": ("Watch",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -26,7 +26,7 @@ from zkgroups import (
     TopicPartition,
     UnreadableNode,
 )
-from zkgroups.core.session_proof import LASTS
+from zkgroups.core.session_proof import PROOF_LIFETIME
 from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.core.znodes.subscription import subscribed_topics
 from zkgroups.deadline import Deadline
@@ -187,7 +187,7 @@ def _check_grace(registry: Registry, grace: float, command: object) -> None:
         return
     reason = (
         f"it must be less than {longest_margin(timeout):g} s: with a session of {timeout:g} s, a claim is certain for "
-        f"{LASTS * timeout:g} s after each proof that the session lives; give a shorter time, or a longer "
+        f"{PROOF_LIFETIME * timeout:g} s after each proof that the session lives; give a shorter time, or a longer "
         "--session-timeout"
     )
     raise InvalidOptionError("--grace", grace, reason)
@@ -206,10 +206,10 @@ def _claimed(registry: Registry, request: _ClaimRequest) -> Iterator[tuple[Insta
     _wait_until_possible(group, request, deadline)
     with group.instance(request.id) as instance:
         instance.register(timeout=deadline.remaining)
-        yield instance, _claim(instance, request, deadline)
+        yield instance, _claim(group, instance, request, deadline)
 
 
-def _claim(instance: Instance, request: _ClaimRequest, deadline: Deadline) -> Claims:
+def _claim(group: Consumergroup, instance: Instance, request: _ClaimRequest, deadline: Deadline) -> Claims:
     """Retry until the partitions are claimed or the time is up. Members may register between two attempts.
 
     The owner nodes contain `<id>-0`, as those of Scala members do. Kafka's own tool cuts off the part after the last
@@ -217,7 +217,7 @@ def _claim(instance: Instance, request: _ClaimRequest, deadline: Deadline) -> Cl
     """
     streams = dict.fromkeys(request.partitions, 0)
     while True:
-        _wait_until_possible(instance.group, request, deadline)
+        _wait_until_possible(group, request, deadline)
         try:
             wait = min(deadline.remaining, _PACE_OF_WAITING)
             return instance.claim_many(request.partitions, timeout=wait, streams=streams)
@@ -276,9 +276,10 @@ def _subscribers(group: Consumergroup, topic: str) -> list[str]:
 def _hold(options: Options, registry: Registry, request: _ClaimRequest, claimed: tuple[Instance, Claims]) -> None:
     """Hold the claims until a signal arrives or a claim is lost."""
     instance, claims = claimed
-    with recorded_signals() as recorded, Lease(registry, instance.group, claims) as lease:
+    group = registry.group(request.group)
+    with recorded_signals() as recorded, Lease(registry, group, claims) as lease:
         lease.read_owners(options.timeout)
-        offsets = instance.group.offsets.fetch_many(request.partitions)
+        offsets = group.offsets.fetch_many(request.partitions)
         Output(options).write(CLAIMS, [_row(instance, lease.owners[at], offsets[at]) for at in request.partitions])
         say(options, "Claimed. Ctrl-C releases.")
         _wait_for_end(options, lease, recorded)
@@ -300,7 +301,7 @@ def _wait_for_end(options: Options, lease: Lease, recorded: Sequence[int]) -> No
 
 def _row(instance: Instance, owner: Owner, found: CommittedOffset | UnreadableNode | None) -> Row:
     return {
-        "group": instance.group.name,
+        "group": instance.group,
         "topic": owner.at.topic,
         "partition": owner.at.partition,
         "offset": found.offset if isinstance(found, CommittedOffset) else None,
@@ -323,9 +324,10 @@ def _run(
 ) -> int:
     """Run the command while the claim lasts. Return its exit code."""
     instance, claims = claimed
-    with recorded_signals() as recorded, Lease(registry, instance.group, claims, margin=grace) as lease:
+    group = registry.group(request.group)
+    with recorded_signals() as recorded, Lease(registry, group, claims, margin=grace) as lease:
         lease.read_owners(options.timeout)
-        environment = {**_without_secrets(os.environ), **_environment(instance, request, lease)}
+        environment = {**_without_secrets(os.environ), **_environment(group, instance, request, lease)}
         with Child(command, environment, grace=grace, until=lease.until) as child:
             result = _attend(options, child, lease, recorded)
         raise_recorded(recorded)
@@ -357,11 +359,11 @@ def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in secrets}
 
 
-def _environment(instance: Instance, request: _ClaimRequest, lease: Lease) -> Mapping[str, str]:
+def _environment(group: Consumergroup, instance: Instance, request: _ClaimRequest, lease: Lease) -> Mapping[str, str]:
     """Return the variables that the help lists. The token is the greatest of all partitions."""
-    offsets = instance.group.offsets.fetch_many(request.partitions)
+    offsets = group.offsets.fetch_many(request.partitions)
     return {
-        "ZKGROUPS_GROUP": instance.group.name,
+        "ZKGROUPS_GROUP": group.name,
         "ZKGROUPS_TOPIC": request.partitions[0].topic,
         "ZKGROUPS_PARTITIONS": ",".join(str(at.partition) for at in request.partitions),
         "ZKGROUPS_OFFSETS": ",".join(f"{at.partition}:{_start(offsets[at])}" for at in request.partitions),

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from zkgroups import Claims, Consumergroup, Owner, Registry, TopicPartition, Watched
-from zkgroups.core.session_proof import LASTS, PERIOD
+from zkgroups.core.session_proof import PROOF_LIFETIME, PROOF_PERIOD
 from zkgroups.deadline import Deadline, uptime
 from zkgroups.exceptions import NotClaimedError, UnavailableError, ZkgroupsException
 
@@ -19,13 +19,13 @@ from .connection_state import CONNECTED, LOST, ConnectionState
 _SAFETY: Final = 0.2
 """A safety margin, as a fraction of the validity of a proof: on a busy machine even SIGKILL is late."""
 
-_SPARE: Final = 2 * PERIOD
+_SPARE: Final = 2 * PROOF_PERIOD
 """A fraction of the session timeout: one or two late proofs do not end the lease."""
 
 
 def longest_margin(session_timeout: float) -> float:
     """Return the longest `margin`, in seconds, with which a lease does not end between two proofs."""
-    return (LASTS - _SPARE) * session_timeout
+    return (PROOF_LIFETIME - _SPARE) * session_timeout
 
 
 class Lease:
@@ -37,7 +37,7 @@ class Lease:
 
     def __init__(self, registry: Registry, group: Consumergroup, claims: Claims, *, margin: float = 0.0) -> None:
         self._claims = claims
-        lasts = LASTS * (registry.session_timeout or 0.0)
+        lasts = PROOF_LIFETIME * (registry.session_timeout or 0.0)
         self._margin = margin + max(lasts - margin, 0.0) * _SAFETY
         self._at = {group.paths.owner(at): at for at in claims}
         self._connection = ConnectionState(registry)

@@ -105,7 +105,8 @@ class DemoState:
     def draw(self) -> None:
         """Print the group like `zkgroups groups describe`."""
         self.output.line()
-        self.output.write(DESCRIPTIONS, [description_row(self.instances["anna"].group.describe())])
+        group = self.registries["anna"].group(self.instances["anna"].group)
+        self.output.write(DESCRIPTIONS, [description_row(group.describe())])
         self.output.line()
 
 

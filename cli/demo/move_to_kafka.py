@@ -1,4 +1,4 @@
-"""The last step of the demo: move its group to Kafka's own offsets, like `zkgroups migrate`, but without Spark."""
+"""The last part of the demo: move the group to Kafka's committed offsets, like `zkgroups migrate`, without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAN: Final = "demo"
 
 
 def move(output: Output, registry: Registry, address: str, group: str) -> None:
-    """Plan and apply the migration of a group, then verify it."""
+    """Plan, apply, and verify."""
     from zkgroups.core.migration.plan_rows import Match, Outcome
     from zkgroups.kafka import Brokers
     from zkgroups.migration.apply import apply_groups
@@ -28,7 +28,7 @@ def move(output: Output, registry: Registry, address: str, group: str) -> None:
 
     with Brokers.connect(address) as brokers:
         rows = _planned(registry, brokers, address, group)
-        output.line(f"The plan for each offset of group {group!r}:")
+        output.line(f"The plan for each offset of group {group!r} on its brokers:")
         output.line()
         output.write(OFFSETS, map(plain, rows))
         output.line()
@@ -44,15 +44,15 @@ def move(output: Output, registry: Registry, address: str, group: str) -> None:
 
 
 def _planned(registry: Registry, brokers: Brokers, address: str, group: str) -> Sequence[PlanRow]:
-    from zkgroups.migration.current_state import look_at_sources
-    from zkgroups.migration.plan import Found, Planner, Planning
+    from zkgroups.migration.current_state import read_sources
+    from zkgroups.migration.plan import Planner, PlanSettings, SourceNode
 
-    seen = look_at_sources(registry, [group])[group]
+    state = read_sources(registry, [group])[group]
     offsets = [
-        Found(group=group, target=group, member=False, topic=topic, partition=at, offset=it.offset, zxid=it.zxid)
-        for (topic, at), it in sorted(seen.offsets.items(), key=str)
+        SourceNode(group=group, target=group, member=False, topic=topic, partition=at, offset=it.offset, zxid=it.zxid)
+        for (topic, at), it in sorted(state.offsets.items(), key=str)
     ]
-    planning = Planning(
+    settings = PlanSettings(
         plan=_PLAN,
         planned_ms=time.time_ns() // 1_000_000,
         source=_PLAN,
@@ -60,4 +60,4 @@ def _planned(registry: Registry, brokers: Brokers, address: str, group: str) -> 
         cluster=brokers.cluster_id(),
         retention_seconds=brokers.offsets_retention(),
     )
-    return Planner(planning, brokers).plan(offsets)
+    return Planner(settings, brokers).plan(offsets)

@@ -1,4 +1,4 @@
-"""`zkgroups migrate apply`, `verify`, `rollback` and `status`: a plan carried out, compared, and taken back."""
+"""`zkgroups migrate apply`, `verify`, `rollback` and `status`: carry out a plan, check it, and take it back."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ from ..shared.output import Output
 from ..shared.progress import is_hidden
 from ..shared.spark_options import spark_options, steps_shown, writing_options
 from .both_sides import broker_options, installed, own_spark, plan_argument, source_options, without_zookeeper_option
-from .tables import DONE, MATCHES, STATES, counted, done_row, plain
+from .tables import DONE, MATCHES, STATES, counts_text, done_row, plain
 
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
     from zkgroups.spark import SourceOptions
-    from zkgroups.spark.migration.execution import ExecutionResult
-
-    from ..shared.progress import ShowText
+    from zkgroups.spark.migration.execution import ExecutionResult, OnProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What is to be done with a plan, and where."""
+class MigrationSession:
+    """A Spark session, the folder of a plan, and the addresses of both sides."""
 
     options: Options
     session: Any
@@ -42,21 +40,21 @@ class Work:
     zookeeper: SourceOptions | None
 
     @contextmanager
-    def shown(self) -> Iterator[ShowText]:
-        """How far it is."""
+    def progress(self) -> Iterator[OnProgress]:
+        """Show a progress bar for a step."""
         from zkgroups.spark.migration.execution import STEPS
         from zkgroups.spark.migration.planning import read_plan
 
         offsets = None if is_hidden(self.options) else read_plan(self.session, self.destination).count()
-        with steps_shown(self.options, self.session, STEPS, offsets) as told:
-            yield told
+        with steps_shown(self.options, self.session, STEPS, offsets) as on_progress:
+            yield on_progress
 
 
 @contextmanager
-def at_work(
+def migration_session(
     options: Options, destination: str, given: dict[str, Any], *, what_for: str, reports: bool = True
-) -> Iterator[Work]:
-    """Check both sides, and the folder of the report, before Spark is started, which takes seconds."""
+) -> Iterator[MigrationSession]:
+    """Connect to both sides and check the folder of the report, and then start Spark, which takes seconds."""
     spark = own_spark(given)
     with installed():
         import zkgroups.spark.migration.execution  # noqa: F401
@@ -65,7 +63,7 @@ def at_work(
     brokers = broker_options(options, what_for=what_for)
     zookeeper = None if given.pop("without_zookeeper", False) else source_options(options)
     with spark.session(options) as session:
-        yield Work(options, session, destination, brokers, zookeeper)
+        yield MigrationSession(options, session, destination, brokers, zookeeper)
 
 
 @click.command(cls=Command)
@@ -75,15 +73,17 @@ def at_work(
 @writing_options
 @click.pass_obj
 def apply(options: Options, /, destination: str, execute: bool, **given: Any) -> None:
-    """Write the offsets that a plan has, for the groups that nothing stands in the way of.
+    """Write the planned offsets of all groups without obstacles.
 
-    Only what would be done is shown, until --execute is given. A group is left as it is, as a whole, where somebody has
-    registered or committed since it was planned, on either side; the exit code is then 4, or 9 where brokers did not
-    take an offset, or where somebody came to ZooKeeper while it was written. Each group is marked in ZooKeeper before
-    it is looked at: members that use zkgroups do not join it any more. Other members do not know of that: stop them
-    before. Killed anywhere and run again, it ends the same; until then groups may stay marked, which only another run,
-    `migrate rollback` or `migrate unmark` ends. A group that was blocked when it was planned stays so: it needs a new
-    plan in another folder, or `migrate follow`. What became of each offset is written down beside the plan.
+    Without --execute, only show what would be done. A group is left unchanged as a whole if an instance has registered,
+    or offsets were committed on either side, since the plan was made. The exit code is then 4. It is 9 if brokers
+    refused an offset, or if a client registered or committed in ZooKeeper during the write.
+
+    Each group is marked in ZooKeeper before it is read: zkgroups members then no longer join it. Other clients ignore
+    the mark, so stop them first. If a run is killed, run the command again to finish. Until then groups may stay
+    marked; only another run, `migrate rollback` or `migrate unmark` removes the mark. A group that was blocked when
+    the plan was made stays blocked: make a new plan in another folder, or use `migrate follow`. The result for each
+    offset is stored in a report in the folder of the plan.
 
     While a plan writes to a group on the brokers, the group is locked in the old ZooKeeper against other plans. Plans
     with another ZooKeeper or another chroot do not see the lock: do not run two of them with the same target at the
@@ -96,39 +96,46 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
     """
     if execute:
         refuse_read_only(options)
-    with at_work(options, destination, given, what_for="migrate apply") as work:
-        carry_out(work, execute=execute)
+    with migration_session(options, destination, given, what_for="migrate apply") as migration:
+        apply_plan(migration, execute=execute)
 
 
-def carry_out(work: Work, *, execute: bool) -> None:
-    """Apply the plan, show what became of its groups, and end with the exit code that says so."""
+def apply_plan(migration: MigrationSession, *, execute: bool) -> None:
+    """Apply the plan, show the result for each group, and exit with the matching code."""
     from zkgroups.spark.migration.execution import apply
 
-    with work.shown() as told:
-        done = apply(work.session, work.destination, work.brokers, work.zookeeper, execute=execute, on_progress=told)
-    _finish(work, done)
+    with migration.progress() as on_progress:
+        run = apply(
+            migration.session,
+            migration.destination,
+            migration.brokers,
+            migration.zookeeper,
+            execute=execute,
+            on_progress=on_progress,
+        )
+    _show_results(migration, run)
 
 
-def _finish(work: Work, done: ExecutionResult) -> None:
-    from zkgroups.spark.migration.reports import by_groups
+def _show_results(migration: MigrationSession, run: ExecutionResult) -> None:
+    from zkgroups.spark.migration.reports import group_results
 
-    Output(work.options).write(DONE, map(done_row, by_groups(work.session, work.destination, done.report)))
-    say(work.options, _told(done))
-    if not done.executed:
-        say(work.options, "Nothing was changed: --execute does it.")
-    if done.failed:
-        say(work.options, f"Why offsets have failed: zkgroups migrate show {work.destination} --report")
-    if done.left:
+    results = group_results(migration.session, migration.destination, run.report)
+    Output(migration.options).write(DONE, map(done_row, results))
+    say(migration.options, _summary(run))
+    if not run.executed:
+        say(migration.options, "Nothing was changed: add --execute to apply.")
+    if run.failed:
+        say(migration.options, f"For the errors: zkgroups migrate show {migration.destination} --report")
+    if run.left:
         raise click.exceptions.Exit(ExitCode.REFUSED)
-    if done.failed:
+    if run.failed:
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
-def _told(done: ExecutionResult) -> str:
-    """What was done, for people, and where all of it is written down."""
+def _summary(run: ExecutionResult) -> str:
     return (
-        f"{done.groups} {'group' if done.groups == 1 else 'groups'} in {done.seconds:.1f} s; "
-        f"offsets: {counted(done.counts)}.\nThe report is {done.destination}/reports/{done.report}"
+        f"{run.groups} {'group' if run.groups == 1 else 'groups'} in {run.seconds:.1f} s; "
+        f"offsets: {counts_text(run.counts)}.\nReport: {run.destination}/reports/{run.report}"
     )
 
 
@@ -138,25 +145,28 @@ def _told(done: ExecutionResult) -> str:
 @writing_options
 @click.pass_obj
 def verify(options: Options, /, destination: str, **given: Any) -> None:
-    """Read both sides anew, and show every offset that is not as the plan says.
+    """Read both sides again, and show every offset that differs from the plan.
 
-    Where there is one the exit code is 10. DUAL-COMMIT says from which side a consumer that commits to both would go
-    on. Offsets may also be equal while old members still work: `migrate status` tells which groups are closed to them.
+    If any differs, the exit code is 10. DUAL-COMMIT names the side where a consumer that commits to both would
+    continue. Offsets can be equal while legacy members still work: `migrate status` shows which groups are closed to
+    them.
 
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate verify /data/plan
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate verify /data/plan -o jsonl
     """
-    with at_work(options, destination, given, what_for="migrate verify") as work:
+    with migration_session(options, destination, given, what_for="migrate verify") as migration:
         from zkgroups.spark.migration.execution import verify
         from zkgroups.spark.migration.reports import differing
 
-        with work.shown() as told:
-            done = verify(work.session, destination, work.brokers, work.zookeeper, on_progress=told)
-        Output(options).write(MATCHES, map(plain, differing(work.session, destination, done.report)))
-    say(options, _told(done))
-    if set(done.counts) - {Match.EQUAL}:
+        with migration.progress() as on_progress:
+            run = verify(
+                migration.session, destination, migration.brokers, migration.zookeeper, on_progress=on_progress
+            )
+        Output(options).write(MATCHES, map(plain, differing(migration.session, destination, run.report)))
+    say(options, _summary(run))
+    if set(run.counts) - {Match.EQUAL}:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
@@ -165,13 +175,13 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Also where somebody has committed on the brokers since, and where no mark says that the plan has moved it.",
+    help="Also restore groups with later commits on the brokers, or without a mark of this plan.",
 )
 @click.option(
     "--to-zookeeper",
     is_flag=True,
-    help="First carry what was read on the brokers into ZooKeeper, forward only. A group whose offsets were moved back "
-    "on the brokers is left, unless --force is given: ZooKeeper then keeps the higher offsets.",
+    help="First copy the progress on the brokers to ZooKeeper, forward only. A group whose offsets were moved back on "
+    "the brokers is left unless --force is given: ZooKeeper then keeps the higher offsets.",
 )
 @without_zookeeper_option
 @execute_option
@@ -180,13 +190,13 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
 def rollback(
     options: Options, /, destination: str, force: bool, to_zookeeper: bool, execute: bool, **given: Any
 ) -> None:
-    """Put the groups of a plan back as they were on the brokers, offset by offset, and let members join again.
+    """Restore the earlier offsets of all groups on the brokers, and let legacy members join again.
 
-    Only what would be done is shown, until --execute is given. A group that had nothing there is deleted there. One in
-    which somebody takes part, or has committed since, or that has no mark of this plan, is left as it is, and the exit
-    code is then 4. With --to-zookeeper what was read on the brokers is not read again: it is carried into ZooKeeper
-    before. Offsets of topics that were deleted or made anew are skipped. If the group has offsets of a topic that was
-    made anew, it is left; --force keeps them.
+    Without --execute, only show what would be done. A group that did not exist on the brokers is deleted there. A group
+    with active members, with later commits, or without a mark of this plan is left unchanged, and the exit code is
+    then 4. With --to-zookeeper, messages that were read on the brokers are not read again: this progress is copied to
+    ZooKeeper first. Offsets of deleted or recreated topics are skipped. A group with offsets of a recreated topic is
+    left; with --force it is restored, and keeps these offsets.
 
     \b
     Example:
@@ -195,23 +205,23 @@ def rollback(
     """
     if execute:
         refuse_read_only(options)
-    with at_work(options, destination, given, what_for="migrate rollback") as work:
+    with migration_session(options, destination, given, what_for="migrate rollback") as migration:
         from zkgroups.spark.migration.execution import rollback
 
-        with work.shown() as told:
-            done = rollback(
-                work.session,
+        with migration.progress() as on_progress:
+            run = rollback(
+                migration.session,
                 destination,
-                work.brokers,
-                work.zookeeper,
+                migration.brokers,
+                migration.zookeeper,
                 execute=execute,
                 force=force,
                 to_zookeeper=to_zookeeper,
-                on_progress=told,
+                on_progress=on_progress,
             )
-        if done.left and not force:
-            say(options, "Some were left; where nobody takes part, --force puts them back, whatever was committed.")
-        _finish(work, done)
+        if run.left and not force:
+            say(options, "Some groups were left. --force restores those without active members, despite later commits.")
+        _show_results(migration, run)
 
 
 @click.command(cls=Command)
@@ -220,17 +230,19 @@ def rollback(
 @spark_options
 @click.pass_obj
 def status(options: Options, /, destination: str, **given: Any) -> None:
-    """Show how far each group of a plan is: not begun, partly, done, rolled back, or moved on by its new consumers.
+    """Show the progress of each group: not begun, partly, done, rolled back, or moved on by its new consumers.
 
-    `apply` and `rollback` are run again to go on.
+    To finish a group that is partly done, run `migrate apply` or `migrate rollback` again.
 
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate status /data/plan
     """
-    with at_work(options, destination, given, what_for="migrate status", reports=False) as work:
+    with migration_session(options, destination, given, what_for="migrate status", reports=False) as migration:
         from zkgroups.spark.migration.status import status
 
-        with work.shown() as told:
-            found = status(work.session, destination, work.brokers, work.zookeeper, on_progress=told)
+        with migration.progress() as on_progress:
+            found = status(
+                migration.session, destination, migration.brokers, migration.zookeeper, on_progress=on_progress
+            )
     Output(options).write(STATES, map(plain, found))

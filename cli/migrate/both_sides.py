@@ -1,4 +1,4 @@
-"""What all commands of a migration need: the two sides, reached before Spark is started, and Spark with its bar."""
+"""Options shared by the migrate commands, and connecting to both sides before Spark is started."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from zkgroups.spark import SourceOptions
 
 plan_argument = click.argument("destination", metavar="PLAN", type=FolderUri())
-"""The folder of a plan, as `destination`."""
+"""Passes the folder of a plan as `destination`."""
 
 without_zookeeper_option = click.option(
     "--without-zookeeper",
     is_flag=True,
-    help="The old ZooKeeper is gone: nobody looks there who is registered, and what has moved since. Targets are not "
-    "locked against other plans.",
+    help="Skip all ZooKeeper checks, and do not lock targets against other plans. Use only after ZooKeeper has been "
+    "shut down.",
 )
-"""As `without_zookeeper`: for plans that were made from a snapshot."""
+"""Passes `without_zookeeper`, for plans made from a snapshot."""
 
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Say what to type where a package is missing."""
+    """If a package is missing, show the command that installs it."""
     with spark_installed(), kafka_installed():
         yield
 
 
 def broker_options(options: Options, *, what_for: str) -> BrokerOptions:
-    """The brokers that the options name, as a value that may travel; they are reached, or an error says why not."""
+    """Connect to the brokers once, and return options that can be sent to Spark workers."""
     if options.bootstrap_server is None:
         raise missing_brokers(what_for)
     with kafka_installed():
@@ -51,7 +51,7 @@ def broker_options(options: Options, *, what_for: str) -> BrokerOptions:
 
 
 def source_options(options: Options, **chosen: Any) -> SourceOptions:
-    """The ZooKeeper that the options name, as a value that may travel; it is reached, or an error says why not."""
+    """Connect to ZooKeeper once, and return options that can be sent to Spark workers."""
     with spark_installed():
         from zkgroups.spark import SourceOptions
     found = SourceOptions(**for_workers(options), **chosen)
@@ -61,5 +61,5 @@ def source_options(options: Options, **chosen: Any) -> SourceOptions:
 
 
 def own_spark(given: dict[str, Any]) -> SparkOptions:
-    """Takes what `spark_options` has brought out of the options of a command."""
+    """Remove the values of `spark_options` from the options of a command."""
     return SparkOptions(given.pop("master"), given.pop("settings"))

@@ -1,4 +1,4 @@
-"""`zkgroups migrate`: groups moved to Kafka's own offsets, and back."""
+"""The command group `zkgroups migrate`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from .unmark import unmark
 
 @click.group(cls=Group)
 def migrate() -> None:
-    """Move groups to Kafka's own offsets: plan, apply, verify, and roll back.
+    """Move groups to Kafka's committed offsets: plan, apply, verify, roll back.
 
-    A plan is a folder, with what is to be written for each offset, and why. Nothing is written before
-    `apply --execute`, and then only where all is still as planned: nobody is registered, nobody reads on the brokers,
-    no offset has moved. Every step can be killed and run again. It needs Spark, and a Kafka client:
-    pip install 'zkgroups[spark,kafka]'
+    A plan is a folder with a decision and a reason for each offset. Only `apply --execute` writes offsets, and only for
+    groups that have not changed since: no registered instance, no member on the brokers, no new commit. Every step can
+    be repeated after a crash. Needs Spark and a Kafka client: pip install 'zkgroups[spark,kafka]'
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`zkgroups migrate export`: a plan as files for Kafka's own tool."""
+"""`zkgroups migrate export`: write a plan as files for kafka-consumer-groups.sh."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _EXPORTS: Final = Table(
 @spark_options
 @click.pass_obj
 def export(options: Options, /, destination: str, folder: Path, **given: Any) -> None:
-    """Write a plan as files for kafka-consumer-groups.sh: where that is to write the offsets, and not we.
+    """Write a plan as files for kafka-consumer-groups.sh, to write the offsets with that tool.
 
-    DIR is a new folder on this machine. It gets a file for each group that has something to write, with lines
-    topic,partition,offset, and a script, reset-offsets.sh, that calls the tool for one after the other: it only shows
-    what it would do, until it is called with --execute. Nobody looks then whether a member is in ZooKeeper. Blocked
-    groups have no file, and the exit code is then 4.
+    DIR is a new folder on this machine. It gets a file with lines topic,partition,offset for each group with offsets
+    to write, and the script reset-offsets.sh, which calls the tool for each file. Without --execute, the script only
+    shows what it would do. It does not check whether members are registered in ZooKeeper. Blocked groups have no file;
+    the exit code is then 4.
 
     \b
     Example:
@@ -60,6 +60,7 @@ def export(options: Options, /, destination: str, folder: Path, **given: Any) ->
     Output(options).write(_EXPORTS, [row])
     if written.blocked:
         say(
-            options, f"Blocked groups, without a file: {len(written.blocked)}. Why: zkgroups migrate show {destination}"
+            options,
+            f"Blocked groups without a file: {len(written.blocked)}. Reasons: zkgroups migrate show {destination}",
         )
         raise click.exceptions.Exit(ExitCode.REFUSED)

@@ -1,5 +1,4 @@
-"""`zkgroups migrate follow`: the target kept up to date while consumers still work, so that moving takes no longer than
-stopping them here and starting them there."""
+"""`zkgroups migrate follow`: keep the target up to date while consumers still work."""
 
 from __future__ import annotations
 
@@ -48,8 +47,8 @@ _FOLLOWED: Final = Table(
 @click.command(cls=Command)
 @plan_argument
 @out_of_range_option
-@click.option("--to-zookeeper", is_flag=True, help="The way back: from the brokers to ZooKeeper.")
-@seconds_option("--every", default=1.0, help="From one look at all offsets to the next.")
+@click.option("--to-zookeeper", is_flag=True, help="Follow in the other direction: from the brokers to ZooKeeper.")
+@seconds_option("--every", default=1.0, help="Time between two passes over all offsets.")
 @execute_option
 @spark_options
 @click.pass_obj
@@ -63,18 +62,20 @@ def follow(
     execute: bool,
     **given: Any,
 ) -> None:
-    """Keep the offsets on the brokers up to date while the old members still work, until they are stopped.
+    """Keep the offsets on the brokers up to date while legacy members still work, until they are stopped.
 
-    Every second the offsets of all groups of the plan are read at once, and what has moved is written, forward only,
-    and only while nobody takes part in the group on the brokers. Stop the members when little is left: when two looks
-    in a row have found nobody, or none has found anybody, the rest is written, both sides are compared, and the group
-    is done. Start the new consumers then. A member that is only started anew may be away longer than that: --every
-    says how long. When all groups are done or left it ends. With Ctrl-C it ends at once, and can be begun again;
-    what it has written stays on the brokers, `migrate status` says "not marked" of such a group, and `migrate rollback
-    --force` takes it back. Without --execute it looks once.
+    Each pass reads the offsets of all groups of the plan and writes changed offsets, forward only, to groups without
+    members on the brokers. Stop the legacy members when few messages are left. After two consecutive passes without
+    members (one, if there never were any) the rest is written, both sides are compared, and the group is done. Start
+    the new consumers then. If restarts take longer than two passes, use a larger --every, so that a restarted member
+    is not taken for a stopped one. The command ends when all groups are done or left. Without --execute, it runs one
+    pass that only reads.
 
-    After it `migrate status` says "moved on" where more was carried than was planned, and a plain rollback leaves the
-    group, because the plan is older: `migrate rollback --to-zookeeper` takes it back.
+    After Ctrl-C, run the command again to continue. Offsets written so far stay on the brokers: `migrate status` shows
+    such a group as "not marked", and `migrate rollback --force` restores it.
+
+    Afterwards, `migrate status` shows "moved on" for groups with later offsets than planned. A plain rollback leaves
+    such a group; use `migrate rollback --to-zookeeper`.
 
     \b
     Example:
@@ -101,27 +102,27 @@ def follow(
             to_zookeeper=to_zookeeper,
             rule=Rule(OutOfRange(on_out_of_range)),
             every=every,
-            told=_Story(options, line, execute=execute),
+            on_progress=_PassPrinter(options, line, execute=execute),
             stop=SignalEvent(recorded),
         )
     Output(options).write(_FOLLOWED, map(plain, groups))
     raise_recorded(recorded)
     if not execute:
-        say(options, "Nothing was changed: --execute does it.")
+        say(options, "Nothing was changed: add --execute to apply.")
     if any(group.state is FollowState.LEFT for group in groups):
         raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
 def _read(options: Options, destination: str, spark: SparkOptions) -> Sequence[PlanRow]:
-    """All rows of the plan; Spark is gone again when they are here."""
+    """Read all rows of the plan, and stop Spark again."""
     with installed():
         from zkgroups.spark.migration.plan_reader import plan_rows
     with spark.session(options) as session:
         return list(plan_rows(session, destination))
 
 
-class _Story:
-    """Tells of each pass: on a terminal in one line, and elsewhere what has changed; of a dry run the table tells."""
+class _PassPrinter:
+    """Prints changes after each pass, and a status line on a terminal. The table shows the result of a dry run."""
 
     def __init__(self, options: Options, line: Any, *, execute: bool) -> None:
         self._options = options
@@ -131,17 +132,17 @@ class _Story:
         self._details: dict[str, str] = {}
         self._trouble = ""
 
-    def __call__(self, told: FollowPass) -> None:
-        if told.trouble != self._trouble:
-            self._trouble = told.trouble
-            self._say(f"trouble: {told.trouble}" if told.trouble else "all is well again")
-        for group in told.groups:
+    def __call__(self, done: FollowPass) -> None:
+        if done.trouble != self._trouble:
+            self._trouble = done.trouble
+            self._say(f"error, will retry: {done.trouble}" if done.trouble else "recovered")
+        for group in done.groups:
             why = group.detail not in ("", self._details.get(group.target)) and self._execute
             if why or self._states.get(group.target, "following") != group.state:
                 self._say(f"{group.group}: {group.state}{f': {group.detail}' if group.detail else ''}")
             self._states[group.target], self._details[group.target] = group.state, group.detail
         following = sum(state == "following" for state in self._states.values())
-        self._line(f"pass {told.number}: {following} of {len(self._states)} groups, {told.behind} messages behind")
+        self._line(f"pass {done.number}: {following} of {len(self._states)} groups, {done.behind} messages behind")
 
     def _say(self, text: str) -> None:
         say(self._options, f"{utc(time.time_ns() // 1_000_000)} {text}")

@@ -1,4 +1,4 @@
-"""`zkgroups migrate group`: one group, planned and moved at once."""
+"""`zkgroups migrate group`: plan and apply one group."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import click
 
-from zkgroups.core.migration.comparison import Stage
-from zkgroups.core.migration.rules import Renaming, Rule
+from zkgroups.core.migration.group_status import MigrationStage
+from zkgroups.core.migration.rules import Rule
+from zkgroups.core.migration.target_names import Renaming
 from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import RefusedError
 
@@ -20,27 +21,27 @@ from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.spark_options import steps_shown, writing_options
-from .apply_verify_rollback import Work, at_work, carry_out
-from .options import rule_is_said, rule_of, rule_options
+from .apply_verify_rollback import MigrationSession, apply_plan, migration_session
+from .options import rule_is_given, rule_of, rule_options
 
-_NOTHING_TO_WRITE: Final = (Stage.BLOCKED, Stage.NOTHING)
+_NOTHING_TO_WRITE: Final = (MigrationStage.BLOCKED, MigrationStage.NOTHING)
 
 
 @click.command(cls=Command)
 @group_argument
 @click.argument("destination", metavar="DEST", type=FolderUri())
-@click.option("--as", "target", metavar="NAME", help="What the group is to be called on the brokers.")
+@click.option("--as", "target", metavar="NAME", help="The name of the group on the brokers.")
 @rule_options
 @execute_option
 @writing_options
 @click.pass_obj
 def group(options: Options, /, group: str, destination: str, target: str | None, execute: bool, **given: Any) -> None:
-    """Move one group: `migrate plan` and `migrate apply` in one, with the same guards.
+    """Move one group: `migrate plan` and `migrate apply` in one command, with the same checks.
 
-    DEST is a folder for the plan and for what became of it. Only what would be done is shown, until --execute is given:
-    then the plan that is in the folder is gone on with, as it was decided. One by which nothing could be moved is
-    recreated: when its members have stopped, or with another --on-out-of-range, run it again. `migrate verify` and
-    `migrate rollback` take the same folder.
+    DEST is a folder for the plan and its reports. Without --execute, only show what would be done. A plan that is
+    already in the folder is used as it was decided, unless it had nothing to write and wrote nothing: then it is
+    recreated. So after a blocked plan, stop the members or choose another --on-out-of-range, and run the command again.
+    `migrate verify` and `migrate rollback` take the same folder.
 
     \b
     Example:
@@ -49,69 +50,73 @@ def group(options: Options, /, group: str, destination: str, target: str | None,
     """
     if execute:
         refuse_read_only(options)
-    asked = _Asked(group, Renaming({group: check_group(target)} if target else {}), rule_of(given), rule_is_said())
-    with at_work(options, destination, given, what_for="migrate group") as work:
-        _plan(work, asked)
-        carry_out(work, execute=execute)
+    request = _GroupRequest(
+        group, Renaming({group: check_group(target)} if target else {}), rule_of(given), rule_is_given()
+    )
+    with migration_session(options, destination, given, what_for="migrate group") as migration:
+        _plan(migration, request)
+        apply_plan(migration, execute=execute)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is to be moved, and how."""
+class _GroupRequest:
+    """The group to move, and the options of its plan."""
 
     group: str
     renaming: Renaming
     rule: Rule
-    rule_is_said: bool
+    rule_is_given: bool
 
 
-def _plan(work: Work, asked: _Asked) -> None:
-    """Make the plan, unless there is one to go on with."""
+def _plan(migration: MigrationSession, request: _GroupRequest) -> None:
+    """Make the plan, unless the folder has one to continue with."""
     from zkgroups.spark.migration.plan_folder import PlanFolder
     from zkgroups.spark.migration.planning import STEPS, plan
 
-    useless = None
-    if PlanFolder(work.session, work.destination).has_plan():
-        useless = _useless_plan(work, asked)
-        if useless is None:
-            say(work.options, f"Going on with the plan in {work.destination}, as it was decided when it was made.")
+    replaced = None
+    if PlanFolder(migration.session, migration.destination).has_plan():
+        replaced = _replaceable_plan(migration, request)
+        if replaced is None:
+            say(migration.options, f"Continuing with the plan in {migration.destination}.")
             return
-        say(work.options, f"By the plan in {work.destination} nothing can be moved, nor was: it is recreated.")
-    assert work.zookeeper is not None
-    source = replace(work.zookeeper, groups=re.escape(asked.group))
-    with steps_shown(work.options, work.session, STEPS) as told:
+        say(
+            migration.options,
+            f"The plan in {migration.destination} had nothing to write: recreating it.",
+        )
+    assert migration.zookeeper is not None
+    source = replace(migration.zookeeper, groups=re.escape(request.group))
+    with steps_shown(migration.options, migration.session, STEPS) as on_progress:
         plan(
-            work.session,
-            work.destination,
+            migration.session,
+            migration.destination,
             source,
-            work.brokers,
-            rule=asked.rule,
-            renaming=asked.renaming,
-            instead_of=useless,
-            on_progress=told,
+            migration.brokers,
+            rule=request.rule,
+            renaming=request.renaming,
+            instead_of=replaced,
+            on_progress=on_progress,
         )
 
 
-def _useless_plan(work: Work, asked: _Asked) -> str | None:
-    """The name of the plan that is there, if it has nothing to write and nothing was written by it.
+def _replaceable_plan(migration: MigrationSession, request: _GroupRequest) -> str | None:
+    """Return the id of the existing plan if it has nothing to write and wrote nothing.
 
-    Any other is gone on with: it knows what was there before.
+    Any other plan is needed, because it has the earlier offsets.
     """
     from zkgroups.spark.migration.plan_reader import plan_head
     from zkgroups.spark.migration.status import status
 
-    head = plan_head(work.session, work.destination)
-    states = status(work.session, work.destination, work.brokers, work.zookeeper)
-    target = asked.renaming.names.get(asked.group, head.target)
-    if [(each.group, each.target) for each in states] != [(asked.group, target)]:
+    head = plan_head(migration.session, migration.destination)
+    states = status(migration.session, migration.destination, migration.brokers, migration.zookeeper)
+    target = request.renaming.names.get(request.group, head.target)
+    if [(each.group, each.target) for each in states] != [(request.group, target)]:
         raise RefusedError(
-            f"the plan in {work.destination} is of other groups, or moves it to another name:"
-            " a new one needs a folder of its own"
+            f"the plan in {migration.destination} is for other groups, or for another target name: use another folder"
         )
     if states[0].stage in _NOTHING_TO_WRITE and not states[0].mark:
         return head.plan
-    if asked.rule_is_said and head.rule != str(asked.rule):
+    if request.rule_is_given and head.rule != str(request.rule):
         raise RefusedError(
-            f"the plan in {work.destination} was made with {head.rule}: with other options it needs a folder of its own"
+            f"the plan in {migration.destination} was made with {head.rule}: for other options, use another folder"
         )
     return None

@@ -1,4 +1,4 @@
-"""What the operator says of a whole migration: which offsets are written how, and what groups are called afterwards."""
+"""The options of a plan: which offsets to write, and the new names of groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from zkgroups.core.migration.rules import OutOfRange, Renaming, Rule
+from zkgroups.core.migration.rules import OutOfRange, Rule
+from zkgroups.core.migration.target_names import Renaming
 from zkgroups.core.znodes.names import check_group
 
 from ..shared.durations import duration_option
@@ -21,66 +22,64 @@ out_of_range_option = click.option(
     type=click.Choice([each.value for each in OutOfRange]),
     default=OutOfRange.REFUSE.value,
     show_default=True,
-    help="What to do with an offset that the log does not have; brokers take any.",
+    help="How to treat an offset outside the log.",
 )
-"""As `on_out_of_range`."""
+"""Passes `on_out_of_range`."""
 
 
 def rule_options(command: Decorated) -> Decorated:
-    """How offsets are decided on; see `rule_of`."""
-    backward = click.option(
-        "--backward", is_flag=True, help="Write an offset also where the target is further already."
-    )
+    """Add the options that `rule_of` reads."""
+    backward = click.option("--backward", is_flag=True, help="Write offsets even if the target has a higher one.")
     return out_of_range_option(backward(command))
 
 
-def rule_is_said() -> bool:
-    """Whether the command line, or what stands for it, has any option of `rule_options`."""
+def rule_is_given() -> bool:
+    """Return whether any option of `rule_options` was given."""
     context = click.get_current_context()
     sources = {context.get_parameter_source(name) for name in ("on_out_of_range", "backward")}
     return sources != {ParameterSource.DEFAULT}
 
 
 def rule_of(given: dict[str, Any], *, skip_stale: bool = False) -> Rule:
-    """Takes what `rule_options` has brought out of the options of a command."""
+    """Remove the values of `rule_options` from the options of a command."""
     return Rule(OutOfRange(given.pop("on_out_of_range")), given.pop("backward"), skip_stale)
 
 
 def stale_options(command: Decorated) -> Decorated:
-    """Offsets that nobody has written for long, as `stale_after` and `skip_stale`."""
-    after = duration_option("--stale-after", "stale_after", help="Mark offsets that were not written for")
-    skip = click.option("--skip-stale", is_flag=True, help="Leave those out that --stale-after marks.")
+    """Add the options `stale_after` and `skip_stale`, for offsets that were not written for long."""
+    after = duration_option("--stale-after", "stale_after", help="Mark offsets as stale that were not written for")
+    skip = click.option("--skip-stale", is_flag=True, help="Skip stale offsets; needs --stale-after.")
     return after(skip(command))
 
 
 def check_stale(stale_after: float | None, *, skip_stale: bool) -> None:
-    """What is to be skipped must be known."""
+    """Raise an error for --skip-stale without --stale-after."""
     if skip_stale and stale_after is None:
         raise click.UsageError("--skip-stale needs --stale-after DURATION", click.get_current_context())
 
 
 def rename_options(command: Decorated) -> Decorated:
-    """New names for groups; see `renaming_of`."""
+    """Add the options that `renaming_of` reads."""
     names = click.option(
         "--rename",
         "names",
         metavar="OLD=NEW",
         multiple=True,
         callback=_names,
-        help="What a group is to be called on the brokers; may be given several times.",
+        help="Give a group another name on the brokers; may be repeated.",
     )
     expression = click.option(
         "--rename-regex",
         "expression",
         nargs=2,
         metavar="REGEX NEW",
-        help=r"The same for groups whose whole name matches; \1 in NEW is what the first parentheses match.",
+        help=r"Rename groups whose whole name matches; \1 in NEW is the text in the first parentheses.",
     )
     return names(expression(command))
 
 
 def renaming_of(given: dict[str, Any]) -> Renaming:
-    """Takes what `rename_options` has brought out of the options of a command."""
+    """Remove the values of `rename_options` from the options of a command."""
     return Renaming(given.pop("names"), *(given.pop("expression") or ()))
 
 
@@ -88,8 +87,8 @@ def _names(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...])
     found: dict[str, str] = {}
     for text in given:
         if text.count("=") != 1:
-            raise click.BadParameter(f"{text!r} is not like OLD=NEW; where a name has a =, take --rename-regex")
+            raise click.BadParameter(f"{text!r} is not of the form OLD=NEW; for a name with a =, use --rename-regex")
         old, _, new = text.partition("=")
         if found.setdefault(check_group(old), check_group(new)) != new:
-            raise click.BadParameter(f"{old!r} is to have two names")
+            raise click.BadParameter(f"two new names for {old!r}")
     return found

@@ -1,4 +1,4 @@
-"""`zkgroups migrate plan` and `show`: what is to become of every offset, written down and looked at."""
+"""`zkgroups migrate plan` and `show`: make a plan, and look at it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..shared.output import Column, Output, Row, Table
 from ..shared.spark_options import moment_option, selection_options, spark_options, steps_shown, writing_options
 from .both_sides import broker_options, installed, own_spark, plan_argument, source_options
 from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
-from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_told, planned_row
+from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row
 
 if TYPE_CHECKING:
     from zkgroups.spark import SourceOptions
@@ -59,8 +59,8 @@ _PLANS: Final = Table(
 @rule_options
 @rename_options
 @stale_options
-@click.option("--without-brokers", is_flag=True, help="Ask no broker: a plan to be shown and exported only.")
-@click.option("--parallelism", type=click.IntRange(1, 1024), help="How many tasks read; one for each core by default.")
+@click.option("--without-brokers", is_flag=True, help="Contact no brokers. The plan can only be shown and exported.")
+@click.option("--parallelism", type=click.IntRange(1, 1024), help="Number of reading tasks; one per core by default.")
 @writing_options
 @click.pass_obj
 def plan(
@@ -74,13 +74,14 @@ def plan(
     without_brokers: bool,
     **given: Any,
 ) -> None:
-    """Write down what is to become of every offset, and why. Nothing else is written anywhere.
+    """Decide on every offset, and store the decisions with their reasons. Nothing else is written.
 
-    DEST is a folder, or whatever else Spark can write to; it must not have a plan yet. Each offset is compared with the
-    log and with what the group has on the brokers. It is skipped where there is nothing to move: no such topic, no
-    number, the same already there, or further. A group is blocked, as a whole, where somebody takes part in it, in
-    ZooKeeper or on the brokers, where an offset is out of range and nothing else was said, and where two groups would
-    have the same name. With blocked groups the exit code is 4; `migrate show` says why, and the others can be moved.
+    DEST is a folder on any file system that Spark can write to, without a plan. Each offset is compared with the log
+    and with the offset of the group on the brokers. It is skipped if nothing needs to be moved: the topic is missing,
+    the node holds no number, or the brokers have the same or a higher offset. A whole group is blocked if it has
+    active members in ZooKeeper or on the brokers, if an offset is out of range (unless --on-out-of-range says how to
+    treat it), or if two groups would get the same name. The exit code is then 4; `migrate show` lists the reasons. The
+    other groups can be moved.
 
     \b
     Example:
@@ -96,8 +97,8 @@ def plan(
     spark.check_writes_to(destination)
     brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
     source = _source(options, snapshot, at, given)
-    say(options, f"Starting Spark to plan what becomes of the groups in {snapshot or options.zookeeper}.")
-    with spark.session(options) as session, steps_shown(options, session, planning.STEPS) as told:
+    say(options, f"Starting Spark to plan the groups in {snapshot or options.zookeeper}.")
+    with spark.session(options) as session, steps_shown(options, session, planning.STEPS) as on_progress:
         made = planning.plan(
             session,
             destination,
@@ -106,11 +107,11 @@ def plan(
             rule=rule,
             renaming=renaming,
             stale_after=stale_after,
-            on_progress=told,
+            on_progress=on_progress,
         )
     Output(options).write(_PLANS, [_plan_row(made)])
     if made.blocked:
-        say(options, f"Blocked groups: {made.blocked} of {made.groups}. Why: zkgroups migrate show {destination}")
+        say(options, f"Blocked groups: {made.blocked} of {made.groups}. Reasons: zkgroups migrate show {destination}")
         raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
@@ -137,21 +138,21 @@ def _plan_row(made: PlanSummary) -> Row:
 
 @click.command(cls=Command)
 @plan_argument
-@click.option("--offsets", is_flag=True, help="Every offset, instead of the groups.")
+@click.option("--offsets", is_flag=True, help="Show every offset instead of groups.")
 @click.option(
     "--report",
     metavar="[NAME]",
     is_flag=False,
     flag_value=_LATEST,
-    help="What became of every offset, by the latest report or the named one.",
+    help="Show the result for every offset, from the latest report or the one named.",
 )
 @spark_options
 @click.pass_obj
 def show(options: Options, /, destination: str, offsets: bool, report: str | None, **given: Any) -> None:
-    """Show a plan: which groups are ready, which are blocked and why, and what is left to read before and after.
+    """Show a plan: which groups are ready, which are blocked and why, and their lag before and after.
 
-    PLAN is the folder. With -o wide it also tells how long the brokers keep offsets of a group that nobody uses, and
-    how many partitions there are of each reason. Nobody is asked: it is what was found when it was planned.
+    PLAN is the folder. With -o wide it also shows how long the brokers keep the offsets of an unused group, and the
+    number of partitions for each reason. It shows the state from when the plan was made, and contacts no server.
 
     \b
     Example:
@@ -172,11 +173,11 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
             output.write(OFFSETS, map(plain, plan_rows(session, destination)))
         else:
             output.write(PLANNED, [planned_row(each, head.retention_seconds) for each in found])
-    say(options, plan_told(head, found))
+    say(options, plan_summary(head, found))
 
 
 def _write_report(output: Output, rows: Iterator[ReportRow | MatchRow]) -> None:
-    """All rows of one report, which are of one kind."""
+    """Write all rows of one report."""
     first = next(rows, None)
     if first is None:
         raise DamagedFileError("the rows of the report are missing")

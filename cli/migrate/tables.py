@@ -1,4 +1,4 @@
-"""How a migration looks in a terminal and as JSON: groups of a plan, its offsets, what was done, and what differs."""
+"""The tables of the migrate commands: groups and offsets of a plan, results, and differences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from zkgroups.core.migration.plan_rows import GroupPlan, Match, Outcome, PlanRow
+from zkgroups.core.migration.obstacles import Obstacle
+from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Match, Outcome, PlanRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.times import utc
 
@@ -25,7 +26,7 @@ _PARTITION: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", 
 
 
 def days(seconds: float) -> str:
-    """How long, for people.
+    """Format a duration.
 
     >>> days(604800.0), days(5400.0)
     ('7d', '1.5h')
@@ -33,8 +34,8 @@ def days(seconds: float) -> str:
     return f"{seconds / DAY:g}d" if seconds >= DAY else f"{seconds / 3600:g}h"
 
 
-def counted(counts: Mapping[str, int]) -> str:
-    """How much there is of what, for people."""
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Format counts by name, without those that are zero."""
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
 
 
@@ -43,7 +44,7 @@ def _counts(names: Iterable[str], field: str) -> tuple[Column, ...]:
 
 
 def key(name: str) -> str:
-    """The name of a field, of a name that has words.
+    """Convert a name to a JSON key.
 
     >>> key("would write")
     'would_write'
@@ -51,18 +52,18 @@ def key(name: str) -> str:
     return name.replace(" ", "_")
 
 
-def _in_words(counts: Mapping[str, int]) -> str:
-    """The same, of the keys that JSON has."""
-    return counted({name.replace("_", " "): count for name, count in counts.items()})
+def _key_counts_text(counts: Mapping[str, int]) -> str:
+    """Format counts by JSON key."""
+    return counts_text({name.replace("_", " "): count for name, count in counts.items()})
 
 
-# What is planned
+# Plans
 
 _PLANNED_STATES: Final = ("ready", "nothing to do", "blocked")
 
 
 def _state(group: GroupPlan) -> str:
-    """Which of them a group of a plan is in."""
+    """Return the state of a group of a plan."""
     if group.obstacles:
         return "blocked"
     return "ready" if group.counts.get(Action.COMMIT) else "nothing to do"
@@ -78,14 +79,14 @@ PLANNED: Final = Table(
         Column("LAG-BEFORE", "lag_before", right=True),
         Column("LAG-AFTER", "lag_after", right=True),
         Column("KEPT-FOR", "retention_seconds", wide=True, right=True, show=days),
-        Column("REASONS", "reasons", wide=True, show=_in_words),
+        Column("REASONS", "reasons", wide=True, show=_key_counts_text),
         Column("OBSTACLES", "obstacles"),
     ),
 )
 
 
 def planned_row(group: GroupPlan, retention_seconds: float | None) -> Row:
-    """A group of a plan."""
+    """Return the row for a group of a plan."""
     actions = {action.value: group.counts.get(action, 0) for action in Action}
     return {
         "group": group.group,
@@ -96,29 +97,29 @@ def planned_row(group: GroupPlan, retention_seconds: float | None) -> Row:
         "lag_before": group.lag_before,
         "lag_after": group.lag_after,
         "retention_seconds": retention_seconds,
-        "obstacles": list(group.obstacles),
+        "obstacles": list(map(str, group.obstacles)),
     }
 
 
-def plan_told(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
-    """What is true of the plan as a whole."""
+def plan_summary(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
+    """Summarize a plan."""
     states = Counter(_state(group) for group in groups)
     counts = sum((Counter(group.counts) for group in groups), Counter[str]())
-    actions, reasons = (counted({name: counts[name] for name in names}) for names in (Action, Reason))
-    asked = f"with {head.brokers}" if head.brokers else "without brokers, to be shown and exported only"
+    actions, reasons = (counts_text({name: counts[name] for name in names}) for names in (Action, Reason))
+    brokers = f"for {head.brokers}" if head.brokers else "without brokers: it can only be shown and exported"
     lines = [
-        f"Plan {head.plan}, made at {utc(head.planned_ms)} of {head.source} {asked}.",
-        *([f"Decided with {head.rule}."] if head.rule else []),
-        f"Groups: {counted({name: states[name] for name in _PLANNED_STATES})}. Offsets: {actions} ({reasons}).",
+        f"Plan {head.plan}, made at {utc(head.planned_ms)} from {head.source} {brokers}.",
+        *([f"Options: {head.rule}."] if head.rule else []),
+        f"Groups: {counts_text({name: states[name] for name in _PLANNED_STATES})}. Offsets: {actions} ({reasons}).",
     ]
     if counts[Action.REFUSE] and any(counts[reason] for reason in (Reason.BEFORE_START, Reason.PAST_END)):
         lines.append(
-            "--offsets shows which are not in the log; --on-out-of-range of a new plan says what becomes of them."
+            "Some offsets are outside their logs (see --offsets). Make a new plan with --on-out-of-range to move them."
         )
     if states["blocked"]:
-        lines.append("That is what was found then: only a new plan, in another folder, looks again.")
+        lines.append("Blocked groups stay blocked in this plan. To check again, make a new plan in another folder.")
     if head.retention_seconds is not None:
-        lines.append(f"The brokers keep offsets of a group that nobody uses for {days(head.retention_seconds)}.")
+        lines.append(f"The brokers keep the offsets of an unused group for {days(head.retention_seconds)}.")
     return "\n".join(lines)
 
 
@@ -143,16 +144,18 @@ OFFSETS: Final = Table(
 
 
 def plain(row: Any) -> dict[str, Any]:
-    """A dataclass as JSON has it."""
+    """Convert a dataclass to JSON values."""
     return {each.name: _value(getattr(row, each.name)) for each in dataclasses.fields(row)}
 
 
 def _value(value: Any) -> Any:
-    """Without a text there is none."""
-    return list(value) if isinstance(value, tuple) else None if value == "" else value
+    """Convert obstacles to text, and an empty text to null."""
+    if isinstance(value, tuple):
+        return [str(each) if isinstance(each, Obstacle) else each for each in value]
+    return None if value == "" else value
 
 
-# What was done
+# Results
 
 DONE: Final = Table(
     "groups",
@@ -167,15 +170,15 @@ DONE: Final = Table(
 )
 
 
-def done_row(group: GroupPlan) -> Row:
-    """What became of a group, or what would."""
+def done_row(group: GroupResult) -> Row:
+    """Return the row for the result of a group."""
     outcomes = {key(outcome): group.counts.get(outcome, 0) for outcome in Outcome}
     return {
         "group": group.group,
         "target": group.target,
         "result": _result(outcomes),
         "outcomes": outcomes,
-        "details": list(group.obstacles),
+        "details": list(group.details),
     }
 
 
@@ -202,7 +205,7 @@ REPORT: Final = Table(
     ),
 )
 
-# What differs
+# Differences
 
 MATCHES: Final = Table(
     "differences",
@@ -220,7 +223,7 @@ MATCHES: Final = Table(
 )
 
 
-# How far it is
+# Status
 
 _STAGES: Final = {"done": "green", "blocked": "red", **dict.fromkeys(("partly", "moved on", "not marked"), "yellow")}
 STATES: Final = Table(

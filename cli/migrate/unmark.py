@@ -1,4 +1,4 @@
-"""`zkgroups migrate unmark`: groups that have been marked as moved, given back to their members."""
+"""`zkgroups migrate unmark`: remove the migration marks of groups."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..shared.options import Options
 
 @click.command(cls=Command)
 @groups_argument
-@click.option("--force", is_flag=True, help="Take away a mark that cannot be read, too.")
+@click.option("--force", is_flag=True, help="Also remove a mark that cannot be read.")
 @click.pass_obj
 def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
-    """Let members join groups again that were moved, or are being moved, to Kafka's own offsets.
+    """Remove the migration marks of groups, so that legacy members may join them again.
 
-    `migrate rollback` does it by itself. Who joins goes on from the offsets in ZooKeeper: what was read on the brokers
-    meanwhile is read twice.
+    `migrate rollback` does this itself. Members continue from the offsets in ZooKeeper: messages that were read on the
+    brokers since are read again.
 
     \b
     Example:
@@ -41,7 +41,10 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
                     raise error
                 if group in found:
                     it = found[group]
-                    say(options, f"unmarked {group}: it {it.reason if isinstance(it, UnreadableNode) else it.shown}")
+                    say(
+                        options,
+                        f"unmarked {group}: the group {it.reason if isinstance(it, UnreadableNode) else it.shown}",
+                    )
                 elif registry.group(group).exists():
                     say(options, f"{group} has no mark")
                 else:

@@ -42,7 +42,7 @@ STORY = [
     r"demo +billing +orders +0 +100 +anna",
     r"demo +billing +orders +4 +250 +anna",
     r"A real Kafka 4\.\d\.\d is running at 127\.0\.0\.1:\d+",
-    r"billing +billing +orders +4 +250 +0 +300 +- +250 +commit +as it is",
+    r"billing +billing +orders +4 +250 +0 +300 +- +250 +commit +unchanged",
     "6 offsets are written. Verified: 6 of 6 are equal",
     "anna tries to register again, and is refused: group 'billing' was moved to Kafka's own offsets",
     "The servers and their data are deleted",

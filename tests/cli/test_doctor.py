@@ -12,7 +12,7 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
-from zkgroups_cli.main import COMMANDS
+from zkgroups_cli.main import root
 from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry, TopicPartition
@@ -78,7 +78,7 @@ def test_a_finding_in_json_has_its_fields_as_values(zkgroups: Zkgroups, tree: Tr
         "group": "billing",
         "code": "padded-offset",
         "path": path,
-        "what": "b'7 ' has blanks around the number, which stop Scala members as they start",
+        "what": "b'7 ' has whitespace around the number, which stops Scala members at their start",
         "fix": "zkgroups offsets set --backward billing orders 0 7",
         "repairable": True,
         "repaired": None,
@@ -98,7 +98,7 @@ def test_jsonl_csv_and_names_are_a_line_for_each_finding(zkgroups: Zkgroups, tre
 def test_in_a_healthy_group_there_is_no_data_and_a_word_is_said(zkgroups: Zkgroups, tree: Tree) -> None:
     plant_healthy(tree)
     ended = zkgroups("doctor")
-    assert (ended.code, ended.out, ended.err) == (0, "", "Nothing is wrong.\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "No problems found.\n")
     assert zkgroups("doctor", "healthy", "-o", "json").json == {"schema": 1, "findings": []}
     assert zkgroups("doctor", "-q").err == ""
 
@@ -169,7 +169,7 @@ def test_every_line_to_type_is_one_that_its_command_takes(zkgroups: Zkgroups, tr
         "orphan-owner",
         "unowned-partition",
         "mixed-dialects",
-        "gone-topic",
+        "missing-topic",
         "unknown-partition",
         "padded-offset",
         "unreadable-offset",
@@ -182,10 +182,11 @@ def test_every_line_to_type_is_one_that_its_command_takes(zkgroups: Zkgroups, tr
 
 
 def taken_by(words: list[str]) -> None:
-    """Read the words as the command does, without doing it."""
-    command = COMMANDS[words.pop(0)].load()
-    if isinstance(command, click.Group):
-        command = command.commands[words.pop(0)]
+    """Parse the words as the command does, without running it."""
+    command: click.Command | None = root
+    while isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), words.pop(0))
+    assert command is not None
     command.make_context(command.name, words, obj=Options())
 
 
@@ -266,7 +267,7 @@ def test_repair_shows_what_it_would_do_and_changes_nothing(zkgroups: Zkgroups, t
     before = dump(tree.client)
     ended = zkgroups("doctor", "--repair", "-o", "json", **ALICE)
     assert ended.code == 10
-    assert "Nothing was changed: --execute repairs what can be repaired (8)." in ended.err
+    assert "Nothing was changed: add --execute to repair 8 of them." in ended.err
     assert set(repairs(ended).values()) == {
         (False, "would delete the group's empty directories"),
         (False, "would delete the node"),
@@ -274,7 +275,7 @@ def test_repair_shows_what_it_would_do_and_changes_nothing(zkgroups: Zkgroups, t
         *((False, f"would write {text}") for text in ("3 instead of b'3\\n'", "12 instead of b'\\t12\\r\\n'")),
     }
     others = [each for each in ended.json["findings"] if not each["repairable"]]
-    assert all(each["repair"].startswith("left alone: ") for each in others)
+    assert all(each["repair"].startswith("not repaired: ") for each in others)
     assert dump(tree.client) == before
 
 
@@ -283,7 +284,7 @@ def test_the_table_of_repairs_says_what_becomes_of_each(zkgroups: Zkgroups, tree
     [header, padded, everybody] = zkgroups("doctor", "--repair").lines
     assert header.split() == ["SEVERITY", "GROUP", "CHECK", "PATH", "REPAIR"]
     assert padded.endswith("would write 7 instead of b'7 '")
-    assert everybody.endswith("left alone: members that do not log in would be locked out")
+    assert everybody.endswith("not repaired: members without credentials would be locked out")
 
 
 def test_with_execute_only_what_is_safe_is_changed(zkgroups: Zkgroups, tree: Tree) -> None:
@@ -329,7 +330,7 @@ def test_a_live_group_is_left_as_it_is(zkgroups: Zkgroups, kazoo: KazooClient, b
     ended = zkgroups("doctor", "--repair", "--execute", "-o", "json")
     assert ended.code == 10
     [padded] = [each for each in ended.json["findings"] if each["code"] == "padded-offset"]
-    assert padded["repair"].startswith("left alone: somebody is registered")
+    assert padded["repair"].startswith("not repaired: the group has instances")
     assert dump(kazoo) == before
 
 

@@ -45,7 +45,7 @@ def test_a_listing_in_json_has_states_and_totals_as_numbers(zkgroups: Zkgroups, 
     found = zkgroups("groups", "list", "-o", "json").json
     [group] = found["groups"]
     assert found["schema"] == 1
-    assert group.pop("last_commit_ms") == billing.describe().last_commit_ms
+    assert group.pop("last_commit_ms") == to_ms(billing.describe().last_commit_at)
     assert group == {
         "group": "billing",
         "state": "CompletingRebalance",
@@ -135,8 +135,8 @@ def test_a_description_in_json_has_it_all_with_numbers_and_nulls(zkgroups: Zkgro
             "topic": "orders",
             "partition": 0,
             "offset": 100,
-            "committed_ms": committed.modified_ms,
-            "owners": [{"id": "anna", "session": f"{owner.session:#x}", "claimed_ms": owner.claimed_ms}],
+            "committed_ms": to_ms(committed.committed_at),
+            "owners": [{"id": "anna", "session": f"{owner.session:#x}", "claimed_ms": to_ms(owner.claimed_at)}],
             "note": None,
         }
         | nobody_knows,
@@ -185,7 +185,7 @@ def test_who_keeps_a_partition_from_the_members_is_shown_and_since_when(zkgroups
             "partition": 1,
             "holder": "cron",
             "session": session,
-            "claimed_ms": held.claimed_ms,
+            "claimed_ms": to_ms(held.claimed_at),
             "obstacle": "not subscribed",
         }
     ]

@@ -18,6 +18,7 @@ from zkgroups_cli.groups import prune
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.offsets.file_formats import FileFormat
 from zkgroups.core.offsets.file_reader import parse_offsets
+from zkgroups.core.times import to_ms
 
 from .conftest import Zkgroups
 from .running import COMMAND, environment, started
@@ -46,7 +47,7 @@ def test_without_execute_it_shows_what_it_would_delete_and_changes_nothing(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export)
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     [header, *lines] = [line.split() for line in ended.lines]
     assert header == ["GROUP", "OFFSETS", "LAST-COMMIT", "AGE"]
     assert [line[:2] for line in lines] == [["invoices", "2"], ["litter", "0"]]
@@ -65,7 +66,7 @@ def test_in_json_numbers_are_numbers_and_a_commit_that_never_was_is_null(
         {
             "group": "invoices",
             "offsets": 2,
-            "last_commit_ms": old.group("invoices").describe().last_commit_ms,
+            "last_commit_ms": to_ms(old.group("invoices").describe().last_commit_at),
             "created_ms": kazoo.get("/consumers/invoices")[1].ctime,
         },
         {
@@ -83,7 +84,7 @@ def test_with_execute_the_groups_go_and_their_offsets_are_in_the_file(
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "name")
     assert (ended.code, ended.lines) == (0, ["invoices", "litter"])
     assert ended.err == (
-        f"{export} keeps their offsets: zkgroups offsets import {export} --execute brings them back\n"
+        f"Saved their offsets to {export}. To restore them: zkgroups offsets import {export} --execute\n"
         "deleted invoices\ndeleted litter\n"
     )
     assert old.groups() == ["billing"]
@@ -133,7 +134,7 @@ def test_who_commits_or_registers_after_the_file_is_written_keeps_the_group(
 
 def test_what_was_committed_lately_stays(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
     ended = zkgroups("groups", "prune", "--older-than", "1h", "--export", export, "--execute")
-    assert (ended.code, ended.out, ended.err) == (0, "", "No group is as old as that.\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "No unused group is that old.\n")
     assert old.groups() == ["invoices", "litter"]
     assert not export.exists()
 
@@ -161,7 +162,9 @@ def test_a_group_that_was_named_and_stays_is_told_with_the_reason(
 ) -> None:
     ended = zkgroups("groups", "prune", "billing", "invoices", "--older-than", "1d")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err == "billing is left alone: it is in use\ninvoices is left alone: it is not old enough\n"
+    assert (
+        ended.err == "group billing is not deleted: it is in use\ngroup invoices is not deleted: it is not old enough\n"
+    )
 
 
 def test_an_owner_without_a_registration_keeps_a_group(zkgroups: Zkgroups, kazoo: KazooClient, old: Registry) -> None:
@@ -178,7 +181,7 @@ def test_a_group_with_an_offset_that_cannot_be_read_is_left_alone_and_said(
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "name")
     path = "/consumers/invoices/offsets/orders/9"
     assert (ended.code, ended.lines) == (9, ["litter"])
-    assert f"zkgroups: invoices is left alone: {path} cannot be read (not a plain decimal number)\n" in ended.err
+    assert f"zkgroups: group invoices is not deleted: {path} cannot be read (not a plain decimal number)\n" in ended.err
     assert tree(kazoo, "/consumers/invoices") == before
 
 
@@ -231,7 +234,7 @@ def test_execute_needs_a_file(zkgroups: Zkgroups, kazoo: KazooClient, old: Regis
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--execute")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("zkgroups: --execute needs --export FILE, to keep what is deleted\n")
+    assert ended.err.startswith("zkgroups: --execute needs --export FILE, to save the deleted offsets\n")
     assert tree(kazoo, "/consumers") == before
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.times import to_ms
 from zkgroups.testing import Op, TcpProxy
 from zkgroups.testing.kafka import KafkaBroker
 
@@ -91,7 +92,7 @@ def test_in_json_numbers_are_numbers_and_unknown_is_null(lag: Any, late: Any, to
             "log_start": 0,
             "log_end": 5,
             "lag": 3,
-            "committed_ms": committed[at(0)].modified_ms,
+            "committed_ms": to_ms(committed[at(0)].committed_at),
             "owners": [],
             "note": None,
         },
@@ -103,7 +104,7 @@ def test_in_json_numbers_are_numbers_and_unknown_is_null(lag: Any, late: Any, to
             "log_start": None,
             "log_end": None,
             "lag": None,
-            "committed_ms": committed[at(1000)].modified_ms,
+            "committed_ms": to_ms(committed[at(1000)].committed_at),
             "owners": [],
             "note": "log unknown",
         },
@@ -193,7 +194,7 @@ def test_groups_topics_and_partitions_can_be_chosen(lag: Any, three: None, topic
 def test_only_with_lag_leaves_out_the_rest_and_says_how_much_is_unknown(lag: Any, three: None) -> None:
     ended = lag("--only-with-lag", "-o", "csv", "--no-headers")
     assert [line.split(",")[2] for line in ended.lines] == ["0", "2"]
-    assert ended.err == "2 more whose lag is unknown\n"
+    assert ended.err == "The lag of 2 more partitions is unknown.\n"
     assert lag("--only-with-lag", "-o", "name").lines == ["billing"]
 
 
@@ -220,7 +221,7 @@ def test_where_there_are_no_groups_the_data_is_empty_and_a_word_is_said(lag: Any
     ended = lag()
     assert (ended.code, ended.out, ended.err) == (0, "", "There are no groups.\n")
     assert lag("-o", "json").json == {"schema": 1, "lags": []}
-    assert lag("--groups", "x").err == "There are no such groups.\n"
+    assert lag("--groups", "x").err == "No group matches.\n"
 
 
 # Refusals and faults
@@ -320,7 +321,7 @@ def test_where_the_brokers_are_away_a_description_tells_the_rest(
     registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     ended = zkgroups("groups", "describe", "billing", "-b", AWAY, "--timeout", "0.5", "-o", output)
     assert ended.code == 9
-    assert ended.err.startswith("zkgroups: the ends of the logs are unknown: ")
+    assert ended.err.startswith("zkgroups: the log ends are unknown: ")
     assert len(ended.err.splitlines()) == 1
     if output == "json":
         [row] = ended.json["groups"][0]["partitions"]

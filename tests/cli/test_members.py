@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Registry
+from zkgroups.core.times import to_ms
 
 from ..zookeeper.sick import OURS, POISON, SCALA, Tree
 from ..zookeeper.tree import dump
@@ -62,7 +63,7 @@ def test_a_listing_in_json_has_numbers_and_nulls(zkgroups: Zkgroups, kazoo: Kazo
         "subscription": {"pattern": "static", "streams": {"orders": 1}},
         "dialect": "zkgroups",
         "session": f"{registered.session:#x}",
-        "registered_ms": registered.registered_ms,
+        "registered_ms": to_ms(registered.registered_at),
     }
     assert (bad["instance"], bad["state"], bad["subscription"], bad["dialect"]) == ("bad", "Unknown", None, None)
 
@@ -93,7 +94,7 @@ def test_where_nobody_is_registered_the_data_is_empty_and_a_word_is_said(
     registry.group("billing").create()
     for arguments in (["list"], ["list", "billing"], ["list", "--groups", "x"]):
         table = zkgroups("members", *arguments)
-        assert (table.code, table.out, table.err) == (0, "", "Nobody is registered.\n")
+        assert (table.code, table.out, table.err) == (0, "", "There are no registered instances.\n")
     assert zkgroups("members", "list", "-o", "json").json == {"schema": 1, "members": []}
 
 
@@ -142,9 +143,9 @@ def test_one_instance_in_json_has_everything_about_it(zkgroups: Zkgroups, tree: 
         "subscription": {"pattern": "static", "streams": {"orders": 1}},
         "dialect": "zkgroups",
         "session": f"{instance.session:#x}",
-        "registered_ms": instance.registered_ms,
+        "registered_ms": to_ms(instance.registered_at),
         "timestamp_ms": 1795255543000,
-        "partitions": [{"topic": "orders", "partition": 0, "claimed_ms": owner.claimed_ms, "path": owned}],
+        "partitions": [{"topic": "orders", "partition": 0, "claimed_ms": to_ms(owner.claimed_at), "path": owned}],
     }
 
 
@@ -167,7 +168,7 @@ def test_a_bare_name_is_read_by_us_and_stops_scala_members(zkgroups: Zkgroups, t
     tree.member("billing", "py", b"orders")
     ended = zkgroups("members", "show", "billing", "py")
     assert ended.code == 0
-    assert ended.lines[-1].endswith("stops every Scala member: it is no JSON object")
+    assert ended.lines[-1].endswith("stops every Scala member: it is not a JSON object")
 
 
 def test_what_only_java_could_judge_is_left_open(zkgroups: Zkgroups, tree: Tree) -> None:

@@ -101,17 +101,17 @@ MOVED = {0: 5, 1: MESSAGES}
 # From plan to rollback
 
 
-def test_groups_are_planned_applied_compared_and_rolled_back(
+def test_groups_are_planned_applied_verified_and_rolled_back(
     migrate: Migrate, zkgroups: Zkgroups, registry: Registry, brokers: Brokers, group: str, topic: str, tmp_path: Path
 ) -> None:
-    """One of them is blocked: its member is alive."""
+    """One group is blocked by a live member."""
     folder, busy = tmp_path / "plan", f"busy-{uuid4().hex[:8]}"
     with registry.group(busy).instance("anna") as anna:
         anna.register([topic])
         anna.claim(TopicPartition(topic, 0)).commit(3)
         planned = migrate("plan", folder, "-o", "json")
         assert planned.code == 4
-        assert planned.err.splitlines()[-1] == f"Blocked groups: 1 of 2. Why: zkgroups migrate show {folder}"
+        assert planned.err.splitlines()[-1] == f"Blocked groups: 1 of 2. Reasons: zkgroups migrate show {folder}"
         [row] = planned.json["plans"]
         assert (row["groups"], row["blocked"], row["actions"]) == (2, 1, {"commit": 3, "skip": 0, "refuse": 0})
         expect_what_is_shown(migrate, folder, group, busy)
@@ -137,15 +137,15 @@ def expect_what_is_shown(migrate: Migrate, folder: Path, group: str, busy: str) 
         "target": group,
         "state": "ready",
         "actions": {"commit": 2, "skip": 0, "refuse": 0},
-        "reasons": {"read_as_written": 2},
+        "reasons": {"unchanged": 2},
         "lag_before": MESSAGES - 5,
         "lag_after": MESSAGES - 5,
         "retention_seconds": 604800.0,
         "obstacles": [],
     }
     assert shown[busy]["obstacles"] == ["legacy instances are registered: anna"]
-    assert "Groups: 1 ready, 1 blocked. Offsets: 3 commit (3 as it is)." in printed.err
-    assert "that nobody uses for 7d" in printed.err
+    assert "Groups: 1 ready, 1 blocked. Offsets: 3 commit (3 unchanged)." in printed.err
+    assert "of an unused group for 7d" in printed.err
     offsets = list(csv.DictReader(migrate("show", folder, "--offsets", "-o", "csv").lines))
     assert [(row["group"], row["offset"], row["log_end"], row["planned"]) for row in offsets] == [
         (group, "5", str(MESSAGES), "5"),
@@ -158,7 +158,7 @@ def expect_what_is_applied(migrate: Migrate, folder: Path, brokers: Brokers, gro
     dry = migrate("apply", folder, "-o", "json")
     results = {row["group"]: row["result"] for row in dry.json["groups"]}
     assert (dry.code, results) == (4, {group: "ready", busy: "left"})
-    assert dry.err.splitlines()[-1] == "Nothing was changed: --execute does it."
+    assert dry.err.splitlines()[-1] == "Nothing was changed: add --execute to apply."
     assert native(brokers, group) == {}
 
     done = migrate("apply", folder, "--execute", "-o", "json")
@@ -167,7 +167,7 @@ def expect_what_is_applied(migrate: Migrate, folder: Path, brokers: Brokers, gro
     assert results == {group: ("done", []), busy: ("left", ["legacy instances are registered: anna"])}
     assert native(brokers, group) == MOVED
     assert native(brokers, busy) == {}
-    assert "offsets: 2 written, 1 left.\nThe report is file:" in done.err
+    assert "offsets: 2 written, 1 left.\nReport: file:" in done.err
 
     compared = migrate("verify", folder, "-o", "jsonl")
     [row] = map(json.loads, compared.lines)
@@ -185,23 +185,23 @@ def test_one_group_is_moved_under_another_name_and_may_be_unmarked(
 
     done = migrate("group", group, folder, "--execute")
     assert (done.code, native(brokers, name)) == (0, MOVED), done.err
-    assert "Going on with the plan" in done.err
+    assert "Continuing with the plan" in done.err
     assert migrate("verify", folder).code == 0
     assert native(brokers, group) == {}
     for others in (("other",), (group, "--as", "another name")):
         other = migrate("group", others[0], folder, *others[1:], "--execute")
         assert (other.code, other.out) == (4, "")
-        assert "is of other groups" in other.err
+        assert "is for other groups" in other.err
 
     assert zkgroups("migrate", "unmark", group).err == (
-        f"unmarked {group}: it was moved to Kafka's own offsets as '{name}', by plan {plan_of(folder)}\n"
+        f"unmarked {group}: the group was moved to Kafka's own offsets as '{name}', by plan {plan_of(folder)}\n"
     )
     assert zkgroups("migrate", "unmark", group).err == f"{group} has no mark\n"
     assert zkgroups("migrate", "unmark", "nobody").code == 3
     assert zkgroups("claim", group, topic, "0", "--", "true").code == 0
 
 
-def test_one_group_that_nothing_could_be_done_with_is_planned_anew_when_it_is_run_again(
+def test_a_blocked_plan_of_one_group_is_recreated_by_the_next_run(
     migrate: Migrate, registry: Registry, brokers: Brokers, group: str, topic: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "one"
@@ -214,22 +214,22 @@ def test_one_group_that_nothing_could_be_done_with_is_planned_anew_when_it_is_ru
     registry.group(group).offsets.set(TopicPartition(topic, 0), MESSAGES + 7)
     ready = migrate("group", group, folder, "--on-out-of-range", "latest", "-o", "json")
     assert (ready.code, ready.json["groups"][0]["result"]) == (0, "ready")
-    assert "nothing can be moved, nor was: it is recreated" in ready.err
+    assert "had nothing to write: recreating it" in ready.err
     last = plan_of(folder)
     assert last != first
 
     other = migrate("group", group, folder, "--on-out-of-range", "earliest", "--execute")
     assert (other.code, other.out) == (4, "")
-    assert "was made with on-out-of-range=latest: with other options it needs a folder of its own" in other.err
+    assert "was made with on-out-of-range=latest: for other options, use another folder" in other.err
     done = migrate("group", group, folder, "--on-out-of-range", "latest", "--execute")
     assert (done.code, native(brokers, group)) == (0, {0: MESSAGES, 1: MESSAGES}), done.err
     assert plan_of(folder) == last
 
 
-def test_the_plan_of_one_group_stays_where_something_was_written_since(
+def test_the_plan_of_one_group_is_kept_if_offsets_were_written_since(
     migrate: Migrate, registry: Registry, brokers: Brokers, group: str, topic: str, tmp_path: Path
 ) -> None:
-    """It alone knows what was there before, also when it was blocked: a group may be followed with it."""
+    """Even a blocked plan has the earlier offsets: the group may be followed with it."""
     folder = tmp_path / "one"
     with registry.group(group).instance("anna") as anna:
         anna.register([topic])
@@ -238,16 +238,16 @@ def test_the_plan_of_one_group_stays_where_something_was_written_since(
     brokers.commit({group: {TopicPartition(topic, 0): 5}})
     again = migrate("group", group, folder)
     assert (again.code, plan_of(folder)) == (4, first)
-    assert "Going on with the plan" in again.err
+    assert "Continuing with the plan" in again.err
 
 
 def plan_of(folder: Path) -> str:
-    """The name of a plan."""
+    """Return the id of a plan."""
     [name] = {each["plan"] for each in parquet.read_table(folder / "plan").to_pylist()}
     return str(name)
 
 
-def test_what_the_brokers_do_not_take_is_exit_code_9(
+def test_an_offset_that_brokers_refuse_gives_exit_code_9(
     migrate: Migrate, kafka_broker: KafkaBroker, registry: Registry, brokers: Brokers, topic: str, tmp_path: Path
 ) -> None:
     lost, name = make_topic(kafka_broker), f"partly-{uuid4().hex[:8]}"
@@ -270,7 +270,7 @@ def test_what_the_brokers_do_not_take_is_exit_code_9(
     assert report[lost]["detail"] == f"the brokers have no partition {lost}/0"
 
 
-def test_a_plan_from_a_snapshot_is_applied_where_there_is_no_zookeeper_any_more(
+def test_a_plan_from_a_snapshot_is_applied_after_zookeeper_was_shut_down(
     migrate: Migrate, kept: Kept, brokers: Brokers, group: str, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     taken = kept.run("snapshot", tmp_path / "data", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
@@ -283,9 +283,7 @@ def test_a_plan_from_a_snapshot_is_applied_where_there_is_no_zookeeper_any_more(
     assert native(brokers, group) == MOVED
 
 
-def test_without_brokers_a_plan_becomes_files_and_nothing_else(
-    migrate: Migrate, group: str, topic: str, tmp_path: Path
-) -> None:
+def test_a_plan_without_brokers_can_only_be_exported(migrate: Migrate, group: str, topic: str, tmp_path: Path) -> None:
     folder = tmp_path / "plan"
     assert migrate("plan", folder, "--without-brokers", ZKGROUPS_BOOTSTRAP_SERVER=NOWHERE).code == 0
     refused = migrate("apply", folder, "--execute")
@@ -301,18 +299,18 @@ def test_without_brokers_a_plan_becomes_files_and_nothing_else(
     assert migrate("export", folder, tmp_path / "files").code == 4
 
 
-def test_a_plan_is_not_carried_out_on_another_cluster(
+def test_a_plan_for_another_cluster_is_refused(
     migrate: Migrate, legacy_kafka: KafkaBroker, group: str, tmp_path: Path
 ) -> None:
     assert migrate("plan", tmp_path / "plan").code == 0
     for command in ("apply", "follow"):
         refused = migrate(command, tmp_path / "plan", "--execute", "-b", legacy_kafka.address)
         assert (refused.code, refused.out) == (4, "")
-        assert "the plan was made with another cluster" in refused.err
+        assert "the plan was made for Kafka cluster" in refused.err
 
 
 @pytest.mark.usefixtures("cluster")
-def test_where_there_is_no_plan_every_command_says_so_with_exit_code_3(migrate: Migrate, tmp_path: Path) -> None:
+def test_a_folder_without_a_plan_gives_exit_code_3(migrate: Migrate, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     for command in ("show", "apply", "verify", "rollback", "status", "follow"):
         ended = migrate(command, nothing)
@@ -325,7 +323,7 @@ def test_where_there_is_no_plan_every_command_says_so_with_exit_code_3(migrate: 
 # Follow
 
 
-def test_following_goes_on_until_the_last_member_has_left(
+def test_following_ends_when_the_last_member_has_left(
     migrate: Migrate, registry: Registry, brokers: Brokers, topic: str, tmp_path: Path
 ) -> None:
     name, at = f"followed-{uuid4().hex[:8]}", TopicPartition(topic, 0)
@@ -347,12 +345,12 @@ def test_following_goes_on_until_the_last_member_has_left(
         done = following.result(60)
     assert done.code == 0, done.err
     assert [(row["state"], row["behind"]) for row in done.json["groups"]] == [("done", 0)]
-    assert f"{name}: following: nobody is there any more" in done.err
+    assert f"{name}: following: all members have left" in done.err
     assert f"{name}: done" in done.err
     assert native(brokers, name) == {0: 9}
 
 
-def test_ctrl_c_ends_following_and_the_group_is_as_far_as_it_was(
+def test_ctrl_c_ends_following_and_keeps_the_written_offsets(
     migrate: Migrate, kept: Kept, registry: Registry, brokers: Brokers, topic: str, tmp_path: Path
 ) -> None:
     name = f"left-{uuid4().hex[:8]}"
@@ -377,12 +375,12 @@ def wait_for(running: Any, holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("module", [progress, tables], ids=lambda module: module.__name__)
-def test_the_examples_of_docstrings_do_what_they_show(module: ModuleType) -> None:
+def test_docstring_examples(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert (found.failed, found.attempted > 0) == (0, True)
 
 
-def test_on_a_terminal_it_is_seen_how_far_it_is_and_how_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_progress_and_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Screen(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -390,16 +388,16 @@ def test_on_a_terminal_it_is_seen_how_far_it_is_and_how_fast(monkeypatch: pytest
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("COLUMNS", "120")
-    with progress.progress(Options(), 2, lambda: 0.5, 100_000) as told:
-        told("applying")
+    with progress.progress(Options(), 2, lambda: 0.5, 100_000) as on_progress:
+        on_progress("applying")
         while "left" not in screen.getvalue():
             pass
     assert re.search(r"applying .*50,000 of 100,000 offsets, [0-9,]+/s, 0:00:0\d left", screen.getvalue())
 
 
 @pytest.mark.parametrize("name", migrate_commands.commands)
-def test_every_option_in_an_example_is_there(name: str) -> None:
-    """What they do is shown above: it takes too long to run them all."""
+def test_every_option_in_an_example_exists(name: str) -> None:
+    """The examples are not run: the tests above show what the commands do."""
     command = migrate_commands.commands[name]
     _, _, text = (command.help or "").partition("Example:\n")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -416,8 +414,8 @@ def test_every_option_in_an_example_is_there(name: str) -> None:
     ("arguments", "said"),
     [
         (("plan", "x"), "a plan (or --without-brokers) needs the Kafka brokers"),
-        (("plan", "x", "-b", NOWHERE, "--rename", "a"), "'a' is not like OLD=NEW"),
-        (("plan", "x", "-b", NOWHERE, "--rename", "a=b", "--rename", "a=c"), "'a' is to have two names"),
+        (("plan", "x", "-b", NOWHERE, "--rename", "a"), "'a' is not of the form OLD=NEW"),
+        (("plan", "x", "-b", NOWHERE, "--rename", "a=b", "--rename", "a=c"), "two new names for 'a'"),
         (("plan", "x", "-b", NOWHERE, "--rename-regex", "(", "b"), "it is not a regular expression"),
         (("plan", "x", "-b", NOWHERE, "--skip-stale"), "--skip-stale needs --stale-after"),
         (("plan", "x", "--without-brokers", "--at", "y"), "--at needs --from-snapshot"),
@@ -436,7 +434,7 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], s
     assert len(ended.err.splitlines()) <= 2
 
 
-def test_without_brokers_or_zookeeper_it_ends_with_exit_code_7_and_starts_no_spark() -> None:
+def test_unreachable_servers_give_exit_code_7_before_spark_starts() -> None:
     away = ("-z", NOWHERE, "--timeout", "0.5")
     for arguments in (("plan", "x", "--without-brokers"), ("plan", "x", "-b", NOWHERE), ("apply", "x", "-b", NOWHERE)):
         ended = run("migrate", *arguments, *away, env={"JAVA_HOME": "", "PATH": "/nowhere"})
@@ -444,7 +442,7 @@ def test_without_brokers_or_zookeeper_it_ends_with_exit_code_7_and_starts_no_spa
 
 
 @pytest.mark.parametrize("command", ["apply", "rollback", "group", "follow", "unmark"])
-def test_what_writes_is_refused_where_nothing_may_be_written(command: str) -> None:
+def test_writing_commands_are_refused_with_read_only(command: str) -> None:
     arguments = {"group": ("g", "x", "--execute"), "unmark": ("g",)}.get(command, ("x", "--execute"))
     ended = run("migrate", command, *arguments, "--read-only", "-z", NOWHERE, "-b", NOWHERE)
     assert (ended.code, ended.out) == (4, "")
@@ -452,7 +450,7 @@ def test_what_writes_is_refused_where_nothing_may_be_written(command: str) -> No
 
 
 @pytest.mark.parametrize(("module", "extra"), [("pyspark", "spark"), ("confluent_kafka", "kafka")])
-def test_where_a_package_is_missing_it_says_what_to_type(tmp_path: Path, module: str, extra: str) -> None:
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path: Path, module: str, extra: str) -> None:
     (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module', name='{module}')")
     ended = run("migrate", "apply", "x", "-z", NOWHERE, "-b", NOWHERE, env={"PYTHONPATH": str(tmp_path)})
     assert (ended.code, ended.out) == (1, "")

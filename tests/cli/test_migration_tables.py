@@ -1,44 +1,47 @@
-"""What a migration says of groups, in one word each and as a whole."""
+"""The states and summaries that the migrate commands show."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import pytest
-from zkgroups_cli.migrate.tables import done_row, plan_told, planned_row
+from zkgroups_cli.migrate.tables import done_row, plan_summary, planned_row
 
 from tests.migration.rows import row
 from zkgroups import TopicPartition
-from zkgroups.core.migration.plan_rows import GroupPlan, Outcome
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Outcome
 from zkgroups.core.migration.rules import Action, Decision, Reason
 
-HEAD = row("g", "g", TopicPartition("t", 0), Decision(Action.COMMIT, Reason.AS_IT_IS, 1), offset=1, zxid=1)
+HEAD = row("g", "g", TopicPartition("t", 0), Decision(Action.COMMIT, Reason.UNCHANGED, 1), offset=1, zxid=1)
 
 
-def group(counts: Mapping[str, int], *obstacles: str) -> GroupPlan:
+def group(counts: Mapping[str, int], *obstacles: Obstacle) -> GroupPlan:
     return GroupPlan(group="g", target="g", obstacles=obstacles, counts=counts, lag_before=None, lag_after=None)
 
 
-READY = group({Action.COMMIT: 2, Reason.AS_IT_IS: 2})
+READY = group({Action.COMMIT: 2, Reason.UNCHANGED: 2})
 IDLE = group({Action.SKIP: 1, Reason.NEGATIVE: 1})
-BLOCKED = group({Action.REFUSE: 3, Reason.PAST_END: 3}, "3 refused: past the end")
+BLOCKED = group(
+    {Action.REFUSE: 3, Reason.PAST_END: 3}, Obstacle(ObstacleKind.REFUSED_OFFSETS, count=3, reason=Reason.PAST_END)
+)
 
 
-def test_a_group_of_which_all_is_skipped_has_nothing_to_do_and_is_not_counted_as_ready() -> None:
+def test_a_group_with_only_skipped_offsets_has_nothing_to_do_and_is_not_ready() -> None:
     assert [planned_row(each, None)["state"] for each in (READY, IDLE, BLOCKED)] == [
         "ready",
         "nothing to do",
         "blocked",
     ]
-    told = plan_told(HEAD, [READY, IDLE, BLOCKED])
-    assert "Groups: 1 ready, 1 nothing to do, 1 blocked. Offsets: 2 commit, 1 skip, 3 refuse" in told
+    text = plan_summary(HEAD, [READY, IDLE, BLOCKED])
+    assert "Groups: 1 ready, 1 nothing to do, 1 blocked. Offsets: 2 commit, 1 skip, 3 refuse" in text
 
 
-def test_of_offsets_that_are_not_in_the_log_it_is_said_what_can_be_done() -> None:
-    assert "--on-out-of-range" in plan_told(HEAD, [READY, BLOCKED])
-    assert "only a new plan" in plan_told(HEAD, [READY, BLOCKED])
-    assert plan_told(HEAD, [READY, IDLE]).splitlines()[2:] == [
-        "The brokers keep offsets of a group that nobody uses for 7d."
+def test_the_summary_explains_how_to_move_offsets_outside_the_log() -> None:
+    assert "--on-out-of-range" in plan_summary(HEAD, [READY, BLOCKED])
+    assert "make a new plan" in plan_summary(HEAD, [READY, BLOCKED])
+    assert plan_summary(HEAD, [READY, IDLE]).splitlines()[2:] == [
+        "The brokers keep the offsets of an unused group for 7d."
     ]
 
 
@@ -55,5 +58,5 @@ def test_of_offsets_that_are_not_in_the_log_it_is_said_what_can_be_done() -> Non
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_what_became_of_a_group_is_told_in_one_word(counts: dict[str, int], result: str) -> None:
-    assert done_row(group(counts))["result"] == result
+def test_the_result_of_a_group_is_one_word(counts: dict[str, int], result: str) -> None:
+    assert done_row(GroupResult(group="g", target="g", details=(), counts=counts))["result"] == result

@@ -15,6 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.times import to_ms
 
 from .conftest import Zkgroups
 from .running import COMMAND, environment, run
@@ -72,7 +73,7 @@ def test_json_has_every_field_as_a_number(zkgroups: Zkgroups, invoices: Any) -> 
                 "topic": "refunds",
                 "partition": 0,
                 "offset": 7,
-                "committed_ms": committed.modified_ms,
+                "committed_ms": to_ms(committed.committed_at),
                 "version": 0,
                 "zxid": committed.zxid,
                 "note": None,
@@ -369,7 +370,7 @@ def test_without_execute_only_what_would_be_done_is_shown(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = command(arguments, "invoices", "--read-only", "-o", "json")
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     new = None if arguments[0] == "delete" else 500
     assert (ended.json["changes"][0]["old"], ended.json["changes"][0]["new"]) == (50, new)
     assert tree(kazoo, "/consumers") == before

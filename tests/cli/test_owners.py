@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
+from zkgroups.core.times import to_ms
 
 from .conftest import Zkgroups
 from .running import run
@@ -50,7 +51,7 @@ def test_in_json_there_is_all_of_it_and_numbers_are_numbers(
         "partition": 0,
         "owner": "anna",
         "session": session,
-        "claimed_ms": owner.claimed_ms,
+        "claimed_ms": to_ms(owner.claimed_at),
         "state": "live",
         "path": "/consumers/billing/owners/orders/0",
         "reason": None,

@@ -70,7 +70,7 @@ def test_another_owner_than_expected_is_refused_and_keeps_it(
 
 def test_a_partition_that_nobody_holds_is_exit_code_3(zkgroups: Zkgroups, billing: Any) -> None:
     done = zkgroups("release", "billing", "orders", "1", "--expect-owner", "anna")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: orders/1 is not claimed by anybody\n")
+    assert (done.code, done.out, done.err) == (3, "", "zkgroups: orders/1 is not claimed by any instance\n")
     assert zkgroups("release", "nobody", "orders", "1", "--expect-owner", "anna").code == 3
 
 

@@ -17,6 +17,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
+from zkgroups.core.times import to_ms
 from zkgroups.testing import TcpProxy
 
 from .conftest import Zkgroups
@@ -79,7 +80,7 @@ def test_all_that_happens_is_told_with_what_the_server_says_of_it(registry: Regi
         ("forget", "orders", 0, None, None, 7),
     ]
     assert isinstance(owner, Owner)
-    assert claimed["time_ms"] == owner.claimed_ms
+    assert claimed["time_ms"] == to_ms(owner.claimed_at)
     assert claimed["session"] == joined["session"] == f"{owner.session:#x}"
     assert (joined["detail"], changed["detail"]) == ("static orders x1", "static refunds x2")
     assert claimed["path"] == "/consumers/invoices/owners/orders/0"

@@ -1,4 +1,4 @@
-"""A plan against both sides: what each row is called, and how far a group is."""
+"""Comparing a plan with both sides: the match of each row, and the stage of a group."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from hypothesis import strategies as st
 from tests.migration.rows import row
 from zkgroups import TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
-from zkgroups.core.migration.apply_rules import Place, SourceSeen, TargetSeen, Znode
-from zkgroups.core.migration.comparison import Stage, dual_commit, matches, status
+from zkgroups.core.migration.comparison import compare_rows, dual_commit
+from zkgroups.core.migration.group_state import OffsetKey, OffsetNode, SourceState, TargetState
+from zkgroups.core.migration.group_status import MigrationStage, group_status
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import Match, PlanRow
 from zkgroups.core.migration.rules import Action, Decision, Reason
 
 AT, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
-PLACE: Place = ("orders", 0)
+PLACE: OffsetKey = ("orders", 0)
 TARGET = "billing"
 BEFORE = NativeOffset(TARGET, AT, 3, "note")
-COMMIT = row("legacy", TARGET, AT, Decision(Action.COMMIT, Reason.AS_IT_IS, 7), BEFORE, 7, 107)
-FRESH = row("legacy", TARGET, AT, Decision(Action.COMMIT, Reason.AS_IT_IS, 7), None, 7, 107)
+COMMIT = row("legacy", TARGET, AT, Decision(Action.COMMIT, Reason.UNCHANGED, 7), BEFORE, 7, 107)
+FRESH = row("legacy", TARGET, AT, Decision(Action.COMMIT, Reason.UNCHANGED, 7), None, 7, 107)
 AHEAD = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.TARGET_AHEAD), replace(BEFORE, offset=9), 7, 107)
 REFUSED = row("legacy", TARGET, AT, Decision(Action.REFUSE, Reason.PAST_END), None, 7, 107)
 ONLY = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.ONLY_ON_TARGET), BEFORE)
-SAME = SourceSeen((), {PLACE: Znode(107, 7)})
+SAME = SourceState((), {PLACE: OffsetNode(107, 7)})
 
 
-def target(offset: int | None = None) -> TargetSeen:
-    return TargetSeen((), {} if offset is None else {AT: NativeOffset(TARGET, AT, offset)})
+def target(offset: int | None = None) -> TargetState:
+    return TargetState((), {} if offset is None else {AT: NativeOffset(TARGET, AT, offset)})
 
 
 @pytest.mark.parametrize(
@@ -37,36 +39,37 @@ def target(offset: int | None = None) -> TargetSeen:
     [
         (COMMIT, SAME, target(7), Match.EQUAL),
         (COMMIT, None, target(7), Match.EQUAL),
-        (COMMIT, SourceSeen((), {PLACE: Znode(108, 7)}), target(7), Match.SOURCE_MOVED),
-        (COMMIT, SourceSeen(), target(7), Match.SOURCE_GONE),
+        (COMMIT, SourceState((), {PLACE: OffsetNode(108, 7)}), target(7), Match.SOURCE_MOVED),
+        (COMMIT, SourceState(), target(7), Match.SOURCE_GONE),
         (COMMIT, SAME, target(3), Match.NOT_WRITTEN),
         (COMMIT, SAME, target(8), Match.AHEAD),
         (COMMIT, SAME, target(4), Match.BEHIND),
-        (COMMIT, SourceSeen(), target(4), Match.BEHIND),
+        (COMMIT, SourceState(), target(4), Match.BEHIND),
         (COMMIT, SAME, target(), Match.GONE),
-        (COMMIT, SAME, TargetSeen(unreadable="no answer"), Match.UNKNOWN),
-        (COMMIT, SourceSeen(unreadable="no permission"), target(7), Match.UNKNOWN),
+        (COMMIT, SAME, TargetState(unreadable="no answer"), Match.UNKNOWN),
+        (COMMIT, SourceState(unreadable="no permission"), target(7), Match.UNKNOWN),
         (replace(COMMIT, topic=None, partition=None), SAME, target(), Match.UNKNOWN),
         (FRESH, SAME, target(), Match.NOT_WRITTEN),
         (AHEAD, SAME, target(9), Match.EQUAL),
         (AHEAD, SAME, target(10), Match.AHEAD),
         (REFUSED, SAME, target(), Match.NOT_WRITTEN),
         (REFUSED, SAME, target(1), Match.AHEAD),
-        (ONLY, SourceSeen(), target(3), Match.EQUAL),
+        (ONLY, SourceState(), target(3), Match.EQUAL),
         (ONLY, SAME, target(3), Match.SOURCE_MOVED),
         (ONLY, None, target(), Match.GONE),
     ],
 )
 def test_a_row_is_compared_with_the_target_first(
-    planned: PlanRow, source: SourceSeen | None, now: TargetSeen, match: Match
+    planned: PlanRow, source: SourceState | None, now: TargetState, match: Match
 ) -> None:
-    found = next(iter(matches([planned], source, now)))
+    found = next(iter(compare_rows([planned], source, now)))
     assert found.match is match
     assert (found.detail == "") == (match is Match.EQUAL)
     assert (found.group, found.topic, found.target) == (planned.group, planned.topic, planned.target)
 
 
 NAMELESS = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.NO_OFFSET), problem="not a partition")
+UNREADABLE = Obstacle(ObstacleKind.UNREADABLE, detail="/offsets/orders: no")
 NAMELESS = replace(NAMELESS, topic="orders", partition=None)
 
 
@@ -75,29 +78,33 @@ NAMELESS = replace(NAMELESS, topic="orders", partition=None)
     [
         (NAMELESS, SAME, Match.EQUAL),
         (NAMELESS, None, Match.EQUAL),
-        (replace(NAMELESS, obstacles=("legacy instances are registered: scala-1",)), SAME, Match.EQUAL),
-        (NAMELESS, SourceSeen((), {("orders", None): Znode(None, None)}), Match.UNKNOWN),
-        (NAMELESS, SourceSeen((), {(None, None): Znode(None, None)}), Match.UNKNOWN),
-        (replace(NAMELESS, obstacles=("cannot be looked at: /offsets/orders: no",)), SAME, Match.UNKNOWN),
+        (replace(NAMELESS, obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"]),)), SAME, Match.EQUAL),
+        (NAMELESS, SourceState((), {("orders", None): OffsetNode(None, None)}), Match.UNKNOWN),
+        (NAMELESS, SourceState((), {(None, None): OffsetNode(None, None)}), Match.UNKNOWN),
+        (
+            replace(NAMELESS, obstacles=(Obstacle(ObstacleKind.UNREADABLE, detail="/offsets/orders: no"),)),
+            SAME,
+            Match.UNKNOWN,
+        ),
         (replace(NAMELESS, topic=None), SAME, Match.UNKNOWN),
     ],
 )
-def test_a_node_that_is_no_partition_is_equal_where_nothing_is_hidden(
-    planned: PlanRow, source: SourceSeen | None, match: Match
+def test_a_node_that_is_not_a_partition_is_equal_unless_nodes_are_hidden(
+    planned: PlanRow, source: SourceState | None, match: Match
 ) -> None:
-    [found] = [each for each in matches([planned], source, target()) if each.topic == planned.topic][:1]
+    [found] = [each for each in compare_rows([planned], source, target()) if each.topic == planned.topic][:1]
     assert (found.match, found.detail) == (match, "" if match is Match.EQUAL else "not a partition")
 
 
-def test_where_zookeeper_was_not_asked_nobody_knows_from_where_a_consumer_of_both_goes_on() -> None:
-    [found] = matches([COMMIT], None, target(7))
+def test_without_zookeeper_dual_commit_is_unknown() -> None:
+    [found] = compare_rows([COMMIT], None, target(7))
     assert (found.match, found.dual_commit) == (Match.EQUAL, "")
 
 
-def test_what_either_side_has_beside_the_plan_is_told() -> None:
-    source = SourceSeen((), {PLACE: Znode(107, 7), ("new", 0): Znode(1, 2), ("orders", 1): Znode(2, 5)})
+def test_offsets_outside_the_plan_are_reported() -> None:
+    source = SourceState((), {PLACE: OffsetNode(107, 7), ("new", 0): OffsetNode(1, 2), ("orders", 1): OffsetNode(2, 5)})
 
-    found = matches([COMMIT], source, TargetSeen((), {AT: BEFORE, OTHER: NativeOffset(TARGET, OTHER, 4)}))
+    found = compare_rows([COMMIT], source, TargetState((), {AT: BEFORE, OTHER: NativeOffset(TARGET, OTHER, 4)}))
 
     assert [(each.topic, each.partition, each.offset, each.native, each.match) for each in found] == [
         ("orders", 0, 7, 3, Match.NOT_WRITTEN),
@@ -108,7 +115,7 @@ def test_what_either_side_has_beside_the_plan_is_told() -> None:
 
 
 @given(st.none() | st.integers(0, 9), st.none() | st.integers(0, 9))
-def test_a_consumer_that_commits_to_both_goes_on_from_the_higher(offset: int | None, native: int | None) -> None:
+def test_dual_commit_names_the_side_with_the_higher_offset(offset: int | None, native: int | None) -> None:
     side = dual_commit(offset, native)
     there = [each for each in (offset, native) if each is not None]
     assert (side == "neither") == (not there)
@@ -117,7 +124,7 @@ def test_a_consumer_that_commits_to_both_goes_on_from_the_higher(offset: int | N
         assert {"zookeeper": offset, "kafka": native}[side] == max(there)
 
 
-SECOND = row("legacy", TARGET, OTHER, Decision(Action.COMMIT, Reason.AS_IT_IS, 5), None, 5, 105)
+SECOND = row("legacy", TARGET, OTHER, Decision(Action.COMMIT, Reason.UNCHANGED, 5), None, 5, 105)
 PLANNED = NativeOffset(TARGET, AT, 7)
 PLANNED_SECOND = NativeOffset(TARGET, OTHER, 5)
 
@@ -125,37 +132,37 @@ PLANNED_SECOND = NativeOffset(TARGET, OTHER, 5)
 @pytest.mark.parametrize(
     ("now", "stage"),
     [
-        ([BEFORE], Stage.NOT_BEGUN),
-        ([PLANNED], Stage.PARTLY),
-        ([BEFORE, PLANNED_SECOND], Stage.PARTLY),
-        ([PLANNED, PLANNED_SECOND], Stage.DONE),
-        ([], Stage.PARTLY),
-        ([replace(PLANNED, offset=8), PLANNED_SECOND], Stage.MOVED_ON),
-        ([replace(BEFORE, metadata=None)], Stage.MOVED_ON),
-        ([PLANNED, PLANNED_SECOND, NativeOffset(TARGET, TopicPartition("new", 0), 0)], Stage.MOVED_ON),
+        ([BEFORE], MigrationStage.NOT_BEGUN),
+        ([PLANNED], MigrationStage.PARTLY),
+        ([BEFORE, PLANNED_SECOND], MigrationStage.PARTLY),
+        ([PLANNED, PLANNED_SECOND], MigrationStage.DONE),
+        ([], MigrationStage.PARTLY),
+        ([replace(PLANNED, offset=8), PLANNED_SECOND], MigrationStage.MOVED_ON),
+        ([replace(BEFORE, metadata=None)], MigrationStage.MOVED_ON),
+        ([PLANNED, PLANNED_SECOND, NativeOffset(TARGET, TopicPartition("new", 0), 0)], MigrationStage.MOVED_ON),
     ],
 )
-def test_how_far_a_group_is_is_seen_on_its_target(now: list[NativeOffset], stage: Stage) -> None:
-    found = status([COMMIT, SECOND], TargetSeen((), {each.at: each for each in now}), "was moved", moved=True)
+def test_the_stage_of_a_group_follows_from_its_target(now: list[NativeOffset], stage: MigrationStage) -> None:
+    found = group_status([COMMIT, SECOND], TargetState((), {each.at: each for each in now}), "was moved", moved=True)
     assert (found.stage, found.group, found.target, found.mark) == (stage, "legacy", TARGET, "was moved")
 
 
-def test_a_group_that_has_everything_and_is_open_to_old_members_is_not_done() -> None:
-    now = TargetSeen((), {each.at: each for each in (PLANNED, PLANNED_SECOND)})
-    found = status([COMMIT, SECOND], now, "", moved=False)
-    assert found.stage is Stage.NOT_MARKED
-    assert found.detail == "nothing in ZooKeeper says that this plan has moved it: old members may come"
+def test_a_group_without_a_mark_is_not_done() -> None:
+    now = TargetState((), {each.at: each for each in (PLANNED, PLANNED_SECOND)})
+    found = group_status([COMMIT, SECOND], now, "", moved=False)
+    assert found.stage is MigrationStage.NOT_MARKED
+    assert found.detail == "the group has no mark of this plan in ZooKeeper: legacy members may join"
 
 
-def test_a_group_with_obstacles_is_blocked_until_something_of_it_is_there() -> None:
-    rows = [replace(COMMIT, obstacles=("1 refused: past the end",))]
-    found = status(rows, TargetSeen((), {AT: BEFORE}), "", moved=True)
-    assert (found.stage, found.detail) == (Stage.BLOCKED, "1 refused: past the end")
-    assert status(rows, TargetSeen((), {AT: PLANNED}), "", moved=True).stage is Stage.DONE
+def test_a_group_with_obstacles_is_blocked_until_an_offset_is_written() -> None:
+    rows = [replace(COMMIT, obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))]
+    found = group_status(rows, TargetState((), {AT: BEFORE}), "", moved=True)
+    assert (found.stage, found.detail) == (MigrationStage.BLOCKED, "1 refused: past the end")
+    assert group_status(rows, TargetState((), {AT: PLANNED}), "", moved=True).stage is MigrationStage.DONE
 
 
-def test_a_target_that_cannot_be_read_is_unknown_and_where_nothing_is_written_there_is_nothing_to_do() -> None:
-    found = status([COMMIT], TargetSeen(unreadable="no answer"), "", moved=False)
-    assert (found.stage, found.detail) == (Stage.UNKNOWN, "no answer")
-    assert status([ONLY], TargetSeen((), {AT: BEFORE}), "", moved=False).stage is Stage.NOTHING
-    assert status([ONLY], TargetSeen((), {AT: PLANNED}), "", moved=False).stage is Stage.MOVED_ON
+def test_an_unreadable_target_is_unknown_and_a_plan_without_writes_is_nothing_to_do() -> None:
+    found = group_status([COMMIT], TargetState(unreadable="no answer"), "", moved=False)
+    assert (found.stage, found.detail) == (MigrationStage.UNKNOWN, "no answer")
+    assert group_status([ONLY], TargetState((), {AT: BEFORE}), "", moved=False).stage is MigrationStage.NOTHING
+    assert group_status([ONLY], TargetState((), {AT: PLANNED}), "", moved=False).stage is MigrationStage.MOVED_ON

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups import Finding, Owner, RegisteredInstance, Registration, Remove, Repair, Rewrite, Severity, TopicPartition
-from zkgroups.core.doctor.check_table import CHECKS, examine
+from zkgroups.core.doctor.check_table import CHECKS, run_checks
 from zkgroups.core.doctor.group_nodes import Directory, GroupNodes
-from zkgroups.core.doctor.scala_blockers import poison
+from zkgroups.core.doctor.scala_blockers import scala_blocker
 from zkgroups.core.znodes.group_view import GroupView
 from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.owner_codec import decode_owner
@@ -72,11 +72,11 @@ def group(*instances: RegisteredInstance, **fields: Any) -> GroupNodes:
 
 
 def codes(nodes: GroupNodes) -> list[str]:
-    return [finding.code for finding in examine(nodes)]
+    return [finding.code for finding in run_checks(nodes)]
 
 
 def the(code: str, nodes: GroupNodes) -> Finding:
-    [finding] = [finding for finding in examine(nodes) if finding.code == code]
+    [finding] = [finding for finding in run_checks(nodes) if finding.code == code]
     return finding
 
 
@@ -98,7 +98,7 @@ def test_each_check_says_what_it_means_why_it_is_left_and_has_a_function_of_its_
 
 
 def test_nothing_is_found_in_nothing() -> None:
-    assert examine(GroupNodes(GroupView("billing", offsets=(CommittedOffset("billing", AT, 5),)))) == []
+    assert run_checks(GroupNodes(GroupView("billing", offsets=(CommittedOffset("billing", AT, 5),)))) == []
 
 
 # Owners
@@ -185,7 +185,7 @@ def test_partitions_that_nobody_owns_are_one_finding_for_each_topic() -> None:
     nodes = group(member("anna"), owners=(owner("anna"),), partitions={"orders": tuple(range(20))})
     finding = the("unowned-partition", nodes)
     assert finding.path == PATHS.owned_topic("orders")
-    assert "partitions 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 9 more of 'orders'" in finding.what
+    assert "partitions 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 9 more of the subscribed topic 'orders'" in finding.what
 
 
 @pytest.mark.parametrize("hidden", [PATHS.ids, PATHS.owners, PATHS.ids + "/x", PATHS.owners + "/orders"])
@@ -198,27 +198,27 @@ def test_what_is_hidden_is_not_taken_for_missing(hidden: str) -> None:
 
 POISON = {
     b"": "it is empty",
-    b"orders": "it is no JSON object",
-    b"{nonsense": "it is no JSON object",
-    b"\xff\xfe": "it is no JSON object",
-    b"[1]": "it is no JSON object",
-    b'{"a":NaN}': "it is no JSON object",
-    b"[" * 100_000: "it is no JSON object",
+    b"orders": "it is not a JSON object",
+    b"{nonsense": "it is not a JSON object",
+    b"\xff\xfe": "it is not a JSON object",
+    b"[1]": "it is not a JSON object",
+    b'{"a":NaN}': "it is not a JSON object",
+    b"[" * 100_000: "it is not a JSON object",
     b'{"subscription":{"orders":1}}': "it has no pattern",
     b'{"subscription":{"orders":1},"pattern":null}': "its pattern is null",
-    b'{"subscription":{"orders":1},"pattern":1}': "its pattern is no text",
+    b'{"subscription":{"orders":1},"pattern":1}': "its pattern is not a string",
     b'{"pattern":"static"}': "it has no subscription",
-    b'{"pattern":"static","subscription":["orders"]}': "its subscription is no object",
-    b'{"pattern":"static","subscription":null}': "its subscription is no object",
-    b'{"pattern":"static","subscription":{"orders":0}}': "0 is no number of streams",
-    b'{"pattern":"static","subscription":{"orders":-1}}': "-1 is no number of streams",
-    b'{"pattern":"static","subscription":{"orders":"1"}}': "'1' is no number of streams",
-    b'{"pattern":"static","subscription":{"orders":1.0}}': "1.0 is no number of streams",
-    b'{"pattern":"static","subscription":{"orders":true}}': "True is no number of streams",
-    b'{"pattern":"static","subscription":{"orders":2147483648}}': "2147483648 is no number of streams",
-    b'{"pattern":"white_list","subscription":{"(":1}}': "'(' is no regular expression",
-    b'{"pattern":"black_list","subscription":{"*":1}}': "'*' is no regular expression",
-    b'{"pattern":"white_list","subscription":{"[a":1}}': "'[a' is no regular expression",
+    b'{"pattern":"static","subscription":["orders"]}': "its subscription is not a JSON object",
+    b'{"pattern":"static","subscription":null}': "its subscription is not a JSON object",
+    b'{"pattern":"static","subscription":{"orders":0}}': "0 is not a number of streams",
+    b'{"pattern":"static","subscription":{"orders":-1}}': "-1 is not a number of streams",
+    b'{"pattern":"static","subscription":{"orders":"1"}}': "'1' is not a number of streams",
+    b'{"pattern":"static","subscription":{"orders":1.0}}': "1.0 is not a number of streams",
+    b'{"pattern":"static","subscription":{"orders":true}}': "True is not a number of streams",
+    b'{"pattern":"static","subscription":{"orders":2147483648}}': "2147483648 is not a number of streams",
+    b'{"pattern":"white_list","subscription":{"(":1}}': "'(' is not a valid regular expression",
+    b'{"pattern":"black_list","subscription":{"*":1}}': "'*' is not a valid regular expression",
+    b'{"pattern":"white_list","subscription":{"[a":1}}': "'[a' is not a valid regular expression",
 }
 
 HARMLESS = [
@@ -238,25 +238,25 @@ HARMLESS = [
 
 @pytest.mark.parametrize("data", POISON, ids=lambda data: data[:40])
 def test_poison_is_told_with_its_reason(data: bytes) -> None:
-    assert poison(data) == POISON[data]
+    assert str(scala_blocker(data)) == POISON[data]
 
 
 @pytest.mark.parametrize("data", HARMLESS)
-def test_what_scala_reads_is_no_poison(data: bytes) -> None:
-    assert poison(data) is None
+def test_what_scala_reads_is_no_scala_blocker(data: bytes) -> None:
+    assert scala_blocker(data) is None
 
 
 @given(NEARLY_REGISTRATIONS.map(lambda fields: json.dumps(fields).encode()) | st.binary())
 def test_what_we_can_read_is_no_poison_except_for_a_bare_name(data: bytes) -> None:
     found = decode_registration("/r", data)
     if isinstance(found, Registration) and found.dialect is not Dialect.PYKAFKA:
-        assert poison(data) is None
+        assert scala_blocker(data) is None
 
 
 @given(EXPRESSIONS)
 def test_any_expression_is_judged_without_an_error(expression: str) -> None:
     fields = {"pattern": "white_list", "subscription": {expression: 1}}
-    assert poison(json.dumps(fields).encode()) is None or not _compiles(expression)
+    assert scala_blocker(json.dumps(fields).encode()) is None or not _compiles(expression)
 
 
 def _compiles(expression: str) -> bool:
@@ -265,19 +265,19 @@ def _compiles(expression: str) -> bool:
 
 
 def test_poison_is_an_error_only_where_a_scala_member_is_known_to_be_hurt() -> None:
-    with_scala = the("poison-registration", group(member("bad", b""), member("scala", SCALA)))
-    without = the("poison-registration", group(member("bad", b""), member("go", KAZOO_GO)))
+    with_scala = the("scala-cannot-read", group(member("bad", b""), member("scala", SCALA)))
+    without = the("scala-cannot-read", group(member("bad", b""), member("go", KAZOO_GO)))
     assert (with_scala.severity, without.severity) == (Severity.ERROR, Severity.WARNING)
     assert (with_scala.path, with_scala.repairable) == (PATHS.ids + "/bad", False)
     assert "0x1234" in with_scala.fix
 
 
 def test_a_bare_name_is_poison_among_scala_members_only() -> None:
-    assert "poison-registration" in codes(group(member("py", b"orders"), member("scala", SCALA)))
+    assert "scala-cannot-read" in codes(group(member("py", b"orders"), member("scala", SCALA)))
     assert codes(group(member("py", b"orders"), member("pz", b"orders"))) == []
 
 
-def test_what_only_java_could_judge_is_unevaluable_and_not_poison() -> None:
+def test_what_only_java_could_judge_is_unevaluable_and_not_scala_blocker() -> None:
     data = b'{"pattern":"white_list","subscription":{"\\\\p{Lu}+":1}}'
     nodes = group(member("java", data))
     assert codes(nodes) == ["unevaluable-subscription"]
@@ -295,7 +295,7 @@ def test_a_registration_of_no_session_is_found_and_one_that_is_hidden_is_not_cal
 def test_a_registration_of_no_session_is_removed_beside_whoever_is_registered() -> None:
     finding = the("persistent-registration", group(member("gone", session=0), member("anna")))
     assert finding.repair == Repair(
-        "delete the node", (Remove(f"{PATHS.ids}/gone", 0, persistent=True),), hurts_nobody=True
+        "delete the node", (Remove(f"{PATHS.ids}/gone", 0, persistent=True),), is_always_safe=True
     )
 
 
@@ -303,7 +303,7 @@ def test_a_registration_of_no_session_is_removed_beside_whoever_is_registered() 
     "more",
     [
         {"owners": (owner("gone-0"),)},
-        {"malformed": (bad_owner(b"\xff", session=7),)},
+        {"unreadable": (bad_owner(b"\xff", session=7),)},
         {"nested": {f"{PATHS.ids}/gone": ("b",)}},
     ],
     ids=["an owner", "an unknown owner", "nodes below"],
@@ -317,7 +317,7 @@ MIXTURES = {
     (SCALA, OURS): [],
     (KAZOO_GO, OURS): [],
     (SCALA, KAZOO_GO): ["kazoo-go-cannot-read", "mixed-dialects"],
-    (SCALA, b"orders"): ["poison-registration", "mixed-dialects"],
+    (SCALA, b"orders"): ["scala-cannot-read", "mixed-dialects"],
     (KAZOO_GO, b"orders"): ["mixed-dialects"],
     (OURS, b"orders"): ["mixed-dialects"],
 }
@@ -343,7 +343,7 @@ def offsets(topic: str, *names: str, data: bytes = b"") -> Directory:
 
 def test_a_topic_is_gone_if_kafka_has_topics_and_not_this_one() -> None:
     offset = CommittedOffset("billing", AT, 5)
-    for topics, found in ((None, []), (["orders"], []), (["others"], ["gone-topic"])):
+    for topics, found in ((None, []), (["orders"], []), (["others"], ["missing-topic"])):
         nodes = group(offsets=(offset,), directories=(offsets("orders", "0"),), topics=topics)
         assert codes(nodes) == found
 
@@ -356,13 +356,13 @@ def test_partitions_of_a_gone_topic_are_not_called_unowned() -> None:
 
 def test_a_topic_that_looks_like_a_choice_of_partitions_is_named_exactly() -> None:
     for topic, option in (("plain", "plain"), ("a:1", "a:1:"), ("a:b", "a:b:")):
-        finding = the("gone-topic", group(directories=(offsets(topic, "0"),), topics=[]))
+        finding = the("missing-topic", group(directories=(offsets(topic, "0"),), topics=[]))
         assert f"--topic={option}" in shlex.split(finding.fix)
 
 
 def test_a_subscription_to_a_gone_topic_is_told_and_a_pattern_is_not() -> None:
     pattern = encode_registration(Registration({"gone.*": 1}, Pattern.WHITE_LIST))
-    assert codes(group(member("anna"), topics=[])) == ["gone-topic"]
+    assert codes(group(member("anna"), topics=[])) == ["missing-topic"]
     assert codes(group(member("anna", pattern), topics=[])) == []
 
 
@@ -374,14 +374,14 @@ def test_a_subscription_to_a_gone_topic_is_told_and_a_pattern_is_not() -> None:
         (offsets("gone", "0"), {}, False),
         (offsets("gone", data=b"5"), {}, False),
         (offsets("gone"), {"owners": (owner("anna"),)}, False),
-        (offsets("gone"), {"malformed": (ForbiddenNode(PATHS.ids),)}, False),
+        (offsets("gone"), {"unreadable": (ForbiddenNode(PATHS.ids),)}, False),
     ],
 )
 def test_only_an_empty_directory_of_a_gone_topic_is_repaired(
     directory: Directory, fields: dict[str, Any], repairable: bool
 ) -> None:
     nodes = group(offsets=(CommittedOffset("billing", AT, 5),), directories=(directory,), topics=["orders"], **fields)
-    finding = the("gone-topic", nodes)
+    finding = the("missing-topic", nodes)
     assert (finding.path, finding.repairable) == (directory.path, repairable)
 
 
@@ -396,7 +396,7 @@ def test_a_line_to_type_survives_the_shell_whatever_the_names(name: str, topic: 
     at = TopicPartition(topic, number)
     paths = GroupPaths(name)
     view = GroupView(name, owners=(owner(id, at, group=name),))
-    [finding] = [each for each in examine(GroupNodes(view)) if each.code == "orphan-owner"]
+    [finding] = [each for each in run_checks(GroupNodes(view)) if each.code == "orphan-owner"]
     words = shlex.split(finding.fix.partition(": ")[2])
     assert words[:2] == ["zkgroups", "release"]
     assert [word for word in words[2:] if word != "--"][-3:] == [name, topic, str(number)]
@@ -425,7 +425,7 @@ def test_blanks_around_a_number_are_taken_away_and_the_number_stays(number: int,
 def test_whatever_an_offset_holds_is_found_once_and_only_a_plain_number_is_written(data: bytes) -> None:
     found = decode_offset(PATHS.offset(AT), data)
     if isinstance(found, UnreadableNode):
-        [finding] = examine(group(unreadable=(found,)))
+        [finding] = run_checks(group(unreadable=(found,)))
         assert finding.code in {"padded-offset", "unreadable-offset", "negative-offset"}
         for step in finding.repair.steps if finding.repair else ():
             assert isinstance(step, Rewrite)
@@ -445,12 +445,12 @@ def test_a_negative_offset_is_a_warning_and_left_to_a_person() -> None:
 
 def test_an_offset_of_no_partition_is_read_by_nobody() -> None:
     node = MalformedNode(f"{PATHS.offsets}/orders/01", b"7 ", "its name is not a partition")
-    assert codes(group(unreadable=(node,))) == ["offset-of-no-partition"]
+    assert codes(group(unreadable=(node,))) == ["misnamed-offset"]
 
 
-@pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"malformed": (ForbiddenNode(PATHS.owners),)}])
+@pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"unreadable": (ForbiddenNode(PATHS.owners),)}])
 def test_a_padded_offset_is_not_rewritten_where_somebody_is_or_may_be(fields: dict[str, Any]) -> None:
-    malformed = (bad_offset(b"7 "), *fields.pop("malformed", ()))
+    malformed = (bad_offset(b"7 "), *fields.pop("unreadable", ()))
     assert not the("padded-offset", group(unreadable=malformed, **fields)).repairable
     assert not the("padded-offset", group(member("anna"), unreadable=malformed)).repairable
 
@@ -503,8 +503,8 @@ def test_litter_with_anything_in_it_is_left_to_a_person(fields: dict[str, Any]) 
     [
         {"offsets": (CommittedOffset("billing", AT, 5),)},
         {"owners": (owner("anna"),)},
-        {"malformed": (bad_offset(b"x"),)},
-        {"malformed": (ForbiddenNode(PATHS.offsets),)},
+        {"unreadable": (bad_offset(b"x"),)},
+        {"unreadable": (ForbiddenNode(PATHS.offsets),)},
         {"owned": Directory(PATHS.owners + "/orders", ("0",))},
     ],
 )
@@ -532,4 +532,4 @@ def test_the_worst_comes_first_and_within_that_the_order_of_the_table() -> None:
         partitions={"orders": (0,)},
         open_to_all=(PATHS.root,),
     )
-    assert codes(nodes) == ["orphan-owner", "poison-registration", "unowned-partition", "open-acl"]
+    assert codes(nodes) == ["orphan-owner", "scala-cannot-read", "unowned-partition", "open-acl"]

@@ -1,4 +1,4 @@
-"""What is carried of a group that somebody works on: nothing ever goes back, and in the end both sides are equal."""
+"""Following one group: no offset goes back, and at the end both sides agree."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from zkgroups import TopicPartition
 from zkgroups.core.kafka_values import OffsetRange
-from zkgroups.core.migration.follow_rules import Ahead, Carried, forward, some
-from zkgroups.core.migration.rules import Decision, Log, OutOfRange, Reason, Rule, Unknown, decide
+from zkgroups.core.migration.follow_rules import FollowedOffsets, LeadingOffset, copy_forward
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind, offset_refused, some_texts
+from zkgroups.core.migration.rules import Decision, NoLog, OutOfRange, Reason, Rule, Unknown, decide
 
 ATS = [TopicPartition("orders", number) for number in range(3)]
 P0, P1, P2 = ATS
 LOG = OffsetRange(0, 100)
 
 
-def judge(_at: TopicPartition, ahead: int, there: int | Unknown | None) -> Decision:
-    return decide(ahead, LOG, there)
+def copy(_at: TopicPartition, leading: int, target: int | Unknown | None) -> Decision:
+    return decide(leading, LOG, target)
 
 
 class Following(RuleBasedStateMachine):
-    """Consumers commit on the side ahead, and now and then one goes back; what is carried comes in steps between."""
+    """Consumers commit to the leading side, sometimes lower offsets. Copying is interleaved step by step."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ahead: dict[TopicPartition, Ahead] = {}
-        self.seen: dict[TopicPartition, Ahead] = {}
+        self.ahead: dict[TopicPartition, LeadingOffset] = {}
+        self.seen: dict[TopicPartition, LeadingOffset] = {}
         self.target: dict[TopicPartition, int] = {}
         self.highest: dict[TopicPartition, int] = {}
-        self.sign = 0
-        self.carried = Carried()
+        self.stamp = 0
+        self.offsets = FollowedOffsets()
         self.had: set[TopicPartition] = set()
         self.decided: dict[TopicPartition, int] = {}
 
     @rule(at=st.sampled_from(ATS), number=st.integers(0, 100))
     def commit(self, at: TopicPartition, number: int) -> None:
-        self.sign += 1
-        self.ahead[at] = Ahead(number, self.sign)
+        self.stamp += 1
+        self.ahead[at] = LeadingOffset(number, self.stamp)
 
     @rule(at=st.sampled_from(ATS))
     def spoil(self, at: TopicPartition) -> None:
-        self.sign += 1
-        self.ahead[at] = Ahead(None, self.sign)
+        self.stamp += 1
+        self.ahead[at] = LeadingOffset(None, self.stamp)
 
     @rule(at=st.sampled_from(ATS))
     def forget(self, at: TopicPartition) -> None:
@@ -50,35 +51,35 @@ class Following(RuleBasedStateMachine):
 
     @rule(at=st.sampled_from(ATS), number=st.integers(0, 100))
     def meddle(self, at: TopicPartition, number: int) -> None:
-        """Somebody else goes on there; what was decided by what was there before is not written any more."""
+        """Another client commits to the target, so that earlier decisions are no longer written."""
         self.target[at] = max(number, self.target.get(at, 0))
         self.decided = {}
 
-    @rule(limit=st.none() | st.integers(0, 2), look=st.booleans())
-    def decide(self, limit: int | None, look: bool) -> None:
-        if look:
-            self.see()
-        self.decided = self.carried.decide(judge, self.target, limit)
+    @rule(limit=st.none() | st.integers(0, 2), read=st.booleans())
+    def decide(self, limit: int | None, read: bool) -> None:
+        if read:
+            self.look()
+        self.decided = self.offsets.decide(copy, self.target, limit)
         assert limit is None or len(self.decided) <= limit
 
-    def see(self) -> None:
+    def look(self) -> None:
         self.seen = dict(self.ahead)
         self.had |= {at for at, ahead in self.ahead.items() if ahead.number is not None}
-        self.carried.see(self.ahead)
+        self.offsets.update(self.ahead)
 
     @precondition(lambda self: self.decided)
     @rule(data=st.data())
     def write(self, data: st.DataObject) -> None:
-        """Of each the answer may be lost, before it was written or after."""
+        """The answer for each offset may be lost, before or after the write."""
         for at, number in self.decided.items():
-            fate = data.draw(st.sampled_from(["written", "lost before", "lost after"]))
-            if fate != "lost before":
+            answer = data.draw(st.sampled_from(["written", "lost before", "lost after"]))
+            if answer != "lost before":
                 assert number > self.target.get(at, -1)
                 self.target[at] = number
-            if fate == "written":
-                self.carried.wrote(at, number)
+            if answer == "written":
+                self.offsets.record_write(at, number)
             else:
-                self.carried.failed(at, "no answer")
+                self.offsets.record_failure(at, "no answer")
         self.decided = {}
 
     @invariant()
@@ -89,157 +90,158 @@ class Following(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_forgotten(self) -> None:
-        """What was seen was written, or is due."""
+        """Every offset that was read is written or due."""
         for at, ahead in self.seen.items():
-            if ahead.number is not None and at not in self.carried.due:
+            if ahead.number is not None and at not in self.offsets.due:
                 assert self.target.get(at, -1) >= ahead.number
 
     @rule()
     def finish(self) -> None:
-        """Nobody works there any more: after the last pass both are equal, or it is said where they are not."""
-        self.see()
-        self.carried.again()
-        for at, number in self.carried.decide(judge, self.target).items():
+        """All members have left: after the last pass both sides agree, or obstacles name the differences."""
+        self.look()
+        self.offsets.make_all_due()
+        for at, number in self.offsets.decide(copy, self.target).items():
             self.target[at] = number
-            self.carried.wrote(at, number)
+            self.offsets.record_write(at, number)
         self.decided = {}
-        verdict = self.carried.verdict(judge, self.target)
+        agreement = self.offsets.check_agreement(copy, self.target)
         differ = {at for at, ahead in self.ahead.items() if ahead.number not in (None, self.target.get(at))}
         differ |= self.had - self.ahead.keys()
-        assert verdict.open == []
-        assert {reason.partition(":")[0] for reason in verdict.obstacles} == {str(at) for at in differ}
-        assert self.carried.behind == 0
+        assert agreement.open == []
+        assert {obstacle.names[0] for obstacle in agreement.obstacles} == {str(at) for at in differ}
+        assert self.offsets.behind == 0
 
 
 TestFollowing = Following.TestCase
 TestFollowing.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
 
 
-def seen(**numbers: int | None) -> dict[TopicPartition, Ahead]:
-    return {TopicPartition(topic, 0): Ahead(number, number or 0) for topic, number in numbers.items()}
+def seen(**numbers: int | None) -> dict[TopicPartition, LeadingOffset]:
+    return {TopicPartition(topic, 0): LeadingOffset(number, number or 0) for topic, number in numbers.items()}
 
 
 A, B, C = (TopicPartition(topic, 0) for topic in "abc")
 
 
-def test_only_what_has_changed_is_due_and_the_distance_is_what_the_target_has_less() -> None:
-    carried = Carried()
-    assert carried.see(seen(a=5, b=7))
-    assert carried.decide(judge, {A: 3, B: 7}) == {A: 5}
-    assert (list(carried.due), carried.behind) == ([A], 2)
-    carried.wrote(A, 5)
-    assert not carried.see(seen(a=5, b=7))
-    assert (list(carried.due), carried.behind) == ([], 0)
-    assert carried.see(seen(a=5, b=9))
-    assert (list(carried.due), carried.behind) == ([B], 2)
+def test_only_changed_offsets_are_due_and_behind_counts_the_missing_messages() -> None:
+    offsets = FollowedOffsets()
+    assert offsets.update(seen(a=5, b=7))
+    assert offsets.decide(copy, {A: 3, B: 7}) == {A: 5}
+    assert (list(offsets.due), offsets.behind) == ([A], 2)
+    offsets.record_write(A, 5)
+    assert not offsets.update(seen(a=5, b=7))
+    assert (list(offsets.due), offsets.behind) == ([], 0)
+    assert offsets.update(seen(a=5, b=9))
+    assert (list(offsets.due), offsets.behind) == ([B], 2)
 
 
-def test_what_is_more_than_the_limit_waits_for_the_next_time_and_the_first_comes_first() -> None:
-    carried = Carried()
-    carried.see(seen(a=1, b=2, c=3))
+def test_offsets_over_the_limit_wait_in_the_order_in_which_they_changed() -> None:
+    offsets = FollowedOffsets()
+    offsets.update(seen(a=1, b=2, c=3))
     for at in (A, B, C):
-        [(found, number)] = carried.decide(judge, {}, 1).items()
+        [(found, number)] = offsets.decide(copy, {}, 1).items()
         assert found == at
-        carried.wrote(at, number)
-    assert carried.decide(judge, {}, 1) == {}
+        offsets.record_write(at, number)
+    assert offsets.decide(copy, {}, 1) == {}
 
 
-def test_what_is_refused_stays_due_and_is_told_and_what_is_skipped_is_no_distance() -> None:
-    def by_topic(at: TopicPartition, ahead: int, there: int | Unknown | None) -> Decision:
-        return decide(ahead, Log.NO_TOPIC if at == B else LOG, there)
+def test_a_refused_offset_stays_due_and_a_skipped_one_does_not_count_as_behind() -> None:
+    def by_topic(at: TopicPartition, leading: int, target: int | Unknown | None) -> Decision:
+        return decide(leading, NoLog.NO_TOPIC if at == B else LOG, target)
 
-    carried = Carried()
-    carried.see(seen(a=101, b=50, c=None))
-    assert carried.decide(by_topic, {}) == {}
-    assert (list(carried.due), carried.behind, carried.failures) == ([A], 101, "a/0: past the end")
-    verdict = carried.verdict(by_topic, {})
-    assert (verdict.open, verdict.obstacles) == ([], ["a/0: past the end"])
-    assert verdict.detail == "1 skipped: no offset; 1 skipped: no such topic"
-    carried.see(seen(a=100, b=50, c=None))
-    assert carried.failures == ""
+    offsets = FollowedOffsets()
+    offsets.update(seen(a=101, b=50, c=None))
+    assert offsets.decide(by_topic, {}) == {}
+    assert (list(offsets.due), offsets.behind, offsets.failures) == ([A], 101, [offset_refused(A, Reason.PAST_END)])
+    agreement = offsets.check_agreement(by_topic, {})
+    assert (agreement.open, agreement.obstacles) == ([], [offset_refused(A, Reason.PAST_END)])
+    assert agreement.summary == "1 skipped: no offset; 1 skipped: no such topic"
+    offsets.update(seen(a=100, b=50, c=None))
+    assert offsets.failures == []
 
 
-def test_a_planned_offset_is_in_the_way_when_its_log_is_gone_until_the_group_was_done() -> None:
+def test_a_planned_offset_without_its_log_is_an_obstacle_until_the_group_is_done() -> None:
     def without_log(_at: TopicPartition, ahead: int, there: int | Unknown | None) -> Decision:
         return decide(ahead, gone, there)
 
-    for gone in (Log.NO_TOPIC, Log.NO_PARTITION, Log.YOUNGER):
-        carried = Carried(planned=[A])
-        carried.see(seen(a=5, b=5))
-        assert carried.decide(without_log, {}) == {}
-        assert (list(carried.due), carried.failures) == ([A], f"a/0: {gone}")
-        verdict = carried.verdict(without_log, {})
-        assert (verdict.obstacles, verdict.detail) == ([f"a/0: {gone}"], f"1 skipped: {gone}")
-        carried.settle()
-        assert carried.verdict(without_log, {}).detail == f"2 skipped: {gone}"
+    for gone in (NoLog.NO_TOPIC, NoLog.NO_PARTITION, NoLog.NEWER):
+        offsets = FollowedOffsets(planned=[A])
+        offsets.update(seen(a=5, b=5))
+        assert offsets.decide(without_log, {}) == {}
+        assert (list(offsets.due), offsets.failures) == ([A], [offset_refused(A, Reason(gone))])
+        agreement = offsets.check_agreement(without_log, {})
+        assert (agreement.obstacles, agreement.summary) == ([offset_refused(A, Reason(gone))], f"1 skipped: {gone}")
+        offsets.settle()
+        assert offsets.check_agreement(without_log, {}).summary == f"2 skipped: {gone}"
 
 
-def test_what_is_clamped_is_done_when_the_target_has_it() -> None:
+def test_a_clamped_offset_is_done_when_the_target_has_it() -> None:
     def clamped(_at: TopicPartition, ahead: int, there: int | Unknown | None) -> Decision:
         return decide(ahead, LOG, there, Rule(OutOfRange.LATEST))
 
-    carried = Carried()
-    carried.see(seen(a=500))
-    assert carried.decide(clamped, {}) == {A: 100}
-    carried.wrote(A, 100)
-    verdict = carried.verdict(clamped, {A: 100})
-    assert (verdict.open, verdict.obstacles) == ([], [])
+    offsets = FollowedOffsets()
+    offsets.update(seen(a=500))
+    assert offsets.decide(clamped, {}) == {A: 100}
+    offsets.record_write(A, 100)
+    agreement = offsets.check_agreement(clamped, {A: 100})
+    assert (agreement.open, agreement.obstacles) == ([], [])
 
 
-def test_a_target_that_is_further_is_an_obstacle_unless_it_was_so_when_it_was_planned() -> None:
-    carried = Carried({A: 9})
-    carried.see(seen(a=5, b=5))
-    assert carried.decide(judge, {A: 9, B: 9}) == {}
-    verdict = carried.verdict(judge, {A: 9, B: 9})
-    assert verdict.obstacles == ["b/0: 9, and it was 5 that was to be there"]
-    assert verdict.detail == "1 skipped: target ahead"
-    assert "a/0" in str(carried.verdict(judge, {A: 8, B: 5}).obstacles)
+def test_a_target_that_is_ahead_is_an_obstacle_unless_it_was_when_the_plan_was_made() -> None:
+    offsets = FollowedOffsets({A: 9})
+    offsets.update(seen(a=5, b=5))
+    assert offsets.decide(copy, {A: 9, B: 9}) == {}
+    agreement = offsets.check_agreement(copy, {A: 9, B: 9})
+    assert list(map(str, agreement.obstacles)) == ["b/0: expected 5, found 9"]
+    assert agreement.summary == "1 skipped: target ahead"
+    assert "a/0" in str(offsets.check_agreement(copy, {A: 8, B: 5}).obstacles)
 
 
-def test_what_is_gone_is_an_obstacle_until_both_sides_were_at_one_and_again_when_it_was_written_since() -> None:
-    carried = Carried(planned=[A])
-    assert carried.failures == ""
-    carried.see(seen(b=5, c=None))
-    assert (carried.failures, carried.due) == ("a/0: there was an offset, and it is gone", [B])
-    carried.see({})
-    gone = [f"{at}: there was an offset, and it is gone" for at in (A, B)]
-    assert carried.verdict(judge, {A: 5, B: 5}).obstacles == gone
-    carried.see(seen(a=1, b=2))
-    carried.settle()
-    carried.see(seen(a=1, b=3))
-    carried.see({})
-    assert carried.verdict(judge, {}).obstacles == gone[1:]
+def test_a_deleted_offset_is_an_obstacle_until_both_sides_agree_and_again_after_a_new_write() -> None:
+    offsets = FollowedOffsets(planned=[A])
+    assert offsets.failures == []
+    offsets.update(seen(b=5, c=None))
+    deleted = [Obstacle(ObstacleKind.OFFSET_DELETED, (str(at),), 1) for at in (A, B)]
+    assert (offsets.failures, offsets.due) == (deleted[:1], [B])
+    offsets.update({})
+    assert offsets.check_agreement(copy, {A: 5, B: 5}).obstacles == deleted
+    offsets.update(seen(a=1, b=2))
+    offsets.settle()
+    offsets.update(seen(a=1, b=3))
+    offsets.update({})
+    assert offsets.check_agreement(copy, {}).obstacles == deleted[1:]
 
 
-def test_where_not_all_could_be_looked_at_what_is_not_found_is_as_it_was() -> None:
-    carried = Carried(planned=[C])
-    carried.see(seen(a=5, b=7))
-    assert carried.see(seen(b=9), whole=False)
-    assert (carried.failures, carried.decide(judge, {})) == ("", {A: 5, B: 9})
-    assert not carried.see({}, whole=False)
-    assert carried.see(seen(b=9))
-    assert "a/0" in carried.failures
+def test_after_an_incomplete_read_missing_offsets_count_as_unchanged() -> None:
+    offsets = FollowedOffsets(planned=[C])
+    offsets.update(seen(a=5, b=7))
+    assert offsets.update(seen(b=9), complete=False)
+    assert (offsets.failures, offsets.decide(copy, {})) == ([], {A: 5, B: 9})
+    assert not offsets.update({}, complete=False)
+    assert offsets.update(seen(b=9))
+    assert Obstacle(ObstacleKind.OFFSET_DELETED, ("a/0",), 1) in offsets.failures
 
 
-def test_what_could_not_be_asked_is_open_and_no_obstacle() -> None:
-    carried = Carried()
-    carried.see(seen(a=5))
-    found = carried.verdict(lambda _, ahead, there: decide(ahead, Log.UNKNOWN, there), {A: 5})
+def test_an_offset_with_an_unknown_log_stays_open_and_is_not_an_obstacle() -> None:
+    offsets = FollowedOffsets()
+    offsets.update(seen(a=5))
+    found = offsets.check_agreement(lambda _, ahead, there: decide(ahead, NoLog.UNKNOWN, there), {A: 5})
     assert (found.open, found.obstacles) == ([A], [])
 
 
-def test_on_the_way_back_numbers_are_copied_and_never_go_back() -> None:
-    reasons = [forward(A, 5, there).reason for there in (None, 4, 5, 6, Unknown.TARGET)]
+def test_on_the_way_back_offsets_are_copied_forward_only() -> None:
+    reasons = [copy_forward(A, 5, there).reason for there in (None, 4, 5, 6, Unknown.TARGET)]
     assert reasons == [
-        Reason.AS_IT_IS,
-        Reason.AS_IT_IS,
+        Reason.UNCHANGED,
+        Reason.UNCHANGED,
         Reason.ALREADY_THERE,
         Reason.TARGET_AHEAD,
         Reason.TARGET_UNKNOWN,
     ]
-    assert forward(A, 5, None).offset == 5
+    assert copy_forward(A, 5, None).offset == 5
 
 
-def test_a_message_has_three_of_many() -> None:
-    assert some("abc") == "a; b; c"
-    assert some("abcde") == "a; b; c; and 2 more"
+def test_a_message_names_three_of_many_obstacles() -> None:
+    found = [Obstacle(ObstacleKind.OTHER_MARK, detail=letter) for letter in "abcde"]
+    assert some_texts(found[:3]) == "a; b; c"
+    assert some_texts(found) == "a; b; c; and 2 more"

@@ -39,11 +39,11 @@ def group(
     offsets: Iterable[tuple[int, int]] = (),
     *,
     subscribed: Registration | None = None,
-    malformed: Iterable[UnreadableNode] = (),
+    unreadable: Iterable[UnreadableNode] = (),
 ) -> GroupDescription:
     committed = tuple(CommittedOffset("billing", at(number), offset) for number, offset in offsets)
     instances = () if subscribed is None else (RegisteredInstance("anna", 7, subscribed),)
-    return describe(GroupView("billing", True, instances, (), committed, tuple(malformed)))
+    return describe(GroupView("billing", True, instances, (), committed, tuple(unreadable)))
 
 
 def measured(

@@ -23,7 +23,7 @@ from zkgroups_cli.shared.exit_codes import ExitCode
 import zkgroups
 from zkgroups import exceptions
 from zkgroups.core.doctor.check_table import CHECKS
-from zkgroups.core.migration.comparison import Stage
+from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.kafka.properties import parse
@@ -192,7 +192,7 @@ def test_the_tour_of_the_shell_names_every_command() -> None:
     assert missing == set()
 
 
-def test_the_tree_lists_every_package() -> None:
+def test_the_tree_lists_every_package_and_every_module_beside_them() -> None:
     [tree] = [block.text for block in blocks("docs/architecture.md") if block.text.startswith("zkgroups/")]
     paths, above = set(), [""]
     for line in tree.splitlines():
@@ -201,7 +201,9 @@ def test_the_tree_lists_every_package() -> None:
         paths.add(above[-1])
     assert all((ROOT / path).exists() for path in paths), paths
     packages = {path.parent for top in ("zkgroups", "cli") for path in (ROOT / top).rglob("__init__.py")}
-    assert {f"{path.relative_to(ROOT).as_posix()}/" for path in packages} - {"zkgroups/core/"} <= paths
+    assert {f"{path.relative_to(ROOT).as_posix()}/" for path in packages} <= paths
+    modules = {path for top in ("zkgroups", "cli") for path in (ROOT / top).glob("[!_]*.py")}
+    assert {path.relative_to(ROOT).as_posix() for path in modules} <= paths
 
 
 def test_the_drawing_of_imports_is_what_the_architecture_allows() -> None:
@@ -251,7 +253,7 @@ def test_every_state_is_explained() -> None:
     assert {row[0] for row in rows("docs/operations.md", "## States")} == set(GroupState)
     instances = read("docs/operations.md").split("Of an instance:")[1].split("\n\n")[1]
     assert set(re.findall(r"^\| `(\w+)`", instances, re.MULTILINE)) == set(InstanceState)
-    assert {row[0] for row in rows("docs/migration.md", "## States of a group")} == set(Stage)
+    assert {row[0] for row in rows("docs/migration.md", "## States of a group")} == set(MigrationStage)
 
 
 def test_every_reason_of_a_plan_is_explained() -> None:

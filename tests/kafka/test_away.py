@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient
 from tests.testing.waiting import eventually, is_alive
 from zkgroups.core.kafka_values import NativeState, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, ZkgroupsException
+from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError
+from zkgroups.input_errors import ZkgroupsException
 from zkgroups.kafka import Brokers, worker
 from zkgroups.testing import KafkaBroker, kafka
 
@@ -264,7 +265,7 @@ def test_where_it_cannot_run_that_is_said_at_once(
 
     with (
         Brokers.connect(own.address) as brokers,
-        pytest.raises(ZkgroupsException, match="ended with 3"),
+        pytest.raises(ZkgroupsException, match="ended with status 3"),
     ):
         brokers.committed(["billing"])
 

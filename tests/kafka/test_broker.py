@@ -8,7 +8,8 @@ import pytest
 
 from tests.testing.test_plugin import PLUGIN
 from tests.testing.waiting import eventually, is_alive
-from zkgroups.exceptions import InvalidOptionError, ServerStartError
+from zkgroups.exceptions import ServerStartError
+from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker, ZooKeeperServer, maven, ports
 

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 from tests.testing.waiting import eventually
 from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.exceptions import InvalidInputError, InvalidNameError, InvalidOptionError, UnavailableError
+from zkgroups.exceptions import UnavailableError
+from zkgroups.input_errors import InvalidInputError, InvalidNameError, InvalidOptionError
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 

@@ -1,4 +1,4 @@
-"""One group moved by the functions for whole groups, without Spark: planned, applied, compared, put back, followed."""
+"""Moving one group without Spark: plan, apply, verify, roll back, follow."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass
+from zkgroups.core.migration.obstacles import Obstacle
 from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow, ReportRow
 from zkgroups.core.migration.rules import Rule
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.follow import follow
-from zkgroups.migration.log_ranges import topics_made
-from zkgroups.migration.plan import Found, Planner, Planning
+from zkgroups.migration.log_ranges import topic_creation_zxids
+from zkgroups.migration.plan import Planner, PlanSettings, SourceNode
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.migration.verify import verify_groups
 from zkgroups.zookeeper.admin import migration_marks as marks
@@ -28,7 +29,7 @@ _LONGEST = 60.0
 
 
 class Move:
-    """What an operator does with one group."""
+    """The migration of one group."""
 
     def __init__(self, registry: Registry, address: str, group: str, *, rule: Rule | None = None) -> None:
         self._registry = registry
@@ -39,20 +40,20 @@ class Move:
         self.reports: list[ReportRow] = []
 
     def plan(self) -> list[PlanRow]:
-        """Plan it anew."""
+        """Make a new plan."""
         now = time.time_ns()
-        planning = Planning(
+        planning = PlanSettings(
             plan=f"plan-{now}",
             planned_ms=now // 1_000_000,
             brokers=self._address,
             rule=self._rule,
-            topics_made=topics_made(self._registry),
+            topics_created=topic_creation_zxids(self._registry),
         )
         with Brokers.connect(self._address) as brokers:
             self.rows = Planner(planning, brokers).plan(list(self._found()))
         return self.rows
 
-    def _found(self) -> Iterator[Found]:
+    def _found(self) -> Iterator[SourceNode]:
         group = self._registry.group(self.group)
         for each in group.offsets.fetch_all():
             assert isinstance(each, CommittedOffset), each
@@ -60,19 +61,19 @@ class Move:
         for instance in group.instances():
             yield self._node(member=True, instance=instance.id)
 
-    def _node(self, *, member: bool = False, **known: Any) -> Found:
-        return Found(group=self.group, target=self.group, member=member, **known)
+    def _node(self, *, member: bool = False, **known: Any) -> SourceNode:
+        return SourceNode(group=self.group, target=self.group, member=member, **known)
 
     def commit_to_source(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """As a legacy consumer does."""
+        """Commit like a legacy consumer."""
         self._registry.group(self.group).offsets.set_many(offsets)
 
     @property
-    def obstacles(self) -> tuple[str, ...]:
+    def obstacles(self) -> tuple[Obstacle, ...]:
         return self.rows[0].obstacles
 
     def apply(self, *, execute: bool = True) -> Counter[Outcome]:
-        """Apply the plan; how many rows came to what."""
+        """Apply the plan, and count the outcomes."""
         with Brokers.connect(self._address) as brokers:
             self.reports = apply_groups(self.rows, brokers, self._registry, execute=execute)
         return Counter(row.outcome for row in self.reports)
@@ -89,23 +90,23 @@ class Move:
 
     @contextmanager
     def following(self, *, to_zookeeper: bool = False) -> Iterator[Following]:
-        """Follow it for as long as the block takes, or until it is over by itself."""
+        """Follow the group until the block ends, or all is done."""
         with Brokers.connect(self._address) as brokers, Following() as following:
             following.start(self.rows, brokers, self._registry, to_zookeeper=to_zookeeper)
             yield following
 
     def mark(self) -> object:
-        """What keeps members of ours out, if anything does."""
+        """Return the migration mark of the group."""
         return marks.read(self._registry._context, [self.group]).get(self.group)
 
     def on_target(self) -> dict[TopicPartition, NativeOffset]:
-        """What is there now."""
+        """Return the offsets of the target."""
         with Brokers.connect(self._address) as brokers:
             return brokers.committed([self.group])[self.group]
 
 
 class Following:
-    """A follow in a thread."""
+    """`follow` in a thread."""
 
     def __init__(self) -> None:
         self.passes: list[FollowPass] = []
@@ -115,7 +116,7 @@ class Following:
 
     def start(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry, *, to_zookeeper: bool) -> None:
         def run() -> None:
-            options: dict[str, Any] = {"every": 0.2, "told": self.passes.append, "stop": self._stop}
+            options: dict[str, Any] = {"every": 0.2, "on_progress": self.passes.append, "stop": self._stop}
             self._groups = follow(rows, brokers, registry, execute=True, to_zookeeper=to_zookeeper, **options)
 
         self._thread = threading.Thread(target=run, daemon=True)
@@ -123,11 +124,11 @@ class Following:
         assert eventually(lambda: self.passes, timeout=_LONGEST)
 
     def until_written(self) -> None:
-        """Wait until something was carried, while those who are followed still work."""
+        """Wait until an offset was copied, while members still work."""
         assert eventually(lambda: any(each.written for each in self.passes), timeout=_LONGEST), self.passes
 
     def end(self) -> list[FollowedGroup]:
-        """Wait until it is over by itself; how each group ended."""
+        """Wait until all is done, and return the groups."""
         self._thread.join(_LONGEST)
         assert not self._thread.is_alive(), self.passes[-3:]
         return self._groups

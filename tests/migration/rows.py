@@ -1,4 +1,4 @@
-"""Plans of some groups, made of what both sides have, by nothing but the rule; and the sides as they are compared."""
+"""Plans of some groups, made from both sides by `decide` alone, and helpers to inspect both sides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.migration.plan_rows import PlanRow, ReportRow
-from zkgroups.core.migration.rules import Action, Decision, Reason, decide
+from zkgroups.core.migration.rules import Action, Decision, NoOffset, Reason, decide
 from zkgroups.core.znodes.paths import join
 from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers
@@ -18,7 +18,7 @@ _ALL = OffsetRange(0, 2**63 - 1)
 
 
 def plan_of(registry: Registry, brokers: Brokers, targets: Mapping[str, str], **options: Any) -> list[PlanRow]:
-    """What would be planned for these groups, each with its target; fields of the rows may be given."""
+    """Plan these groups, given the target of each. `options` are fields of the rows."""
     before = brokers.committed(targets.values())
     rows = []
     for group, target in targets.items():
@@ -27,7 +27,8 @@ def plan_of(registry: Registry, brokers: Brokers, targets: Mapping[str, str], **
             at = _at(found) if isinstance(found, MalformedNode) else found.at
             offset = found if isinstance(found, MalformedNode) else found.offset
             seen.add(at)
-            decision = decide(offset, _ALL, there[at].offset if at in there else None)
+            source = NoOffset.of(offset) if isinstance(offset, MalformedNode) else offset
+            decision = decide(source, _ALL, there[at].offset if at in there else None)
             zxid = registry.client.get(join("/consumers", group, "offsets", at.topic, str(at.partition)))[1].mzxid
             rows.append(row(group, target, at, decision, there.get(at), offset, zxid, **options))
         only = Decision(Action.SKIP, Reason.ONLY_ON_TARGET)
@@ -45,7 +46,7 @@ def row(
     zxid: int | None = None,
     **options: Any,
 ) -> PlanRow:
-    """One row."""
+    """Return one row of a plan."""
     fields: dict[str, Any] = {
         "plan": PLAN,
         "planned_ms": 1_795_255_543_000,
@@ -80,22 +81,22 @@ def _at(found: MalformedNode) -> TopicPartition:
 
 
 def outcomes(report: Iterable[ReportRow]) -> set[str]:
-    """What became of all rows."""
+    """Return the outcomes of all rows."""
     return {row.outcome.value for row in report}
 
 
 def details(report: Iterable[ReportRow], target: str) -> set[str]:
-    """Why a group was left."""
+    """Return the details of a target's rows."""
     return {row.detail for row in report if row.target == target}
 
 
 def numbers(brokers: Brokers, target: str) -> dict[TopicPartition, int]:
-    """What a target has."""
+    """Return the offsets of a target."""
     return {at: found.offset for at, found in brokers.committed([target])[target].items()}
 
 
 def tree(client: Any, path: str) -> dict[str, bytes]:
-    """Everything below a znode."""
+    """Return the data of a znode and all nodes below it."""
     found = {path: client.get(path)[0]}
     for name in client.get_children(path):
         found |= tree(client, f"{path.rstrip('/')}/{name}")

@@ -1,4 +1,4 @@
-"""What is found of groups on real servers: many at once, and one that cannot be read stops no other."""
+"""Reading the state of groups from real servers: many at once, and an unreadable group stops no other."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from kazoo.security import make_acl
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
-from zkgroups.core.migration.apply_rules import SourceSeen, TargetSeen, Znode
+from zkgroups.core.migration.group_state import OffsetNode, SourceState, TargetState
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers
-from zkgroups.migration.current_state import look_at_sources, look_at_targets, marked_by_another
+from zkgroups.migration.current_state import mark_obstacles, read_sources, read_targets
 
 from .conftest import Join, MakeTopic
 
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(1000)]
 NOBODY = [make_acl("digest", "nobody:x", all=True)]
 
 
-def test_of_every_group_is_told_who_is_registered_and_what_each_offset_node_holds(registry: Registry) -> None:
+def test_the_state_of_a_source_has_its_instances_and_offset_nodes(registry: Registry) -> None:
     client = registry.client
     for name, data in {
         "orders/0": b"7",
@@ -32,23 +33,23 @@ def test_of_every_group_is_told_who_is_registered_and_what_each_offset_node_hold
     client.create("/consumers/live/ids/scala-1", b"{}", ephemeral=True, makepath=True)
     zxids = [client.get(f"/consumers/plain/offsets/orders/{number}")[1].mzxid for number in range(3)]
 
-    found = look_at_sources(registry, ["plain", "live", "nobody's", "plain"])
+    found = read_sources(registry, ["plain", "live", "nobody's", "plain"])
 
     assert found == {
-        "plain": SourceSeen(
+        "plain": SourceState(
             (),
             {
-                ("orders", 0): Znode(zxids[0], 7),
-                ("orders", 1): Znode(zxids[1], None),
-                ("orders", 2): Znode(zxids[2], 2**63 - 1),
+                ("orders", 0): OffsetNode(zxids[0], 7),
+                ("orders", 1): OffsetNode(zxids[1], None),
+                ("orders", 2): OffsetNode(zxids[2], 2**63 - 1),
             },
         ),
-        "live": SourceSeen(("scala-1",)),
-        "nobody's": SourceSeen(),
+        "live": SourceState(("scala-1",)),
+        "nobody's": SourceState(),
     }
 
 
-def test_what_may_not_be_read_is_told_and_stops_nothing(registry: Registry) -> None:
+def test_forbidden_nodes_are_reported_and_stop_nothing(registry: Registry) -> None:
     client = registry.client
     for name in ("ids", "offsets", "offsets/topic/0"):
         group = name.replace("/", "-")
@@ -56,36 +57,39 @@ def test_what_may_not_be_read_is_told_and_stops_nothing(registry: Registry) -> N
         client.ensure_path(f"/consumers/{group}/ids")
         client.set_acls(f"/consumers/{group}/{name}", NOBODY)
 
-    found = look_at_sources(registry, ["ids", "offsets", "offsets-topic-0"])
+    found = read_sources(registry, ["ids", "offsets", "offsets-topic-0"])
 
     assert found["ids"].unreadable == "/consumers/ids/ids: no permission to read it"
     assert found["ids"].offsets[("topic", 0)].offset == 7
-    assert found["offsets"].offsets == {(None, None): Znode(None, None)}
-    assert found["offsets-topic-0"].offsets == {("topic", 0): Znode(None, None)}
+    assert found["offsets"].offsets == {(None, None): OffsetNode(None, None)}
+    assert found["offsets-topic-0"].offsets == {("topic", 0): OffsetNode(None, None)}
 
 
 @pytest.mark.kafka
 @pytest.mark.xdist_group("kafka")
-def test_of_every_target_is_told_who_takes_part_and_what_is_committed(
-    brokers: Brokers, make_topic: MakeTopic, join: Join
-) -> None:
+def test_the_state_of_a_target_has_its_members_and_offsets(brokers: Brokers, make_topic: MakeTopic, join: Join) -> None:
     at = TopicPartition(make_topic(), 0)
     live, quiet = f"live-{at.topic}", f"quiet-{at.topic}"
     kept = NativeOffset(quiet, at, 7, "note", 3)
     brokers.commit({quiet: {at: kept}})
     with join(live, at.topic):
-        found = look_at_targets(brokers, [live, quiet, "nobody's", "", "a\0b"])
+        found = read_targets(brokers, [live, quiet, "nobody's", "", "a\0b"])
     assert found[live].members[0].startswith("anna-")
-    assert found[quiet] == TargetSeen((), {at: kept})
-    assert found["nobody's"] == TargetSeen()
+    assert found[quiet] == TargetState((), {at: kept})
+    assert found["nobody's"] == TargetState()
     assert found[""].unreadable == "group '' is empty"
-    assert "letters that cannot be sent" in found["a\0b"].unreadable
+    assert "characters that cannot be sent" in found["a\0b"].unreadable
 
 
-def test_the_mark_of_another_plan_is_in_the_way_and_ones_own_is_not() -> None:
+def test_only_the_mark_of_another_plan_is_an_obstacle() -> None:
     mark = Mark("billing", "plan-1", "accounts", MarkState.MOVING, 0)
-    assert marked_by_another(mark, "plan-1") == []
-    assert marked_by_another(mark, "plan-2") == [
-        "it is marked: it is being moved to Kafka's own offsets as 'accounts', by plan plan-1"
+    assert mark_obstacles(mark, "plan-1") == []
+    assert mark_obstacles(mark, "plan-2") == [
+        Obstacle(
+            ObstacleKind.OTHER_MARK,
+            detail="the group is being moved to Kafka's own offsets as 'accounts', by plan plan-1",
+        )
     ]
-    assert marked_by_another(MalformedNode("/m", b"", "no mark"), "plan-1") == ["its mark cannot be read, /m: no mark"]
+    assert mark_obstacles(MalformedNode("/m", b"", "no mark"), "plan-1") == [
+        Obstacle(ObstacleKind.OTHER_MARK, detail="the migration mark cannot be read, /m: no mark")
+    ]

@@ -1,4 +1,4 @@
-"""Following groups on real servers, while members on one side go on, come back, and leave."""
+"""Following groups on real servers, while members work, come back, and leave."""
 
 from __future__ import annotations
 
@@ -19,20 +19,15 @@ from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Member, Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass, FollowState
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, OutOfRange, Reason, Rule
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.exceptions import (
-    GroupMigratedError,
-    GuardFailedError,
-    InvalidOptionError,
-    NotConnectedError,
-    ZkgroupsException,
-)
+from zkgroups.exceptions import GroupMigratedError, GuardFailedError, NotConnectedError
+from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.follow import follow
-from zkgroups.migration.followed_groups import JUST_LEFT
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 from zkgroups.zookeeper.admin.migration_locks import Locks
@@ -47,14 +42,15 @@ FOLLOWING, DONE, LEFT = FollowState
 BOTH = pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
 UNREADABLE = [make_acl("world", "anyone", create=True, write=True, delete=True, admin=True)]
 READABLE = [make_acl("world", "anyone", all=True)]
-LIVE = ("legacy instances are registered: a",)
+LIVE = (Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["a"]),)
+JUST_LEFT = str(Obstacle(ObstacleKind.ALL_MEMBERS_LEFT))
 
 
 Run = Callable[..., "Running"]
 
 
 class Running:
-    """A follow in the background."""
+    """`follow` in a background thread."""
 
     def __init__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry, **options: Any) -> None:
         self.passes: list[FollowPass] = []
@@ -62,7 +58,7 @@ class Running:
         self._brokers = brokers
         self._found: list[FollowedGroup] = []
         self._error: BaseException | None = None
-        given = {"execute": True, "every": 0.1, "told": self.passes.append, "stop": self.stop, **options}
+        given = {"execute": True, "every": 0.1, "on_progress": self.passes.append, "stop": self.stop, **options}
 
         def run() -> None:
             try:
@@ -78,7 +74,7 @@ class Running:
         assert so(), (self._error, self.passes[-2:])
 
     def more_passes(self, count: int = 2) -> None:
-        """Whatever it is to see it has seen then."""
+        """Wait for more passes."""
         wanted = len(self.passes) + count
         self.until(lambda: len(self.passes) >= wanted)
 
@@ -88,7 +84,7 @@ class Running:
         self._brokers.close()
 
     def end(self) -> dict[str, FollowedGroup]:
-        """Wait until it ends by itself."""
+        """Wait for the end, and return the groups."""
         self._thread.join(_LONGEST)
         assert not self._thread.is_alive(), self.passes[-2:]
         if self._error is not None:
@@ -98,14 +94,14 @@ class Running:
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> KafkaBroker:
-    """The one of today, unless a test is for both."""
+    """The current release, or the parameter of the test."""
     found: KafkaBroker = request.getfixturevalue(getattr(request, "param", "kafka_broker"))
     return found
 
 
 @pytest.fixture
 def run(broker: KafkaBroker, registry: Registry) -> Iterator[Run]:
-    """Follows in the background, with brokers of their own: those of the test are asked by the test."""
+    """Follow in the background, with separate connections to the brokers."""
     started: list[Running] = []
 
     def run(rows: list[PlanRow], *, on: Registry = registry, kind: Any = Brokers, **options: Any) -> Running:
@@ -129,7 +125,7 @@ def topic(broker: KafkaBroker, make_topic: MakeTopic) -> list[TopicPartition]:
 
 
 def state_of(running: Running, group: str) -> FollowState | None:
-    """As it was told last."""
+    """Return the value after the last pass."""
     found = [each for told in running.passes[-1:] for each in told.groups if each.group == group]
     return found[0].state if found else None
 
@@ -140,19 +136,19 @@ def mark_of(registry: Registry, group: str) -> str | None:
 
 
 def detail_of(running: Running, group: str) -> str:
-    """As it was told last."""
+    """Return the value after the last pass."""
     return "".join(each.detail for told in running.passes[-1:] for each in told.groups if each.group == group)
 
 
 def mark_as_moved(registry: Registry, *groups: str) -> None:
-    """As apply and follow do."""
+    """Mark groups like apply and follow."""
     answers = marks.put(registry._context, dict(zip(groups, groups, strict=True)), plan=PLAN, state=MarkState.MOVED)
     assert not any(answers.values())
 
 
 @contextmanager
 def foreign(registry: Registry, group: str) -> Iterator[None]:
-    """A member of another kind, which knows no marks."""
+    """Register a member of another client, which ignores marks."""
     path = f"/consumers/{group}/ids/scala"
     registry.client.create(path, b'{"version":1,"subscription":{},"pattern":"static"}', ephemeral=True, makepath=True)
     yield
@@ -163,7 +159,7 @@ def foreign(registry: Registry, group: str) -> Iterator[None]:
 
 
 @BOTH
-def test_what_a_member_commits_is_carried_until_it_leaves_and_then_both_sides_are_equal(
+def test_commits_of_a_member_are_copied_until_it_leaves_and_then_both_sides_agree(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     one, two, three = topic
@@ -192,7 +188,7 @@ def test_what_a_member_commits_is_carried_until_it_leaves_and_then_both_sides_ar
 
 
 @BOTH
-def test_a_target_that_another_plan_writes_to_is_not_followed_and_locks_are_let_go_in_the_end(
+def test_a_target_locked_by_another_plan_is_left_and_locks_are_released_at_the_end(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at = topic[0]
@@ -210,7 +206,7 @@ def test_a_target_that_another_plan_writes_to_is_not_followed_and_locks_are_let_
     assert registry.client.get_children("/zkgroups/targets") == [f":{targets['taken']}"]
 
 
-def test_a_group_that_a_native_member_works_in_is_left_and_the_others_are_followed(
+def test_a_group_with_a_native_member_is_left_and_others_are_followed(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
@@ -236,7 +232,7 @@ def test_a_group_that_a_native_member_works_in_is_left_and_the_others_are_follow
 
 
 class Meddling(Brokers):
-    """Somebody does something just before, or just after, offsets are committed."""
+    """Calls a function just before, or just after, offsets are committed."""
 
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
@@ -259,10 +255,10 @@ def meddling() -> Iterator[type[Meddling]]:
     Meddling.before = Meddling.after = None
 
 
-def test_who_comes_between_the_last_pass_and_the_last_look_is_followed_on(
+def test_an_instance_that_registers_during_the_cutover_is_followed(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
 ) -> None:
-    """A member of another kind, which the mark does not keep out, commits and goes on."""
+    """Another client ignores the mark and commits."""
     at, name = topic[0], f"of {topic[0].topic}"
     registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
@@ -288,7 +284,7 @@ def test_who_comes_between_the_last_pass_and_the_last_look_is_followed_on(
     assert running.end()[name].state is DONE
 
 
-def test_a_native_member_that_comes_during_the_last_pass_is_seen_and_the_group_not_called_done(
+def test_a_native_member_that_joins_during_the_cutover_prevents_done(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling], join: Join
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
@@ -303,7 +299,7 @@ def test_a_native_member_that_comes_during_the_last_pass_is_seen_and_the_group_n
     assert mark_of(registry, name) is None
 
 
-def test_what_is_committed_during_the_last_pass_is_carried_in_the_next(
+def test_a_commit_during_the_cutover_is_copied_by_the_next_pass(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
@@ -325,7 +321,7 @@ def test_what_is_committed_during_the_last_pass_is_carried_in_the_next(
     assert numbers(brokers, name) == {at: 7, topic[1]: 2, topic[2]: 6}
 
 
-def test_who_comes_back_to_a_group_that_is_done_is_followed_again_while_others_are(
+def test_a_done_group_is_followed_again_if_an_instance_comes_back_while_others_are_followed(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "ab"]
@@ -346,7 +342,7 @@ def test_who_comes_back_to_a_group_that_is_done_is_followed_again_while_others_a
     assert {each.state for each in running.end().values()} == {DONE}
 
 
-def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
+def test_a_member_that_is_back_in_the_next_pass_is_not_cut_over(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
@@ -355,7 +351,7 @@ def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
     passes: list[FollowPass] = []
     with ExitStack() as first, ExitStack() as second:
 
-        def told(found: FollowPass) -> None:
+        def on_progress(found: FollowPass) -> None:
             passes.append(found)
             if len(passes) == 1:
                 first.close()
@@ -363,7 +359,7 @@ def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
                 second.enter_context(foreign(registry, name))
 
         first.enter_context(foreign(registry, name))
-        running = run(rows, told=told)
+        running = run(rows, on_progress=on_progress)
         running.until(lambda: len(passes) >= 4)
         assert [each.groups[0].detail for each in passes[:4]] == ["", JUST_LEFT, "", ""]
         assert {each.groups[0].state for each in passes[:4]} == {FOLLOWING}
@@ -373,7 +369,7 @@ def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
     assert JUST_LEFT in [each.groups[0].detail for each in passes[4:]]
 
 
-def test_offsets_that_may_not_be_read_any_more_are_told_and_waited_for_and_nothing_is_called_done(
+def test_offsets_that_become_forbidden_are_reported_and_prevent_done(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, parts = topic[0], ("offsets", f"offsets/{topic[0].topic}", f"offsets/{topic[0].topic}/0", "offsets/other")
@@ -393,7 +389,7 @@ def test_offsets_that_may_not_be_read_any_more_are_told_and_waited_for_and_nothi
             registry.client.set_acls(path, UNREADABLE)
     running.until(lambda: state_of(running, names[3]) is DONE)  # what is not followed may be hidden
     running.more_passes(4)
-    told = [f"offsets in ZooKeeper may not be read: {place}" for place in ("all", at.topic, at)]
+    told = [f"no permission to read offsets in ZooKeeper: {place}" for place in ("all", at.topic, at)]
     assert [detail_of(running, name) for name in names[:3]] == told
     assert [state_of(running, name) for name in names[:3]] == [FOLLOWING] * 3
     assert [mark_of(registry, name) for name in names[:3]] == [None] * 3
@@ -403,7 +399,7 @@ def test_offsets_that_may_not_be_read_any_more_are_told_and_waited_for_and_nothi
     assert [numbers(brokers, name) for name in names] == [{at: 9}] * 4
 
 
-def test_offsets_that_are_gone_at_the_cut_over_are_in_the_way_and_those_of_a_group_that_is_done_are_not(
+def test_deleted_offsets_prevent_the_cutover_but_not_after_a_group_is_done(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     one, two, _ = topic
@@ -420,18 +416,18 @@ def test_offsets_that_are_gone_at_the_cut_over_are_in_the_way_and_those_of_a_gro
         running.until(lambda: state_of(running, planned.name) is LEFT and state_of(running, done.name) is DONE)
         registry.client.delete(f"/consumers/{done.name}/offsets/{one.topic}/0")
         registry.client.delete(f"/consumers/{seen.name}/offsets/{one.topic}/1")
-        running.until(lambda: detail_of(running, seen.name) == f"{two}: there was an offset, and it is gone")
+        running.until(lambda: detail_of(running, seen.name) == f"{two}: the offset was deleted")
     found = running.end()
     assert [found[name].state for name in names] == [LEFT, LEFT, DONE]
-    assert found[planned.name].detail == f"{one}: there was an offset, and it is gone"
-    assert found[seen.name].detail == f"{two}: there was an offset, and it is gone"
+    assert found[planned.name].detail == f"{one}: the offset was deleted"
+    assert found[seen.name].detail == f"{two}: the offset was deleted"
     assert [mark_of(registry, name) for name in names] == [None, None, "moved"]
 
 
-def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over(
+def test_skipped_offsets_are_reported_and_refused_offsets_end_following_at_the_cutover(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
-    """Past the end, gone back, not there, stale, not chosen, further by plan; and what becomes possible meanwhile."""
+    """Past the end, moved back, missing, stale, not selected, target ahead; and offsets that become valid meanwhile."""
     one, two, three = topic
     names = dict(zip(("past", "back", "fine"), (f"{which} {one.topic}" for which in ("p", "b", "f")), strict=True))
     past, back, fine = (registry.group(name).offsets for name in names.values())
@@ -457,7 +453,7 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     found = running.end()
     assert [found[name].state for name in names.values()] == [LEFT, LEFT, DONE]
     assert found[names["past"]].detail == f"{one}: past the end"
-    assert found[names["back"]].detail == f"{one}: 9, and it was 4 that was to be there"
+    assert found[names["back"]].detail == f"{one}: expected 4, found 9"
     assert found[names["fine"]].detail == "1 skipped: no such topic; 1 skipped: target ahead"
     assert numbers(brokers, names["fine"]) == {one: 5, three: 8}
     assert numbers(brokers, names["back"]) == {one: 9}
@@ -473,7 +469,7 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     assert numbers(brokers, names["back"]) == {one: 9}
 
 
-def test_a_group_whose_planned_topic_is_deleted_meanwhile_is_left_and_not_called_done(
+def test_a_group_whose_planned_topic_is_deleted_is_left(
     registry: Registry, broker: KafkaBroker, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     name = f"of {topic[0].topic}"
@@ -492,7 +488,7 @@ def test_a_group_whose_planned_topic_is_deleted_meanwhile_is_left_and_not_called
     assert mark_of(registry, name) is None
 
 
-def test_offsets_that_are_older_than_their_topic_are_not_carried(
+def test_offsets_that_are_older_than_their_topic_are_not_copied(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
@@ -508,7 +504,7 @@ def test_offsets_that_are_older_than_their_topic_are_not_carried(
 
 
 @pytest.mark.parametrize("steps", [15, pytest.param(300, marks=pytest.mark.soak)])
-def test_whoever_comes_and_goes_and_commits_nothing_goes_back_and_in_the_end_both_sides_are_equal(
+def test_with_random_members_and_commits_no_offset_goes_back_and_both_sides_agree_at_the_end(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, steps: int
 ) -> None:
     seed = random.randrange(2**32)
@@ -541,7 +537,7 @@ def test_whoever_comes_and_goes_and_commits_nothing_goes_back_and_in_the_end_bot
 
 
 def go_on(offsets: Any, partitions: list[TopicPartition], chance: random.Random) -> None:
-    """As somebody who works commits."""
+    """Commit random progress."""
     for at in partitions:
         found = offsets.fetch(at)
         last = found.offset if found else 0
@@ -551,7 +547,7 @@ def go_on(offsets: Any, partitions: list[TopicPartition], chance: random.Random)
 # What is in the way, and what is not
 
 
-def test_a_dry_run_looks_once_and_changes_nothing(
+def test_a_dry_run_reads_once_and_changes_nothing(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
@@ -577,14 +573,18 @@ def test_a_dry_run_looks_once_and_changes_nothing(
     assert [numbers(brokers, name) for name in names] == [{}] * 3
 
 
-def test_plans_that_are_in_the_way_are_told(
+def test_marks_of_other_plans_and_obstacles_in_the_plan_are_reported(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
     for name in names:
         registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
-    blocked = [replace(each, obstacles=("1 refused: past the end",)) for each in rows if each.group == names[2]]
+    blocked = [
+        replace(each, obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))
+        for each in rows
+        if each.group == names[2]
+    ]
     marks.put(registry._context, {names[0]: "x"}, plan="another", state=MarkState.MOVING)
     marks.put(registry._context, {names[1]: names[1]}, plan=PLAN, state=MarkState.MOVING)  # of a run that was killed
     found = run([*rows[:2], *blocked]).end()
@@ -598,10 +598,10 @@ def test_plans_that_are_in_the_way_are_told(
             follow(rows, brokers, registry, execute=True, **wrong)
 
 
-def test_an_end_that_is_asked_for_leaves_no_mark_of_a_group_that_is_not_moved(
+def test_a_stop_leaves_no_mark_on_groups_that_are_not_moved(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
 ) -> None:
-    """Killed in the last pass of a group: members may join again, and the next run goes on."""
+    """Stopped during the cutover: members may join again, and the next run continues."""
     at, name = topic[0], f"of {topic[0].topic}"
     registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
@@ -630,7 +630,7 @@ def test_an_end_that_is_asked_for_leaves_no_mark_of_a_group_that_is_not_moved(
 
 
 class Away(Brokers):
-    """Brokers that are away for a moment: the first question of each kind has no answer."""
+    """Brokers that do not answer the first request of each kind."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -661,7 +661,7 @@ class Away(Brokers):
 
 
 @pytest.mark.parametrize("to_zookeeper", [False, True])
-def test_servers_that_are_away_for_a_moment_are_waited_for_and_said(
+def test_unavailable_servers_are_reported_and_retried(
     registry: Registry,
     zookeeper: Any,
     zookeeper_hosts: str,
@@ -694,7 +694,7 @@ def test_servers_that_are_away_for_a_moment_are_waited_for_and_said(
     assert offsets_of(registry, name) == ({at: 5, topic[1]: 7} if to_zookeeper else {at: 5})
 
 
-def test_a_pass_in_which_nothing_has_changed_asks_no_broker_and_zookeeper_in_bulk(
+def test_a_pass_without_changes_asks_no_broker_and_reads_zookeeper_in_bulk(
     registry: Registry,
     zookeeper: Any,
     zookeeper_hosts: str,
@@ -726,7 +726,7 @@ def test_a_pass_in_which_nothing_has_changed_asks_no_broker_and_zookeeper_in_bul
 
 
 class Counted(Brokers):
-    """Counts the questions about groups."""
+    """Counts the requests about groups."""
 
     asked = 0
 
@@ -745,7 +745,7 @@ class Counted(Brokers):
 
 
 @BOTH
-def test_what_native_members_commit_is_carried_to_zookeeper_until_they_leave(
+def test_commits_of_native_members_are_copied_to_zookeeper_until_they_leave(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
 ) -> None:
     one, two, three = topic
@@ -771,7 +771,7 @@ def test_what_native_members_commit_is_carried_to_zookeeper_until_they_leave(
     registry.group(name).instance("late").register([one.topic])
 
 
-def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_goes_back(
+def test_following_back_writes_nothing_while_an_instance_is_registered_and_never_goes_back(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abcd"]
@@ -790,7 +790,7 @@ def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_
             found = running.end()
     assert [found[name].state for name in names] == [LEFT] * 4
     assert "legacy instances are registered: scala" in found[names[0]].detail
-    assert found[names[1]].detail == f"{at}: 9, and it was 8 that was to be there"
+    assert found[names[1]].detail == f"{at}: expected 8, found 9"
     assert found[names[2]].detail == f"{topic[1]}: target unknown"
     assert "legacy instances are registered: scala" in found[names[3]].detail
     assert offsets_of(registry, names[0]) == {at: 5}
@@ -798,7 +798,7 @@ def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_
     assert registry.client.get(f"/consumers/{names[2]}/offsets/{at.topic}/1")[0] == b"three"
 
 
-def test_what_others_did_in_a_native_group_that_this_plan_has_not_moved_is_not_carried(
+def test_following_back_leaves_groups_that_this_plan_has_not_moved(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in ("blocked", "theirs", "begun")]
@@ -807,19 +807,19 @@ def test_what_others_did_in_a_native_group_that_this_plan_has_not_moved_is_not_c
     rows = plan_of(registry, brokers, {name: name for name in names})
     mark_as_moved(registry, names[0])
     marks.put(registry._context, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
-    rows[0] = replace(rows[0], obstacles=("members of the native group are alive: anna",))
+    rows[0] = replace(rows[0], obstacles=(Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"]),))
     for name in names:
         commit(brokers, name, {at: 8})
     found = run(rows, to_zookeeper=True).end()
     assert [(found[name].state, found[name].detail) for name in names] == [
-        (LEFT, "members of the native group are alive: anna"),
+        (LEFT, "the group has active members on the brokers: anna"),
         (LEFT, "this plan has not moved it, or it is back already: there is no mark"),
         (DONE, ""),
     ]
     assert [offsets_of(registry, name)[at] for name in names] == [5, 5, 8]
 
 
-def test_what_was_carried_to_where_it_may_not_be_listed_is_told_until_it_may(
+def test_following_back_reports_forbidden_topics_until_they_can_be_read(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
@@ -830,7 +830,7 @@ def test_what_was_carried_to_where_it_may_not_be_listed_is_told_until_it_may(
     path = f"/consumers/{name}/offsets"
     registry.client.set_acls(path, UNREADABLE)
     running = run(rows, to_zookeeper=True)
-    running.until(lambda: detail_of(running, name) == "offsets in ZooKeeper may not be read: all")
+    running.until(lambda: detail_of(running, name) == "no permission to read offsets in ZooKeeper: all")
     assert (state_of(running, name), registry.client.get(f"{path}/{at.topic}/0")[0]) == (FOLLOWING, b"8")
     registry.client.set_acls(path, READABLE)
     assert running.end()[name].state is DONE

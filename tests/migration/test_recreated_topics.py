@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,24 +10,19 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
-from zkgroups.core.migration.apply_rules import by_target
 from zkgroups.core.migration.follow_rules import FollowState
-from zkgroups.core.migration.lazy_rows import Rows
-from zkgroups.core.migration.plain_groups import Group
-from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow
+from zkgroups.core.migration.plan_rows import Match, Outcome
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
-from zkgroups.migration.apply import apply_plans
-from zkgroups.migration.verify import verify_plans
+from zkgroups.migration.apply import apply_groups
 from zkgroups.testing import KafkaBroker
-from zkgroups.zookeeper.admin import migration_marks as marks
 
 from .conftest import Join, MakeTopic
 from .moving import Move
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
-ANEW = "topics were recreated since the plan: "
+RECREATED = "topics were recreated since the plan: "
 
 
 @pytest.fixture
@@ -54,8 +48,8 @@ def fill(broker: KafkaBroker, topic: str) -> None:
         broker.write(topic, partition, 20)
 
 
-def make_anew(broker: KafkaBroker, topic: str) -> None:
-    """With as many messages, so that the same offsets are in the log again."""
+def recreate(broker: KafkaBroker, topic: str) -> None:
+    """Recreate the topic with as many messages, so that the log has the same offsets."""
     writer = Writer(broker.address)
     writer.admin.delete_topics([topic])[topic].result()
     with Brokers.connect(broker.address) as brokers:
@@ -64,55 +58,45 @@ def make_anew(broker: KafkaBroker, topic: str) -> None:
     fill(broker, topic)
 
 
-def columns(rows: Sequence[PlanRow]) -> dict[str, Group]:
-    """The rows as Spark's tasks have them."""
-    return {rows[0].target: Group(PlanRow, Rows.of(PlanRow, rows).columns, 0, len(rows))}
-
-
-def test_nothing_is_written_to_a_topic_that_is_another_than_the_planned_one(
+def test_nothing_is_written_to_a_topic_that_was_recreated_since_the_plan(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move
 ) -> None:
-    make_anew(broker, topic)
+    recreate(broker, topic)
 
     assert move.apply() == {Outcome.LEFT: 2}
-    assert {row.detail for row in move.reports} == {f"{ANEW}{topic}/0, {topic}/1"}
-    with Brokers.connect(broker.address) as brokers:
-        found = list(apply_plans(columns(move.rows), brokers, registry, execute=True))
-    assert {(row.outcome, row.detail) for row in found} == {(Outcome.LEFT, f"{ANEW}{topic}/0, {topic}/1")}
+    assert {row.detail for row in move.reports} == {f"{RECREATED}{topic}/0, {topic}/1"}
     assert move.on_target() == {}
     assert move.mark() is None
     move.plan()
-    assert move.apply() == {Outcome.WRITTEN: 2}, "a new plan is of the new topic"
+    assert move.apply() == {Outcome.WRITTEN: 2}, "a new plan is for the new topic"
 
 
-def test_a_plan_without_topic_ids_is_carried_out_as_before(broker: KafkaBroker, topic: str, move: Move) -> None:
+def test_a_plan_without_topic_ids_is_applied(broker: KafkaBroker, topic: str, move: Move) -> None:
     move.rows = [replace(row, topic_id=None) for row in move.rows]
-    make_anew(broker, topic)
+    recreate(broker, topic)
 
     assert move.apply() == {Outcome.WRITTEN: 2}
 
 
-def test_a_comparison_finds_that_a_topic_was_made_anew_after_it_was_moved(
+def test_verify_detects_a_topic_that_was_recreated_after_the_migration(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move
 ) -> None:
     assert move.apply() == {Outcome.WRITTEN: 2}
     assert move.verify() == {Match.EQUAL: 2}
-    make_anew(broker, topic)
+    recreate(broker, topic)
     Writer(broker.address).commit(topic, {(topic, 0): 5, (topic, 1): 10})
 
-    assert move.verify() == {Match.MADE_ANEW: 2}
-    with Brokers.connect(broker.address) as brokers:
-        assert {row.match for row in verify_plans(columns(move.rows), brokers, registry)} == {Match.MADE_ANEW}
+    assert move.verify() == {Match.RECREATED: 2}
 
 
-def test_a_rollback_does_not_put_offsets_of_an_earlier_topic_back(
+def test_a_rollback_does_not_restore_offsets_of_an_earlier_topic(
     broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic
 ) -> None:
     other = make_topic()
     Writer(broker.address).commit(topic, {(topic, 0): 3, (other, 0): 0})
     move.plan()
     assert move.apply() == {Outcome.WRITTEN: 2, Outcome.SKIPPED: 1}
-    make_anew(broker, topic)
+    recreate(broker, topic)
 
     assert move.roll_back(to_zookeeper=True) == {Outcome.LEFT: 3}
     move.roll_back()
@@ -123,7 +107,7 @@ def test_a_rollback_does_not_put_offsets_of_an_earlier_topic_back(
 
 
 @pytest.mark.parametrize("committed", [3, 5, 15], ids=["as before", "as planned", "another"])
-def test_a_rollback_keeps_offsets_of_the_new_topic_also_where_it_deletes_the_group(
+def test_a_rollback_that_deletes_the_group_keeps_offsets_of_the_new_topic(
     broker: KafkaBroker, topic: str, move: Move, committed: int
 ) -> None:
     at = TopicPartition(topic, 0)
@@ -133,24 +117,24 @@ def test_a_rollback_keeps_offsets_of_the_new_topic_also_where_it_deletes_the_gro
     move.commit_to_source({other: 0})
     move.plan()
     assert move.apply() == {Outcome.WRITTEN: 3}
-    make_anew(broker, topic)
+    recreate(broker, topic)
     Writer(broker.address).commit(topic, {(topic, 0): committed})
 
     assert move.roll_back() == {Outcome.LEFT: 3}
-    assert {row.detail for row in move.reports} == {f"somebody has committed on the target since: {at}"}
+    assert {row.detail for row in move.reports} == {f"offsets were committed on the target since the migration: {at}"}
     assert {at: found.offset for at, found in move.on_target().items()} == {at: committed, other: 0}
 
     move.roll_back(force=True)
     of_it = {(row.topic, row.partition): (row.outcome, row.written, row.detail) for row in move.reports}
     assert of_it[topic, 0] == (Outcome.WRITTEN, committed, "topic recreated")
-    assert of_it[other.topic, 0] == (Outcome.WRITTEN, None, "taken away")
+    assert of_it[other.topic, 0] == (Outcome.WRITTEN, None, "deleted")
     assert {at: found.offset for at, found in move.on_target().items()} == {at: committed}
 
 
-def test_who_follows_writes_nothing_to_a_topic_that_is_another_than_the_planned_one(
+def test_following_writes_nothing_to_a_topic_that_was_recreated_since_the_plan(
     broker: KafkaBroker, topic: str, move: Move
 ) -> None:
-    make_anew(broker, topic)
+    recreate(broker, topic)
     with move.following() as following:
         [group] = following.end()
 
@@ -158,11 +142,11 @@ def test_who_follows_writes_nothing_to_a_topic_that_is_another_than_the_planned_
     assert move.on_target() == {}
 
 
-def test_who_follows_back_to_zookeeper_carries_no_offsets_of_another_topic(
+def test_following_back_copies_no_offsets_of_a_recreated_topic(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move
 ) -> None:
     assert move.apply() == {Outcome.WRITTEN: 2}
-    make_anew(broker, topic)
+    recreate(broker, topic)
     Writer(broker.address).commit(topic, {(topic, 0): 15, (topic, 1): 15})
     with move.following(to_zookeeper=True) as following:
         [group] = following.end()
@@ -171,7 +155,7 @@ def test_who_follows_back_to_zookeeper_carries_no_offsets_of_another_topic(
     assert {each.offset for each in registry.group(topic).offsets} == {5, 10}
 
 
-def test_who_follows_keeps_the_id_of_a_topic_that_comes_into_the_group_after_the_plan(
+def test_following_detects_a_recreated_topic_that_joined_the_group_after_the_plan(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic
 ) -> None:
     late = TopicPartition(make_topic(), 0)
@@ -181,7 +165,7 @@ def test_who_follows_keeps_the_id_of_a_topic_that_comes_into_the_group_after_the
         move.commit_to_source({late: 14})
         with move.following() as following:
             assert eventually(lambda: late in move.on_target())
-            make_anew(broker, late.topic)
+            recreate(broker, late.topic)
             instance.deregister()
             [group] = following.end()
 
@@ -189,7 +173,7 @@ def test_who_follows_keeps_the_id_of_a_topic_that_comes_into_the_group_after_the
     assert late not in move.on_target()
 
 
-def test_who_follows_back_keeps_the_id_of_a_topic_that_comes_into_the_group_after_the_plan(
+def test_following_back_detects_a_recreated_topic_that_joined_the_group_after_the_plan(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic, join: Join
 ) -> None:
     late = TopicPartition(make_topic(), 0)
@@ -200,7 +184,7 @@ def test_who_follows_back_keeps_the_id_of_a_topic_that_comes_into_the_group_afte
         consumer.commit(offsets=[KafkaPartition(late.topic, late.partition, 12)], asynchronous=False)
         with move.following(to_zookeeper=True) as following:
             assert eventually(lambda: offsets.fetch(late) is not None)
-            make_anew(broker, late.topic)
+            recreate(broker, late.topic)
             consumer.commit(offsets=[KafkaPartition(late.topic, late.partition, 15)], asynchronous=False)
             [group] = following.end()
 
@@ -210,21 +194,17 @@ def test_who_follows_back_keeps_the_id_of_a_topic_that_comes_into_the_group_afte
     assert found.offset == 12
 
 
-def test_a_topic_that_is_made_anew_between_the_look_and_the_commit_is_told(
+def test_a_topic_that_is_recreated_between_the_check_and_the_commit_is_reported(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move
 ) -> None:
     class Raced(Brokers):
         def commit(self, offsets: Offsets) -> Outcomes:
-            make_anew(broker, topic)
+            recreate(broker, topic)
             return super().commit(offsets)
 
-    for columns_of in (by_target, columns):
-        move.plan()
-        with Raced.connect(broker.address) as brokers:
-            found = list(apply_plans(columns_of(move.rows), brokers, registry, execute=True))
-            assert brokers.delete_groups([topic]) == {topic: None}
+    with Raced.connect(broker.address) as brokers:
+        report = apply_groups(move.rows, brokers, registry, execute=True)
 
-        assert {(row.outcome, row.detail) for row in found} == {
-            (Outcome.OVERTAKEN, f"while this was written: {ANEW}{topic}/0, {topic}/1")
-        }
-        marks.remove(registry._context, [topic], plan=None)
+    assert {(row.outcome, row.detail) for row in report} == {
+        (Outcome.OVERTAKEN, f"while offsets were written: {RECREATED}{topic}/0, {topic}/1")
+    }

@@ -11,10 +11,11 @@ from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
-from zkgroups.core.migration.plan_rows import Outcome, Step
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.plan_rows import MigrationStep, Outcome
 from zkgroups.core.migration.rules import Action
 from zkgroups.core.znodes.migration_mark import MarkState
-from zkgroups.exceptions import InvalidOptionError, ZkgroupsException
+from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.apply import apply_groups
@@ -75,7 +76,7 @@ def moved(registry: Registry, broker: KafkaBroker, brokers: Brokers, make_topic:
 
 
 @pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
-def test_a_target_is_put_back_to_the_byte_and_what_was_not_there_goes(moved: Moved) -> None:
+def test_a_target_is_restored_exactly_and_additional_offsets_are_deleted(moved: Moved) -> None:
     tree_before = tree(moved.registry.client, "/consumers")
     moved.apply()
     assert {at: each.offset for at, each in moved.now.items()} == {moved.first: 7, moved.second: 9, moved.other: 5}
@@ -89,7 +90,7 @@ def test_a_target_is_put_back_to_the_byte_and_what_was_not_there_goes(moved: Mov
 
     assert {(row.topic, row.partition): (row.outcome, row.found, row.written, row.detail) for row in report} == {
         (moved.first.topic, 0): (Outcome.WRITTEN, 7, 3, ""),
-        (moved.first.topic, 1): (Outcome.WRITTEN, 9, None, "taken away"),
+        (moved.first.topic, 1): (Outcome.WRITTEN, 9, None, "deleted"),
         (moved.other.topic, 0): (Outcome.WRITTEN, 5, 5, ""),
     }
     assert moved.now == moved.before
@@ -98,7 +99,7 @@ def test_a_target_is_put_back_to_the_byte_and_what_was_not_there_goes(moved: Mov
     assert moved.now == moved.before
 
 
-def test_a_target_that_had_nothing_is_gone_again(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
+def test_a_target_that_did_not_exist_is_deleted(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
     registry.group("new").offsets.set(at, 7)
     target = f"new-{at.topic}"
@@ -111,7 +112,7 @@ def test_a_target_that_had_nothing_is_gone_again(registry: Registry, brokers: Br
     assert outcomes(rollback_groups(rows, brokers, registry, execute=True)) == {"already there"}
 
 
-def test_what_only_changes_is_put_back_without_deleting_the_group(moved: Moved) -> None:
+def test_changed_offsets_are_restored_without_deleting_the_group(moved: Moved) -> None:
     rows = [row for row in moved.rows if row.at != moved.second]
 
     class NeverDeletes(Brokers):
@@ -130,7 +131,7 @@ def test_what_only_changes_is_put_back_without_deleting_the_group(moved: Moved) 
     assert moved.now == moved.before
 
 
-def test_a_target_whose_offsets_were_moved_is_left_unless_it_is_forced(moved: Moved) -> None:
+def test_a_target_with_later_commits_is_left_unless_forced(moved: Moved) -> None:
     moved.apply()
     beyond = TopicPartition(moved.other.topic, 0)
     moved.brokers.commit({moved.target: {moved.second: 11}})
@@ -138,7 +139,9 @@ def test_a_target_whose_offsets_were_moved_is_left_unless_it_is_forced(moved: Mo
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
 
     assert outcomes(report) == {"left"}
-    assert details(report, moved.target) == {f"somebody has committed on the target since: {moved.second}"}
+    assert details(report, moved.target) == {
+        f"offsets were committed on the target since the migration: {moved.second}"
+    }
     assert (moved.now[moved.second].offset, moved.marked) == (11, True)
 
     rows = [row for row in moved.rows if row.at != beyond]  # as if somebody had come to read that one, too
@@ -146,57 +149,58 @@ def test_a_target_whose_offsets_were_moved_is_left_unless_it_is_forced(moved: Mo
 
     assert {(f"{row.topic}/{row.partition}", row.found, row.written, row.detail) for row in forced} == {
         (str(moved.first), 7, 3, ""),
-        (str(moved.second), 11, None, "taken away"),
-        (str(beyond), 5, None, "taken away"),
+        (str(moved.second), 11, None, "deleted"),
+        (str(beyond), 5, None, "deleted"),
     }
     assert moved.now == {moved.first: moved.before[moved.first]}
     assert not moved.marked
 
 
-def test_a_target_that_somebody_takes_part_in_is_left_in_any_case(moved: Moved, join: Join) -> None:
+def test_a_target_with_active_members_is_always_left(moved: Moved, join: Join) -> None:
     moved.apply()
     with join(moved.target, moved.other.topic):
         for force in (False, True):
             report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, force=force)
             assert outcomes(report) == {"left"}
             [detail] = details(report, moved.target)
-            assert "members of the native group are alive: anna-" in detail
+            assert "the group has active members on the brokers: anna-" in detail
     assert (moved.now[moved.first].offset, moved.marked) == (7, True)
 
 
-def test_what_another_plan_has_marked_is_left_unless_it_is_forced(moved: Moved) -> None:
+def test_a_group_marked_by_another_plan_is_left_unless_forced(moved: Moved) -> None:
     moved.brokers.commit({moved.target: {moved.first: 7}})
     marks.put(moved.registry._context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
 
     assert details(report, moved.target) == {
-        "it is marked: it was moved to Kafka's own offsets as 'elsewhere', by plan plan-2"
+        "the group was moved to Kafka's own offsets as 'elsewhere', by plan plan-2"
     }
     rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, force=True)
     assert (moved.now, moved.marked) == (moved.before, True)
 
 
-def test_a_group_that_this_plan_has_not_moved_is_left_also_where_others_came_to_the_same_offsets(moved: Moved) -> None:
+def test_a_group_that_this_plan_has_not_moved_is_left_even_with_the_planned_offsets(moved: Moved) -> None:
     moved.brokers.commit({moved.target: {moved.first: 7, moved.second: 9}})
-    native = "members of the native group are alive: anna"
+    native = Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"])
     blocked = [replace(row, obstacles=(native,)) for row in moved.rows]
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
-    assert details(report, moved.target) == {"nothing in ZooKeeper says that this plan has moved it"}
+    assert details(report, moved.target) == {"the group has no mark of this plan in ZooKeeper"}
     for registry in (moved.registry, None):
         report = rollback_groups(blocked, moved.brokers, registry, execute=True, force=True)
         assert outcomes(report) == {"left"}
-        assert f"this plan has not moved it: {native}" in details(report, moved.target)
+        assert f"this plan has not moved the group: {native}" in details(report, moved.target)
     assert numbers(moved.brokers, moved.target) == {moved.first: 7, moved.second: 9, moved.other: 5}
 
-    followed = [replace(row, obstacles=("legacy instances are registered: scala-1",)) for row in moved.rows]
+    legacy = Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"])
+    followed = [replace(row, obstacles=(legacy,)) for row in moved.rows]
     moved.mark()
     assert outcomes(rollback_groups(followed, moved.brokers, moved.registry, execute=True)) == {"written"}
     assert moved.now == moved.before
 
 
-def test_a_group_of_which_an_apply_was_killed_before_it_wrote_is_as_before(moved: Moved) -> None:
+def test_a_group_of_an_apply_killed_before_the_write_is_as_before(moved: Moved) -> None:
     assert outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)) == {"already there"}
     moved.mark()
     assert outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)) == {"already there"}
@@ -215,7 +219,7 @@ KILLS = [
 
 
 @pytest.mark.parametrize(("step", "nth", "moment"), KILLS)
-def test_killed_anywhere_it_goes_on(moved: Moved, step: str, nth: int, moment: str) -> None:
+def test_a_rollback_killed_at_any_step_can_be_repeated(moved: Moved, step: str, nth: int, moment: str) -> None:
     moved.apply()
     steps: list[str] = []
 
@@ -254,7 +258,7 @@ def test_killed_anywhere_it_goes_on(moved: Moved, step: str, nth: int, moment: s
     assert (moved.now, moved.marked) == (moved.before, False)
 
 
-def test_nothing_is_deleted_of_which_not_all_can_be_put_back_and_the_group_stays_marked(moved: Moved) -> None:
+def test_a_group_that_cannot_be_restored_completely_is_not_deleted_and_stays_marked(moved: Moved) -> None:
     moved.apply()
 
     class Refusing(Brokers):
@@ -273,7 +277,7 @@ def test_nothing_is_deleted_of_which_not_all_can_be_put_back_and_the_group_stays
         (moved.first.topic, 0): (Outcome.FAILED, "no"),
         (moved.first.topic, 1): (
             Outcome.FAILED,
-            "the group is not deleted, for not all that it had before can be put back",
+            "the group was not deleted: not all of its earlier offsets can be restored",
         ),
         (moved.other.topic, 0): (Outcome.WRITTEN, ""),
     }
@@ -282,7 +286,7 @@ def test_nothing_is_deleted_of_which_not_all_can_be_put_back_and_the_group_stays
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_offsets_of_topics_that_are_gone_are_skipped_and_the_rest_is_put_back(moved: Moved, force: bool) -> None:
+def test_offsets_of_deleted_topics_are_skipped_and_the_rest_is_restored(moved: Moved, force: bool) -> None:
     moved.apply()
     writer = Writer(moved.broker.address)
     writer.admin.delete_topics([moved.other.topic])[moved.other.topic].result()
@@ -294,7 +298,7 @@ def test_offsets_of_topics_that_are_gone_are_skipped_and_the_rest_is_put_back(mo
 
     assert {(row.topic, row.partition): (row.outcome, row.detail) for row in report} == {
         (moved.first.topic, 0): (Outcome.WRITTEN, ""),
-        (moved.first.topic, 1): (Outcome.WRITTEN, "taken away"),
+        (moved.first.topic, 1): (Outcome.WRITTEN, "deleted"),
         (moved.first.topic, 2): (Outcome.SKIPPED, "no such partition"),
         (moved.other.topic, 0): (Outcome.SKIPPED, "no such topic"),
     }
@@ -314,14 +318,14 @@ def test_a_commit_between_the_first_write_and_the_deletion_keeps_the_group(moved
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True)
 
     assert numbers(moved.brokers, moved.target) == {moved.first: 95, moved.second: 96, moved.other: 5}
-    why = f"somebody has committed on the target meanwhile: {moved.first}, {moved.second}"
+    why = f"offsets were committed on the target during the rollback: {moved.first}, {moved.second}"
     assert {(row.outcome, row.detail) for row in report if row.topic == moved.first.topic} == {
-        (Outcome.FAILED, f"the group is not deleted: {why}")
+        (Outcome.FAILED, f"the group was not deleted: {why}")
     }
     assert moved.marked
 
 
-def test_a_mark_that_cannot_be_taken_away_is_told_in_each_row(moved: Moved) -> None:
+def test_a_mark_that_cannot_be_removed_is_reported_in_each_row(moved: Moved) -> None:
     moved.apply()
 
     class Raced(Brokers):
@@ -334,7 +338,7 @@ def test_a_mark_that_cannot_be_taken_away_is_told_in_each_row(moved: Moved) -> N
 
     assert outcomes(report) == {"failed"}
     [detail] = details(report, moved.target)
-    assert detail.startswith("the group is still marked: ")
+    assert detail.startswith("the migration mark could not be changed: ")
     assert {row.written for row in report} == {3, 5, None}
     assert (moved.now, moved.marked) == (moved.before, True)
 
@@ -342,7 +346,7 @@ def test_a_mark_that_cannot_be_taken_away_is_told_in_each_row(moved: Moved) -> N
 # To ZooKeeper
 
 
-def test_nothing_is_carried_to_a_group_that_this_plan_has_not_marked_whatever_is_forced(moved: Moved) -> None:
+def test_nothing_is_copied_to_a_group_without_the_mark_of_this_plan_even_by_force(moved: Moved) -> None:
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20}})
     for other in (False, True):
@@ -354,7 +358,7 @@ def test_nothing_is_carried_to_a_group_that_this_plan_has_not_marked_whatever_is
         assert (moved.offsets()[moved.first], moved.now[moved.first].offset) == (7, 20)
 
 
-def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_back(moved: Moved) -> None:
+def test_progress_is_copied_to_zookeeper_forward_only_and_the_target_is_restored(moved: Moved) -> None:
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20, moved.other: 6}})
 
@@ -365,7 +369,7 @@ def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_bac
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
 
-    carried = [row for row in report if row.step is Step.TO_ZOOKEEPER]
+    carried = [row for row in report if row.step is MigrationStep.TO_ZOOKEEPER]
     assert {(row.topic, row.found, row.written) for row in carried} == {
         (moved.first.topic, 7, 20),
         (moved.other.topic, None, 6),
@@ -383,7 +387,7 @@ def test_a_target_that_was_moved_back_is_left_because_zookeeper_keeps_the_higher
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True, to_zookeeper=True)
 
-    why = "somebody has moved offsets of the target back, and ZooKeeper keeps the higher ones"
+    why = "offsets of the target were moved back, and ZooKeeper keeps the higher ones"
     assert (outcomes(report), details(report, moved.target)) == ({"left"}, {f"{why}: {moved.second}"})
     assert numbers(moved.brokers, moved.target) == {moved.first: 20, moved.second: 2, moved.other: 5}
     assert (moved.offsets(), moved.marked) == ({moved.first: 7, moved.second: 9}, True)
@@ -393,7 +397,7 @@ def test_a_target_that_was_moved_back_is_left_because_zookeeper_keeps_the_higher
     assert moved.offsets() == {moved.first: 20, moved.second: 9}
 
 
-def test_nothing_is_carried_to_a_group_with_legacy_instances_and_its_target_stays(moved: Moved) -> None:
+def test_nothing_is_copied_to_a_group_with_legacy_instances_and_its_target_stays(moved: Moved) -> None:
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20}})
     moved.registry.client.create("/consumers/billing/ids/scala-1", b"{}", ephemeral=True, makepath=True)
@@ -411,9 +415,7 @@ def test_nothing_is_carried_to_a_group_with_legacy_instances_and_its_target_stay
     [(20, True), (None, True), (None, False)],
     ids=["something is carried", "nothing is", "nothing is to be"],
 )
-def test_what_is_committed_after_the_first_look_is_not_deleted(
-    moved: Moved, carried: int | None, to_zookeeper: bool
-) -> None:
+def test_a_commit_after_the_first_read_is_not_deleted(moved: Moved, carried: int | None, to_zookeeper: bool) -> None:
     moved.apply()
     if carried is not None:
         moved.brokers.commit({moved.target: {moved.first: carried}})
@@ -434,5 +436,5 @@ def test_what_is_committed_after_the_first_look_is_not_deleted(
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, to_zookeeper=to_zookeeper)
 
     assert numbers(moved.brokers, moved.target)[moved.first] == 21
-    assert {row.outcome for row in report if row.step is Step.ROLLBACK} == {Outcome.LEFT}
+    assert {row.outcome for row in report if row.step is MigrationStep.ROLLBACK} == {Outcome.LEFT}
     assert moved.marked

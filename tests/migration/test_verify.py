@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.migration.comparison import Stage
+from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.plan_rows import Match
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
@@ -19,7 +19,7 @@ from .rows import plan_of
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
 
-def test_every_row_that_differs_is_told_with_what_both_sides_have(
+def test_every_row_that_differs_is_reported_with_the_offsets_of_both_sides(
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(6)
@@ -28,13 +28,13 @@ def test_every_row_that_differs_is_told_with_what_both_sides_have(
     registry.group("verified").offsets.set_many(dict.fromkeys(ats[:5], 7))
     rows = plan_of(registry, brokers, {"verified": target, "other": f"other-{topic}"})
     assert {row.match for row in verify_groups(rows, brokers, registry)} == {Match.NOT_WRITTEN}
-    assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [Stage.NOT_BEGUN]
+    assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [MigrationStage.NOT_BEGUN]
     apply_groups(rows, brokers, registry, execute=True)
     assert {row.match for row in verify_groups(rows, brokers, registry)} == {Match.EQUAL}
-    assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [Stage.DONE]
+    assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [MigrationStage.DONE]
     another = [replace(row, plan="another") for row in rows]  # nothing says that it has moved the group
-    assert [it.stage for it in status_of_groups(another, brokers, registry)] == [Stage.NOT_MARKED]
-    assert [it.stage for it in status_of_groups(another, brokers, None)] == [Stage.DONE]
+    assert [it.stage for it in status_of_groups(another, brokers, registry)] == [MigrationStage.NOT_MARKED]
+    assert [it.stage for it in status_of_groups(another, brokers, None)] == [MigrationStage.DONE]
 
     registry.group("verified").offsets.set(ats[1], 8)
     registry.group("verified").offsets.delete([ats[2]])
@@ -58,5 +58,5 @@ def test_every_row_that_differs_is_told_with_what_both_sides_have(
     without = {row.partition: row.match for row in asked}
     assert without == {**dict.fromkeys(range(3), Match.EQUAL), 3: Match.AHEAD, 4: Match.BEHIND}
     [status] = status_of_groups(rows, brokers, registry)
-    assert (status.stage, status.as_planned, status.otherwise) == (Stage.MOVED_ON, 3, 2)
+    assert (status.stage, status.as_planned, status.otherwise) == (MigrationStage.MOVED_ON, 3, 2)
     assert status.mark == f"was moved to Kafka's own offsets as {target!r}, by plan plan-1"

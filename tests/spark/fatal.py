@@ -73,7 +73,7 @@ def arm(fate: Fate) -> None:
         if name == fate.step and before + 1 == fate.nth:
             os.kill(fate.driver if fate.victim == "driver" else os.getpid(), signal.SIGKILL)
 
-    chunks.GROUPS = GROUPS  # type: ignore[misc]
+    chunks.MAX_GROUPS = GROUPS  # type: ignore[misc]
     _watch_questions(step)
     _watch_writes(step)
 

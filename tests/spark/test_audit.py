@@ -116,7 +116,7 @@ def test_each_commit_has_the_previous_offset_and_offsets_at_a_time_are_found(
     assert standing(looked, "h") == []
     assert ("g", "t", 0, 5) in standing(stat.mtime - 1, "g")
     assert standing(first.mtime - 1) == []
-    with pytest.raises(InvalidOptionError, match="a datetime that has a zone"):
+    with pytest.raises(InvalidOptionError, match="a datetime with a time zone"):
         offsets_at(spark, str(tmp_path), datetime(2026, 1, 1))
     with pytest.raises(RefusedError, match="does not know later commits"):
         standing(looked + 1)
@@ -152,7 +152,7 @@ def test_an_audit_refuses_another_zookeeper_even_with_younger_groups(
     )
     with fresh_chroot(zookeeper) as other, client_of(other) as client:
         plant(client, {"g/offsets/t/0": b"7"})
-        with pytest.raises(RefusedError, match=f"is of {zookeeper_hosts}, and {other} is another ZooKeeper"):
+        with pytest.raises(RefusedError, match=f"follows {zookeeper_hosts}, but {other} is another ZooKeeper"):
             run_audit(spark, str(tmp_path), other, once=True)
     assert [row["offset"] for row in rows(spark, tmp_path)] == [5, 6]
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from zkgroups.core.migration.plan_rows import Step
+from zkgroups.core.migration.plan_rows import MigrationStep
 from zkgroups.exceptions import DamagedFileError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_audit, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
@@ -103,7 +103,7 @@ def test_a_plan_or_report_with_changed_files_is_an_error(
 ) -> None:
     plan(spark, str(tmp_path), SourceOptions(zookeeper=hosts, parallelism=1), None)
     folder, (do, said) = PlanFolder(spark, str(tmp_path)), DAMAGES[damage]
-    with folder.new_report(Step.APPLY, datetime.now(UTC)) as report:
+    with folder.new_report(MigrationStep.APPLY, datetime.now(UTC)) as report:
         write_and_list(spark.range(4), report.path)
     assert read_plan(spark, str(tmp_path)).count() == 8
     assert folder.report(report.name).count() == 4

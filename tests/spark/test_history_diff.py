@@ -301,7 +301,7 @@ def test_snapshots_of_one_cluster_among_several_are_compared(
     for cluster in ("blue", zookeeper_hosts):
         [row] = found(diff_snapshots(spark, str(tmp_path), cluster=cluster)).values()
         assert (row["cluster"], row["delta"]) == (cluster, 1)
-    with pytest.raises(InvalidOptionError, match="say which"):
+    with pytest.raises(InvalidOptionError, match="choose one"):
         diff_snapshots(spark, str(tmp_path))
     with pytest.raises(NotFoundError, match="of red"):
         diff_snapshots(spark, str(tmp_path), cluster="red")

@@ -14,15 +14,16 @@ from pyspark.sql import SparkSession
 from tests.migration.rows import numbers, tree
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
-from zkgroups.core.migration.comparison import Stage
-from zkgroups.core.migration.plan_rows import Match, Step
-from zkgroups.exceptions import GuardFailedError, InvalidOptionError, NotConnectedError, NotFoundError, SparkJobError
+from zkgroups.core.migration.group_status import MigrationStage
+from zkgroups.core.migration.plan_rows import Match, MigrationStep
+from zkgroups.exceptions import GuardFailedError, NotConnectedError, NotFoundError, SparkJobError
+from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.migration import execution
 from zkgroups.spark.migration.execution import STEPS, MigrationConnections, apply, rollback, verify
 from zkgroups.spark.migration.planning import plan, read_plan
-from zkgroups.spark.migration.reports import by_groups, differing, read_report
+from zkgroups.spark.migration.reports import differing, group_results, read_report
 from zkgroups.spark.migration.status import status
 from zkgroups.spark.storage import destination
 from zkgroups.testing import KafkaBroker
@@ -70,7 +71,7 @@ class Migration:
     def call(self, function: Callable[..., Any], **options: Any) -> Any:
         return function(self.spark, self.folder, self.options, self.source, **options)
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[MigrationStage]:
         return [each.stage for each in self.call(status)]
 
 
@@ -91,9 +92,9 @@ def test_a_plan_is_applied_verified_and_rolled_back_with_a_report_of_each_run(mi
     assert dry.counts == {"would write": ROWS, "skipped": 2}
     assert len(heard) == STEPS
     assert migration.sides() == before
-    with pytest.raises(GuardFailedError, match="the plan was made with another cluster, staging"):
+    with pytest.raises(GuardFailedError, match="the plan was made for Kafka cluster staging"):
         MigrationConnections(migration.options, None).check("staging")
-    assert {group.target for group in by_groups(migration.spark, migration.folder)} == set(migration.names)
+    assert {group.target for group in group_results(migration.spark, migration.folder)} == set(migration.names)
 
     applied = migration.call(apply, execute=True)
 
@@ -102,15 +103,15 @@ def test_a_plan_is_applied_verified_and_rolled_back_with_a_report_of_each_run(mi
     with migration.brokers() as brokers:
         for name in migration.names:
             assert {at.partition for at in numbers(brokers, name) if at.topic == migration.topic} == {0, 1, 2}
-    assert migration.stages() == [Stage.DONE] * GROUPS
+    assert migration.stages() == [MigrationStage.DONE] * GROUPS
     assert migration.call(verify).counts == {"equal": 3 * GROUPS + 1}
     assert list(differing(migration.spark, migration.folder)) == []
 
     undone = migration.call(rollback, execute=True)
 
-    assert (undone.step, undone.left) == (Step.ROLLBACK, 0)
+    assert (undone.step, undone.left) == (MigrationStep.ROLLBACK, 0)
     assert migration.sides() == before
-    assert migration.stages() == [Stage.ROLLED_BACK] * GROUPS
+    assert migration.stages() == [MigrationStage.ROLLED_BACK] * GROUPS
     rows = read_report(migration.spark, migration.folder, applied.report).where("outcome = 'written'")
     assert rows.count() == ROWS
     assert not any(SECRET.encode() in path.read_bytes() for path in Path(migration.folder).rglob("*") if path.is_file())
@@ -137,7 +138,7 @@ def test_a_report_that_cannot_be_written_is_detected_before_the_work_or_has_advi
         migration.call(apply, execute=True)
     assert "offsets may have been written" in late.value.__notes__[0]
     reports.unlink()
-    assert migration.stages() == [Stage.DONE] * GROUPS
+    assert migration.stages() == [MigrationStage.DONE] * GROUPS
     assert migration.call(apply, execute=True).failed == 0
 
 
@@ -145,7 +146,7 @@ def test_groups_with_obstacles_are_left_and_progress_is_copied_back(
     migration: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several tasks."""
-    monkeypatch.setattr(execution, "ROWS_OF_A_TASK", 9)
+    monkeypatch.setattr(execution, "MIN_ROWS_PER_TASK", 9)
     live, written, moved, *free = migration.names
     migration.registry.client.create(f"/consumers/{live}/ids/scala-1", b"{}", ephemeral=True, makepath=True)
     migration.registry.group(written).offsets.set(migration.first, 1)
@@ -155,9 +156,9 @@ def test_groups_with_obstacles_are_left_and_progress_is_copied_back(
         found = migration.call(apply, execute=True)
 
         assert (found.groups, found.left, found.failed) == (GROUPS, 3, 0)
-        groups = {each.target: each for each in by_groups(migration.spark, migration.folder, found.report)}
-        assert groups[live].obstacles == ("legacy instances are registered: scala-1",)
-        assert groups[free[0]].obstacles == ()
+        groups = {each.target: each for each in group_results(migration.spark, migration.folder, found.report)}
+        assert groups[live].details == ("legacy instances are registered: scala-1",)
+        assert groups[free[0]].details == ()
         assert groups[free[0]].counts == {"written": 3}
         assert numbers(brokers, live) == {}
         verified = migration.call(verify)

@@ -15,17 +15,20 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from zkgroups.core.migration.plan_rows import GroupPlan, MatchRow, PlanRow, ReportRow, Step
-from zkgroups.core.migration.rules import Action, Log, Reason, Renaming
-from zkgroups.exceptions import InvalidOptionError, NotFoundError, RefusedError, SparkJobError
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.plan_rows import GroupPlan, MatchRow, MigrationStep, PlanRow, ReportRow
+from zkgroups.core.migration.rules import Action, NoLog, Reason
+from zkgroups.core.migration.target_names import Renaming
+from zkgroups.exceptions import NotFoundError, RefusedError, SparkJobError
+from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions
-from zkgroups.migration.plan import Found, Planning
+from zkgroups.migration.plan import PlanSettings, SourceNode
 from zkgroups.spark import SourceOptions, take_snapshot
 from zkgroups.spark.migration import arrow_rows, chunks, planning
 from zkgroups.spark.migration.chunks import group_chunks
 from zkgroups.spark.migration.jobs import by_target, map_batches
 from zkgroups.spark.migration.plan_folder import PlanFolder
-from zkgroups.spark.migration.planning import PlanningWork, groups, plan, read_plan, summary
+from zkgroups.spark.migration.planning import PlanningTask, groups, plan, read_plan, summary
 from zkgroups.spark.migration.sources import SnapshotSource, TargetNaming, read
 from zkgroups.spark.storage.destination import ABANDONED_AFTER, write_and_list
 from zkgroups.spark.storage.timestamps import timestamp_text
@@ -44,6 +47,14 @@ COMMIT, SKIP = Action.COMMIT, Action.SKIP
 # Columns and chunks
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+OBSTACLES = st.builds(
+    Obstacle,
+    st.sampled_from(ObstacleKind),
+    st.lists(TEXTS, max_size=2).map(tuple),
+    st.integers(0, 9),
+    st.none() | st.sampled_from(Reason),
+    TEXTS,
+)
 LONGS = st.none() | st.integers(-(2**63), 2**63 - 1)
 
 
@@ -63,7 +74,7 @@ def _row(target: str = "t", **fields: Any) -> PlanRow:
             retention_seconds=st.none() | st.floats(0, 1e9),
             action=st.sampled_from(Action),
             reason=st.sampled_from(Reason),
-            obstacles=st.lists(TEXTS, max_size=3).map(tuple),
+            obstacles=st.lists(OBSTACLES, max_size=3).map(tuple),
         ),
         max_size=5,
     )
@@ -73,7 +84,7 @@ def test_rows_survive_conversion_to_columns_and_back(rows: list[PlanRow]) -> Non
     assert [row for batch in batches for row in arrow_rows.rows(PlanRow, batch)] == rows
 
 
-@pytest.mark.parametrize("kind", [Found, PlanRow, ReportRow, MatchRow])
+@pytest.mark.parametrize("kind", [SourceNode, PlanRow, ReportRow, MatchRow])
 def test_spark_and_arrow_have_the_same_columns(kind: type[Any]) -> None:
     assert arrow_rows.arrow_schema(kind).equals(to_arrow_schema(arrow_rows.schema(kind)))
 
@@ -83,8 +94,8 @@ def test_chunks_have_whole_groups_within_the_limits(sizes: list[int], size: int)
     rows = [_row(f"g{number}", offset=each) for number, count in enumerate(sizes) for each in range(count)]
     table = pa.Table.from_batches(arrow_rows.batches(PlanRow, rows), arrow_rows.arrow_schema(PlanRow))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "GROUPS", 3)
-        patch.setattr(chunks, "OFFSETS", 10)
+        patch.setattr(chunks, "MAX_GROUPS", 3)
+        patch.setattr(chunks, "MAX_OFFSETS", 10)
         found = list(group_chunks(PlanRow, table.to_batches(max_chunksize=size)))
     assert [row for chunk in found for row in chunk] == rows
     seen: set[str] = set()
@@ -134,7 +145,7 @@ def legacy(legacy_kafka: KafkaBroker) -> Iterator[tuple[str, str]]:
 
 EVERY = "moving.*"
 RENAMING = Renaming({"moving-one": "moving-two"}, "moving-nameless", "")
-_ODD_REASONS = ("as it is", "negative", "no offset", "only on the target", "no such partition")
+_ODD_REASONS = ("unchanged", "negative", "no offset", "only on the target", "no such partition")
 EXPECTED = [
     GroupPlan(
         group=ODD,
@@ -147,40 +158,40 @@ EXPECTED = [
     GroupPlan(
         group="moving-alive",
         target="moving-alive",
-        obstacles=("legacy instances are registered: alive_host-1",),
-        counts={"commit": 1, "as it is": 1},
+        obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["alive_host-1"]),),
+        counts={"commit": 1, "unchanged": 1},
         lag_before=0,
         lag_after=0,
     ),
     GroupPlan(
         group="moving-nameless",
         target="",
-        obstacles=("cannot have its new name: group '' is empty",),
-        counts={"commit": 1, "as it is": 1},
+        obstacles=(Obstacle(ObstacleKind.INVALID_NAME, detail="group '' is empty"),),
+        counts={"commit": 1, "unchanged": 1},
         lag_before=9,
         lag_after=9,
     ),
     GroupPlan(
         group="moving-one",
         target="moving-two",
-        obstacles=("the same name is asked for by moving-two",),
-        counts={"commit": 1, "as it is": 1},
+        obstacles=(Obstacle.of(ObstacleKind.TARGET_CONFLICT, ["moving-two"]),),
+        counts={"commit": 1, "unchanged": 1},
         lag_before=9,
         lag_after=9,
     ),
     GroupPlan(
         group="moving-past",
         target="moving-past",
-        obstacles=("1 refused: past the end",),
-        counts=dict.fromkeys(("commit", "skip", "refuse", "as it is", "no such topic", "past the end"), 1),
+        obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),),
+        counts=dict.fromkeys(("commit", "skip", "refuse", "unchanged", "no such topic", "past the end"), 1),
         lag_before=9,
         lag_after=9,
     ),
     GroupPlan(
         group="moving-two",
         target="moving-two",
-        obstacles=("the same name is asked for by moving-one",),
-        counts={"commit": 1, "as it is": 1},
+        obstacles=(Obstacle.of(ObstacleKind.TARGET_CONFLICT, ["moving-one"]),),
+        counts={"commit": 1, "unchanged": 1},
         lag_before=9,
         lag_after=9,
     ),
@@ -217,7 +228,7 @@ def test_a_plan_has_all_offsets_live_and_from_a_snapshot_and_no_secret(
         for row in rows
         if row.group == ODD
     ] == [
-        (0, 5, 2, 10, Reason.AS_IT_IS, 5),
+        (0, 5, 2, 10, Reason.UNCHANGED, 5),
         (1, None, None, 10, Reason.NEGATIVE, None),
         (2, None, None, 10, Reason.NO_OFFSET, None),
         (3, None, 4, 10, Reason.ONLY_ON_TARGET, None),
@@ -249,10 +260,10 @@ def _assert_no_secret(
 ) -> None:
     """No secret is in the files or in Spark's view of the job."""
     _shown, found = read(spark, source)
-    work = PlanningWork(brokers, Planning(plan="p", planned_ms=1))
-    named = map_batches(found, TargetNaming(Renaming(), None, None), Found)
+    work = PlanningTask(brokers, PlanSettings(plan="p", planned_ms=1))
+    named = map_batches(found, TargetNaming(Renaming(), None, None), SourceNode)
     shown = map_batches(by_target(named, 2), work, PlanRow)._jdf.queryExecution().toString()
-    assert "PlanningWork" in shown
+    assert "PlanningTask" in shown
     assert SECRET not in shown
     for file in files:
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
@@ -271,8 +282,8 @@ def test_a_recreated_topic_is_detected_in_a_live_zookeeper(
 
     assert (planned.brokers, planned.retention_seconds, planned.blocked) == (None, None, 0)
     assert [(row.topic, row.action, row.reason, row.planned) for row in _plan_rows(spark, str(tmp_path))] == [
-        ("kept", COMMIT, Reason.NOT_ASKED, 7),
-        ("orders", SKIP, Reason(Log.YOUNGER), None),
+        ("kept", COMMIT, Reason.LOG_NOT_CHECKED, 7),
+        ("orders", SKIP, Reason(NoLog.NEWER), None),
     ]
 
 
@@ -290,7 +301,7 @@ def test_a_plan_appears_completely_or_not_at_all_and_is_never_overwritten(
         read_plan(spark, str(destination))
     with pytest.raises(InvalidOptionError, match="cannot be read"):  # the driver has read it, the workers have not
         plan(spark, str(destination), source, brokers, on_progress=lambda _step: properties.unlink())
-    with pytest.raises(NotFoundError, match="none of the groups"):
+    with pytest.raises(NotFoundError, match="none of the selected groups"):
         plan(spark, str(destination), replace(source, groups="h"), None)
     assert (_parts(destination), long_ago.exists(), lately.exists()) == ([], False, True)
     assert [each.name for each in (destination / "_unfinished").iterdir()] == [lately.name]
@@ -308,11 +319,15 @@ def test_a_plan_appears_completely_or_not_at_all_and_is_never_overwritten(
 
 def test_reports_are_stored_beside_the_plan_and_listed_oldest_first(spark: SparkSession, tmp_path: Path) -> None:
     folder, now = PlanFolder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
-    for step, at in ((Step.TO_ZOOKEEPER, now + timedelta(seconds=1)), (Step.APPLY, now), (Step.APPLY, now)):
+    for step, at in (
+        (MigrationStep.TO_ZOOKEEPER, now + timedelta(seconds=1)),
+        (MigrationStep.APPLY, now),
+        (MigrationStep.APPLY, now),
+    ):
         with folder.new_report(step, at) as report:
             write_and_list(spark.range(1), report.path)
         assert report.name in folder.reports()
-    with pytest.raises(SparkJobError, match="no report"), folder.new_report(Step.ROLLBACK, now):
+    with pytest.raises(SparkJobError, match="no report"), folder.new_report(MigrationStep.ROLLBACK, now):
         raise SparkJobError("no report")
 
     names = folder.reports()

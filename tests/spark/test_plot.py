@@ -241,7 +241,7 @@ def test_a_timeline_uses_all_snapshots_with_the_group(
     assert [(line.name, [point.offset for point in line.points]) for line in some.lines] == [("orders", [10])]
     assert found(until=parse_timestamp(first)).snapshots == 1
     assert timeline(spark, destination, "billing", cluster="blue").snapshots == 1
-    with pytest.raises(InvalidOptionError, match="say which"):
+    with pytest.raises(InvalidOptionError, match="choose one"):
         timeline(spark, destination, "billing", address="zk9:2181")
     for options in ({"topics": {"none": None}}, {"cluster": "red"}, {"until": parse_timestamp("20010101T000000.000Z")}):
         with pytest.raises(NotFoundError):

@@ -119,7 +119,7 @@ def test_the_cluster_of_the_address_or_the_named_one_is_chosen(
     assert meant(parse_timestamp(ours).isoformat(), cluster="blue") == (blue, "blue")
     assert meant(blue, address=zookeeper_hosts) == (blue, "blue"), "it was named"
     for unclear in (None, "latest", "previous"):
-        with pytest.raises(InvalidOptionError, match=f"there are {zookeeper_hosts}, blue|there are blue, "):
+        with pytest.raises(InvalidOptionError, match=f"snapshots of {zookeeper_hosts}, blue|snapshots of blue, "):
             meant(unclear, address="zk9:2181")
     for since in ({"address": zookeeper_hosts}, {"cluster": zookeeper_hosts}):
         with pytest.raises(NotFoundError, match=f"of {zookeeper_hosts} in "):
@@ -261,7 +261,7 @@ def test_lost_offsets_are_restored_and_later_ones_stay_without_force(
         "shipping,orders,0,,5,,",
     ]
     assert shown.err.endswith(
-        "--backward allows it\nNothing was changed: --execute does it, except for the changes refused above.\n"
+        "--backward allows it\nNothing was changed: add --execute to apply, except for the changes refused above.\n"
     )
 
     done = zkgroups(*asked, "--group", "billing", "--topic", "orders", "--execute", "-q")
@@ -317,7 +317,7 @@ def test_offsets_of_another_cluster_are_not_restored_silently(
     take("red")
     ended = zkgroups("offsets", "import", "--from-snapshot", tmp_path, "--execute")
     assert (ended.code, ended.out) == (2, "")
-    assert "there are blue, red: say which" in ended.err
+    assert "holds snapshots of blue, red: choose one" in ended.err
     assert zkgroups("offsets", "import", "--from-snapshot", tmp_path, "--cluster", "blue").code == 0
 
 

@@ -122,7 +122,7 @@ def test_forbidden_nodes_are_reported_with_exit_code_9(
         "3 nodes are forbidden; their rows have a problem but no raw.",
     ]
     header, line = (line.split() for line in ended.lines)
-    assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS DENIED SECONDS DESTINATION"
+    assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS FORBIDDEN SECONDS DESTINATION"
     taken = dict(zip(header, line, strict=True))
     assert {name.lower(): int(taken[name]) for name in header[1:7]} == model.counts()
     assert taken["DESTINATION"] == f"file:{tmp_path}"

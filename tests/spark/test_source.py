@@ -616,7 +616,7 @@ def test_secrets_appear_in_no_plan_log_or_error(
 def test_a_password_is_refused_as_an_option_and_not_repeated(read: Read) -> None:
     with pytest.raises(AnalysisException) as caught:
         read(digestUser="ops", password=SECRET)
-    assert "put a password into a file, or into the environment" in str(caught.value)
+    assert "put the password into a file or an environment variable" in str(caught.value)
     assert SECRET not in str(caught.value)
 
 
@@ -758,7 +758,7 @@ def test_failures_are_zkgroups_errors(
 
 def test_a_missing_address_is_reported_with_the_right_option(spark: SparkSession) -> None:
     reader = spark.read.format("zkgroups")
-    with pytest.raises(InvalidOptionError, match="it must say where ZooKeeper is"), translated("it"):
+    with pytest.raises(InvalidOptionError, match="it must be the address of ZooKeeper"), translated("it"):
         reader.load()
     with (
         pytest.raises(InvalidOptionError, match=r"use option\(\"zookeeper\", \"host:port/chroot\"\)"),
@@ -773,7 +773,7 @@ def test_another_schema_is_refused_and_the_table_s_own_is_accepted(
     reader = spark.read.format("zkgroups").options(zookeeper=zookeeper_hosts, parallelism=1)
     assert reader.schema(read().schema).load().count() == 47
     others = reader.schema("group STRING, lag BIGINT").load()
-    with pytest.raises(InvalidOptionError, match="each table has columns of its own: leave the sch"), translated("it"):
+    with pytest.raises(InvalidOptionError, match="each table has a fixed schema: do not set one"), translated("it"):
         others.count()
 
 

@@ -198,9 +198,9 @@ def test_without_new_transactions_nothing_is_read() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"table": "owners"}, "only offsets can be read as a stream"),
-        ({"startingZxid": "yesterday"}, "it must be earliest, latest, or the number of a transaction"),
-        ({"startingZxid": hex(2**63)}, "it must be earliest, latest, or the number of a transaction"),
+        ({"table": "owners"}, "only offsets can be streamed"),
+        ({"startingZxid": "yesterday"}, "it must be earliest, latest, or a transaction number"),
+        ({"startingZxid": hex(2**63)}, "it must be earliest, latest, or a transaction number"),
         ({"startOver": "perhaps"}, "it must be true or false"),
     ],
     ids=str,
@@ -211,9 +211,9 @@ def test_unsupported_streams_are_refused(options: dict[str, str], words: str) ->
 
 
 def test_a_data_directory_cannot_be_streamed(tmp_path: Path, follower: Follower) -> None:
-    with pytest.raises(InvalidOptionError, match="nothing happens there"):
+    with pytest.raises(InvalidOptionError, match="a data directory cannot be streamed"):
         StreamReader(SourceOptions(data_dir=str(tmp_path)))
-    with pytest.raises(InvalidOptionError, match="only offsets can be read as a stream"):
+    with pytest.raises(InvalidOptionError, match="only offsets can be streamed"):
         follower.look("127.0.0.1:1", table="members")
 
 

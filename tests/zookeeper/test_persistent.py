@@ -10,7 +10,7 @@ from kazoo.security import make_digest_acl
 
 from zkgroups import CommittedOffset, Consumergroup, GroupState, InstanceState, Registry, TopicPartition
 from zkgroups.exceptions import ConflictError, GroupInUseError, NoPermissionError, RefusedError
-from zkgroups.migration.current_state import look_at_sources
+from zkgroups.migration.current_state import read_sources
 from zkgroups.zookeeper.admin.guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import TransactionFailed
 
@@ -101,7 +101,7 @@ def test_while_an_owner_node_bears_its_name_it_counts_as_alive(
     with pytest.raises(GroupInUseError):
         billing.offsets.reset({AT: 5})
     assert [each.id for each in billing.living()] == ["gone"]
-    assert look_at_sources(registry, ["billing"])["billing"].instances == ("gone",)
+    assert read_sources(registry, ["billing"])["billing"].instances == ("gone",)
     assert not _finding(registry).repairable
 
 
@@ -136,7 +136,7 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
     with pytest.raises(TransactionFailed) as failed:
         registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError, match="gone/really"):
-        guard.failed(failed.value)
+        guard.handle_failure(failed.value)
     assert dump(raw) == before
 
 
@@ -150,14 +150,14 @@ def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
     with pytest.raises(TransactionFailed) as failed:
         registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
     with pytest.raises(GroupInUseError):
-        guard.failed(failed.value)
+        guard.handle_failure(failed.value)
     assert dump(raw) == before
 
 
 def test_a_migration_does_not_count_it(billing: Consumergroup, registry: Registry, raw: Any) -> None:
-    assert look_at_sources(registry, ["billing"])["billing"].instances == ()
+    assert read_sources(registry, ["billing"])["billing"].instances == ()
     raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
-    assert look_at_sources(registry, ["billing"])["billing"].instances == ("anna",)
+    assert read_sources(registry, ["billing"])["billing"].instances == ("anna",)
 
 
 def test_the_doctor_removes_it_beside_living_members_and_nothing_else(
@@ -200,7 +200,7 @@ def test_one_that_is_forbidden_is_dead_where_the_server_reports_that_it_has_no_s
         assert description.state is GroupState.EMPTY
         assert [(each.id, each.state) for each in description.instances] == [("gone", InstanceState.DEAD)]
         assert group.living() == []
-        assert look_at_sources(registry, ["billing"])["billing"].instances == ()
+        assert read_sources(registry, ["billing"])["billing"].instances == ()
 
 
 def test_a_forbidden_one_is_named_by_whatever_must_move_it_and_by_the_doctor(old_hosts: str) -> None:
@@ -232,7 +232,7 @@ def test_a_forbidden_one_that_may_be_alive_is_still_in_use(old_hosts: str, alive
             registry.client.create(f"{GONE}/really", SCALA, ephemeral=True)
             registry.client.set_acls(GONE, ALICE)
         assert [each.id for each in group.living()] == ["gone"]
-        assert look_at_sources(registry, ["billing"])["billing"].instances == ("gone",)
+        assert read_sources(registry, ["billing"])["billing"].instances == ("gone",)
         with pytest.raises(GroupInUseError):
             group.delete()
 

@@ -238,7 +238,7 @@ def both(registry: Registry, monkeypatch: pytest.MonkeyPatch, late: Late) -> Cal
 
     def both(me: Instance, first: Callable[[], Any], second: Callable[[], Any]) -> tuple[object, object]:
         lock = Announcing()
-        monkeypatch.setattr(me, "_membership", lock)
+        monkeypatch.setattr(me._ownership, "_registration_lock", lock)
         answer = late(registry, a_transaction)
         with ThreadPoolExecutor() as pool:
             one = pool.submit(attempt, first)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Claim, Registry
+from zkgroups import Claim, Instance, Registry
 from zkgroups.exceptions import NotConnectedError, ReentrantCallError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper import instance
+from zkgroups.zookeeper import ids_in_use
 from zkgroups.zookeeper.requests import watch_dispatcher
 from zkgroups.zookeeper.session import session
 
@@ -79,6 +79,21 @@ def held_elsewhere(*locks: Any) -> Iterator[None]:
         thread.join()
 
 
+@contextmanager
+def held_here(*locks: Any) -> Iterator[None]:
+    """Hold these locks in this thread."""
+    with ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(lock)
+        yield
+
+
+def locks_of(me: Instance) -> list[Any]:
+    """The locks of an instance that are held only for a moment."""
+    ownership = me._ownership
+    return [ownership._lock, ownership.fence._lock, ownership.fence.leftovers._lock]
+
+
 def test_a_partition_that_is_named_twice_is_released_once(registry: Registry) -> None:
     me = member(registry)
     me.claim_many([P0, P1])
@@ -92,14 +107,14 @@ def test_a_partition_that_is_named_twice_is_released_once(registry: Registry) ->
 @pytest.mark.parametrize(
     "act",
     [
-        pytest.param(lambda claim: claim.release(), id="release"),
-        pytest.param(lambda claim: claim.commit(7), id="commit"),
-        pytest.param(lambda claim: claim._instance.release_all(), id="release_all"),
-        pytest.param(lambda claim: claim._instance.deregister(), id="deregister"),
+        pytest.param(lambda _me, claim: claim.release(), id="release"),
+        pytest.param(lambda _me, claim: claim.commit(7), id="commit"),
+        pytest.param(lambda me, _claim: me.release_all(), id="release_all"),
+        pytest.param(lambda me, _claim: me.deregister(), id="deregister"),
     ],
 )
 def test_a_signal_handler_that_would_wait_for_the_commit_that_it_interrupts_gets_an_error(
-    proxy: TcpProxy, proxied: Registry, act: Callable[[Claim], object]
+    proxy: TcpProxy, proxied: Registry, act: Callable[[Instance, Claim], object]
 ) -> None:
     me = member(proxied)
     claim = me.claim(P0)
@@ -114,7 +129,7 @@ def test_a_signal_handler_that_would_wait_for_the_commit_that_it_interrupts_gets
         until(lambda: found)
         proxy.heal()
 
-    with handler(lambda: act(claim)) as found:
+    with handler(lambda: act(me, claim)) as found:
         proxy.delay(SLOW, direction="replies")
         finger = threading.Thread(target=interrupt)
         finger.start()
@@ -130,7 +145,7 @@ def test_a_signal_handler_may_ask_what_is_held_at_any_moment(registry: Registry)
     me = member(registry)
     claim = me.claim(P0)
     with handler(lambda: (claim.held, me.registered, list(me.claims))) as found:
-        with me._lock, me._registrar._lock, registry._context.session._prover._lock, session._FIRST_USE:
+        with held_here(*locks_of(me), registry._context.session._prover._lock, session._FIRST_USE):
             signal.raise_signal(signal.SIGUSR1)
         assert found == [(True, True, [P0])]
 
@@ -184,7 +199,7 @@ def test_a_fork_that_leaves_the_block_of_an_instance_does_not_wait_for_a_commit_
                 with pytest.raises(NotConnectedError), me:
                     assert not claim.held
 
-            with held_elsewhere(me._membership, me._lock, me._registrar._lock):
+            with held_elsewhere(me._ownership._registration_lock, *locks_of(me)):
                 code = in_a_fork(leave)
             proxy.heal()
             commit.result(PATIENCE)
@@ -198,5 +213,5 @@ def test_a_fork_has_a_registry_of_its_own_whatever_threads_of_its_parent_do(zook
             me.claim(P0).commit(5)
             registry.group("billing").watch("owners").close()
 
-    with held_elsewhere(instance._USING, session._FIRST_USE, watch_dispatcher._FIRST_USE):
+    with held_elsewhere(ids_in_use._LOCK, session._FIRST_USE, watch_dispatcher._FIRST_USE):
         assert in_a_fork(work) == 0

@@ -132,7 +132,7 @@ def test_rule_2_an_administrative_release_needs_the_owner_and_the_session_to_be_
     assert raw.exists(OWNER)
     assert group.release(P0, expected_owner="me", expected_session=session).session == session
     assert not raw.exists(OWNER)
-    with pytest.raises(NotClaimedError, match="not claimed by anybody"):
+    with pytest.raises(NotClaimedError, match="not claimed by any instance"):
         group.release(P0, expected_owner="me")
 
 

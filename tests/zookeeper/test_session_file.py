@@ -1,4 +1,4 @@
-"""A session that outlives its process: the file that keeps it, who may have it, and what a fork must not do to it."""
+"""Session files: resuming, locking, damaged files, copies, logins and forks."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.testing import server as server_side
+from zkgroups.zookeeper.member_instance import MemberInstance
 
 from .conftest import Connect
 from .events import expire
@@ -49,7 +50,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def kept(file: Path) -> Any:
-    """What the file says."""
+    """The session in the file."""
     return json.loads(file.read_bytes())
 
 
@@ -72,7 +73,7 @@ def umask(mask: int) -> Iterator[None]:
 
 
 def claimed(registry: Registry) -> int | None:
-    """Register and claim something; return the session in which that is."""
+    """Register and claim. Return the session of the claim."""
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     me.claim(P0)
@@ -83,7 +84,7 @@ def holder(raw: Any) -> int:
     return int(raw.get("/consumers/billing/owners/orders/0")[1].ephemeralOwner)
 
 
-# Going on with a session
+# Resuming a session
 
 
 def test_the_next_registry_resumes_a_session_that_was_not_ended(connect: Connect, file: Path, raw: Any) -> None:
@@ -93,10 +94,10 @@ def test_the_next_registry_resumes_a_session_that_was_not_ended(connect: Connect
     first.close(leave=False)
     second = connect(session_file=file)
     assert (second.resumed, second.session_id, holder(raw)) == (True, session, session)
-    instance = second.group("billing").instance("me")
-    assert instance.attach()
-    mine, _others = instance.holding([P0], ["me"])
-    mine[P0].commit(5)
+    instance = MemberInstance(second.group("billing").paths, second._context, "me")
+    assert instance.resume()
+    mine, _others = instance.find_owners([P0], ["me"])
+    instance.claims_on(mine)[P0].commit(5)
     assert holder(raw) == session
 
 
@@ -122,10 +123,10 @@ def test_register_takes_over_the_claims_of_its_session_and_claim_returns_them(
 
 def test_register_takes_nothing_over_from_another_instance_of_its_process(registry: Registry, raw: Any) -> None:
     group = registry.group("billing")
-    first, second = group.instance("me"), group.instance("me")
+    first, second = group.instance("me"), MemberInstance(group.paths, registry._context, "me")
     first.register(["orders"])
     claim = first.claim(P0)
-    for take in (lambda: second.register(["orders"]), second.attach):
+    for take in (lambda: second.register(["orders"]), second.resume):
         with pytest.raises(AlreadyRegisteredError):
             take()
     assert second.claims == {}
@@ -212,7 +213,7 @@ def test_a_longer_timeout_than_at_the_creation_of_the_session_does_not_count(
 ) -> None:
     first = connect(session_file=file, session_timeout=10.0)
     first.close(leave=False)
-    for _ in range(2):  # the record keeps it
+    for _ in range(2):  # the record contains the smaller one
         second = connect(session_file=file, session_timeout=20.0)
         assert (second.resumed, second.session_timeout, kept(file)["timeout"]) == (True, 10.0, 10.0)
         second.close(leave=False)
@@ -232,7 +233,7 @@ def test_a_record_of_an_older_release_starts_a_new_session(
     assert "from an older release" in caplog.text
 
 
-# Links that break
+# Lost connections
 
 
 @pytest.fixture
@@ -276,7 +277,7 @@ def test_a_failed_connection_attempt_keeps_the_session_for_the_next_one(
     session = claimed(first)
     first.close(leave=False)
     proxy.delay(1.5, direction="replies")
-    with pytest.raises(NotConnectedError, match="no answer"):  # it is connected, and that is all
+    with pytest.raises(NotConnectedError, match="no answer"):  # it is connected, but does not answer
         Registry.connect(behind, session_file=file, timeout=2.8)
     proxy.drop()
     with pytest.raises(NotConnectedError, match="could not connect"):
@@ -380,7 +381,7 @@ def test_a_connection_for_reading_only_keeps_no_session(file: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_refused(zookeeper_hosts: str, file: Path) -> None:
-    """A disk that is full cannot be had: a file that may not grow does as well."""
+    """Instead of a full disk, the size of files is limited."""
     code = (
         "import resource, signal, sys; from zkgroups import Registry;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
@@ -410,7 +411,7 @@ def test_a_session_of_another_chroot_is_not_resumed(
 def test_failure_27_a_copy_of_the_file_starts_a_new_session_while_the_first_process_is_alive(
     zookeeper_hosts: str, connect: Connect, file: Path, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A volume that was cloned, or a backup that was restored to another path, or to the same one."""
+    """A cloned volume, or a backup that was restored to another path, or to the same one."""
     with process(HOLDER + WAIT, zookeeper_hosts, file) as first:
         session = int(line(first))
         copy = file.with_name("copy")
@@ -460,19 +461,19 @@ def test_an_instance_in_a_resumable_session_needs_an_id(connect: Connect, file: 
     assert group.instance("me").id == "me"
 
 
-# Who logs in
+# Logins
 
 
 def go_on(hosts: str, file: Path, **options: Any) -> None:
-    """Leave a session and go on with it; what is made in it may be limited to who has logged in."""
+    """Leave a session and resume it. Its nodes may be restricted to the logged-in user."""
     with Registry.connect(hosts, session_file=file, **options) as first:
         session = claimed(first)
         first.close(leave=False)
     with Registry.connect(hosts, session_file=file, **options) as second:
         assert (second.resumed, second.session_id) == (True, session)
-        me = second.group("billing").instance("me")
-        assert me.attach()
-        assert P0 in me.holding([P0], ["me"])[0]
+        me = MemberInstance(second.group("billing").paths, second._context, "me")
+        assert me.resume()
+        assert P0 in me.find_owners([P0], ["me"])[0]
         me.deregister()
 
 
@@ -493,7 +494,7 @@ def test_a_session_is_resumed_over_tls(tmp_path: Path, file: Path) -> None:
     for name, host in (("server", "127.0.0.1"), ("client", "me@example.org")):
         made = authority.issue_cert(host)
         key = load_pem_private_key(made.private_key_pem.bytes(), None)
-        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # the form that Java reads
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # a format that Java reads
         (tmp_path / f"{name}.pem").write_bytes(pem + b"".join(each.bytes() for each in made.cert_chain_pems))
     with ZooKeeperServer(tls=server_side.Tls(tmp_path / "server.pem", tmp_path / "ca.pem")) as server:
         go_on(server.secure_address, file, tls=Tls(tmp_path / "ca.pem", tmp_path / "client.pem"))
@@ -516,7 +517,7 @@ WAIT = "sys.stdin.read()\n"
 
 @contextmanager
 def process(code: str, hosts: str, file: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that is killed in the end."""
+    """A process with a claim, which is killed after the test."""
     with subprocess.Popen(
         [sys.executable, "-c", code, hosts, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as started:
@@ -628,7 +629,7 @@ def test_the_lock_ends_with_its_process_even_if_a_fork_is_alive(
         parent.send_signal(signal.SIGKILL)
         parent.wait(30)
         assert connect(session_file=file).session_id == session
-        os.kill(fork, 0)  # it is still there
+        os.kill(fork, 0)  # the fork is still alive
 
 
 def test_a_child_program_does_not_inherit_the_file(connect: Connect, file: Path) -> None:
@@ -648,7 +649,7 @@ def test_a_later_write_error_is_logged_and_does_not_interrupt_the_client(
     assert opened.file is not None
     assert opened.file._fd is not None
     readable = os.open(file, os.O_RDONLY)
-    os.dup2(readable, opened.file._fd)  # as after a disk was mounted for reading only
+    os.dup2(readable, opened.file._fd)  # as on a disk that was remounted read-only
     os.close(readable)
     with caplog.at_level(logging.ERROR):
         expire(registry)

@@ -14,7 +14,8 @@ from ..core.znodes.group_view import RegisteredInstance
 from ..deadline import uptime
 from ..exceptions import AlreadyRegisteredError, ZkgroupsException
 from ..zookeeper.group import Consumergroup
-from ..zookeeper.instance import is_in_use
+from ..zookeeper.ids_in_use import is_in_use
+from ..zookeeper.member_instance import MemberInstance
 from ..zookeeper.session.registry_context import context_of
 
 log = logging.getLogger("zkgroups.member")
@@ -43,13 +44,13 @@ class LeftBehind:
                 self._deregister(id, limit)
 
     def _deregister(self, id: str, limit: float) -> None:
-        instance, name = self._group.instance(id), self._group.name
+        instance, name = MemberInstance(self._group.paths, context_of(self._group), id), self._group.name
         try:
-            if instance.attach():
+            if instance.resume():
                 instance.deregister()
                 log.warning("deregistered %r of group %r, unused for %g s in a resumed session", id, name, limit)
         except AlreadyRegisteredError:
             return  # another member of this process has just started with this id
         except ZkgroupsException as error:
             log.warning("could not deregister %r of group %r, retrying: %s", id, name, error)
-        instance.detach()
+        instance.free_id()

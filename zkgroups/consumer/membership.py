@@ -15,7 +15,7 @@ from ..core.rebalance.planner_election import AwaitedPlan, PlannerElection
 from ..core.rebalance.release_signals import ReleaseSignals
 from ..core.rebalance.roster import Roster
 from ..core.rebalance.shared_plan import SharedPlan, agreed_strategy, decode_plan, invalid_reason
-from ..core.session_proof import LASTS
+from ..core.session_proof import PROOF_LIFETIME
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
 from ..core.znodes.topic_partition import TopicPartition
@@ -29,8 +29,8 @@ from ..exceptions import (
     NotRegisteredError,
     ZkgroupsException,
 )
-from ..zookeeper.claim import Claim, Claims
 from ..zookeeper.group import Consumergroup
+from ..zookeeper.member_instance import MemberInstance
 from ..zookeeper.reading.group_observer import GroupObserver
 from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
@@ -110,7 +110,7 @@ class Membership:
         stats: MemberStats,
     ) -> None:
         self.group = Consumergroup(group.name, in_a_hurry(context_of(group)))
-        self._instance = self.group.instance(id)
+        self._instance = MemberInstance(self.group.paths, context_of(self.group), id)
         self.id = self._instance.id
         self._registration = registration
         self._assignors = assignors
@@ -148,7 +148,7 @@ class Membership:
     @property
     def alive(self) -> bool:
         """True if the session, and with it every claim, is certain to be alive."""
-        return self._instance.alive
+        return self._instance.session_alive
 
     @property
     def connected(self) -> bool:
@@ -159,7 +159,7 @@ class Membership:
 
     def register(self) -> None:
         """Register, or adopt the registration that this session has made before."""
-        if not self._instance.attach():
+        if not self._instance.resume():
             self._instance.register(self._registration, timeout=SLICE)
         elif not self._is_as_it_should_be():
             self._instance.update(self._registration)
@@ -186,7 +186,7 @@ class Membership:
     def close(self) -> None:
         """Stop watching the group, and free the id in this process."""
         self._observer.close()
-        self._instance.detach()
+        self._instance.free_id()
 
     # Planning
 
@@ -211,7 +211,7 @@ class Membership:
         if Dialect.PYKAFKA in roster.dialects:
             others |= self._held_by_pykafka(wanted)
         # A claimed partition stays with its stream, whatever the plan says now: its owner node names the stream.
-        self._streams = {**wanted, **{at: self._stream_of(claim) for at, claim in mine.items()}}
+        self._streams = {**wanted, **mine}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
         self.await_free(self._signals.without_signal(self.holders))
         notes = {**_missing(self._registration, roster), **_oddities(roster)}
@@ -219,14 +219,14 @@ class Membership:
 
     def _holding(
         self, planned: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, Claim], dict[TopicPartition, Holder]]:
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Holder]]:
         """Return the claims of this member, and the holders of the other planned partitions.
 
         While a plan is awaited, return what is known without a request: the next look reads everything again.
         """
         if self._plan_awaited:
-            return dict(self._instance.claims), {}
-        return self._instance.holding(planned, self._ids)
+            return self._instance.streams, {}
+        return self._instance.find_owners(planned, self._ids)
 
     def _has_its_place(self, roster: Roster) -> bool:
         """Return True if the registration exists and is its own, and False if another session has the id.
@@ -248,7 +248,7 @@ class Membership:
 
     def _is_registered(self) -> bool:
         try:
-            return self._instance.is_registered()
+            return self._instance.check_registered()
         except NotRegisteredError:  # already known
             return False
 
@@ -334,7 +334,7 @@ class Membership:
             try:
                 self._instance.claim_many(sorted(left), streams=self._streams)
             except ClaimedByOtherError:
-                _mine, others = self._instance.holding(left, self._ids)
+                _mine, others = self._instance.find_owners(left, self._ids)
                 taken = {at: holder for at, holder in others.items() if at in left}
                 self.holders.update(taken)
                 self._stats.conflicts += len(taken)
@@ -369,10 +369,7 @@ class Membership:
 
     def writer(self, partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
         """Return a function that commits offsets. Its second argument: the committed offsets that may go back."""
-        held = self._instance.claims
-        for at in partitions - held.keys():
-            raise NotClaimedError(at)
-        claims = Claims(self._instance, [held[at] for at in sorted(partitions)])
+        claims = self._instance.claims_on(partitions)
 
         def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._lives.outlived.intersection(offsets):
@@ -388,10 +385,6 @@ class Membership:
     def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
         """Read the committed offsets of these partitions."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
-
-    def _stream_of(self, claim: Claim) -> int:
-        number = claim.data.decode().removeprefix(f"{self.id}-")
-        return int(number) if number.isdecimal() else 0
 
     def stream(self, at: TopicPartition) -> int:
         """Return the number of the stream that reads this partition."""
@@ -410,7 +403,7 @@ def is_cut_off(session: Session) -> bool:
 def in_a_hurry(context: RegistryContext) -> RegistryContext:
     """Return the context with a shorter timeout, which leaves time for a second attempt before the claims end."""
     session_timeout = context.session.granted_timeout or context.timeout
-    return replace(context, timeout=min(context.timeout, max(session_timeout * LASTS / 2, SHORTEST)))
+    return replace(context, timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:

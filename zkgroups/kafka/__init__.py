@@ -1,4 +1,4 @@
-"""What only Kafka's brokers know and do: partitions, where logs start and end, Kafka's own groups and their offsets."""
+"""The client for Kafka's brokers: partitions, log ranges, and the groups and committed offsets on the brokers."""
 
 from __future__ import annotations
 

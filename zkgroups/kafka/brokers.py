@@ -1,4 +1,4 @@
-"""Kafka's brokers, asked in bulk: as many partitions in a request as go together, many groups at a time."""
+"""Bulk requests to Kafka's brokers: many partitions per request, and many groups at a time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,13 @@ from confluent_kafka import TopicPartition as _Partition
 from confluent_kafka.admin import OffsetSpec
 
 from ..core.kafka_values import NativeGroup, NativeOffset, OffsetRange
-from ..core.migration.plain_groups import Shape
 from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
-from ..exceptions import (
-    BrokersTooOldError,
-    InvalidOptionError,
-    NotConnectedError,
-    UnavailableError,
-    UnknownPartitionError,
-    ZkgroupsException,
-)
+from ..exceptions import BrokersTooOldError, NotConnectedError, UnavailableError, UnknownPartitionError
+from ..input_errors import InvalidOptionError, ZkgroupsException
 from .broker_configs import retention_minutes
 from .client import Client
-from .commit_offsets import Call, Offsets, Outcomes, checked, commit, is_sendable
+from .commit_offsets import Offsets, Outcomes, checked, commit
 from .errors import error_of, is_retriable, translate, words
 from .fetch_offsets import check_native_group, committed
 from .native_groups import delete, described
@@ -38,14 +31,14 @@ _LAST_TIME = 2**63 - 1
 
 class Brokers:
     """
-    The brokers of one cluster; a context manager, and one thread's at a time.
+    The brokers of one cluster; a context manager. Use it from one thread at a time.
 
-    What may be answered later is asked again until `timeout` seconds have passed, in each call.
+    Each call retries until `timeout` seconds have passed, unless an error is permanent.
     """
 
     def __init__(self, bootstrap: str, *, properties: Mapping[str, str] | None = None, timeout: float = 15.0) -> None:
         if not bootstrap.strip():
-            raise InvalidOptionError("bootstrap", bootstrap, "it must name a broker, as kafka1:9092")
+            raise InvalidOptionError("bootstrap", bootstrap, "it must name a broker, like kafka1:9092")
         Deadline.after("timeout", timeout)
         self._bootstrap = bootstrap
         self._timeout = timeout
@@ -53,48 +46,48 @@ class Brokers:
 
     @classmethod
     def connect(cls, bootstrap: str, *, properties: Mapping[str, str] = {}, timeout: float = 15.0) -> Self:
-        """The brokers at `bootstrap`, `host:port,...`, with a Kafka client's properties; nothing is sent yet."""
+        """Return the brokers at `bootstrap`, `host:port,...`, with a Kafka client's properties. Sends nothing yet."""
         return cls(bootstrap, properties=properties, timeout=timeout)
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
-        """The partitions of these topics, or of all; topics that the brokers do not know are left out."""
+        """Return the partitions of these topics, or of all. Unknown topics are left out."""
         known = self._partitions(self._deadline())
         wanted = sorted(known) if topics is None else dict.fromkeys(topics)
         return {topic: tuple(sorted(known[topic])) for topic in wanted if known.get(topic)}
 
     def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange | None]:
-        """Where the log of each partition starts and ends; None where it, or its leader, is not known."""
+        """Return the log start and end of each partition; None if it or its leader is unknown."""
         wanted = _checked(partitions)
-        # In this order: a start moves up while we ask, and must not be seen beyond the end.
+        # In this order, because a log start that moves up meanwhile must not be beyond the end.
         starts = self._offsets(dict.fromkeys(wanted, _EARLIEST))
         ends = self._offsets(dict.fromkeys(wanted, _LATEST))
         return {at: _range(starts[at], ends[at]) for at in wanted}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time in milliseconds; the log end if there is none, None if unknown.
+        """Return the first offset at or after a time in milliseconds; the log end if there is none, None if unknown.
 
-        Brokers before 0.10.1 keep no times of messages, and misunderstand the request.
+        Brokers before 0.10.1 store no message times, and misunderstand the request.
         """
         specs = {check_at(at): OffsetSpec.for_timestamp(_checked_time(ms)) for at, ms in times.items()}
-        # The ends come first: a message that is written between the two answers is then not passed over.
+        # The ends come first, so that a message written between the two answers is not skipped.
         ends = self._offsets(dict.fromkeys(specs, _LATEST))
         found = self._offsets(specs)
         self._check_times([at for at, offset in found.items() if offset is not None])
         return {at: end if found[at] == -1 else found[at] for at, end in ends.items()}
 
     def _check_times(self, partitions: Sequence[TopicPartition]) -> None:
-        """Raise an error if the brokers know no time in any of these logs, although some have messages."""
+        """Raise an error if the brokers have no message times, although some of these logs have messages."""
         firsts = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(0)))
         if any(offset != -1 for offset in firsts.values()):
             return
         if any(found is not None and found.start < found.end for found in self.ranges(partitions).values()):
             raise BrokersTooOldError(
-                f"the brokers at {self._bootstrap} keep no times of messages, as before release 0.10.1: choose the "
+                f"the brokers at {self._bootstrap} store no message times, as before release 0.10.1: choose the "
                 "offsets in another way"
             )
 
     def committed(self, groups: Iterable[str]) -> dict[str, Mapping[TopicPartition, NativeOffset]]:
-        """What each of these groups of Kafka's own has committed: nothing, for one that is not known."""
+        """Return the committed offsets of these groups; empty for an unknown group."""
         found = {}
         for group, answer in self.committed_or_error(groups).items():
             if isinstance(answer, ZkgroupsException):
@@ -105,61 +98,56 @@ class Brokers:
     def committed_or_error(
         self, groups: Iterable[str]
     ) -> dict[str, Mapping[TopicPartition, NativeOffset] | ZkgroupsException]:
-        """The same where one group that cannot be read must not hide the others: an error in its place."""
+        """Return the committed offsets of these groups; for a group that cannot be read, the error."""
         wanted = _checked_groups(groups)
         return committed(self._reached(), wanted, self._timeout) if wanted else {}
 
     def groups(self, names: Iterable[str]) -> dict[str, NativeGroup | ZkgroupsException]:
-        """The state of each of these groups of Kafka's own, and who takes part; one that is not known is Dead."""
+        """Return the state and the members of these groups. An unknown group is Dead."""
         wanted = _checked_groups(names)
         return described(self._reached(), wanted, self._timeout) if wanted else {}
 
     def commit(self, offsets: Offsets) -> Outcomes:
-        """Commit offsets for groups that nobody takes part in: for each None where it is there now, or the error.
+        """Commit offsets for groups without active members. Return None or the error for each partition.
 
-        A group that somebody takes part in is refused. A number alone goes without metadata. Everything
-        is checked before anything is sent, but for the offset's being in the log: that no broker asks.
+        A group with active members is refused. A number is committed without metadata. All values are checked before
+        anything is sent, but neither this method nor the brokers check that an offset is in its log.
         """
-        plain = {check_native_group(group): those for group, those in offsets.items() if is_sendable(those)}
-        wanted = checked({group: those for group, those in offsets.items() if group not in plain})
-        if not wanted and not plain:
+        wanted = checked(offsets)
+        if not wanted:
             return {group: {} for group in offsets}
         asker, known = self._reached(), self._partitions(self._deadline())
-        # A broker of old keeps offsets of partitions that are not there.
-        there = {group: those for group, those in plain.items() if _are_there(those.shape, known)}
-        wanted += [each for group in plain.keys() - there.keys() for each in Call(group, plain[group]).each()]
+        # Old brokers accept offsets of partitions that do not exist.
         wanted = [each for each in wanted if each.at.partition in known.get(each.at.topic, ())]
-        found = commit(asker, wanted, there, self._timeout)
+        found = commit(asker, wanted, self._timeout)
         return {
-            group: found[group]
-            if group in there
-            else {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
+            group: {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
             for group, those in offsets.items()
         }
 
     def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
-        """Delete groups of Kafka's own, with all their offsets: for each None where it is gone now, or the error."""
+        """Delete groups with all their offsets. Return None or the error for each group."""
         wanted = _checked_groups(names)
         return delete(self._reached(), wanted, self._timeout) if wanted else {}
 
     def cluster_id(self) -> str | None:
-        """What the cluster calls itself, by whichever address it is reached; None where it has no name."""
+        """Return the id of the cluster, or None if it has none."""
         return self._open().metadata(self._deadline()).cluster_id or None
 
     def offsets_retention(self) -> float | None:
-        """Seconds that the brokers keep offsets that nobody uses or renews, at least; None where none of them tells."""
+        """Return how many seconds the brokers keep the offsets of an unused group; None if no broker tells."""
         deadline = self._deadline()
         ids = self._open().metadata(deadline).brokers
         found = [minutes for minutes in retention_minutes(self._open().admin, ids, deadline) if minutes is not None]
         return min(found) * 60.0 if found else None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The id of each of these topics, which must exist. Brokers before 2.8 have no topic ids."""
+        """Return the id of each of these topics, which must exist. Brokers before 2.8 have no topic ids."""
         wanted = list(dict.fromkeys(topics))
         return topic_ids(self._open().admin, wanted, self._deadline()) if wanted else {}
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         if self._client is not None:
             self._client.close()
         self._client = None
@@ -170,13 +158,13 @@ class Brokers:
         return self._client
 
     def _reached(self) -> Asker:
-        """The process that asks; who cannot be reached, or does not let us in, is found out here."""
+        """Connect and return the worker process for requests about groups. Raises connection and login errors."""
         client = self._open()
         client.metadata(self._deadline())
         if not client.keeps_groups:
             raise BrokersTooOldError(
-                f"the brokers at {self._bootstrap} are of a release before 0.9, where offsets of Kafka's own groups "
-                "cannot be read back: upgrade the brokers first"
+                f"the brokers at {self._bootstrap} are older than release 0.9, and cannot return committed offsets: "
+                "upgrade the brokers first"
             )
         return client.asker
 
@@ -184,19 +172,19 @@ class Brokers:
         return Deadline(self._timeout)
 
     def _partitions(self, deadline: Deadline) -> dict[str, dict[int, int]]:
-        """For every topic its partitions, and the leader of each, which is negative where there is none."""
+        """Return for every topic the leader of each partition; negative without a leader."""
         topics = self._open().metadata(deadline).topics
         return {name: {n: found.leader for n, found in topic.partitions.items()} for name, topic in topics.items()}
 
     def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
-        """The offset that each partition has for its question; None where nobody could tell."""
+        """Return the offset for each request; None if no leader answered."""
         found: dict[TopicPartition, int | None] = dict.fromkeys(specs)
-        left, failed = dict(specs), _Failed()
+        left, failed = dict(specs), _LastError()
         deadline = self._deadline()
-        for patience in attempts(deadline) if specs else ():
+        for timeout in attempts(deadline) if specs else ():
             leaders = self._partitions(deadline)
             left = {at: spec for at, spec in left.items() if leaders.get(at.topic, {}).get(at.partition, -1) >= 0}
-            answers = self._ask(left, patience, failed)
+            answers = self._ask(left, timeout, failed)
             found |= answers
             left = {at: spec for at, spec in left.items() if at not in answers}
             if not left:
@@ -206,12 +194,12 @@ class Brokers:
         return found
 
     def _ask(
-        self, specs: Mapping[TopicPartition, OffsetSpec], patience: float, failed: _Failed
+        self, specs: Mapping[TopicPartition, OffsetSpec], timeout: float, failed: _LastError
     ) -> dict[TopicPartition, int]:
-        """One request to each leader; partitions that can be asked for again have no answer."""
+        """Send one request to each leader. Partitions with temporary errors are left out of the result."""
         asked = {_Partition(at.topic, at.partition): at for at in specs}
         questions = {theirs: specs[ours] for theirs, ours in asked.items()}
-        futures = self._open().admin.list_offsets(questions, request_timeout=patience) if asked else {}
+        futures = self._open().admin.list_offsets(questions, request_timeout=timeout) if asked else {}
         answers = {}
         for theirs, future in futures.items():
             try:
@@ -219,7 +207,7 @@ class Brokers:
             except KafkaException as error:
                 failed.note(asked[theirs], error)
                 continue
-            if offset == OFFSET_INVALID:  # no error where a leader does not answer in time, or not at all
+            if offset == OFFSET_INVALID:  # librdkafka reports no error if a leader does not answer
                 failed.note(asked[theirs], KafkaException(KafkaError(KafkaError._TIMED_OUT)))
             else:
                 answers[asked[theirs]] = offset
@@ -235,29 +223,25 @@ class Brokers:
         return f"<Brokers {self._bootstrap}>"
 
 
-class _Failed:
-    """What went wrong last where it may still go well, with one partition for all."""
+class _LastError:
+    """The last temporary error."""
 
     def __init__(self) -> None:
         self._last: tuple[TopicPartition, KafkaException] | None = None
 
     def note(self, at: TopicPartition, error: KafkaException) -> None:
-        """Keep it, or raise what no further attempt would change."""
+        """Keep a temporary error, or raise a permanent one."""
         if not is_retriable(error_of(error)):
             raise translate(error_of(error), f"partition {at}") from error
         self._last = (at, error)
 
     def report(self, deadline: Deadline) -> None:
-        """Raise it: of those who were known to lead a partition, nobody answered."""
+        """Raise the last error: no leader of any partition answered."""
         if self._last is not None:
             at, error = self._last
             raise NotConnectedError(
                 f"no leader of {at} answered within {deadline.seconds:g} s: {words(error_of(error))}"
             ) from error
-
-
-def _are_there(shape: Shape, known: Mapping[str, Mapping[int, int]]) -> bool:
-    return all(partition in known.get(topic, ()) for topic, partition in shape.places)
 
 
 def _checked_groups(names: Iterable[str]) -> list[str]:
@@ -271,7 +255,7 @@ def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
 def _checked_time(ms: object) -> int:
     if isinstance(ms, bool) or not isinstance(ms, int) or ms > _LAST_TIME:
         raise InvalidOptionError("time", ms, "it must be milliseconds since 1970, as a whole number")
-    return max(0, ms)  # below are librdkafka's signs for something else
+    return max(0, ms)  # librdkafka gives negative times another meaning
 
 
 def _range(start: int | None, end: int | None) -> OffsetRange | None:

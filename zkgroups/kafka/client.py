@@ -1,4 +1,4 @@
-"""The client of confluent_kafka: how it is set up, and what it hears from its threads."""
+"""The client of confluent_kafka: its settings, and the errors that its threads report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from ..deadline import Deadline
-from ..exceptions import InvalidOptionError, NotConnectedError
+from ..exceptions import NotConnectedError
+from ..input_errors import InvalidOptionError
 from .errors import NOT_ACCEPTED, error_of, is_retriable, translate, words
 from .old_brokers import keeps_groups, settings_for_old
 from .properties import HIDDEN, check_sendable, for_librdkafka, shown, shown_name, without_secrets
@@ -18,18 +19,18 @@ from .retry import attempts
 from .worker import Asker
 
 _log = logging.getLogger("zkgroups.kafka")
-# Without one, Python writes warnings to stderr where nobody has said what to do with them.
+# Without a handler, Python writes warnings to stderr if logging is not configured.
 _log.addHandler(logging.NullHandler())
 
 _DEFAULTS: Final = {
     "client.id": "zkgroups",
-    # A broker that comes back is met within a second, not ten.
+    # Reconnect to a restarted broker within a second, not ten.
     "reconnect.backoff.max.ms": "1000",
 }
 
 
 class Client:
-    """One connection to the brokers of a cluster; nothing is sent before something is asked."""
+    """One connection to the brokers of a cluster, opened by the first request."""
 
     def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
         self.bootstrap = bootstrap
@@ -37,8 +38,8 @@ class Client:
         self._begin()
 
     def _begin(self) -> None:
-        self._heard = _Heard()
-        self.admin = _admin(self.config, self._heard)
+        self._errors = _ReportedErrors()
+        self.admin = _admin(self.config, self._errors)
         self.asker = Asker(self.config)
 
     @property
@@ -47,21 +48,21 @@ class Client:
         return keeps_groups(self.config)
 
     def close(self) -> None:
-        """End the process that asks for us."""
+        """End the worker process."""
         self.asker.close()
 
     def metadata(self, deadline: Deadline) -> ClusterMetadata:
-        """What the brokers say of themselves and of all topics.
+        """Return the metadata of the brokers and of all topics.
 
-        All of them, always: a broker may be set to make a topic when it is asked for one that is not there.
+        A request for single topics could create them, if the broker is configured so.
         """
         failed = KafkaError(KafkaError._TIMED_OUT)
-        for patience in attempts(deadline):
+        for timeout in attempts(deadline):
             try:
-                found = self.admin.list_topics(timeout=patience)
+                found = self.admin.list_topics(timeout=timeout)
             except KafkaException as error:
                 failed = error_of(error)
-                self._give_up_if_hopeless(failed)
+                self._raise_permanent(failed)
                 self._adapt(deadline)
             else:
                 self._forget()
@@ -71,8 +72,8 @@ class Client:
             f"no broker at {self.bootstrap} answered within {deadline.seconds:g} s: {words(reason)}"
         ) from KafkaException(reason)
 
-    def _give_up_if_hopeless(self, failed: KafkaError) -> None:
-        """Raise what no further attempt would change."""
+    def _raise_permanent(self, failed: KafkaError) -> None:
+        """Raise an error that a retry would not change."""
         reason = self._reason(failed)
         if reason.code() in NOT_ACCEPTED:
             raise translate(reason, f"brokers at {self.bootstrap}") from KafkaException(reason)
@@ -90,49 +91,49 @@ class Client:
             self._begin()
 
     def _forget(self) -> None:
-        """What one broker did before another answered says nothing about what goes wrong later."""
+        """Forget errors of other brokers once one has answered."""
         self.admin.poll(0)
-        self._heard.worst = None
+        self._errors.worst = None
 
     def _reason(self, failed: KafkaError) -> KafkaError:
-        """Why it failed, as far as the client's threads have reported, without secrets."""
+        """Return the reported reason of a failure, without secrets."""
         self.admin.poll(0)
-        found = self._heard.worst or failed
+        found = self._errors.worst or failed
         return KafkaError(found.code(), without_secrets(found.str(), self.config))
 
 
-class _Heard:
-    """What went wrong with connections; an error that will not go away is kept, else the latest."""
+class _ReportedErrors:
+    """Connection errors: the first permanent one is kept, otherwise the latest."""
 
     def __init__(self) -> None:
         self.worst: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return  # it comes beside the reason
+            return  # the reason is reported separately
         if self.worst is None or self.worst.code() not in NOT_ACCEPTED:
             self.worst = error
 
 
 class _Log:
-    """Where librdkafka's messages go: to the logger of this package, without secrets."""
+    """Passes messages of librdkafka to the logger of this package, without secrets."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = config
 
     def log(self, level: int, message: str, *args: object) -> None:
-        """As `logging.Logger.log`, the only method that confluent_kafka calls."""
+        """Log a message. This is the only method of `logging.Logger` that confluent_kafka calls."""
         if _log.isEnabledFor(level):
             _log.log(level, "%s", without_secrets(message % args, self._config))
 
 
-def _admin(config: Mapping[str, str], heard: _Heard) -> AdminClient:
+def _admin(config: Mapping[str, str], errors: _ReportedErrors) -> AdminClient:
     check_sendable(config)
-    settings: dict[str, Any] = {**config, "error_cb": heard}
+    settings: dict[str, Any] = {**config, "error_cb": errors}
     try:
         return AdminClient(settings, logger=_Log(config))
     except KafkaException as error:
-        raise _not_accepted(config, words(error_of(error))) from None  # its words may have a secret
+        raise _not_accepted(config, words(error_of(error))) from None  # the message may contain a secret
     except (AttributeError, TypeError, ValueError) as error:  # settings that confluent_kafka only takes from programs
         raise _not_accepted(config, str(error)) from None
 

@@ -1,4 +1,4 @@
-"""The one seam where confluent_kafka's errors become ours, with the cause chained."""
+"""Conversion of confluent_kafka's errors to zkgroups errors, with the cause chained."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..exceptions import (
     NotConnectedError,
     TooLargeError,
     UnknownPartitionError,
-    ZkgroupsException,
 )
+from ..input_errors import ZkgroupsException
 
 _STATE: Final = re.compile(r" \(after \d+ms in state [^)]*\)$")
 
@@ -31,7 +31,7 @@ NOT_ACCEPTED: Final = frozenset(
         KafkaError.ILLEGAL_SASL_STATE,
     }
 )
-"""Who we are was not accepted."""
+"""The login was refused."""
 
 _NOT_ALLOWED: Final = frozenset(
     {
@@ -41,7 +41,7 @@ _NOT_ALLOWED: Final = frozenset(
     }
 )
 
-# Somebody takes part in the group. A broker says so in the words for members that do not take part.
+# The group has active members. Brokers use the errors for unknown members then.
 _IN_USE: Final = frozenset(
     {
         KafkaError.FENCED_INSTANCE_ID,
@@ -131,7 +131,7 @@ def translate(
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn confluent_kafka's errors that pass through into ours."""
+    """Convert errors of confluent_kafka that are raised in the block."""
     try:
         yield
     except KafkaException as error:

@@ -1,9 +1,8 @@
-"""Offsets of groups with their metadata to the byte, by librdkafka's own interface.
+"""Offsets of groups with exact metadata, through the C interface of librdkafka.
 
-confluent_kafka (2.16, and before) adds a NUL to all metadata that it commits, and cuts what it reads at the first one:
-whoever puts offsets back by it leaves other metadata than was there. The library is the same that it has loaded, and
-is called by its C interface, which is documented and stays (rdkafka.h). None is no metadata, which to a broker is the
-same as empty metadata.
+confluent_kafka (up to 2.16) appends a NUL to all metadata that it commits, and cuts metadata at the first NUL when it
+reads. So it cannot restore offsets exactly. This module calls the librdkafka that confluent_kafka has loaded, through
+its documented C interface (rdkafka.h). None means no metadata, which brokers do not distinguish from empty metadata.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import Any, Final, Literal
 from confluent_kafka import KafkaError, cimpl
 
 Call = Sequence[Any]
-"""A group, and columns: topics, partitions, offsets; metadata and leader epochs, either None where there is none."""
+"""A group and columns: topics, partitions, offsets, metadata, leader epochs. The last two are None if all are empty."""
 Answer = tuple[int, "list[Any] | KafkaError | bool"]
-"""The number of a question, and what is known of each partition, or why nothing is; True where all is well."""
+"""The number of a request with its rows, its error, or True if all partitions succeeded."""
 
 _Read = Callable[[int, "_Columns"], "list[Any] | KafkaError | bool"]
-"""What is to be known of the partitions of an answer, which is to the question of that number."""
+"""Convert the partitions in the answer to the request with this number."""
 
 _PRODUCER: Final = 0
 _ANY_OPERATION: Final = 0
@@ -49,7 +48,7 @@ class _Partitions(ctypes.Structure):
 
 
 class _Columns:
-    """The memory of a list of partitions, seen as columns: thousands are read, or written, in one step."""
+    """The memory of a list of partitions as columns, to read or write thousands in one step."""
 
     def __init__(self, partitions: _Partitions) -> None:
         width = ctypes.sizeof(_Partition)
@@ -60,7 +59,7 @@ class _Columns:
             else memoryview(b"")
         )
         self.places = range(self.at, self.at + partitions.cnt * width, width)
-        """Where each of them is."""
+        """The address of each partition."""
 
         def column(field: Any, code: Literal["i", "q", "Q"]) -> Any:
             whole = bytes_.cast(code)
@@ -84,7 +83,7 @@ class _Columns:
 
 
 _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
-    # The type of what comes back, then those of what is passed.
+    # The result type, then the argument types.
     "conf_new": (c_void_p,),
     "conf_set": (c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t),
     "new": (c_void_p, c_int, c_void_p, c_char_p, c_size_t),
@@ -122,8 +121,8 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 def _library() -> Callable[[str], Any]:
-    """What librdkafka has by a name, without what all its names begin with."""
-    library = ctypes.CDLL(cimpl.__file__)  # finds what this one is linked to as well
+    """Return a lookup for the functions of librdkafka, by name without the prefix `rd_kafka_`."""
+    library = ctypes.CDLL(cimpl.__file__)  # also finds the libraries that it is linked to
 
     def function(name: str) -> Any:
         found = library[f"rd_kafka_{name}"]
@@ -135,7 +134,7 @@ def _library() -> Callable[[str], Any]:
 
 
 class ExactOffsets:
-    """A client that lives as long as its process."""
+    """A client that is never closed: it ends with its process."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._call = _library()
@@ -143,35 +142,37 @@ class ExactOffsets:
         settings = self._call("conf_new")()
         for key, value in {"log_level": "0", **config}.items():
             if self._call("conf_set")(settings, key.encode(), str(value).encode(), text, _TEXT) != 0:
-                raise ValueError(f"librdkafka does not take the setting {key}")  # its own words may have a secret
+                raise ValueError(
+                    f"librdkafka does not take the setting {key}"
+                )  # librdkafka's message may contain a secret
         self._client = self._call("new")(_PRODUCER, settings, text, _TEXT)
         if not self._client:
             raise ValueError("librdkafka does not take the settings")
         self._queue = self._call("queue_new")(self._client)
         self._last: tuple[tuple[str, ...], tuple[int, ...]] | None = None
         self._list: Any = None
-        """The partitions of the last commit, as librdkafka has them."""
+        """The partitions of the last commit, in librdkafka's memory."""
 
-    def committed(self, groups: Sequence[str], patience: float) -> Iterator[Answer]:
-        """What each of these groups has committed."""
+    def committed(self, groups: Sequence[str], timeout: float) -> Iterator[Answer]:
+        """Yield the committed offsets of these groups."""
         for number, group in enumerate(groups):
-            self._ask("List", group, None, number, patience)
+            self._ask("List", group, None, number, timeout)
         yield from self._answers("List", len(groups), lambda _, found: self._offsets(found))
 
-    def commit(self, calls: Sequence[Call], patience: float) -> Iterator[Answer]:
-        """Commit offsets, each call's for one group: True where all are there, else each partition's error, or None."""
+    def commit(self, calls: Sequence[Call], timeout: float) -> Iterator[Answer]:
+        """Commit offsets, one group per call. Yield True, or the error (or None) of each partition."""
         for number, (group, *columns) in enumerate(calls):
             with self._listed(*columns) as partitions:
-                self._ask("Alter", group, partitions, number, patience)
+                self._ask("Alter", group, partitions, number, timeout)
         yield from self._answers("Alter", len(calls), lambda number, found: _outcomes(calls[number], found))
 
-    def _ask(self, operation: str, group: str, partitions: Any, number: int, patience: float) -> None:
-        """Both, names and metadata too, are copied by librdkafka."""
+    def _ask(self, operation: str, group: str, partitions: Any, number: int, timeout: float) -> None:
+        """Send a request. librdkafka copies its arguments."""
         name = f"{operation}ConsumerGroupOffsets"
         question = c_void_p(self._call(f"{name}_new")(group.encode(), partitions))
         options = self._call("AdminOptions_new")(self._client, _ANY_OPERATION)
         text = ctypes.create_string_buffer(_TEXT)
-        self._call("AdminOptions_set_request_timeout")(options, max(1, int(patience * 1000)), text, _TEXT)
+        self._call("AdminOptions_set_request_timeout")(options, max(1, int(timeout * 1000)), text, _TEXT)
         self._call("AdminOptions_set_opaque")(options, number)
         self._call(name)(self._client, byref(question), 1, options, self._queue)
         self._call("AdminOptions_destroy")(options)
@@ -186,7 +187,7 @@ class ExactOffsets:
         notes: list[str | None] | None,
         epochs: list[int | None] | None,
     ) -> Iterator[Any]:
-        """These as librdkafka wants them. Thousands of groups have the same partitions, which are listed once."""
+        """Yield a list in librdkafka's memory. It is reused, because thousands of groups have the same partitions."""
         key = (tuple(topics), tuple(partitions))
         if key != self._last:
             self._unlist()
@@ -201,7 +202,7 @@ class ExactOffsets:
         try:
             yield self._list
         finally:
-            for n in range(len(kept)):  # which librdkafka would free, and which are not its own
+            for n in range(len(kept)):  # librdkafka would free memory that belongs to Python
                 self._list.contents.elems[n].metadata = None
             self._unlist()
 
@@ -211,7 +212,7 @@ class ExactOffsets:
         self._last = self._list = None
 
     def _add(self, n: int, metadata: str | None, epoch: int | None) -> object:
-        """Returns what must stay in memory as long as the list."""
+        """Add metadata and epoch. Return references that the caller must keep alive as long as the list."""
         added = self._list.contents.elems[n]
         if epoch is not None:
             self._call("topic_partition_set_leader_epoch")(byref(added), epoch)
@@ -223,7 +224,7 @@ class ExactOffsets:
         return kept
 
     def _answers(self, operation: str, count: int, read: _Read) -> Iterator[Answer]:
-        """Each as soon as it is there; librdkafka answers all, if only that time is up."""
+        """Yield each answer as it arrives. librdkafka answers every request, at the latest with a timeout."""
         while count:
             event = self._call("queue_poll")(self._queue, _POLL_MS)
             if not event:
@@ -252,7 +253,7 @@ class ExactOffsets:
         return [
             (topic, partition, offset, note, None if epoch < 0 else epoch)
             for topic, partition, offset, note, epoch in rows
-            if offset >= 0  # below are signs for none
+            if offset >= 0  # negative: no offset
         ]
 
 

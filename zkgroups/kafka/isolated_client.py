@@ -1,10 +1,9 @@
-"""Brokers are asked about groups by a process of its own.
+"""Requests about groups, sent from a separate process because librdkafka may crash.
 
-When a broker answers that it is not, or not yet, the coordinator of a group, librdkafka (2.16, and all before) ends the
-process that has asked for its offsets (its issue 5040). And when a broker ends while many questions about groups are
-under way, of whatever kind, it does so, too (its issue 3663; tried: commit, describe and delete, each within four
-restarts of a broker). Coordinators move whenever a broker is restarted, so that process must not be ours: see
-`worker.py`. Where it was ended, another one asks for what is left.
+If a broker answers that it is not the coordinator of a group, librdkafka (up to 2.16) aborts the process that requested
+its offsets (librdkafka issue 5040). It also aborts if a broker stops while many requests about groups are in flight
+(issue 3663; reproduced with commit, describe and delete, each within four broker restarts). Coordinators move whenever
+a broker is restarted. So a worker process sends these requests (`worker.py`), and after a crash another one continues.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from ..deadline import Deadline
-from ..exceptions import NotConnectedError, ZkgroupsException
+from ..exceptions import NotConnectedError
+from ..input_errors import ZkgroupsException
 from .errors import is_retriable, translate, words
 from .retry import attempts
 from .worker import Answers, Asker
 
-# Groups of one process, and how many of them a broker is asked for before it has answered.
+# Groups per worker process, and requests in flight at a time.
 AT_A_TIME: Final = 500
 IN_FLIGHT: Final = 100
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 def ask_each(
     asker: Asker, kind: str, groups: Sequence[str], timeout: float, read: Callable[[str, Any], T]
 ) -> dict[str, T | ZkgroupsException]:
-    """The same question about each of these groups, which changes nothing, until it is answered or time is up."""
+    """Send a read-only request for each of these groups until all are answered or the timeout has passed."""
     found: dict[str, T | ZkgroupsException] = {}
     for first in range(0, len(groups), AT_A_TIME):
         found |= _ask_some(asker, kind, groups[first : first + AT_A_TIME], Deadline(timeout), read)
@@ -42,9 +42,9 @@ def _ask_some(
 ) -> dict[str, T | ZkgroupsException]:
     found: dict[str, T | ZkgroupsException] = {}
     reason = KafkaError(KafkaError.NOT_COORDINATOR)
-    for patience in attempts(deadline):
+    for timeout in attempts(deadline):
         left = [group for group in groups if group not in found]
-        answers = ask(asker, kind, left, patience)
+        answers = ask(asker, kind, left, timeout)
         found |= {left[n]: read(left[n], answer) for n, answer in answers.found.items()}
         for n, error in answers.errors.items():
             if is_retriable(error):
@@ -57,19 +57,19 @@ def _ask_some(
 
 
 def _unanswered(group: str, reason: KafkaError, deadline: Deadline) -> ZkgroupsException:
-    text = f"there was no answer about group {group!r} within {deadline.seconds:g} s: {words(reason)}"
+    text = f"no broker answered about group {group!r} within {deadline.seconds:g} s: {words(reason)}"
     return caused(NotConnectedError(text), reason)
 
 
 def caused(ours: ZkgroupsException, theirs: KafkaError) -> ZkgroupsException:
-    """Chain the cause to an error that is not raised here."""
+    """Chain the cause to an error that is returned, not raised."""
     ours.__cause__ = KafkaException(theirs)
     return ours
 
 
-def ask(asker: Asker, kind: str, questions: Sequence[Any], patience: float) -> Answers:
-    """The answers that one process got; those to questions it was ended over are not there."""
-    return asker.ask(kind, list(_parts(questions)), patience)
+def ask(asker: Asker, kind: str, questions: Sequence[Any], timeout: float) -> Answers:
+    """Return the answers that one worker process received before it ended."""
+    return asker.ask(kind, list(_parts(questions)), timeout)
 
 
 def _parts(questions: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -11,7 +11,7 @@ So after a first failed connection, this module sends the same request over a pl
     | answer      |            |          |                    | 0.10 or newer         |
     | none        | answer     |          | none               | 0.9                   |
     | none        | none       | answer   | none               | 0.8                   |
-    | none        | none       | none     |                    | away, or not a broker |
+    | none        | none       | none     |                    | unreachable, or not a broker |
 
 No request here makes a broker create a topic.
 """
@@ -30,8 +30,8 @@ from ..deadline import Deadline
 _API_VERSIONS: Final = (18, b"")
 _LIST_GROUPS: Final = (16, b"")
 _METADATA: Final = (3, struct.pack(">i", 0))  # of all topics
-_PATIENCE: Final = 1.0
-"""In seconds, for one answer."""
+_ANSWER_TIMEOUT: Final = 1.0
+"""In seconds."""
 
 _ID: Final = 1
 _CLIENT: Final = b"zkgroups"
@@ -52,7 +52,7 @@ def settings_for_old(bootstrap: str, config: Mapping[str, str], deadline: Deadli
 
 
 def keeps_groups(config: Mapping[str, str]) -> bool:
-    """Whether brokers with these settings support requests about groups; those of 0.8 lack most of them."""
+    """Return whether brokers with these settings support requests about groups. Release 0.8 lacks most of them."""
     asks = config.get("api.version.request", "true").lower() not in ("false", "0", "f")
     return asks or not config.get("broker.version.fallback", "").startswith("0.8")
 
@@ -64,7 +64,7 @@ def _addresses(bootstrap: str) -> Iterator[tuple[str, int]]:
 
 
 class _NoTime(Exception):
-    """Strictly private: time is up, and it is not certain that the broker does not answer."""
+    """The deadline has passed before it is certain that the broker does not answer."""
 
 
 def _release(address: tuple[str, int], deadline: Deadline) -> str | None:
@@ -81,13 +81,13 @@ def _release(address: tuple[str, int], deadline: Deadline) -> str | None:
 
 
 def _answers(address: tuple[str, int], request: tuple[int, bytes], deadline: Deadline) -> bool:
-    """Whether a broker answers this request, in its first version."""
+    """Return whether a broker answers the first version of this request."""
     key, fields = request
     body = struct.pack(">hhih", key, 0, _ID, len(_CLIENT)) + _CLIENT + fields
-    if deadline.remaining < _PATIENCE:
+    if deadline.remaining < _ANSWER_TIMEOUT:
         raise _NoTime
     try:
-        with socket.create_connection(address, timeout=_PATIENCE) as connection:
+        with socket.create_connection(address, timeout=_ANSWER_TIMEOUT) as connection:
             connection.sendall(struct.pack(">i", len(body)) + body)
             answer = connection.recv(_ANSWER.size, socket.MSG_WAITALL)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where brokers are and how to be let in, as a value that may travel: to Spark's workers, for one."""
+"""How to connect to brokers, as a value without secrets that can be sent to Spark workers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from .properties import read_properties
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
     """
-    What it takes to connect: addresses, and the path of a Kafka client's properties file.
+    The addresses of brokers, and the path of a Kafka client's properties file.
 
-    The file is read where the connection is made and not before: what is secret in it is neither in this value nor
-    anywhere that it travels through.
+    The file is read when the connection is made, on the machine that connects. So its secrets are never in this value.
     """
 
     bootstrap: str
@@ -22,6 +21,6 @@ class BrokerOptions:
     timeout: float = 15.0
 
     def connect(self) -> Brokers:
-        """The brokers; nothing is sent yet."""
+        """Return the brokers. Sends nothing yet."""
         settings = {} if self.properties is None else read_properties(self.properties)
         return Brokers.connect(self.bootstrap, properties=settings, timeout=self.timeout)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from ..exceptions import InvalidOptionError
+from ..input_errors import InvalidOptionError
 from ..secret_file import read_secret_file
 
 HIDDEN: Final = "(not shown)"
@@ -66,10 +66,10 @@ _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _JAAS_OPTION: Final = re.compile(
     r"""(?<![\w.])([\w.]++)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|'((?:[^'\\]|\\.)*+)'|([^\s;"']++))"""
 )
-"""Each name is only tried from its first letter, and nothing is tried twice: a long text must not take minutes."""
+"""Possessive, so that matching a long text takes linear time."""
 _PASSWORD_LOGINS: Final = ("PlainLoginModule", "ScramLoginModule")
 
-# What Java's consumers and producers need and nothing here does; librdkafka has no TLS older than 1.2 anyway.
+# Settings of Java consumers and producers without effect here. librdkafka supports no TLS older than 1.2 anyway.
 _WITHOUT_EFFECT: Final = re.compile(
     r"(key|value)\.(de)?serializer|interceptor\.classes|metric\..*|metrics\..*|auto\.include\.jmx\.reporter"
     r"|partition\.assignment\.strategy|max\.poll\.records|default\.api\.timeout\.ms|exclude\.internal\.topics"
@@ -79,7 +79,7 @@ _WITHOUT_EFFECT: Final = re.compile(
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
-    """The settings in a Kafka client's properties file, as they stand there."""
+    """Read the settings in a Kafka client's properties file."""
     try:
         data = read_secret_file(path)
     except OSError as error:
@@ -87,11 +87,11 @@ def read_properties(path: str | Path) -> dict[str, str]:
     try:
         return parse(data.decode())
     except UnicodeDecodeError:
-        return parse(data.decode("latin-1"))  # which is what Java takes every such file for
+        return parse(data.decode("latin-1"))  # Java reads every properties file as Latin-1
 
 
 def parse(text: str) -> dict[str, str]:
-    r"""The settings in the text of a properties file.
+    r"""Parse the text of a properties file.
 
     >>> parse("# who we are\nclient.id = night\\\n    watch\nsasl.mechanism:PLAIN")
     {'client.id': 'nightwatch', 'sasl.mechanism': 'PLAIN'}
@@ -105,7 +105,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments, each with those that continue it."""
+    """Yield the lines without comments, joined with their continuation lines."""
     begun = ""
     for natural in re.split("\r\n|\r|\n", text):
         line = natural.lstrip(" \t\f")
@@ -130,7 +130,7 @@ def _unescaped(text: str) -> str:
 
 
 def for_librdkafka(properties: Mapping[str, str]) -> dict[str, str]:
-    """The same settings under librdkafka's names; those that only it knows stay as they are.
+    """Translate settings to librdkafka's names. Settings of librdkafka are left unchanged.
 
     >>> for_librdkafka({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""})
     {'security.protocol': 'SSL', 'ssl.endpoint.identification.algorithm': 'none'}
@@ -146,17 +146,17 @@ def for_librdkafka(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown(key: str, value: str) -> str:
-    """The value of a setting for a message."""
+    """Return the value of a setting for a message, unless it may be secret."""
     return value if key in _SHOWN else HIDDEN
 
 
 def shown_name(key: str) -> str:
-    """The name of a setting for a message."""
+    """Return the name of a setting for a message, unless it may be secret."""
     return key if _NAME.fullmatch(key) else f"a setting whose name is {HIDDEN}"
 
 
 def without_secrets(text: str, properties: Mapping[str, str]) -> str:
-    """A message of librdkafka without values that are never shown, their parts, and names that look like a secret.
+    """Remove secret values, their parts, and names that may be secret from a message of librdkafka.
 
     >>> without_secrets("begins at: s3cret", {"sasl.oauthbearer.config": "principal=anna s3cret=7"})
     'begins at: (not shown)'
@@ -177,10 +177,10 @@ def _in_text(secret: str) -> str:
 
 
 def check_sendable(properties: Mapping[str, str]) -> None:
-    """Refuse text that librdkafka, written in C, cannot be given."""
+    """Raise an error for text that cannot be passed to librdkafka, which is written in C."""
     for key, value in properties.items():
         if "\0" in key + value or any("\ud800" <= letter <= "\udfff" for letter in key + value):
-            raise _refused(key, value, "it has characters that cannot be passed to librdkafka")
+            raise _refused(key, value, "it contains characters that cannot be passed to librdkafka")
 
 
 def _jaas(_: Mapping[str, str], value: str) -> dict[str, str]:
@@ -189,19 +189,19 @@ def _jaas(_: Mapping[str, str], value: str) -> dict[str, str]:
         raise _refused("sasl.jaas.config", value, _other_login(module))
     options = {name: _unquoted(quotes) for name, *quotes in _JAAS_OPTION.findall(value)}
     if not {"username", "password"} <= options.keys():
-        raise _refused("sasl.jaas.config", value, f"{module} needs a username and a password there")
+        raise _refused("sasl.jaas.config", value, f"{module} needs a username and a password")
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
 
 
 def _other_login(module: str) -> str:
     if module == "Krb5LoginModule":
         return (
-            "a Kerberos login is set up here by sasl.kerberos.service.name, sasl.kerberos.principal and "
+            "for a Kerberos login, set sasl.kerberos.service.name, sasl.kerberos.principal and "
             "sasl.kerberos.keytab, and needs a confluent-kafka that was built with it"
         )
     if module == "OAuthBearerLoginModule":
-        return "a login by OAuth is set up here by sasl.oauthbearer.method=oidc and what goes with it"
-    return f"only {' and '.join(_PASSWORD_LOGINS)} are known here"
+        return "for an OAuth login, set sasl.oauthbearer.method=oidc and the other sasl.oauthbearer settings"
+    return f"only {' and '.join(_PASSWORD_LOGINS)} are supported"
 
 
 def _unquoted(quotes: list[str]) -> str:
@@ -222,7 +222,7 @@ def _key_store(properties: Mapping[str, str], value: str) -> dict[str, str]:
 
 
 def _key_store_password(properties: Mapping[str, str], value: str) -> dict[str, str]:
-    """A PEM file has none; the key in it has, by a setting of its own."""
+    """A PEM file has no password; the key in it has its own setting."""
     return {"ssl.keystore.password": value} if _kind("ssl.keystore", properties) == "PKCS12" else {}
 
 
@@ -231,7 +231,7 @@ def _check_pem(store: str, properties: Mapping[str, str], value: str) -> None:
         raise _refused(
             f"{store}.location",
             value,
-            f"a store of the type {kind} cannot be read here: export it as PEM "
+            f"stores of type {kind} are not supported: export it as PEM "
             f"(keytool -importkeystore -deststoretype PKCS12, then openssl pkcs12 -in), and set {store}.type=PEM",
         )
 

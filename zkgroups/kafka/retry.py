@@ -1,4 +1,4 @@
-"""How long to wait for one answer, when there is a time for all attempts together."""
+"""Timeouts of single attempts within a deadline."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 
 from ..deadline import Deadline
 
-# In seconds. A broker that has just started may leave the first request without an answer: it is asked again soon. One
-# that is only slow gets longer with every attempt.
+# In seconds. A broker that has just started may not answer the first request, so the first retry comes soon. A slow
+# broker gets more time with every attempt.
 _FIRST: Final = 1.0
 _PAUSE: Final = 0.1
 _SHORTEST: Final = 0.01
 
 
 def attempts(deadline: Deadline) -> Iterator[float]:
-    """The seconds that the next attempt may take, until the deadline has passed; there is always one."""
-    patience = _FIRST
+    """Yield the timeout of each attempt in seconds until the deadline has passed; at least once."""
+    timeout = _FIRST
     while True:
-        yield max(_SHORTEST, min(patience, deadline.remaining))
+        yield max(_SHORTEST, min(timeout, deadline.remaining))
         if deadline.passed:
             return
         time.sleep(min(_PAUSE, deadline.remaining))
-        patience *= 2
+        timeout *= 2

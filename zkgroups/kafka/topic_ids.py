@@ -18,12 +18,12 @@ _UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNO
 
 
 def topic_ids(admin: AdminClient, topics: Sequence[str], deadline: Deadline) -> dict[str, str]:
-    """The id of each topic. Missing topics are left out, and all topics if the brokers have no ids."""
+    """Return the id of each topic. Missing topics are left out, and all topics if the brokers have no ids."""
     found: dict[str, str | None] = {}
     failed = KafkaError(KafkaError._TIMED_OUT)
-    for patience in attempts(deadline):
+    for timeout in attempts(deadline):
         left = [topic for topic in topics if topic not in found]
-        asked = admin.describe_topics(TopicCollection(left), request_timeout=patience)
+        asked = admin.describe_topics(TopicCollection(left), request_timeout=timeout)
         for topic, future in asked.items():
             try:
                 found[topic] = _id(future)
@@ -32,9 +32,9 @@ def topic_ids(admin: AdminClient, topics: Sequence[str], deadline: Deadline) -> 
                 if not is_retriable(failed):
                     raise translate(failed, f"topic {topic!r}") from error
         if len(found) == len(topics):
-            return {topic: its for topic, its in found.items() if its is not None}
+            return {topic: id for topic, id in found.items() if id is not None}
     raise NotConnectedError(
-        f"no broker answered about the ids of topics within {deadline.seconds:g} s: {words(failed)}"
+        f"no broker returned topic ids within {deadline.seconds:g} s: {words(failed)}"
     ) from KafkaException(failed)
 
 

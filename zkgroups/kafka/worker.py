@@ -1,5 +1,4 @@
-"""The process that asks brokers about groups: see `isolated_client.py` for why there is one, and `worker_main.py` for
-what it does."""
+"""The parent's side of the worker process for requests about groups; `worker_main.py` is the program that it runs."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ from typing import Any, Final
 from confluent_kafka import KafkaError
 
 from ..deadline import Deadline
-from ..exceptions import ZkgroupsException
+from ..input_errors import ZkgroupsException
 from .properties import without_secrets
 
 _HERE: Final = Path(__file__).parent
 _PACKAGES: Final = {"zkgroups": _HERE.parent, "zkgroups.kafka": _HERE}
-# Without what the packages have for others, it is there in half the time.
+# Import only what it needs: the process then starts in half the time.
 _PROGRAM: Final = f"""
 import sys, types
 for name, folder in {[(name, str(folder)) for name, folder in _PACKAGES.items()]}:
@@ -35,7 +34,7 @@ from zkgroups.kafka.worker_main import main
 main()
 """
 _COMMAND: Final = (sys.executable, "-c", _PROGRAM)
-# In seconds, beside what it waits for brokers.
+# In seconds, in addition to the timeouts of the requests.
 _START: Final = 10.0
 _CHUNK: Final = 1 << 16
 _ENDED: Final = re.compile(rb'\n\{"ended": (-?\d+)\}\n\Z')
@@ -44,44 +43,44 @@ _LONGEST_END: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What was got for some questions, by the number of the question."""
+    """The answers to requests, by the number of the request."""
 
     found: dict[int, Any] = field(default_factory=dict)
     errors: dict[int, KafkaError] = field(default_factory=dict)
     sent: int = 0
-    """So many of the questions may have reached a broker."""
+    """How many of the requests may have reached a broker."""
 
 
 class Asker:
-    """Asks with the settings of one client; it starts when it is first needed, and is one thread's at a time."""
+    """A worker process with the settings of one client, started by the first request. Not thread-safe."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = config
         self._process: subprocess.Popen[bytes] | None = None
         self._end: Callable[[], object] = bool
 
-    def ask(self, kind: str, waves: Sequence[Sequence[Any]], patience: float) -> Answers:
-        """What was got within so many seconds for each wave, whose questions may be under way together.
+    def ask(self, kind: str, waves: Sequence[Sequence[Any]], timeout: float) -> Answers:
+        """Send waves of requests, each with a timeout in seconds, and return the answers.
 
-        Where a process is ended over some questions, or time is up, their answers are not there.
+        Requests of one wave are in flight together. If the process crashes or the time is up, answers are missing.
         """
-        asked = json.dumps({"config": self._config, "kind": kind, "waves": waves, "patience": patience})
+        asked = json.dumps({"config": self._config, "kind": kind, "waves": waves, "timeout": timeout})
         process = self._running()
         heard = bytearray()
         try:
-            status = _exchange(process, asked, heard, Deadline(patience * (1 + len(waves)) + _START))
+            status = _exchange(process, asked, heard, Deadline(timeout * (1 + len(waves)) + _START))
         except BaseException:
             self.close()
             raise
-        if status is None:  # what starts the others is gone itself
+        if status is None:  # the parent of the copies has ended
             self.close()
             status = process.wait()
         if status > 0:
-            raise ZkgroupsException(f"the process that asks the brokers for groups ended with {status}")
+            raise ZkgroupsException(f"the worker process for requests about groups ended with status {status}")
         return _read(_lines(heard), self._config)
 
     def close(self) -> None:
-        """End the process at once, with whatever it is doing."""
+        """Kill the process."""
         self._end()
         self._process = None
 
@@ -100,7 +99,7 @@ def _start() -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         bufsize=0,
-        start_new_session=True,  # Ctrl-C is for us
+        start_new_session=True,  # Ctrl-C must not reach it
     )
     assert process.stdin is not None
     os.set_blocking(process.stdin.fileno(), False)
@@ -108,7 +107,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """With those that it has started; one that has ended by itself is left as it is."""
+    """Kill a process and its children, unless it has ended."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -117,7 +116,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _exchange(process: subprocess.Popen[bytes], asked: str, heard: bytearray, deadline: Deadline) -> int | None:
-    """Send it and hear the answers: with which status who answers has ended, or None where nobody has said so."""
+    """Send a request and receive the answers. Return the exit status of the copy, or None if it is unknown."""
     assert process.stdin is not None
     assert process.stdout is not None
     left = memoryview(f"{asked}\n".encode())
@@ -140,7 +139,7 @@ def _exchange(process: subprocess.Popen[bytes], asked: str, heard: bytearray, de
 
 
 def _rest(pipe: int, question: memoryview) -> memoryview:
-    """Send some of it; nothing is left where nobody hears it, of which we hear soon."""
+    """Write a part of the request, and return the rest. An ended process is detected by the next read."""
     try:
         return question[os.write(pipe, question[:_CHUNK]) :]
     except BrokenPipeError:
@@ -149,7 +148,7 @@ def _rest(pipe: int, question: memoryview) -> memoryview:
 
 def _lines(heard: bytearray) -> Iterator[dict[str, Any]]:
     for line in heard.splitlines():
-        with suppress(ValueError):  # it was cut off where somebody was ended
+        with suppress(ValueError):  # the last line may be cut off
             if line:
                 yield json.loads(line)
 

@@ -1,9 +1,9 @@
-"""A program: it asks brokers about groups, and may be ended over it; see `isolated_client.py`.
+"""The worker program: it sends requests about groups to brokers, and may crash; see `isolated_client.py`.
 
-Each line of its standard input is a question: settings with secrets are seen by nobody there. It is answered by a copy
-of this process, which writes lines of JSON: how many of the questions may be under way, before they are, and each
-answer as soon as it is known. That the copy has ended, and how, is then told in a line of its own. A copy is made in a
-millisecond, while a Python that loads all this needs a quarter of a second. Whoever has nobody left to tell ends.
+Each line of standard input is a request, because other users cannot see secrets there. A forked copy of this process
+answers it with lines of JSON: the number of requests that may be in flight, before they are sent, and each answer as
+it arrives. When the copy has ended, its exit status is written in another line. A fork takes a millisecond, while
+starting a new Python takes a quarter of a second. The process ends when its parent does.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from .exact_offsets import ExactOffsets
 _INPUT: Final = 0
 
 Ask = Callable[[Sequence[Any], float], Iterator[tuple[int, Any]]]
-"""Answers each of the questions, by its number, within so many seconds; what is wrong is a KafkaError."""
+"""Yields the number of each request with its answer or KafkaError, within a timeout in seconds."""
 
 
 def main() -> None:
-    """Answer the questions on the standard input."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # being ended is nothing to be looked into
+    """Answer the requests on standard input."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dumps: crashes are expected
     for question in sys.stdin:
         print(f'\n{{"ended": {_in_a_copy(question)}}}', flush=True)
 
 
 def _in_a_copy(question: str) -> int:
-    """With which status it has ended."""
+    """Answer a request in a forked copy, and return its exit status."""
     alive, held = os.pipe()
     if (copy := os.fork()) == 0:
         status = 1
@@ -47,9 +47,9 @@ def _in_a_copy(question: str) -> int:
             _answer_all(json.loads(question))
             status = 0
         finally:
-            os._exit(status)  # whatever still waits for a broker need not be waited for
+            os._exit(status)  # do not wait for threads of librdkafka
     os.close(held)
-    # It is readable when the copy has gone; and our input when who asks has, because nothing is asked meanwhile.
+    # `alive` becomes readable when the copy ends. Standard input becomes readable only when the parent ends.
     ended, _, _ = select.select([alive, _INPUT], [], [])
     if alive not in ended:
         os.kill(copy, signal.SIGKILL)
@@ -62,7 +62,7 @@ def _answer_all(asked: Mapping[str, Any]) -> None:
     first = 0
     for wave in asked["waves"]:
         _write({"sent": first + len(wave)})
-        answered = [_answer(first + number, found) for number, found in ask(wave, asked["patience"])]
+        answered = [_answer(first + number, found) for number, found in ask(wave, asked["timeout"])]
         if not any(answered):
             break  # the brokers are away
         first += len(wave)
@@ -70,7 +70,7 @@ def _answer_all(asked: Mapping[str, Any]) -> None:
 
 
 def _answer(number: int, found: Any) -> bool:
-    """Write down what became of this question; False if it should be asked again."""
+    """Write the answer to a request. Return False if it should be retried."""
     if isinstance(found, KafkaError):
         _write({"n": number, "error": [found.code(), found.str()]})
         return not is_retriable(found)
@@ -82,7 +82,7 @@ def _write(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 
-# librdkafka takes offsets for one group at a time, but any number of times, and groups themselves together.
+# librdkafka takes one group per request for offsets, and many groups per request otherwise.
 
 
 def _committed(config: Mapping[str, str]) -> Ask:
@@ -95,15 +95,15 @@ def _commit(config: Mapping[str, str]) -> Ask:
 
 def _describe(config: Mapping[str, str]) -> Ask:
     admin = _admin(config)
-    return lambda groups, patience: _results(
-        groups, admin.describe_consumer_groups(list(groups), request_timeout=patience), _described
+    return lambda groups, timeout: _results(
+        groups, admin.describe_consumer_groups(list(groups), request_timeout=timeout), _described
     )
 
 
 def _delete(config: Mapping[str, str]) -> Ask:
     admin = _admin(config)
-    return lambda groups, patience: _results(
-        groups, admin.delete_consumer_groups(list(groups), request_timeout=patience), lambda _: True
+    return lambda groups, timeout: _results(
+        groups, admin.delete_consumer_groups(list(groups), request_timeout=timeout), lambda _: True
     )
 
 

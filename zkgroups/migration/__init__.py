@@ -1,27 +1,27 @@
-"""Whole groups moved to Kafka's own offsets, and back: in bulk, and without Spark. Needs the extra `zkgroups[kafka]`.
+"""Move whole groups to Kafka's committed offsets, and back, without Spark. Needs the extra `zkgroups[kafka]`.
 
-What is done is done with the rows of a plan (`core/plan.py`), all rows of each group:
+All functions take the rows of a plan (`core/migration/plan_rows.py`), all rows of each group:
 
-    rows = Planner(planning, brokers).plan(found)
-    for done in apply_groups(rows, brokers, registry, execute=True): print(done.group, done.outcome, done.detail)
+    rows = Planner(settings, brokers).plan(nodes)
+    for row in apply_groups(rows, brokers, registry, execute=True): print(row.group, row.outcome, row.detail)
     assert all(row.match is Match.EQUAL for row in verify_groups(rows, brokers, registry))
     rollback_groups(rows, brokers, registry, execute=True)
 
-`zkgroups.spark.migration` does it with the groups of a plan that is a folder.
+`zkgroups.spark.migration` does this for plans stored in a folder.
 """
 
 from __future__ import annotations
 
 from .apply import apply_groups
 from .follow import follow
-from .plan import Found, Planner, Planning
+from .plan import Planner, PlanSettings, SourceNode
 from .rollback import rollback_groups
 from .verify import status_of_groups, verify_groups
 
 __all__ = [
-    "Found",
+    "PlanSettings",
     "Planner",
-    "Planning",
+    "SourceNode",
     "apply_groups",
     "follow",
     "rollback_groups",

@@ -1,82 +1,86 @@
-"""Carrying to ZooKeeper what was read on Kafka since: forward only, and only while nobody is registered there."""
+"""Copying progress from the brokers back to ZooKeeper: forward only, and only while no instance is registered there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..core.migration.apply_rules import Place, Rows, SourceSeen, TargetSeen, Znode, forward, progress, registered
-from ..core.migration.plan_rows import Outcome, Step
+from ..core.migration.group_state import OffsetKey, OffsetNode, SourceState, TargetState
+from ..core.migration.guards import PlanRows, instance_obstacles
+from ..core.migration.obstacles import Obstacle, ObstacleKind
+from ..core.migration.plan_rows import MigrationStep, Outcome
+from ..core.migration.rollback_rules import forward_only, progress
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset
-from ..exceptions import UnavailableError, ZkgroupsException
+from ..exceptions import UnavailableError
+from ..input_errors import ZkgroupsException
 from ..zookeeper.registry import Registry
-from .current_state import look_at_sources
+from .current_state import read_sources
 from .report import Answers, Report
 
 
-class Returning:
-    """What is carried of some groups that this plan has moved."""
+class CopyBack:
+    """Copies the progress of groups that this plan has moved."""
 
     def __init__(self, registry: Registry, report: Report, *, execute: bool) -> None:
         self._registry = registry
         self._report = report
         self._execute = execute
 
-    def carry(self, plans: Mapping[str, Rows], seen: Mapping[str, TargetSeen]) -> dict[str, list[str]]:
-        """Why targets must be left as they are: not all that was read there is in ZooKeeper."""
-        sources = look_at_sources(self._registry, (rows[0].group for rows in plans.values()))
+    def copy(self, plans: Mapping[str, PlanRows], states: Mapping[str, TargetState]) -> dict[str, list[Obstacle]]:
+        """Copy the progress of these targets. Return the obstacles of targets that could not be copied completely."""
+        sources = read_sources(self._registry, (rows[0].group for rows in plans.values()))
         left = {}
         for target, rows in plans.items():
             source = sources[rows[0].group]
-            reasons = registered(source) or self._carry(rows, source, seen[target])
-            if reasons:
-                left[target] = reasons
+            if obstacles := instance_obstacles(source) or self._copy_group(rows, source, states[target]):
+                left[target] = obstacles
         return left
 
-    def _carry(self, rows: Rows, source: SourceSeen, seen: TargetSeen) -> list[str]:
-        wanted = forward(progress(rows, seen.committed), source.offsets)
+    def _copy_group(self, rows: PlanRows, source: SourceState, state: TargetState) -> list[Obstacle]:
+        wanted = forward_only(progress(rows, state.committed), source.offsets)
         if not wanted:
             return []
         if not self._execute:
             for at, offset in wanted.items():
-                self._tell(rows, at, source, Outcome.WOULD_WRITE, detail=f"{offset} would be written")
+                self._add(rows, at, source, Outcome.WOULD_WRITE, detail=f"{offset} would be written")
             return []
         answers = self._write(rows[0].group, wanted)
         for at, error in answers.items():
             if error is None:
-                self._tell(rows, at, source, Outcome.WRITTEN, written=wanted[at])
+                self._add(rows, at, source, Outcome.WRITTEN, written=wanted[at])
             else:
-                self._tell(rows, at, source, Outcome.FAILED, detail=str(error))
-        return [f"not all was carried to ZooKeeper: {error}" for error in filter(None, answers.values())][:1]
+                self._add(rows, at, source, Outcome.FAILED, detail=str(error))
+        errors = [error for error in answers.values() if error is not None]
+        return [Obstacle(ObstacleKind.COPY_BACK_FAILED, detail=str(error)) for error in errors[:1]]
 
     def _write(self, group: str, wanted: Mapping[TopicPartition, int]) -> Answers:
-        """Over what is there at this moment, and never over anything that is further."""
+        """Write these offsets, unless ZooKeeper has higher ones by now."""
         offsets = self._registry.group(group).offsets
         try:
             found = offsets.fetch_many(wanted)
-            numbers: dict[Place, Znode] = {
-                (at.topic, at.partition): Znode(None, it.offset if isinstance(it, CommittedOffset) else None)
+            nodes: dict[OffsetKey, OffsetNode] = {
+                (at.topic, at.partition): OffsetNode(None, it.offset if isinstance(it, CommittedOffset) else None)
                 for at, it in found.items()
             }
-            behind = forward(wanted, numbers)
+            behind = forward_only(wanted, nodes)
             return dict.fromkeys(behind) | offsets.replace(behind, expected=found)
         except UnavailableError:
             raise
         except ZkgroupsException as error:
             return dict.fromkeys(wanted, error)
 
-    def _tell(
+    def _add(
         self,
-        rows: Rows,
+        rows: PlanRows,
         at: TopicPartition,
-        source: SourceSeen,
+        source: SourceState,
         outcome: Outcome,
         *,
         written: int | None = None,
         detail: str = "",
     ) -> None:
         row = replace(rows[0], topic=at.topic, partition=at.partition)
-        found = source.offsets.get((at.topic, at.partition))
-        before = None if found is None else found.offset
-        self._report.add(Step.TO_ZOOKEEPER, row, outcome, found=before, written=written, detail=detail)
+        node = source.offsets.get((at.topic, at.partition))
+        found = None if node is None else node.offset
+        self._report.add(MigrationStep.TO_ZOOKEEPER, row, outcome, found=found, written=written, detail=detail)

@@ -1,4 +1,4 @@
-"""A plan as files for Kafka's own tool, where that is to write: one of offsets for each group, and a script."""
+"""Exporting a plan for `kafka-consumer-groups.sh`: one file of offsets for each group, and a script."""
 
 from __future__ import annotations
 
@@ -12,56 +12,57 @@ from ..core.migration.plan_rows import PlanRow
 from ..core.migration.rules import Action
 from ..core.offsets.file_formats import FileFormat, OffsetRecord
 from ..core.offsets.file_writer import format_offsets
-from ..core.offsets.reset_script import file_name, script
-from ..exceptions import InvalidOptionError, RefusedError
+from ..core.offsets.reset_script import group_file_name, reset_script
+from ..exceptions import RefusedError
+from ..input_errors import InvalidOptionError
 
 SCRIPT: Final = "reset-offsets.sh"
-"""What the script is called; no file of a group is called so."""
+"""No file of a group has this name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
-    """What was written: a script, and a file for each group that has something to write."""
+class ExportResult:
+    """The files written: a script, and one file for each group with offsets to write."""
 
     script: Path
     groups: int
     offsets: int
     blocked: tuple[str, ...]
-    """Targets that have no file, because their groups cannot be moved now."""
+    """Targets without a file, because their groups have obstacles."""
 
 
-def export(rows: Iterable[PlanRow], folder: Path) -> Export:
-    """Write what the rows say, which are those of whole groups, sorted by target, into a folder that is new or empty.
+def export(rows: Iterable[PlanRow], folder: Path) -> ExportResult:
+    """Export the rows of whole groups, sorted by target, to a new or empty folder.
 
     Each file has the lines topic,partition,offset, as `kafka-consumer-groups.sh --reset-offsets --from-file` reads
-    them. Blocked groups have none. Not more than one group is kept in memory.
+    them. Blocked groups have no file. At most one group is in memory.
     """
-    _make(folder)
+    _create_empty(folder)
     groups: list[str] = []
     blocked: list[str] = []
     offsets = 0
     brokers: str | None = None
     for target, found in groupby(rows, key=lambda row: row.target):
-        its_rows = list(found)
-        brokers = its_rows[0].brokers
-        if its_rows[0].obstacles:
+        group = list(found)
+        brokers = group[0].brokers
+        if group[0].obstacles:
             blocked.append(target)
-        elif records := list(_records(its_rows)):
+        elif records := list(_records(group)):
             text = "".join(f"{line}\n" for line in format_offsets(records, FileFormat.KAFKA_CSV))
-            (folder / file_name(target)).write_text(text, encoding="utf-8", newline="\n")
+            (folder / group_file_name(target)).write_text(text, encoding="utf-8", newline="\n")
             groups.append(target)
             offsets += len(records)
-    # The script comes last: where it is, all that it names is there.
+    # The script comes last, so that all files that it names exist.
     with (folder / SCRIPT).open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(script(SCRIPT, groups, brokers))
-    return Export(folder / SCRIPT, len(groups), offsets, tuple(blocked))
+        file.writelines(reset_script(SCRIPT, groups, brokers))
+    return ExportResult(folder / SCRIPT, len(groups), offsets, tuple(blocked))
 
 
-def _make(folder: Path) -> None:
+def _create_empty(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise RefusedError(f"{folder} is not empty: what is there might be taken for a part of this plan")
+            raise RefusedError(f"{folder} is not empty: export to a new folder")
     except OSError as error:
         raise InvalidOptionError("folder", str(folder), f"it cannot be used: {error.strerror}") from error
 

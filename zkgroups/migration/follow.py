@@ -1,8 +1,8 @@
-"""Following: while consumers still work on the one side, what they commit is carried to the other, again and again.
+"""Following: copy commits from one side to the other, pass after pass, while consumers still work.
 
-So that moving takes as long as stopping the consumers there and starting them here, and not as long as the copy. A pass
-reads in bulk what the side that is ahead has, and writes what has changed, forward only. Where nobody works on that
-side any more the group is cut over: looked at again, written for the last time, and compared.
+Moving a group then takes only as long as stopping its consumers on one side and starting them on the other. Each pass
+reads the leading side in bulk and writes changed offsets, forward only. A group without members on the leading side is
+cut over: read again, written for the last time, and compared.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from typing import Final
 from ..core.migration.follow_rules import FollowedGroup, FollowPass
 from ..core.migration.plan_rows import PlanRow
 from ..core.migration.rules import Rule
-from ..exceptions import InvalidOptionError, UnavailableError
+from ..exceptions import UnavailableError
+from ..input_errors import InvalidOptionError
 from ..kafka import Brokers
 from ..zookeeper.registry import Registry
-from .follow_to_kafka import ToKafka
-from .follow_to_zookeeper import ToZooKeeper
-from .followed_groups import Way, followed
-from .report import check_asked, check_cluster
+from .follow_to_kafka import FollowToKafka
+from .follow_to_zookeeper import FollowToZooKeeper
+from .follower import Follower
+from .report import check_cluster, check_made_with_brokers
+from .tracked_group import tracked_groups
 
 log = logging.getLogger("zkgroups.migration")
 
-Told = Callable[[FollowPass], object]
+OnProgress = Callable[[FollowPass], object]
 
-BREATHER: Final = 0.5
-"""So many times as long as a pass has taken is the pause after it, at least: there are others who ask the servers."""
+MIN_PAUSE: Final = 0.5
+"""The shortest pause after a pass, relative to its duration: other clients need the servers, too."""
 
 
 def follow(
@@ -42,45 +44,47 @@ def follow(
     rule: Rule | None = None,
     every: float = 1.0,
     rate: float = 20_000.0,
-    told: Told = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
     stop: threading.Event | None = None,
 ) -> list[FollowedGroup]:
-    """Follow all groups of a plan until each is done or left, or `stop` is set; without `execute`, only look, once.
+    """Follow all groups of a plan until each is done or left, or `stop` is set.
 
-    From ZooKeeper to Kafka while legacy instances are registered, and with `to_zookeeper` back while native members
-    take part, if this plan has moved the group. `every` is the time from one pass to the next, in seconds, and `rate`
-    how many offsets are written in a second at most. Each pass is `told`. A server that is away is waited for.
+    Without `execute`, run one pass that only reads. Follow from ZooKeeper to Kafka while legacy instances are
+    registered; with `to_zookeeper`, back while native members are active, for groups that this plan has moved.
+
+    `every` is the time between passes in seconds, and `rate` the most offsets to write per second. `on_progress` is
+    called after each pass. Passes are retried while a server is unavailable.
     """
-    check_asked(rows)
+    check_made_with_brokers(rows)
     if rows and rows[0].cluster is not None:
         check_cluster(rows[0].cluster, brokers)
     for option, number in (("every", every), ("rate", rate)):
         if not 0 < number < float("inf"):
             raise InvalidOptionError(option, number, "it must be more than 0")
-    groups = followed(rows, to_zookeeper=to_zookeeper)
-    kind = ToZooKeeper if to_zookeeper else ToKafka
-    way = kind(groups, brokers, registry, rule or Rule(), stop or threading.Event(), execute=execute)
+    groups = tracked_groups(rows, to_zookeeper=to_zookeeper)
+    kind = FollowToZooKeeper if to_zookeeper else FollowToKafka
+    follower = kind(groups, brokers, registry, rule or Rule(), stop or threading.Event(), execute=execute)
     try:
-        _pass_by_pass(way, every, max(1, int(rate * every)), told)
+        _run_passes(follower, every, max(1, int(rate * every)), on_progress)
     finally:
-        way.end()
-    return way.told()
+        follower.close()
+    return follower.results()
 
 
-def _pass_by_pass(way: Way, every: float, limit: int, told: Told) -> None:
+def _run_passes(follower: Follower, every: float, limit: int, on_progress: OnProgress) -> None:
     number = 0
-    while not way.stop.is_set():
+    while not follower.stop.is_set():
         number, began, trouble = number + 1, time.monotonic(), ""
-        way.begin()
+        follower.begin_pass()
         try:
-            way.one_pass(limit)
+            follower.run_pass(limit)
         except UnavailableError as error:
-            if not way.execute:
+            if not follower.execute:
                 raise
-            log.warning("could not update offsets, will retry: %s", error)
+            log.warning("Could not update offsets, will retry: %s", error)
             trouble = str(error)
-        told(FollowPass(number, way.behind, way.written, tuple(way.told()), trouble))
-        if way.is_over or not way.execute:
+        on_progress(FollowPass(number, follower.behind, follower.written, tuple(follower.results()), trouble))
+        if follower.is_finished or not follower.execute:
             return
         took = time.monotonic() - began
-        way.stop.wait(max(every - took, BREATHER * took))
+        follower.stop.wait(max(every - took, MIN_PAUSE * took))

@@ -1,9 +1,9 @@
-"""Following legacy instances: what they commit to ZooKeeper is carried to the brokers, until nobody is registered.
+"""Following legacy instances: copy their commits from ZooKeeper to the brokers until no instance is registered.
 
-A group is cut over when nobody is, twice in a row: it is marked, so that none of ours can come any more, looked at
-again, written for the last time, and looked at once more, because those of other kinds know no marks. Only if nobody
-has come, all can be seen, nothing is gone, and both sides are at one, it is done. Whoever comes back or commits later,
-as long as others are followed, is followed again; the group stays marked.
+A group without instances in two consecutive looks is cut over: mark it, so that no zkgroups member joins, read it
+again, write the rest, and read it once more, because other clients ignore marks. It is done if no instance has
+registered, all offsets could be read, none was deleted, and both sides agree. If an instance comes back or commits
+later, while other groups are still followed, the group is followed again and stays marked.
 """
 
 from __future__ import annotations
@@ -14,211 +14,217 @@ from itertools import accumulate
 from typing import Final
 
 from ..core.kafka_values import NativeGroup
-from ..core.migration.apply_rules import SourceSeen, TargetSeen, living
-from ..core.migration.follow_rules import FollowState, Judge, some
+from ..core.migration.follow_rules import FollowState, OffsetRule
+from ..core.migration.group_state import SourceState, TargetState
+from ..core.migration.guards import member_obstacles
+from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.rules import Decision, Unknown, decide
 from ..core.znodes.migration_mark import MarkState
 from ..core.znodes.topic_partition import TopicPartition
-from ..exceptions import UnavailableError, UnknownPartitionError, ZkgroupsException
+from ..exceptions import UnavailableError, UnknownPartitionError
+from ..input_errors import ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.session.registry_context import context_of
-from .current_state import look_at_targets, taking_part
-from .followed_groups import Followed, Way
-from .log_ranges import Logs, topics_made
+from .current_state import active_members, read_targets
+from .follower import Follower
+from .log_ranges import LogRanges, topic_creation_zxids
+from .tracked_group import TrackedGroup
 
 Writes = Mapping[str, Mapping[TopicPartition, int]]
-"""By target."""
+"""The offsets to write, by target."""
+
+PASSES_PER_MEMBER_CHECK: Final = 10
+"""How often to look for members on the brokers. Brokers refuse commits to a group with members, so this only reports
+them early, and for groups without commits."""
 
 
-LOOK_AT_NATIVE: Final = 10
-"""In so many passes once: brokers refuse to commit for a group that somebody takes part in, so that this is only to say
-so early, also where nothing is to be committed."""
+class FollowToKafka(Follower):
+    """Follows groups from ZooKeeper to the brokers."""
 
-
-class ToKafka(Way):
-    """From ZooKeeper to the brokers."""
-
-    def one_pass(self, limit: int) -> None:
-        """Look at all, write what has changed, and cut over where nobody is registered."""
+    def run_pass(self, limit: int) -> None:
+        """Read all groups, write changed offsets, and cut over groups without instances."""
         self.read_marks()
         self.lock()
-        if self.number % LOOK_AT_NATIVE == 1:
-            self._leave_living()
-        alone = self._look()
-        some = _so_many([each for each in self.following if each.carried.due], limit)
-        writes = self._decide(some, self._logs(some), limit)
-        for each in self.following:
-            each.measure()
-        self.behind = sum(each.behind for each in self.following)
+        if self.number % PASSES_PER_MEMBER_CHECK == 1:
+            self._leave_active_targets()
+        ready = self._read_groups()
+        chosen = _up_to_limit([group for group in self.following if group.offsets.due], limit)
+        writes = self._decide(chosen, self._read_logs(chosen), limit)
+        for group in self.following:
+            group.measure()
+        self.behind = sum(group.behind for group in self.following)
         if not self.execute:
-            self._would_write(writes, alone)
+            self._note_dry_run(writes, ready)
             return
         if not self.stop.is_set():
             self._write(writes)
         if not self.stop.is_set():
-            self._cut_over([each for each in alone if each.following])
+            self._cut_over([group for group in ready if group.following])
 
-    # Looking
+    # Reading
 
-    def _leave_living(self) -> None:
-        found = self.brokers.groups(each.target for each in self.following)
-        for each in self.following:
-            native = found[each.target]
-            if isinstance(native, NativeGroup) and (members := taking_part(native)):
-                each.leave("; ".join(living(TargetSeen(members))))
+    def _leave_active_targets(self) -> None:
+        found = self.brokers.groups(group.target for group in self.following)
+        for group in self.following:
+            native = found[group.target]
+            if isinstance(native, NativeGroup) and (members := active_members(native)):
+                group.leave(*member_obstacles(TargetState(members)))
 
-    def _look(self) -> list[Followed]:
-        """See what has changed; return the groups where nobody is registered."""
-        alone: list[Followed] = []
-        back: list[Followed] = []
-        for each, seen in self.sources(each for each in self.groups if each.state is not FollowState.LEFT):
-            if each.state is FollowState.DONE:
-                if not seen.instances and not each.see_source(seen):
+    def _read_groups(self) -> list[TrackedGroup]:
+        """Update all groups. Return those that can be cut over."""
+        ready: list[TrackedGroup] = []
+        active: list[TrackedGroup] = []
+        for group, source in self.read_sources(group for group in self.groups if group.state is not FollowState.LEFT):
+            if group.state is FollowState.DONE:
+                if not source.instances and not group.update_from_source(source):
                     continue
-                each.state, each.detail = FollowState.FOLLOWING, ""
-                self.moved.add(each.group)  # and stays marked so: who has come knows no marks
-            self._see(each, seen)
-            if each.is_alone(bool(seen.instances)):
-                alone.append(each)
-            elif seen.instances:
-                back.append(each)
+                group.resume()
+                self.marked_as_moved.add(group.group)  # it stays marked: the client that came ignores marks
+            self._update(group, source)
+            if group.may_cut_over(has_members=bool(source.instances)):
+                ready.append(group)
+            elif source.instances:
+                active.append(group)
         if self.execute:
-            self.unmark(back)
-        return alone
+            self.unmark(active)
+        return ready
 
-    def _see(self, each: Followed, seen: SourceSeen) -> bool:
-        changed = each.see_source(seen)
-        each.detail = "; ".join(filter(None, (seen.unreadable, each.hidden)))
-        each.waits_since = (each.waits_since or self.number) if each.carried.due else 0
+    def _update(self, group: TrackedGroup, source: SourceState) -> bool:
+        changed = group.update_from_source(source)
+        group.obstacles = list(group.forbidden)
+        if source.unreadable:
+            group.obstacles.insert(0, Obstacle(ObstacleKind.UNREADABLE, detail=source.unreadable))
+        group.due_since = (group.due_since or self.number) if group.offsets.due else 0
         return changed
 
-    def _logs(self, groups: Sequence[Followed]) -> Logs:
-        due = {at for each in groups for at in each.carried.due}
-        logs = Logs(self.brokers, topics_made(self.registry, {at.topic for at in due}))
-        logs.ask(due)
-        for each in groups:
-            each.see_topics(logs.ids)
+    def _read_logs(self, groups: Sequence[TrackedGroup]) -> LogRanges:
+        due = {at for group in groups for at in group.offsets.due}
+        logs = LogRanges(self.brokers, topic_creation_zxids(self.registry, {at.topic for at in due}))
+        logs.read(due)
+        for group in groups:
+            group.find_recreated(logs.topic_ids)
         return logs
 
-    def _judge(self, each: Followed, logs: Logs) -> Judge:
+    def _offset_rule(self, group: TrackedGroup, logs: LogRanges) -> OffsetRule:
         rule = replace(self.rule, backward=False)
 
-        def judge(at: TopicPartition, number: int, there: int | Unknown | None) -> Decision:
-            log = logs.log(at, each.carried.sign(at), each.topic_id(at.topic))
-            return decide(number, log, there, rule)
+        def offset_rule(at: TopicPartition, number: int, target: int | Unknown | None) -> Decision:
+            log = logs.log(at, group.offsets.stamp(at), group.topic_id(at.topic))
+            return decide(number, log, target, rule)
 
-        return judge
+        return offset_rule
 
     # Writing
 
-    def _decide(self, groups: Sequence[Followed], logs: Logs, limit: int | None) -> Writes:
-        """What is to be written, by what the targets have at this moment."""
+    def _decide(self, groups: Sequence[TrackedGroup], logs: LogRanges, limit: int | None) -> Writes:
+        """Return the offsets to write, given the current offsets of the targets."""
         writes: dict[str, Mapping[TopicPartition, int]] = {}
         if not groups:
             return writes
         left = limit
-        for target, found in self.brokers.committed_or_error(each.target for each in groups).items():
-            each = self.by_target[target]
+        for target, found in self.brokers.committed_or_error(group.target for group in groups).items():
+            group = self.by_target[target]
             if isinstance(found, ZkgroupsException):
-                _could_not(each, found)
+                _record_error(group, found)
                 continue
-            there = {at: offset.offset for at, offset in found.items()}
-            writes[target] = each.carried.decide(self._judge(each, logs), there, left)
+            committed = {at: offset.offset for at, offset in found.items()}
+            writes[target] = group.offsets.decide(self._offset_rule(group, logs), committed, left)
             left = None if left is None else left - len(writes[target])
         return writes
 
     def _write(self, writes: Writes) -> None:
-        """Commit all of it; what could not be written stays due, and who cannot be written to is left."""
-        locked = self.locked(target for target, those in writes.items() if those)
-        offsets = {target: those for target, those in writes.items() if target in locked}
+        """Commit these offsets. Failed offsets stay due; leave groups whose errors are permanent."""
+        locked = self.still_locked(target for target, of_target in writes.items() if of_target)
+        offsets = {target: of_target for target, of_target in writes.items() if target in locked}
         answered = self.brokers.commit(offsets) if offsets else {}
         for target, answers in answered.items():
-            each = self.by_target[target]
+            group = self.by_target[target]
             for at, error in answers.items():
                 if error is None:
                     self.written += 1
-                    each.carried.wrote(at, offsets[target][at])
-                elif each.following:
-                    each.carried.failed(at, str(error))
-                    _could_not(each, error)
+                    group.offsets.record_write(at, offsets[target][at])
+                elif group.following:
+                    group.offsets.record_failure(at, error)
+                    _record_error(group, error)
         self.check_locks()
 
-    def _would_write(self, writes: Writes, alone: Sequence[Followed]) -> None:
-        for each in self.following:
-            count = len(writes.get(each.target, ()))
+    def _note_dry_run(self, writes: Writes, ready: Sequence[TrackedGroup]) -> None:
+        for group in self.following:
+            count = len(writes.get(group.target, ()))
             self.written += count
-            would = f"{count} offsets would be written" + (", and it would be cut over" if each in alone else "")
-            each.detail = "; ".join(filter(None, (each.detail, each.carried.failures, would)))
+            cut_over = ", and the group would be cut over" if group in ready else ""
+            group.note = f"{count} offsets would be written{cut_over}"
 
-    # The end of it
+    # Cutting over
 
-    def _cut_over(self, groups: Sequence[Followed]) -> None:
+    def _cut_over(self, groups: Sequence[TrackedGroup]) -> None:
         if not groups:
             return
-        marked = self._mark(groups)
-        alone = []
-        for each, seen in self.sources(marked):
-            self._see(each, seen)
-            if each.is_alone(bool(seen.instances)):
-                each.carried.again()
-                alone.append(each)
-        logs = self._logs(alone)
-        self._write(self._decide(alone, logs, None))
-        self._judge_all([each for each in alone if each.following], logs)
-        self.unmark(each for each in marked if each.state is not FollowState.DONE)
+        marked = self._mark_as_moving(groups)
+        ready = []
+        for group, source in self.read_sources(marked):
+            self._update(group, source)
+            if group.may_cut_over(has_members=bool(source.instances)):
+                group.offsets.make_all_due()
+                ready.append(group)
+        logs = self._read_logs(ready)
+        self._write(self._decide(ready, logs, None))
+        self._finish([group for group in ready if group.following], logs)
+        self.unmark(group for group in marked if group.state is not FollowState.DONE)
 
-    def _mark(self, groups: Sequence[Followed]) -> list[Followed]:
-        targets = {each.group: each.target for each in groups if each.group not in self.moved}
+    def _mark_as_moving(self, groups: Sequence[TrackedGroup]) -> list[TrackedGroup]:
+        targets = {group.group: group.target for group in groups if group.group not in self.marked_as_moved}
         errors = marks.put(context_of(self.registry), targets, plan=self.plan, state=MarkState.MOVING)
-        for each in groups:
-            error = errors.get(each.group)
+        for group in groups:
+            error = errors.get(group.group)
             if error is not None:
-                each.leave(f"it could not be marked: {error}")
-            elif each.group in targets:
-                self.our_marks.add(each.group)
-        return [each for each in groups if each.following]
+                group.leave(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
+            elif group.group in targets:
+                self.marked_as_moving.add(group.group)
+        return [group for group in groups if group.following]
 
-    def _judge_all(self, groups: Sequence[Followed], logs: Logs) -> None:
-        """Whether both sides are at one, and nobody has come."""
-        self.leave_made_anew(groups)
-        groups = [each for each in groups if each.following]
-        targets = look_at_targets(self.brokers, [each.target for each in groups])
+    def _finish(self, groups: Sequence[TrackedGroup], logs: LogRanges) -> None:
+        """Finish the groups where both sides agree and no instance has registered."""
+        self.leave_recreated(groups)
+        groups = [group for group in groups if group.following]
+        targets = read_targets(self.brokers, [group.target for group in groups])
         done = {}
-        for each, seen in self.sources(groups):
-            if self._is_done(each, seen, targets[each.target], logs):
-                done[each.group] = each
-        put = {group: each.target for group, each in done.items()}
-        for group, error in marks.put(context_of(self.registry), put, plan=self.plan, state=MarkState.MOVED).items():
+        for group, source in self.read_sources(groups):
+            if self._is_done(group, source, targets[group.target], logs):
+                done[group.group] = group
+        put = {name: group.target for name, group in done.items()}
+        for name, error in marks.put(context_of(self.registry), put, plan=self.plan, state=MarkState.MOVED).items():
             if error is None:
-                self.our_marks.discard(group)
+                self.marked_as_moving.discard(name)
             else:
-                done[group].leave(f"it could not be marked as moved: {error}")
+                done[name].leave(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
 
-    def _is_done(self, each: Followed, seen: SourceSeen, target: TargetSeen, logs: Logs) -> bool:
-        changed = self._see(each, seen)
-        if not each.is_alone(bool(seen.instances)) or changed:
-            return False  # somebody has come, or committed: the next pass sees
-        if reasons := living(target):
-            each.leave("; ".join(reasons))
+    def _is_done(self, group: TrackedGroup, source: SourceState, target: TargetState, logs: LogRanges) -> bool:
+        changed = self._update(group, source)
+        if not group.may_cut_over(has_members=bool(source.instances)) or changed:
+            return False  # an instance has registered or committed: the next pass continues
+        if obstacles := member_obstacles(target):
+            group.leave(*obstacles)
             return False
-        there = {at: offset.offset for at, offset in target.committed.items()}
-        verdict = each.carried.verdict(self._judge(each, logs), there)
-        if verdict.obstacles:
-            each.leave(some(verdict.obstacles))
-        elif not verdict.open:
-            each.done(verdict.detail)
-        return each.state is FollowState.DONE
+        committed = {at: offset.offset for at, offset in target.committed.items()}
+        agreement = group.offsets.check_agreement(self._offset_rule(group, logs), committed)
+        if agreement.obstacles:
+            group.leave(*agreement.obstacles)
+        elif not agreement.open:
+            group.finish(agreement.summary)
+        return group.state is FollowState.DONE
 
 
-def _so_many(groups: Sequence[Followed], limit: int) -> list[Followed]:
-    """As many of the groups as have so many offsets due, and the one with which there are more."""
-    before = accumulate((len(each.carried.due) for each in groups), initial=0)
-    return [each for each, count in zip(groups, before, strict=False) if count < limit]
+def _up_to_limit(groups: Sequence[TrackedGroup], limit: int) -> list[TrackedGroup]:
+    """Return the first groups that have `limit` due offsets together; the last of them may exceed it."""
+    before = accumulate((len(group.offsets.due) for group in groups), initial=0)
+    return [group for group, count in zip(groups, before, strict=False) if count < limit]
 
 
-def _could_not(each: Followed, error: ZkgroupsException) -> None:
-    """What goes by itself is waited for."""
+def _record_error(group: TrackedGroup, error: ZkgroupsException) -> None:
+    """Leave the group unless the error is temporary."""
+    obstacle = Obstacle(ObstacleKind.REQUEST_FAILED, detail=str(error))
     if isinstance(error, UnavailableError | UnknownPartitionError):
-        each.detail = str(error)
+        group.obstacles = [obstacle]
     else:
-        each.leave(str(error))
+        group.leave(obstacle)

@@ -1,137 +1,145 @@
-"""Following native members: what they commit to the brokers is carried to ZooKeeper, until none of them is left.
+"""Following native members: copy their commits from the brokers to ZooKeeper until no member is left.
 
-Forward only, over what was read just before, and only while no legacy instance is registered; and only of groups that
-the plan has moved, which its mark says: what others do in a group of that name is none of ZooKeeper's. Where nobody
-takes part any more both sides are looked at once more; if they are at one the mark of the migration goes, so that
-members may register again.
+Offsets are only copied forward, while no legacy instance is registered, and only for groups with the mark of this plan:
+other commits to a group of that name do not concern ZooKeeper. When no member is left, both sides are compared once
+more. If they agree, the mark is removed, so that legacy members may register again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from ..core.migration.apply_rules import SourceSeen, TargetSeen, registered
-from ..core.migration.follow_rules import FollowState, forward, some
+from ..core.migration.follow_rules import FollowState, copy_forward
+from ..core.migration.group_state import SourceState, TargetState
+from ..core.migration.guards import instance_obstacles
+from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.rules import Unknown
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, UnreadableNode
-from ..exceptions import UnavailableError, ZkgroupsException
+from ..exceptions import UnavailableError
+from ..input_errors import ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.session.registry_context import context_of
-from .current_state import look_at_targets
-from .followed_groups import Followed, Way
+from .current_state import read_targets
+from .follower import Follower
+from .tracked_group import TrackedGroup
 
-NOT_MOVED: Final = "this plan has not moved it, or it is back already: there is no mark"
 
+class FollowToZooKeeper(Follower):
+    """Follows groups from the brokers to ZooKeeper."""
 
-class ToZooKeeper(Way):
-    """From the brokers to ZooKeeper."""
-
-    def one_pass(self, limit: int) -> None:
-        """Look at all, write what has changed, and finish where nobody takes part any more."""
+    def run_pass(self, limit: int) -> None:
+        """Read all groups, write changed offsets, and finish groups without members."""
         self.read_marks()
-        self.moved |= self.our_marks  # whatever they say, members of ours are to stay out until it is done
-        self.our_marks.clear()
-        for each in self.following:
-            if each.group not in self.moved:
-                each.leave(NOT_MOVED)
-        alone = self._look()
+        # Also groups that an earlier run was moving: zkgroups members stay out until the group is done.
+        self.marked_as_moved |= self.marked_as_moving
+        self.marked_as_moving.clear()
+        for group in self.following:
+            if group.group not in self.marked_as_moved:
+                group.leave(Obstacle(ObstacleKind.NOT_MARKED))
+        ready = self._read_groups()
         self.behind = 0
-        for each in self.following:
-            each.measure()
+        for group in self.following:
+            group.measure()
             if limit > self.written and not self.stop.is_set():
-                self._carry(each, limit - self.written)
-            self.behind += each.behind
+                self._copy(group, limit - self.written)
+            self.behind += group.behind
         if not self.execute:
-            self._would_write(alone)
+            self._note_dry_run(ready)
         elif not self.stop.is_set():
-            self._finish([each for each in alone if each.following])
+            self._finish([group for group in ready if group.following])
 
-    def _look(self) -> list[Followed]:
-        """See what has changed; return the groups where nobody takes part."""
-        targets = look_at_targets(self.brokers, [each.target for each in self.following])
-        for each, source in self.sources(self.following):
-            if reasons := registered(source):
-                each.leave("; ".join(reasons))
-        for each in self.following:
-            self._see(each, targets[each.target])
-        self.leave_made_anew(self.following)
-        return [each for each in self.following if each.is_alone(bool(targets[each.target].members))]
+    def _read_groups(self) -> list[TrackedGroup]:
+        """Update all groups. Return those without members."""
+        targets = read_targets(self.brokers, [group.target for group in self.following])
+        for group, source in self.read_sources(self.following):
+            if obstacles := instance_obstacles(source):
+                group.leave(*obstacles)
+        for group in self.following:
+            self._update(group, targets[group.target])
+        self.leave_recreated(self.following)
+        return [
+            group for group in self.following if group.may_cut_over(has_members=bool(targets[group.target].members))
+        ]
 
-    def _see(self, each: Followed, seen: TargetSeen) -> bool:
-        each.detail = seen.unreadable
-        changed = not each.detail and each.see_target(seen)
-        each.waits_since = (each.waits_since or self.number) if each.carried.due else 0
+    def _update(self, group: TrackedGroup, target: TargetState) -> bool:
+        unreadable = Obstacle(ObstacleKind.UNREADABLE, detail=target.unreadable)
+        group.obstacles = [unreadable] if target.unreadable else []
+        changed = not target.unreadable and group.update_from_target(target)
+        group.due_since = (group.due_since or self.number) if group.offsets.due else 0
         return changed
 
     # Writing
 
-    def _carry(self, each: Followed, limit: int | None) -> None:
-        """Write what is due, over what is there at this moment; refused while somebody is registered."""
-        due = each.carried.due
+    def _copy(self, group: TrackedGroup, limit: int | None) -> None:
+        """Write due offsets if ZooKeeper still has the offsets just read. Refused while an instance is registered."""
+        due = group.offsets.due
         if not due:
             return
-        offsets = self.registry.group(each.group).offsets
+        offsets = self.registry.group(group.group).offsets
         try:
             found = offsets.fetch_many(due)
-            writes = each.carried.decide(forward, {at: _number(it) for at, it in found.items()}, limit)
-            each.measure()
+            writes = group.offsets.decide(copy_forward, {at: _number(it) for at, it in found.items()}, limit)
+            group.measure()
             errors = offsets.replace(writes, expected=found) if writes and self.execute else {}
         except UnavailableError:
             raise
         except ZkgroupsException as error:
-            each.leave(str(error))
+            group.leave(Obstacle(ObstacleKind.REQUEST_FAILED, detail=str(error)))
             return
         self.written += len(writes.keys() - errors.keys())
         for at, number in writes.items() if self.execute else ():
-            if at in errors:  # somebody else has written it: it is looked at again
-                each.carried.failed(at, str(errors[at]))
+            if at in errors:  # another client has written it: the next pass reads it again
+                group.offsets.record_failure(at, errors[at])
             else:
-                each.carried.wrote(at, number)
+                group.offsets.record_write(at, number)
 
-    def _would_write(self, alone: Sequence[Followed]) -> None:
-        for each in self.following:
-            would = "what is new would be written" + (", and it would be done" if each in alone else "")
-            each.detail = "; ".join(filter(None, (each.detail, each.carried.failures, would)))
+    def _note_dry_run(self, ready: Sequence[TrackedGroup]) -> None:
+        for group in self.following:
+            done = ", and the group would be done" if group in ready else ""
+            group.note = f"changed offsets would be written{done}"
 
-    # The end of it
+    # Finishing
 
-    def _finish(self, alone: Sequence[Followed]) -> None:
-        """The last pass over these groups, and whether both sides are at one then."""
-        if not alone:
+    def _finish(self, ready: Sequence[TrackedGroup]) -> None:
+        """Write the rest of these groups, and remove the marks of those where both sides agree."""
+        if not ready:
             return
-        for each in alone:
-            each.carried.again()
-            self._carry(each, None)
-        left = [each for each in alone if each.following]
-        targets = look_at_targets(self.brokers, [each.target for each in left])
-        self.leave_made_anew(left)
-        left = [each for each in left if each.following]
-        done = [each for each, source in self.sources(left) if self._is_at_one(each, source, targets[each.target])]
-        answers = marks.remove(context_of(self.registry), [each.group for each in done], plan=self.plan)
-        for each in done:
-            if (error := answers[each.group]) is not None:
-                each.leave(f"it is still marked: {error}")
+        for group in ready:
+            group.offsets.make_all_due()
+            self._copy(group, None)
+        remaining = [group for group in ready if group.following]
+        targets = read_targets(self.brokers, [group.target for group in remaining])
+        self.leave_recreated(remaining)
+        remaining = [group for group in remaining if group.following]
+        done = [
+            group
+            for group, source in self.read_sources(remaining)
+            if self._is_done(group, source, targets[group.target])
+        ]
+        answers = marks.remove(context_of(self.registry), [group.group for group in done], plan=self.plan)
+        for group in done:
+            if (error := answers[group.group]) is not None:
+                group.leave(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
 
-    def _is_at_one(self, each: Followed, source: SourceSeen, target: TargetSeen) -> bool:
-        changed = self._see(each, target)
-        if not each.is_alone(bool(target.members)) or changed:
-            return False  # somebody has come, or committed: the next pass sees
-        there = {
+    def _is_done(self, group: TrackedGroup, source: SourceState, target: TargetState) -> bool:
+        changed = self._update(group, target)
+        if not group.may_cut_over(has_members=bool(target.members)) or changed:
+            return False  # a member has joined or committed: the next pass continues
+        offsets = {
             TopicPartition.checked(topic, partition): Unknown.TARGET if node.offset is None else node.offset
             for (topic, partition), node in source.offsets.items()
             if topic is not None and partition is not None
         }
-        verdict = each.carried.verdict(forward, there)
-        if reasons := [*registered(source), *verdict.obstacles]:
-            each.leave(some(reasons))
-        elif not verdict.open:
-            each.done(verdict.detail)
+        agreement = group.offsets.check_agreement(copy_forward, offsets)
+        if obstacles := [*instance_obstacles(source), *agreement.obstacles]:
+            group.leave(*obstacles)
+        elif not agreement.open:
+            group.finish(agreement.summary)
         else:
-            each.see_hidden(source)
-            each.detail = each.hidden  # it is written there, perhaps, but nobody can see that
-        return each.state is FollowState.DONE
+            group.update_forbidden(source)
+            group.obstacles = list(group.forbidden)  # the offsets may be there, but cannot be read
+        return group.state is FollowState.DONE
 
 
 def _number(found: CommittedOffset | UnreadableNode | None) -> int | Unknown | None:

@@ -1,38 +1,31 @@
-"""Reports: what became of each row of a plan."""
+"""Reports: the result of a step for each row of a plan. Also the checks of a plan before it is used."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from ..core.kafka_values import NativeOffset
-from ..core.migration.lazy_rows import Rows
-from ..core.migration.plain_groups import Group
-from ..core.migration.plan_rows import Outcome, PlanRow, ReportRow, Step
+from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
 from ..core.znodes.topic_partition import TopicPartition
-from ..exceptions import GuardFailedError, ZkgroupsException
+from ..exceptions import GuardFailedError
+from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 
 Answers = Mapping[TopicPartition, ZkgroupsException | None]
-"""What the brokers said of each partition of a target."""
+"""The answers of the brokers for the partitions of one target; None for success."""
 
 
 class Report:
     """The rows of one call."""
 
     def __init__(self) -> None:
-        self.columns = Rows(ReportRow)
+        self.rows: list[ReportRow] = []
         self._now_ms = time.time_ns() // 1_000_000
-
-    @property
-    def rows(self) -> list[ReportRow]:
-        """Each by itself."""
-        return list(self.columns)
 
     def add(
         self,
-        step: Step,
+        step: MigrationStep,
         row: PlanRow,
         outcome: Outcome,
         *,
@@ -40,40 +33,42 @@ class Report:
         written: int | None = None,
         detail: str = "",
     ) -> None:
-        """What became of one row."""
-        like = {name: getattr(row, name) for name in _LIKE_THE_PLAN}
-        what = {"step": step, "outcome": outcome, "found": found, "written": written, "detail": detail}
-        self.columns.extend(1, {**like, **what, "reported_ms": self._now_ms})
+        """Add the result for one row of the plan."""
+        self.rows.append(
+            ReportRow(
+                plan=row.plan,
+                step=step,
+                reported_ms=self._now_ms,
+                group=row.group,
+                topic=row.topic,
+                partition=row.partition,
+                target=row.target,
+                found=found,
+                written=written,
+                outcome=outcome,
+                detail=detail,
+            )
+        )
 
-    def add_group(
-        self, step: Step, group: Group, outcome: Outcome, *, written: list[int] | None = None, detail: str = ""
-    ) -> None:
-        """The same has become of all rows of a group, of which nothing was found."""
-        like = {name: group.column(name) for name in _LIKE_THE_PLAN}
-        what = {"step": step, "outcome": outcome, "found": None, "written": written, "detail": detail}
-        self.columns.extend(len(group), {**like, **what, "reported_ms": self._now_ms})
 
-
-_LIKE_THE_PLAN: Final = ("plan", "group", "topic", "partition", "target")
-
-
-def number(found: NativeOffset | None) -> int | None:
-    """The offset, None where nothing is committed."""
+def offset_or_none(found: NativeOffset | None) -> int | None:
+    """Return the number of a committed offset."""
     return None if found is None else found.offset
 
 
-def check_asked(rows: Iterable[PlanRow]) -> None:
-    """Refuse a plan for which no broker was asked: nobody knows what the targets had."""
+def check_made_with_brokers(rows: Iterable[PlanRow]) -> None:
+    """Raise an error for a plan that was made without brokers: the earlier offsets of its targets are unknown."""
     plan = next((row.plan for row in rows if row.brokers is None), None)
     if plan is not None:
-        raise GuardFailedError(f"plan {plan} was made without brokers: it can be shown and exported, and nothing else")
+        raise GuardFailedError(f"plan {plan} was made without brokers: it can only be shown and exported")
 
 
 def check_cluster(planned: str | None, brokers: Brokers) -> None:
-    """Refuse to carry a plan out on other brokers than those it was made with.
+    """Raise an error if the plan was made for another Kafka cluster.
 
-    Nothing else would notice: staging has the topics of production, and targets without offsets look alike.
+    Other checks may not detect this: a staging cluster may have the topics of production, and targets without offsets
+    look alike.
     """
     found = brokers.cluster_id()
     if planned is not None and found != planned:
-        raise GuardFailedError(f"the plan was made with another cluster, {planned}, and these brokers are of {found}")
+        raise GuardFailedError(f"the plan was made for Kafka cluster {planned}, but these brokers belong to {found}")

@@ -1,8 +1,8 @@
-"""Putting targets back as they were when the plan was made, with metadata and leader epochs, from the plan.
+"""Rolling back: restoring the offsets, metadata and leader epochs that targets had when the plan was made.
 
-Brokers are not asked to take one offset away: a group that has one too many is deleted, and all that it had before is
-committed again. It is committed once before that, too: what brokers refuse to take they refuse while it is still there.
-Whoever is killed in between leaves a target that lacks offsets the plan knows, which the next call sees, and commits.
+Brokers cannot delete single offsets. A group with additional offsets is deleted, and its earlier offsets are committed
+again. They are also committed before the deletion, to see that the brokers accept them. If a run is killed in between,
+the target lacks offsets that the plan knows, and the next run restores them.
 """
 
 from __future__ import annotations
@@ -10,38 +10,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from ..core.migration.apply_rules import (
-    NOTHING_LOST,
-    Lost,
-    Restoring,
-    Rows,
-    TargetSeen,
-    anew_obstacles,
-    back_obstacles,
-    by_target,
-    changed,
+from ..core.migration.group_state import TargetState
+from ..core.migration.guards import PlanRows, by_target, member_obstacles, recreated_obstacles
+from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
+from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
+from ..core.migration.rollback_rules import (
+    ALL_RESTORABLE,
+    Restoration,
+    UnrestorableOffsets,
     changed_obstacles,
-    living,
-    lost_partitions,
-    moved_obstacles,
+    changed_partitions,
+    committed_since_obstacles,
+    moved_back_obstacles,
     not_moved,
-    restoring,
+    restoration,
+    unrestorable_offsets,
 )
-from ..core.migration.plan_rows import Outcome, PlanRow, ReportRow, Step
-from ..core.migration.rules import bad_target
+from ..core.migration.target_names import name_error
 from ..core.znodes.migration_mark import Mark
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import UnreadableNode
-from ..exceptions import GroupNotFoundError, GuardFailedError, InvalidOptionError, ZkgroupsException
+from ..exceptions import GroupNotFoundError, GuardFailedError
+from ..input_errors import InvalidOptionError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
-from ..zookeeper.admin.migration_locks import LOST
 from ..zookeeper.registry import Registry
 from ..zookeeper.session.registry_context import context_of
-from .copy_back import Returning
-from .current_state import look_at_targets, marked_by_another, topic_ids
-from .report import Answers, check_asked, number
-from .run_context import Carrier
+from .copy_back import CopyBack
+from .current_state import mark_obstacles, read_targets, read_topic_ids
+from .report import Answers, check_made_with_brokers, offset_or_none
+from .run_context import RunContext
 
 
 def rollback_groups(
@@ -53,220 +51,238 @@ def rollback_groups(
     force: bool = False,
     to_zookeeper: bool = False,
 ) -> list[ReportRow]:
-    """Put the targets of these groups back, all rows of each, or only say what would be done.
+    """Restore the targets of these groups, all rows of each; without `execute`, only report what would be done.
 
-    A target whose offsets somebody has moved is left, unless it is to be put back by `force`, or what was read there is
-    carried `to_zookeeper` first. Only progress is carried: a target that was moved back is left without `force`, too.
-    A target whose group has no mark of this plan is left: others may have come to the same offsets. That is forced,
-    too, but nothing is carried to such a group. One that somebody takes part in is left in any case, for no broker
-    would have it, and one that this plan could not move. Offsets of topics that the brokers no longer have are skipped.
-    Marks are taken away when all is done.
+    A target with later commits is left unless `force` restores it anyway, or `to_zookeeper` copies its progress to
+    ZooKeeper first. Only progress is copied: a target that was moved back is still left without `force`.
+
+    A target whose group has no mark of this plan is left, because other clients may have written the same offsets;
+    `force` restores it, but copies nothing. A target with active members is always left, and so is one that this plan
+    cannot have moved. Offsets of missing topics are skipped. Marks are removed at the end.
     """
-    check_asked(rows)
+    check_made_with_brokers(rows)
     if to_zookeeper and registry is None:
-        raise InvalidOptionError("to_zookeeper", True, "there is no ZooKeeper to carry anything to")
+        raise InvalidOptionError("to_zookeeper", True, "it needs a ZooKeeper to copy offsets to")
     if not rows:
         return []
-    rollback = _Rollback(by_target(rows), brokers, registry, execute=execute, force=force)
-    return rollback.run(to_zookeeper=to_zookeeper)
+    return _Rollback(by_target(rows), brokers, registry, execute=execute, force=force).run(to_zookeeper=to_zookeeper)
 
 
-class _Rollback(Carrier):
+class _Rollback(RunContext):
     """One call."""
 
     def __init__(
-        self, plans: Mapping[str, Rows], brokers: Brokers, registry: Registry | None, *, execute: bool, force: bool
+        self, plans: Mapping[str, PlanRows], brokers: Brokers, registry: Registry | None, *, execute: bool, force: bool
     ) -> None:
         super().__init__(plans, brokers, registry, execute=execute)
         self._force = force
         self._marks: dict[str, Mark | UnreadableNode] = {}
-        """What is found, by target."""
-        self._lost: dict[str, Lost] = {}
-        """The offsets that cannot be put back, by target."""
+        """The marks of the groups, by target."""
+        self._unrestorable: dict[str, UnrestorableOffsets] = {}
+        """By target."""
         self._overtaken: Set[str] = frozenset()
         """Targets that were written without a lock."""
 
     def run(self, *, to_zookeeper: bool) -> list[ReportRow]:
-        self.leave_bad_names()
+        """Roll back and report every row."""
+        self.leave_invalid_names()
         with self.locked(target for target in self._plans if target not in self._left):
             return self._run(to_zookeeper=to_zookeeper)
 
     def _run(self, *, to_zookeeper: bool) -> list[ReportRow]:
-        seen = look_at_targets(self._brokers, self._plans)
-        self._look_at_marks()
-        self._lost = self._look_at_topics(seen)
-        todo = {target: restoring(self._plans[target], it.committed, self._lost[target]) for target, it in seen.items()}
-        for target, it in seen.items():
-            self.leave(target, not_moved(self._plans[target]))
-            if it.unreadable or todo[target].touched or self._may_be_ours(target):
-                self.leave(target, living(it))
-            if todo[target].touched and (to_zookeeper or not self._force):
-                self.leave(target, self._not_marked(target))
+        states = read_targets(self._brokers, self._plans)
+        self._read_marks()
+        self._unrestorable = self._find_unrestorable(states)
+        todo = {
+            target: restoration(self._plans[target], state.committed, self._unrestorable[target])
+            for target, state in states.items()
+        }
+        self._check(states, todo, to_zookeeper=to_zookeeper)
         if to_zookeeper:
-            self._leave_what_cannot_be_carried(todo)
-            self._return(seen, [target for target, it in todo.items() if it.touched])
+            self._leave_uncopyable(todo)
+            self._copy_back(states, [target for target, found in todo.items() if found.touched])
         elif not self._force:
-            for target, its in todo.items():
-                self.leave(target, moved_obstacles(its))
-        self._leave_changed(seen)
-        answers = self._write({target: it for target, it in todo.items() if target not in self._left}, seen)
-        self._overtaken = set(self.lost(answers))
+            for target, found in todo.items():
+                self.leave(target, committed_since_obstacles(found))
+        self._leave_changed(states)
+        answers = self._write({target: found for target, found in todo.items() if target not in self._left}, states)
+        self._overtaken = set(self.lost_locks(answers))
         for target, rows in self._plans.items():
-            self._tell(rows, seen[target], todo[target], answers.get(target, {}))
-        still = self._unmark(answers)
-        return [_still_marked(row, still.get(row.target)) for row in self._report.rows]
+            self._report_target(rows, states[target], todo[target], answers.get(target, {}))
+        errors = self._remove_marks(answers)
+        return [_with_mark_error(row, errors.get(row.target)) for row in self._report.rows]
 
-    def _look_at_topics(self, seen: Mapping[str, TargetSeen]) -> dict[str, Lost]:
-        """What of these targets cannot be put back as the brokers' topics are now."""
-        ids = topic_ids(self._brokers, {target: self._plans[target] for target in seen})
-        topics = {row.topic for target in seen for row in self._plans[target] if row.topic and row.prior is not None}
-        there = self._brokers.partitions(topics) if topics else {}
+    # Checks
+
+    def _check(self, states: Mapping[str, TargetState], todo: Mapping[str, Restoration], *, to_zookeeper: bool) -> None:
+        for target, state in states.items():
+            self.leave(target, not_moved(self._plans[target]))
+            if state.unreadable or todo[target].touched or self._has_removable_mark(target):
+                self.leave(target, member_obstacles(state))
+            if todo[target].touched and (to_zookeeper or not self._force):
+                self.leave(target, self._check_mark(target))
+
+    def _find_unrestorable(self, states: Mapping[str, TargetState]) -> dict[str, UnrestorableOffsets]:
+        """Compare the plan with the topics that the brokers have now."""
+        ids = read_topic_ids(self._brokers, {target: self._plans[target] for target in states})
+        topics = {row.topic for target in states for row in self._plans[target] if row.topic and row.prior is not None}
+        partitions = self._brokers.partitions(topics) if topics else {}
         return {
-            target: lost_partitions(self._plans[target], ids, there, () if self._force else it.committed)
-            for target, it in seen.items()
+            target: unrestorable_offsets(self._plans[target], ids, partitions, () if self._force else state.committed)
+            for target, state in states.items()
         }
 
-    def _leave_what_cannot_be_carried(self, todo: Mapping[str, Restoring]) -> None:
-        for target, its in todo.items():
-            self.leave(target, anew_obstacles(self._plans[target], self._lost[target].anew))
+    def _leave_uncopyable(self, todo: Mapping[str, Restoration]) -> None:
+        """Leave targets whose progress cannot be expressed by the offsets in ZooKeeper."""
+        for target, found in todo.items():
+            self.leave(target, recreated_obstacles(self._plans[target], self._unrestorable[target].recreated))
             if not self._force:
-                self.leave(target, back_obstacles(its))
+                self.leave(target, moved_back_obstacles(found))
 
-    def _leave_changed(self, seen: Mapping[str, TargetSeen]) -> None:
-        """Look again before the first write: nobody knows of a commit that is overwritten now."""
+    def _copy_back(self, states: Mapping[str, TargetState], targets: Sequence[str]) -> None:
+        """Copy the progress of these targets to ZooKeeper before it is removed from the brokers."""
+        assert self._registry is not None
+        plans = {target: self._plans[target] for target in targets if target not in self._left}
+        copy_back = CopyBack(self._registry, self._report, execute=self._execute)
+        for target, obstacles in copy_back.copy(plans, states).items():
+            self.leave(target, obstacles)
+
+    def _leave_changed(self, states: Mapping[str, TargetState]) -> None:
+        """Read the targets again before the first write, so that no recent commit is overwritten."""
         if not self._execute:
             return
-        for target, now in look_at_targets(self._brokers, seen.keys() - self._left.keys()).items():
-            if now != seen[target]:
-                self.leave(target, changed_obstacles(seen[target], now))
-        self.leave_unlocked(seen.keys() - self._left.keys())
+        for target, now in read_targets(self._brokers, states.keys() - self._left.keys()).items():
+            if now != states[target]:
+                self.leave(target, changed_obstacles(states[target], now))
+        self.leave_unlocked(states.keys() - self._left.keys())
 
-    def _look_at_marks(self) -> None:
+    # Marks
+
+    def _read_marks(self) -> None:
         if self._registry is None:
             return
-        groups = {rows[0].group: target for target, rows in self._plans.items() if bad_target(rows[0].group) is None}
-        self._registry.sync()  # a mark that is not seen yet would be one that is missing
+        groups = {rows[0].group: target for target, rows in self._plans.items() if name_error(rows[0].group) is None}
+        self._registry.sync()  # otherwise a recent mark might be missed
         found = marks.read(context_of(self._registry), groups)
-        self._marks = {groups[group]: it for group, it in found.items()}
+        self._marks = {groups[group]: mark for group, mark in found.items()}
 
-    def _may_be_ours(self, target: str) -> bool:
-        """Whether there is a mark to take away."""
+    def _has_removable_mark(self, target: str) -> bool:
+        """Return whether the group has a mark of this plan, or one that cannot be read."""
         mark = self._marks.get(target)
         return isinstance(mark, UnreadableNode) or (mark is not None and mark.plan == self._plan)
 
-    def _not_marked(self, target: str) -> list[str]:
-        """Why it cannot be told that this plan has moved the group; without a ZooKeeper nobody can tell."""
+    def _check_mark(self, target: str) -> list[Obstacle]:
+        """Return an obstacle unless the group has the mark of this plan. Without a registry, marks are not checked."""
         if self._registry is None:
             return []
         if target not in self._marks:
-            return ["nothing in ZooKeeper says that this plan has moved it"]
-        return marked_by_another(self._marks[target], self._plan)
+            return [Obstacle(ObstacleKind.NOT_MARKED)]
+        return mark_obstacles(self._marks[target], self._plan)
 
-    def _return(self, seen: Mapping[str, TargetSeen], targets: Sequence[str]) -> None:
-        """Carry to ZooKeeper first what was read on the targets; what is there then may go from here."""
-        assert self._registry is not None
-        going = {target: self._plans[target] for target in targets if target not in self._left}
-        returning = Returning(self._registry, self._report, execute=self._execute)
-        for target, reasons in returning.carry(going, seen).items():
-            self.leave(target, reasons)
+    def _remove_marks(self, answers: Mapping[str, Answers]) -> dict[str, ZkgroupsException]:
+        """Remove the marks of restored groups, so that legacy members may join again. Return the errors by target.
 
-    def _write(self, todo: Mapping[str, Restoring], seen: Mapping[str, TargetSeen]) -> dict[str, Answers]:
-        """For each target the answers of all that is touched; what stays because its group does has the reason."""
-        if not self._execute:
-            return {}
-        answers: dict[str, Answers] = {**self._brokers.commit({target: it.commits for target, it in todo.items()})}
-        delete = [target for target, it in todo.items() if it.delete]
-        refused = GuardFailedError("the group is not deleted, for not all that it had before can be put back")
-        kept: dict[str, Answers] = {
-            target: dict.fromkeys(todo[target].taken, refused) for target in delete if any(answers[target].values())
-        }
-        kept |= self._changed({target: todo[target] for target in delete if target not in kept}, seen)
-        deleted = self._brokers.delete_groups(target for target in delete if target not in kept)
-        kept |= {
-            target: dict.fromkeys(todo[target].taken, error)
-            for target, error in deleted.items()
-            if error is not None and not _is_gone(error)
-        }
-        answers |= self._brokers.commit({target: todo[target].commits for target in deleted if target not in kept})
-        return answers | {target: {**answers[target], **those} for target, those in kept.items()}
-
-    def _changed(self, todo: Mapping[str, Restoring], seen: Mapping[str, TargetSeen]) -> dict[str, Answers]:
-        """Look again before groups are deleted: why some must stay, for the partitions that are concerned."""
-        if not todo:
-            return {}
-        found: dict[str, Answers] = {}
-        targets = look_at_targets(self._brokers, todo, members=False)
-        lost = self._look_at_topics({target: seen[target] for target in todo})
-        unlocked = self.lost(todo)
-        for target, it in todo.items():
-            ours = TargetSeen(committed={**seen[target].committed, **it.commits})
-            reasons = changed_obstacles(ours, targets[target])
-            if lost[target] != self._lost[target]:
-                reasons.append("topics were deleted or made anew meanwhile")
-            if target in unlocked:
-                reasons.append(LOST)
-            if reasons:
-                error = GuardFailedError(f"the group is not deleted: {'; '.join(reasons)}")
-                found[target] = dict.fromkeys([*it.taken, *changed(ours, targets[target])], error)
-        return found
-
-    def _tell(self, rows: Rows, seen: TargetSeen, todo: Restoring, answers: Answers) -> None:
-        reasons = self._left.get(rows[0].target)
-        known = {row.at for row in rows}
-        beside = [replace(rows[0], topic=at.topic, partition=at.partition) for at in todo.taken if at not in known]
-        touched = todo.touched
-        lost = self._lost.get(rows[0].target, NOTHING_LOST)
-        for row in [*rows, *([] if reasons else beside)]:
-            at = row.at
-            found = None if at is None else number(seen.committed.get(at))
-            if reasons:
-                self._report.add(Step.ROLLBACK, row, Outcome.LEFT, found=found, detail="; ".join(reasons))
-            elif at is None:
-                self._report.add(Step.ROLLBACK, row, Outcome.SKIPPED, detail=row.reason)
-            elif at in touched:
-                self._tell_of(row, at, found, todo, answers)
-            elif (why := lost.why(at)) and (row.prior is not None or at in seen.committed):
-                self._report.add(Step.ROLLBACK, row, Outcome.SKIPPED, found=found, detail=why)
-            else:
-                self._report.add(Step.ROLLBACK, row, Outcome.THERE, found=found)
-
-    def _tell_of(self, row: PlanRow, at: TopicPartition, found: int | None, todo: Restoring, answers: Answers) -> None:
-        taken = "taken away" if at in todo.taken else self._lost[row.target].why(at)
-        error = answers.get(at)
-        if not self._execute:
-            self._report.add(Step.ROLLBACK, row, Outcome.WOULD_WRITE, found=found, detail=taken)
-        elif error is not None:
-            self._report.add(Step.ROLLBACK, row, Outcome.FAILED, found=found, detail=str(error))
-        else:
-            written = number(todo.commits.get(at))
-            outcome, detail = Outcome.WRITTEN, taken
-            if row.target in self._overtaken:
-                outcome, detail = Outcome.OVERTAKEN, LOST
-            self._report.add(Step.ROLLBACK, row, outcome, found=found, written=written, detail=detail)
-
-    def _unmark(self, answers: Mapping[str, Answers]) -> dict[str, ZkgroupsException]:
-        """Legacy members may come again to groups that are put back as they were; why those cannot that cannot.
-
-        What another plan has marked is to stay so.
+        Marks of other plans stay.
         """
         if self._registry is None or not self._execute:
             return {}
-        kept = {target for target, those in answers.items() if any(those.values())}
-        kept |= self._left.keys() | self._overtaken
+        unfinished = {target for target, of_target in answers.items() if any(of_target.values())}
+        unfinished |= self._left.keys() | self._overtaken
         groups = {
             self._plans[target][0].group: target
             for target in self._marks
-            if target not in kept and self._may_be_ours(target)
+            if target not in unfinished and self._has_removable_mark(target)
         }
         answered = marks.remove(context_of(self._registry), groups, plan=self._plan)
         return {groups[group]: error for group, error in answered.items() if error is not None}
 
+    # Writing
 
-def _is_gone(error: ZkgroupsException) -> bool:
-    return isinstance(error, GroupNotFoundError)
+    def _write(self, todo: Mapping[str, Restoration], states: Mapping[str, TargetState]) -> dict[str, Answers]:
+        """Restore these targets. Return the answers for all partitions that change, by target.
+
+        If a group must not be deleted, the answers for its additional offsets are the reason.
+        """
+        if not self._execute:
+            return {}
+        answers: dict[str, Answers] = {**self._brokers.commit({target: it.commits for target, it in todo.items()})}
+        delete = [target for target, it in todo.items() if it.deletes_group]
+        refused = GuardFailedError("the group was not deleted: not all of its earlier offsets can be restored")
+        kept: dict[str, Answers] = {
+            target: dict.fromkeys(todo[target].removed, refused) for target in delete if any(answers[target].values())
+        }
+        kept |= self._check_before_delete({target: todo[target] for target in delete if target not in kept}, states)
+        deleted = self._brokers.delete_groups(target for target in delete if target not in kept)
+        kept |= {
+            target: dict.fromkeys(todo[target].removed, error)
+            for target, error in deleted.items()
+            if error is not None and not isinstance(error, GroupNotFoundError)
+        }
+        answers |= self._brokers.commit({target: todo[target].commits for target in deleted if target not in kept})
+        return answers | {target: {**answers[target], **of_target} for target, of_target in kept.items()}
+
+    def _check_before_delete(
+        self, todo: Mapping[str, Restoration], states: Mapping[str, TargetState]
+    ) -> dict[str, Answers]:
+        """Read the targets again before their groups are deleted. Return the errors of groups that must stay."""
+        if not todo:
+            return {}
+        found: dict[str, Answers] = {}
+        now = read_targets(self._brokers, todo, members=False)
+        unrestorable = self._find_unrestorable({target: states[target] for target in todo})
+        unlocked = self.lost_locks(todo)
+        for target, it in todo.items():
+            expected = TargetState(committed={**states[target].committed, **it.commits})
+            obstacles = changed_obstacles(expected, now[target])
+            if unrestorable[target] != self._unrestorable[target]:
+                obstacles.append(Obstacle(ObstacleKind.TOPICS_CHANGED_DURING_ROLLBACK))
+            if target in unlocked:
+                obstacles.append(Obstacle(ObstacleKind.LOCK_LOST_AFTER_WRITE))
+            if obstacles:
+                error = GuardFailedError(f"the group was not deleted: {texts(obstacles)}")
+                found[target] = dict.fromkeys([*it.removed, *changed_partitions(expected, now[target])], error)
+        return found
+
+    # Report
+
+    def _report_target(self, rows: PlanRows, state: TargetState, todo: Restoration, answers: Answers) -> None:
+        left = self._left.get(rows[0].target)
+        known = {row.at for row in rows}
+        added = [replace(rows[0], topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
+        unrestorable = self._unrestorable.get(rows[0].target, ALL_RESTORABLE)
+        for row in [*rows, *([] if left else added)]:
+            at = row.at
+            found = None if at is None else offset_or_none(state.committed.get(at))
+            if left:
+                self._report.add(MigrationStep.ROLLBACK, row, Outcome.LEFT, found=found, detail=texts(left))
+            elif at is None:
+                self._report.add(MigrationStep.ROLLBACK, row, Outcome.SKIPPED, detail=row.reason)
+            elif at in todo.touched:
+                self._report_touched(row, at, found, todo, answers)
+            elif (why := unrestorable.reason(at)) and (row.prior is not None or at in state.committed):
+                self._report.add(MigrationStep.ROLLBACK, row, Outcome.SKIPPED, found=found, detail=why)
+            else:
+                self._report.add(MigrationStep.ROLLBACK, row, Outcome.THERE, found=found)
+
+    def _report_touched(
+        self, row: PlanRow, at: TopicPartition, found: int | None, todo: Restoration, answers: Answers
+    ) -> None:
+        change = "deleted" if at in todo.removed else self._unrestorable[row.target].reason(at) or ""
+        error = answers.get(at)
+        if not self._execute:
+            self._report.add(MigrationStep.ROLLBACK, row, Outcome.WOULD_WRITE, found=found, detail=change)
+        elif error is not None:
+            self._report.add(MigrationStep.ROLLBACK, row, Outcome.FAILED, found=found, detail=str(error))
+        else:
+            written = offset_or_none(todo.commits.get(at))
+            outcome, detail = Outcome.WRITTEN, change
+            if row.target in self._overtaken:
+                outcome, detail = Outcome.OVERTAKEN, str(Obstacle(ObstacleKind.LOCK_LOST_AFTER_WRITE))
+            self._report.add(MigrationStep.ROLLBACK, row, outcome, found=found, written=written, detail=detail)
 
 
-def _still_marked(row: ReportRow, error: ZkgroupsException | None) -> ReportRow:
-    if error is None or row.step is not Step.ROLLBACK:
+def _with_mark_error(row: ReportRow, error: ZkgroupsException | None) -> ReportRow:
+    if error is None or row.step is not MigrationStep.ROLLBACK:
         return row
-    return replace(row, outcome=Outcome.FAILED, detail=f"the group is still marked: {error}")
+    detail = str(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
+    return replace(row, outcome=Outcome.FAILED, detail=detail)

@@ -1,14 +1,14 @@
-"""What has to be known to carry a plan out, in whichever direction."""
+"""The base of `apply` and `rollback`: the groups of one call, the reasons to leave some unchanged, and their locks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from ..core.migration.plain_groups import of_all
-from ..core.migration.plan_rows import PlanRow
-from ..core.migration.rules import bad_target
-from ..exceptions import ZkgroupsException
+from ..core.migration.guards import PlanRows
+from ..core.migration.obstacles import Obstacle, ObstacleKind
+from ..core.migration.target_names import name_error
+from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin.migration_locks import Locks
 from ..zookeeper.registry import Registry
@@ -16,26 +16,34 @@ from ..zookeeper.session.registry_context import context_of
 from .report import Report
 
 
-class Carrier:
-    """One call, for some whole groups of one plan: their rows by targets."""
+class RunContext:
+    """One call for whole groups of one plan. `plans` maps each target to its rows."""
 
     def __init__(
-        self, plans: Mapping[str, Sequence[PlanRow]], brokers: Brokers, registry: Registry | None, *, execute: bool
+        self, plans: Mapping[str, PlanRows], brokers: Brokers, registry: Registry | None, *, execute: bool
     ) -> None:
-        self._plan: str = of_all(next(iter(plans.values())), "plan")
+        self._first = next(iter(plans.values()))[0]
+        self._plan = self._first.plan
         self._plans = plans
         self._brokers = brokers
         self._registry = registry
         self._execute = execute
         self._report = Report()
-        self._left: dict[str, list[str]] = {}
-        """Why the targets are left that are."""
+        self._left: dict[str, list[Obstacle]] = {}
+        """Why targets are left unchanged."""
         self._locks: Locks | None = None
 
-    def leave(self, target: str, reasons: Sequence[str]) -> None:
-        """Leave this target unchanged, if there are any reasons."""
-        if reasons:
-            self._left.setdefault(target, []).extend(reasons)
+    def leave(self, target: str, obstacles: Sequence[Obstacle]) -> None:
+        """Leave this target unchanged if there are any obstacles."""
+        if obstacles:
+            self._left.setdefault(target, []).extend(obstacles)
+
+    def leave_invalid_names(self) -> None:
+        """Leave groups with invalid names, as in a plan that was edited."""
+        for target, rows in self._plans.items():
+            for name in (rows[0].group, target):
+                if (error := name_error(name)) is not None:
+                    self.leave(target, [invalid_name(name, error)])
 
     @contextmanager
     def locked(self, targets: Iterable[str]) -> Iterator[None]:
@@ -43,29 +51,26 @@ class Carrier:
         if self._registry is None or not self._execute:
             yield
             return
-        cluster = of_all(next(iter(self._plans.values())), "cluster")
-        self._locks = Locks(context_of(self._registry), cluster=cluster, plan=self._plan)
+        self._locks = Locks(context_of(self._registry), cluster=self._first.cluster, plan=self._plan)
         taken = self._locks.take(targets)
         for target, error in taken.items():
-            self.leave(target, [] if error is None else [str(error)])
+            self.leave(target, [] if error is None else [Obstacle(ObstacleKind.LOCKED, detail=str(error))])
         try:
             yield
         finally:
             with suppress(ZkgroupsException):  # they end with the session at the latest
                 self._locks.release(target for target, error in taken.items() if error is None)
 
-    def lost(self, targets: Iterable[str]) -> list[str]:
-        """Those of these targets whose locks are lost, as after a pause that was longer than the session."""
+    def lost_locks(self, targets: Iterable[str]) -> list[str]:
+        """Return the targets whose locks were lost, as after a pause that was longer than the session timeout."""
         return [] if self._locks is None else self._locks.lost(targets)
 
-    def leave_bad_names(self) -> None:
-        """Leave groups with names that can be no group's, as in a plan that was edited."""
-        for target, rows in self._plans.items():
-            for name in (of_all(rows, "group"), target):
-                reason = bad_target(name)
-                self.leave(target, [] if reason is None else [f"a group cannot be called {name!r}: {reason}"])
-
     def leave_unlocked(self, targets: Iterable[str]) -> None:
-        """Leave targets whose locks are lost; to be called right before they are written."""
-        for target in self.lost(targets):
-            self.leave(target, ["the lock of this target was lost before anything was written: try again"])
+        """Leave targets whose locks were lost. Call this right before they are written."""
+        for target in self.lost_locks(targets):
+            self.leave(target, [Obstacle(ObstacleKind.LOCK_LOST)])
+
+
+def invalid_name(name: str, error: str) -> Obstacle:
+    """Return the obstacle for a name that no group can have."""
+    return Obstacle(ObstacleKind.INVALID_NAME, (name,), 1, detail=error)

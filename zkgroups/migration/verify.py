@@ -1,64 +1,63 @@
-"""Comparing whole groups with their plan: both sides are read anew, and every row is told of."""
+"""Verifying groups: read both sides again, and compare every row with the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 
-from ..core.migration.apply_rules import by_target
-from ..core.migration.comparison import GroupStatus, all_equal, matches, status
-from ..core.migration.lazy_rows import Rows
-from ..core.migration.plain_groups import Group, of_all
+from ..core.migration.comparison import compare_rows
+from ..core.migration.group_status import GroupStatus, group_status
+from ..core.migration.guards import by_target
 from ..core.migration.plan_rows import MatchRow, PlanRow
 from ..core.znodes.migration_mark import Mark, MarkState
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.registry import Registry
 from ..zookeeper.session.registry_context import context_of
-from .current_state import look_at_sources, look_at_targets, topic_ids
-from .report import check_asked
+from .current_state import read_sources, read_targets, read_topic_ids
+from .report import check_made_with_brokers
 
 
 def verify_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None) -> list[MatchRow]:
-    """Every row of these groups against what both sides have now; without a registry only the target is compared."""
-    check_asked(rows)
-    return list(verify_plans(by_target(rows), brokers, registry))
+    """Compare all rows of these groups with both sides. Without a registry, compare only the target."""
+    check_made_with_brokers(rows)
+    plans = by_target(rows)
+    sources = {} if registry is None else read_sources(registry, (row.group for row in rows))
+    targets = read_targets(brokers, plans, members=False)
+    ids = read_topic_ids(brokers, plans)
+    return [
+        match
+        for target, of_target in plans.items()
+        for group, of_group in _by_group(of_target).items()
+        for match in compare_rows(of_group, sources.get(group), targets[target], ids)
+    ]
 
 
-def verify_plans(plans: Mapping[str, Sequence[PlanRow]], brokers: Brokers, registry: Registry | None) -> Rows[MatchRow]:
-    """The same for rows that are together by their targets."""
-    groups = {target: _groups(rows) for target, rows in plans.items()}
-    sources = {} if registry is None else look_at_sources(registry, chain.from_iterable(groups.values()))
-    seen = look_at_targets(brokers, plans, members=False)
-    ids = topic_ids(brokers, plans)
-    found = Rows(MatchRow)
-    for target, its in plans.items():
-        if isinstance(its, Group) and (equal := all_equal(its, sources.get(of_all(its, "group")), seen[target], ids)):
-            found.extend(len(its), equal)
-            continue
-        for group in groups[target]:
-            for row in matches([row for row in its if row.group == group], sources.get(group), seen[target], ids):
-                found.add(row)
+def _by_group(rows: Sequence[PlanRow]) -> dict[str, list[PlanRow]]:
+    """Group the rows of one target: if several groups have the same target, each is compared by itself."""
+    found: dict[str, list[PlanRow]] = {}
+    for row in rows:
+        found.setdefault(row.group, []).append(row)
     return found
 
 
-def _groups(rows: Sequence[PlanRow]) -> dict[str, None]:
-    names = rows.column("group") if isinstance(rows, Group) else (row.group for row in rows)
-    return dict.fromkeys(names)
-
-
 def status_of_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None) -> list[GroupStatus]:
-    """How far each of these groups is, as its target and its mark tell."""
-    check_asked(rows)
-    seen = look_at_targets(brokers, (row.target for row in rows), members=False)
+    """Return the progress of each of these groups, by its target and its mark."""
+    check_made_with_brokers(rows)
+    plans = by_target(rows)
+    targets = read_targets(brokers, plans, members=False)
     found = {} if registry is None else marks.read(context_of(registry), (row.group for row in rows))
-    shown = {group: it.shown if isinstance(it, Mark) else f"cannot be read: {it.reason}" for group, it in found.items()}
 
     def has_moved(row: PlanRow) -> bool:
         mark = found.get(row.group)
         return registry is None or (isinstance(mark, Mark) and (mark.plan, mark.state) == (row.plan, MarkState.MOVED))
 
+    def shown(group: str) -> str:
+        mark = found.get(group)
+        if mark is None:
+            return ""
+        return mark.shown if isinstance(mark, Mark) else f"cannot be read: {mark.reason}"
+
     return [
-        status(its, seen[target], shown.get(its[0].group, ""), moved=has_moved(its[0]))
-        for target, its in by_target(rows).items()
+        group_status(of_target, targets[target], shown(of_target[0].group), moved=has_moved(of_target[0]))
+        for target, of_target in plans.items()
     ]

@@ -25,7 +25,7 @@ from ..exceptions import (
     ZkgroupsException,
 )
 
-_ZKGROUPS_ERROR: Final = re.compile(r"^zkgroups\.exceptions\.(\w+): (.*)$", re.MULTILINE)
+_ZKGROUPS_ERROR: Final = re.compile(r"^zkgroups\.(?:exceptions|input_errors)\.(\w+): (.*)$", re.MULTILINE)
 _DAMAGED: Final = re.compile(r"ChecksumException|could not verify page integrity|is not a Parquet file")
 _STOPPED: Final = re.compile(
     "stopped SparkContext|SparkContext was shut down|Master removed our application|All masters are unresponsive"

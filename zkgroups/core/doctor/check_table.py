@@ -1,6 +1,6 @@
-"""The table of everything that is checked in a group: what it is called, how bad it is, and what it means.
+"""The table of all checks: code, severity, meaning, and the reason why a finding may not be repaired.
 
-`examine` runs all checks on a group; they are in `checks.py`, a function each.
+`run_checks` runs all of them on one group. The check functions are in the modules `*_checks.py`.
 """
 
 from __future__ import annotations
@@ -9,227 +9,221 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from . import checks
-from .checks import Hit
-from .findings import Finding, Severity
+from . import group_checks, offset_checks, owner_checks, registration_checks, topic_checks
+from .findings import CheckCode, Finding, Problem, Severity
 from .group_nodes import GroupNodes
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One check: what its findings are called, how bad they are, what they mean, and why they are not repaired.
+class DoctorCheck:
+    """One check. With `is_transient`, a finding may only show that the group changed while its nodes were read."""
 
-    What `passes` may be no more than a moment's sight, between the reading of one node and of another.
-    """
-
-    code: str
+    code: CheckCode
     severity: Severity
     meaning: str
     not_repaired: str
-    find: Callable[[GroupNodes], Iterable[Hit]]
-    passes: bool = False
+    find: Callable[[GroupNodes], Iterable[Problem]]
+    is_transient: bool = False
 
 
-def examine(nodes: GroupNodes) -> list[Finding]:
-    """Everything that is wrong in a group: the worst first, in the order of the table, by path."""
-    found = [(check, hit) for check in CHECKS for hit in sorted(check.find(nodes), key=lambda hit: hit.path)]
-    findings = [_finding(nodes.group, check, hit) for check, hit in found]
+def run_checks(nodes: GroupNodes) -> list[Finding]:
+    """Return all findings in a group: the worst first, then in the order of the table, then by path."""
+    found = [(check, problem) for check in CHECKS for problem in sorted(check.find(nodes), key=lambda each: each.path)]
+    findings = [_finding(nodes.group, check, problem) for check, problem in found]
     worst_first = list(Severity)
     return sorted(findings, key=lambda finding: worst_first.index(finding.severity))
 
 
-def _finding(group: str, check: Check, hit: Hit) -> Finding:
+def _finding(group: str, check: DoctorCheck, problem: Problem) -> Finding:
     return Finding(
-        severity=hit.severity or check.severity,
+        severity=problem.severity or check.severity,
         group=group,
         code=check.code,
-        path=hit.path,
-        what=hit.what,
-        fix=hit.fix,
-        repair=hit.repair,
-        not_repaired=None if hit.repair else check.not_repaired,
+        path=problem.path,
+        what=problem.what,
+        fix=problem.fix,
+        repair=problem.repair,
+        not_repaired=None if problem.repair else check.not_repaired,
     )
 
 
-_LIVING: Final = "it belongs to a session that lives"
-_PEOPLE: Final = "only people can tell what should be there"
-_KAFKA: Final = "the topic may be one that comes back"
-
-HIDDEN: Final = "no-permission"
-"""The code of what may not be read."""
+_LIVE_SESSION: Final = "it belongs to a live session"
+_NEEDS_DECISION: Final = "only a person can decide what the node should contain"
+_TOPIC_MAY_RETURN: Final = "the topic may be created again"
+_LIVE_OR_PERSISTENT: Final = "it belongs to a live session, or is repaired as a persistent-registration"
 
 CHECKS: Final = (
-    Check(
-        "orphan-owner",
+    DoctorCheck(
+        CheckCode.ORPHAN_OWNER,
         Severity.ERROR,
-        "a partition is held by somebody who is not registered, so that no member gets it",
-        f"{_LIVING}, which may still be reading",
-        checks.orphan_owners,
-        passes=True,
+        "a partition is held by a client that is not registered, so no member can claim it",
+        f"{_LIVE_SESSION}, which may still be reading",
+        owner_checks.orphan_owners,
+        is_transient=True,
     ),
-    Check(
-        "persistent-registration",
+    DoctorCheck(
+        CheckCode.PERSISTENT_REGISTRATION,
         Severity.ERROR,
-        "an instance is registered by a node that never goes away by itself",
-        "an owner node may be of the same client, there are nodes below it, or we may not read it",
-        checks.persistent_registrations,
+        "a registration belongs to no session, so it never expires",
+        "the same client may have an owner node, or the node has children or is forbidden",
+        registration_checks.persistent_registrations,
     ),
-    Check(
-        "persistent-owner",
+    DoctorCheck(
+        CheckCode.PERSISTENT_OWNER,
         Severity.ERROR,
-        "a partition is held by a node that never goes away by itself",
-        "it names somebody who is registered, or nobody, or may not be a partition",
-        checks.persistent_owners,
+        "an owner node belongs to no session, so it never expires",
+        "it names a registered instance or none, or is not the node of a partition",
+        owner_checks.persistent_owners,
     ),
-    Check(
-        "unreadable-owner",
+    DoctorCheck(
+        CheckCode.UNREADABLE_OWNER,
         Severity.WARNING,
-        "the owner of a partition cannot be read",
-        _LIVING,
-        checks.unreadable_owners,
+        "an owner node cannot be read",
+        _LIVE_SESSION,
+        owner_checks.unreadable_owners,
     ),
-    Check(
-        "two-owners",
+    DoctorCheck(
+        CheckCode.TWO_OWNERS,
         Severity.ERROR,
-        "a partition is held twice, in two forms that do not exclude each other",
-        "both belong to sessions that live",
-        checks.two_owners,
-        passes=True,
+        "a partition has two owners, whose kinds of clients do not see each other's claims",
+        "both belong to live sessions",
+        owner_checks.two_owners,
+        is_transient=True,
     ),
-    Check(
-        "blocked-partition",
+    DoctorCheck(
+        CheckCode.BLOCKED_PARTITION,
         Severity.WARNING,
-        "a partition is held by somebody who does not subscribe to its topic, so that nobody who does gets it",
-        f"{_LIVING}, which may well be meant to hold it",
-        checks.blocked_partitions,
-        passes=True,
+        "a partition is held by an instance that does not subscribe to its topic, so no subscriber can claim it",
+        f"{_LIVE_SESSION}, which may hold the partition on purpose",
+        owner_checks.blocked_partitions,
+        is_transient=True,
     ),
-    Check(
-        "unowned-partition",
+    DoctorCheck(
+        CheckCode.UNOWNED_PARTITION,
         Severity.WARNING,
-        "a topic is subscribed to, and nobody reads some of its partitions",
-        "it is for the members to claim them",
-        checks.unowned_partitions,
-        passes=True,
+        "no instance owns some partitions of a subscribed topic",
+        "only members can claim partitions",
+        owner_checks.unowned_partitions,
+        is_transient=True,
     ),
-    Check(
-        "poison-registration",
+    DoctorCheck(
+        CheckCode.SCALA_CANNOT_READ,
         Severity.ERROR,
-        "a registration stops every Scala member of the group; a warning where no other is known to be one",
-        "it belongs to somebody alive, or is repaired as a persistent-registration",
-        checks.poisonous_registrations,
+        "a registration stops every Scala member of the group; a warning if no Scala member is known",
+        _LIVE_OR_PERSISTENT,
+        registration_checks.registrations_scala_cannot_read,
     ),
-    Check(
-        "unreadable-registration",
+    DoctorCheck(
+        CheckCode.UNREADABLE_REGISTRATION,
         Severity.WARNING,
-        "what an instance subscribes to cannot be read by us",
-        "it belongs to somebody alive, or is repaired as a persistent-registration",
-        checks.unreadable_registrations,
+        "a registration is malformed, so the subscription is unknown",
+        _LIVE_OR_PERSISTENT,
+        registration_checks.unreadable_registrations,
     ),
-    Check(
-        "unevaluable-subscription",
+    DoctorCheck(
+        CheckCode.UNEVALUABLE_SUBSCRIPTION,
         Severity.WARNING,
-        "the topics that an instance subscribes to are not known: only Java can evaluate its expression",
-        "it belongs to somebody alive",
-        checks.unevaluable_subscriptions,
+        "only Java can evaluate the expression of an instance, so its topics are unknown",
+        _LIVE_SESSION,
+        registration_checks.unevaluable_subscriptions,
     ),
-    Check(
-        "kazoo-go-cannot-read",
+    DoctorCheck(
+        CheckCode.KAZOO_GO_CANNOT_READ,
         Severity.ERROR,
-        "a registration that kazoo-go members of the same group fail to read",
-        "it belongs to somebody alive",
-        checks.dialects_kazoo_go_cannot_read,
+        "the kazoo-go members of the group cannot read a registration",
+        _LIVE_SESSION,
+        registration_checks.registrations_kazoo_go_cannot_read,
     ),
-    Check(
-        "mixed-dialects",
+    DoctorCheck(
+        CheckCode.MIXED_DIALECTS,
         Severity.WARNING,
-        "clients of several kinds in one group; an error where pykafka is one, as it sees no other's claims",
-        "only people can say which are to stay",
-        checks.mixed_dialects,
+        "the group has clients of several kinds; an error if one is pykafka, which ignores the claims of others",
+        "only a person can decide which of them to keep",
+        registration_checks.mixed_dialects,
     ),
-    Check(
-        "gone-topic",
+    DoctorCheck(
+        CheckCode.MISSING_TOPIC,
         Severity.WARNING,
-        "subscriptions, owners or offsets of a topic that Kafka does not have; an empty directory is mere litter",
-        _KAFKA,
-        checks.gone_topics,
+        "subscriptions, owners or offsets of a topic that Kafka does not have; only info for an empty directory",
+        _TOPIC_MAY_RETURN,
+        topic_checks.missing_topics,
     ),
-    Check(
-        "unknown-partition",
+    DoctorCheck(
+        CheckCode.UNKNOWN_PARTITION,
         Severity.WARNING,
         "an owner or an offset of a partition that the topic does not have",
-        _KAFKA,
-        checks.partitions_past_the_end,
+        _TOPIC_MAY_RETURN,
+        topic_checks.unknown_partitions,
     ),
-    Check(
-        "unreadable-topic",
+    DoctorCheck(
+        CheckCode.UNREADABLE_TOPIC,
         Severity.WARNING,
-        "Kafka's own node of a topic cannot be read",
-        "it is Kafka's",
-        checks.unreadable_topics,
+        "Kafka's node of a topic cannot be read",
+        "the node belongs to Kafka",
+        topic_checks.unreadable_topics,
     ),
-    Check(
-        "padded-offset",
+    DoctorCheck(
+        CheckCode.PADDED_OFFSET,
         Severity.ERROR,
-        "an offset with blanks around the number, which stops Scala members as they start",
-        "somebody is registered or owns something, and has an idea of the offset",
-        checks.padded_offsets,
+        "an offset has whitespace around the number, which stops Scala members at their start",
+        "the group has instances or owners, which may have read the offset",
+        offset_checks.padded_offsets,
     ),
-    Check(
-        "unreadable-offset",
+    DoctorCheck(
+        CheckCode.UNREADABLE_OFFSET,
         Severity.ERROR,
-        "an offset that is no number, which stops Scala members as they start",
-        _PEOPLE,
-        checks.unreadable_offsets,
+        "an offset is not a valid number, which stops Scala members at their start",
+        _NEEDS_DECISION,
+        offset_checks.unreadable_offsets,
     ),
-    Check(
-        "negative-offset",
+    DoctorCheck(
+        CheckCode.NEGATIVE_OFFSET,
         Severity.WARNING,
-        "an offset below 0, for which Scala members go to the start or the end of the log",
-        _PEOPLE,
-        checks.negative_offsets,
+        "an offset is negative, so Scala members start at the log start or the log end",
+        _NEEDS_DECISION,
+        offset_checks.negative_offsets,
     ),
-    Check(
-        "offset-of-no-partition",
+    DoctorCheck(
+        CheckCode.MISNAMED_OFFSET,
         Severity.WARNING,
-        "a node among the offsets whose name is no partition",
-        _PEOPLE,
-        checks.offsets_of_no_partition,
+        "the name of a node among the offsets is not a partition number",
+        _NEEDS_DECISION,
+        offset_checks.misnamed_offsets,
     ),
-    Check(
-        "stale-offset",
+    DoctorCheck(
+        CheckCode.STALE_OFFSET,
         Severity.INFO,
-        "no offset of a topic was committed for long",
-        "somebody may come back to where it stopped",
-        checks.stale_offsets,
+        "no offset of a topic was committed for a long time",
+        "a consumer may still resume from the offsets",
+        offset_checks.stale_offsets,
     ),
-    Check(
-        HIDDEN,
+    DoctorCheck(
+        CheckCode.NO_PERMISSION,
         Severity.WARNING,
-        "a node that may not be read",
-        "we may not",
-        checks.hidden_nodes,
+        "a node is forbidden, so it was not checked",
+        "the client has no permission",
+        group_checks.forbidden_nodes,
     ),
-    Check(
-        "empty-group",
+    DoctorCheck(
+        CheckCode.EMPTY_GROUP,
         Severity.INFO,
-        "a group of directories only",
-        "there is something else in it",
-        checks.empty_groups,
+        "a group consists of empty directories",
+        "the group has other nodes, or data in a directory",
+        group_checks.empty_groups,
     ),
-    Check(
-        "nested-node",
+    DoctorCheck(
+        CheckCode.NESTED_NODE,
         Severity.WARNING,
-        "nodes below an instance or a partition, where nobody looks",
-        _PEOPLE,
-        checks.nested_nodes,
+        "a registration, owner or offset has child nodes, which no client reads",
+        _NEEDS_DECISION,
+        group_checks.nested_nodes,
     ),
-    Check(
-        "open-acl",
+    DoctorCheck(
+        CheckCode.OPEN_ACL,
         Severity.INFO,
-        "everybody who can connect may change the group, as old clients make it",
-        "members that do not log in would be locked out",
-        checks.open_directories,
+        "every client that can connect may change the group",
+        "members without credentials would be locked out",
+        group_checks.open_directories,
     ),
 )
-"""All checks, in the order in which their findings are shown and repaired: a registration before its owner nodes."""
+"""All checks, in the order in which findings are shown and repaired: a registration comes before its owner nodes."""

@@ -1,4 +1,7 @@
-"""What a check of a group finds, and what may be done about it without asking anybody."""
+"""The results of the doctor's checks: problems, their severity, and the repairs that are safe without a person.
+
+A check yields a `Problem` for one node. `check_table.py` turns it into a `Finding`, which `Registry.repair` can repair.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,45 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad it is, the worst first."""
+    """The severity of a finding, the worst first."""
 
     ERROR = "error"
     WARNING = "warning"
     INFO = "info"
 
 
+class CheckCode(StrEnum):
+    """The codes of all checks. `check_table.CHECKS` has their meanings."""
+
+    ORPHAN_OWNER = "orphan-owner"
+    PERSISTENT_REGISTRATION = "persistent-registration"
+    PERSISTENT_OWNER = "persistent-owner"
+    UNREADABLE_OWNER = "unreadable-owner"
+    TWO_OWNERS = "two-owners"
+    BLOCKED_PARTITION = "blocked-partition"
+    UNOWNED_PARTITION = "unowned-partition"
+    SCALA_CANNOT_READ = "scala-cannot-read"
+    UNREADABLE_REGISTRATION = "unreadable-registration"
+    UNEVALUABLE_SUBSCRIPTION = "unevaluable-subscription"
+    KAZOO_GO_CANNOT_READ = "kazoo-go-cannot-read"
+    MIXED_DIALECTS = "mixed-dialects"
+    MISSING_TOPIC = "missing-topic"
+    UNKNOWN_PARTITION = "unknown-partition"
+    UNREADABLE_TOPIC = "unreadable-topic"
+    PADDED_OFFSET = "padded-offset"
+    UNREADABLE_OFFSET = "unreadable-offset"
+    NEGATIVE_OFFSET = "negative-offset"
+    MISNAMED_OFFSET = "misnamed-offset"
+    STALE_OFFSET = "stale-offset"
+    NO_PERMISSION = "no-permission"
+    EMPTY_GROUP = "empty-group"
+    NESTED_NODE = "nested-node"
+    OPEN_ACL = "open-acl"
+
+
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Delete one node as it was seen. It must be without children, and where `persistent` no session's."""
+    """Delete a node if it is unchanged and has no children. With `persistent`, it must also belong to no session."""
 
     path: str
     version: int
@@ -25,7 +57,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Write one node over what was seen in it."""
+    """Replace the data of a node if it is unchanged."""
 
     path: str
     before: bytes
@@ -33,46 +65,57 @@ class Rewrite:
     version: int
 
 
-Step = Remove | Rewrite
+RepairStep = Remove | Rewrite
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What would put it right, all of it or nothing, and only while nobody is registered who would be hurt.
+    """A repair: all of its steps are applied, or none, and only if it cannot harm a registered instance.
 
-    `unless` has the ids that must not be registered; if it is empty, no instance may be registered. With
-    `hurts_nobody`, the registered instances do not matter: the steps themselves prove that they are safe.
+    `unless` has the instances that must not be registered. If it is empty, no instance at all may be registered. With
+    `is_always_safe`, registered instances do not matter, because the steps themselves prove that they are safe.
     """
 
     does: str
-    steps: tuple[Step, ...]
+    steps: tuple[RepairStep, ...]
     unless: tuple[str, ...] = ()
-    hurts_nobody: bool = False
+    is_always_safe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem of one node, as a check found it. `severity` overrides that of the check."""
+
+    path: str
+    what: str
+    fix: str
+    repair: Repair | None = None
+    severity: Severity | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: how bad, where, what it means, what to do; the code is one of `health.CHECKS`."""
+    """One problem in a group, with advice on how to fix it. `code` identifies the check that found it."""
 
     severity: Severity
     group: str
-    code: str
+    code: CheckCode
     path: str
     what: str
     fix: str
     repair: Repair | None = None
     not_repaired: str | None = None
-    """Why it is left to a person, where there is no `repair`."""
+    """Why `Registry.repair` cannot repair it, if `repair` is None."""
 
     @property
     def repairable(self) -> bool:
-        """Whether it can be repaired without harm to anybody."""
+        """True if `Registry.repair` can repair it without harm to any client."""
         return self.repair is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """The findings in one group, the worst first; a group that is not there has none."""
+    """The findings in one group, the worst first. A missing group has none."""
 
     group: str
     exists: bool

@@ -1,4 +1,4 @@
-"""Everything of one group that is looked at when it is examined, as one value that the checks can ask."""
+"""All znodes of one group that the doctor's checks need, as one value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..znodes.values import Dialect, MalformedNode, Registration
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A node of a group that others stand below: the group's root, `ids`, `owners`, `offsets`, and those of topics."""
+    """A node of a group that has children: the root, `ids`, `owners`, `offsets`, or the node of a topic."""
 
     path: str
     names: tuple[str, ...] = ()
@@ -24,10 +24,10 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class GroupNodes:
-    """Everything of one group that the checks look at.
+    """All znodes of one group that the checks need.
 
-    `nested` has the names below nodes that should have none, `open_to_all` the directories that everybody may change.
-    `topics` are all that Kafka has registered, None where it registers none in this ZooKeeper, or we may not see them.
+    `nested` has the leaves that have children, with the names of these. `open_to_all` has the directories that every
+    client may change. `topics` has all topics of Kafka; None if they are not in this ZooKeeper, or are forbidden.
     """
 
     view: GroupView
@@ -46,49 +46,54 @@ class GroupNodes:
 
     @property
     def group(self) -> str:
-        """Its name."""
+        """The name of the group."""
         return self.view.group
 
     @property
-    def is_litter(self) -> bool:
-        """Whether the group is nothing but directories; a node that has just come is only seen by its name."""
+    def has_only_directories(self) -> bool:
+        """True if the group has no registrations, owners or offsets, not even recently created nodes."""
         upper = {self.paths.root, self.paths.owners, self.paths.offsets}
-        has_come = any(directory.names for directory in self.directories if directory.path not in upper)
+        has_new = any(directory.names for directory in self.directories if directory.path not in upper)
         marked = any(MIGRATION in found.names for found in self.directories if found.path == self.paths.root)
-        something = self.view.instances or self.view.offsets or self.view.unreadable
-        return self.is_quiet and not (something or has_come or marked)
+        known = self.view.instances or self.view.offsets or self.view.unreadable
+        return self.is_quiet and not (known or has_new or marked)
 
     @property
     def is_quiet(self) -> bool:
-        """True if no registered instance may be alive and there are no owners, as far as permissions show."""
-        return not (self.view.living or self.view.owners or self.hides(Part.IDS) or self.hides(Part.OWNERS))
+        """True if the group certainly has no live instance and no owner. Forbidden nodes make this uncertain."""
+        return not (
+            self.view.living
+            or self.view.owners
+            or self.has_forbidden_nodes(Part.IDS)
+            or self.has_forbidden_nodes(Part.OWNERS)
+        )
 
-    def hides(self, part: Part) -> bool:
-        """Whether something in this part may not be read, so that what is missing there may be there."""
+    def has_forbidden_nodes(self, part: Part) -> bool:
+        """True if a node in this part of the group is forbidden, so that nodes that seem to be missing may exist."""
         return any(is_in(node.path, join(self.paths.root, part)) for node in self.view.hidden)
 
     def malformed(self, part: Part) -> Iterator[MalformedNode]:
-        """The malformed nodes in a part of the group."""
+        """Return the malformed nodes in a part of the group."""
         directory = join(self.paths.root, part)
         return (
             node for node in self.view.unreadable if isinstance(node, MalformedNode) and is_in(node.path, directory)
         )
 
     def registrations(self) -> Iterator[tuple[str, Registration]]:
-        """The registrations that can be read, each with the path of its node."""
+        """Yield the readable registrations, each with the path of its node."""
         for node in self.view.instances:
             if isinstance(node.registration, Registration):
                 yield join(self.paths.ids, node.id), node.registration
 
     def dialects(self) -> set[Dialect]:
-        """Which clients have written registrations here."""
+        """Return the kinds of clients that wrote registrations."""
         return {registration.dialect for _path, registration in self.registrations()}
 
-    def is_gone(self, topic: str) -> bool:
-        """Whether it is certain that Kafka has not registered the topic."""
+    def is_missing(self, topic: str) -> bool:
+        """True if Kafka certainly does not have the topic."""
         return self.topics is not None and topic not in self.topics
 
 
 def is_in(path: str, directory: str) -> bool:
-    """Whether it is the directory or something below."""
+    """True if the path is the directory or a node below it."""
     return path == directory or path.startswith(directory + "/")

@@ -1,13 +1,16 @@
-"""Which registrations stop the Scala members of a group: each of them gives up its rebalances until the node goes.
+"""Find the reason why Scala members cannot read a registration.
 
-Scala's `ConsumerConnector` reads the registrations of all members, and one that it cannot read is an exception in the
-middle of that. Harmless to it are any version, any timestamp, a pattern it does not know, and an empty subscription.
+Scala's `ConsumerConnector` reads the registrations of all members. If it cannot read one of them, every Scala member
+of the group abandons its rebalances until that node is deleted. Any version, any timestamp, an unknown pattern and an
+empty subscription are harmless.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from ..java_regex.errors import BrokenExpressionError, UnevaluableExpressionError
@@ -18,52 +21,77 @@ MAX_STREAMS: Final = 2**31 - 1
 _EXPRESSIONS: Final = {"white_list", "black_list"}
 
 
-def poison(data: bytes) -> str | None:
-    """Why Scala members cannot read the registration; None where they can, or where only Java could tell.
+class ScalaProblem(StrEnum):
+    """The part of a registration that Scala members cannot read, as text in which `{value}` is the offending value."""
 
-    >>> poison(b"orders")
-    'it is no JSON object'
+    EMPTY = "it is empty"
+    NOT_AN_OBJECT = "it is not a JSON object"
+    NO_SUBSCRIPTION = "it has no subscription"
+    SUBSCRIPTION_NOT_AN_OBJECT = "its subscription is not a JSON object"
+    NO_PATTERN = "it has no pattern"
+    PATTERN_NULL = "its pattern is null"
+    PATTERN_NOT_TEXT = "its pattern is not a string"
+    INVALID_STREAMS = "{value:.40} is not a number of streams"
+    INVALID_EXPRESSION = "{value:.80} is not a valid regular expression"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalaBlocker:
+    """The reason why Scala members cannot read a registration, with the offending value as Python writes it."""
+
+    problem: ScalaProblem
+    value: str = ""
+
+    def __str__(self) -> str:
+        return self.problem.format(value=self.value)
+
+
+def scala_blocker(data: bytes) -> ScalaBlocker | None:
+    """Return the reason why Scala members cannot read the registration. None if they can, or if only Java can tell.
+
+    >>> str(scala_blocker(b"orders"))
+    'it is not a JSON object'
     """
     if not data:
-        return "it is empty"
+        return ScalaBlocker(ScalaProblem.EMPTY)
     fields = _object(data)
     if fields is None:
-        return "it is no JSON object"
+        return ScalaBlocker(ScalaProblem.NOT_AN_OBJECT)
     if "subscription" not in fields:
-        return "it has no subscription"
+        return ScalaBlocker(ScalaProblem.NO_SUBSCRIPTION)
     if not isinstance(fields["subscription"], dict):
-        return "its subscription is no object"
-    return _poison_in_pattern(fields) or _poison_in_subscription(fields["subscription"], fields["pattern"])
+        return ScalaBlocker(ScalaProblem.SUBSCRIPTION_NOT_AN_OBJECT)
+    return _in_pattern(fields) or _in_subscription(fields["subscription"], fields["pattern"])
 
 
 def _object(data: bytes) -> Mapping[str, Any] | None:
     try:
-        found = json.loads(data.decode(errors="replace"), parse_constant=_no_json)
+        found = json.loads(data.decode(errors="replace"), parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
-def _no_json(constant: str) -> None:
-    """Python alone takes NaN and Infinity for JSON."""
+def _reject_constant(constant: str) -> None:
+    """Reject NaN and Infinity, which only Python accepts as JSON."""
     raise ValueError(constant)
 
 
-def _poison_in_pattern(fields: Mapping[str, Any]) -> str | None:
+def _in_pattern(fields: Mapping[str, Any]) -> ScalaBlocker | None:
     if "pattern" not in fields:
-        return "it has no pattern"
+        return ScalaBlocker(ScalaProblem.NO_PATTERN)
     if fields["pattern"] is None:
-        return "its pattern is null"
-    return None if isinstance(fields["pattern"], str) else "its pattern is no text"
+        return ScalaBlocker(ScalaProblem.PATTERN_NULL)
+    return None if isinstance(fields["pattern"], str) else ScalaBlocker(ScalaProblem.PATTERN_NOT_TEXT)
 
 
-def _poison_in_subscription(subscription: Mapping[str, Any], pattern: str) -> str | None:
+def _in_subscription(subscription: Mapping[str, Any], pattern: str) -> ScalaBlocker | None:
     for streams in subscription.values():
         if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MAX_STREAMS:
-            return f"{streams!r:.40} is no number of streams"
-    expression = next(iter(subscription), "")  # the only one that Scala compiles
+            return ScalaBlocker(ScalaProblem.INVALID_STREAMS, repr(streams))
+    expression = next(iter(subscription), "")  # Scala compiles only the first one
     if pattern in _EXPRESSIONS and _is_broken(expression):
-        return f"{expression!r:.80} is no regular expression"
+        return ScalaBlocker(ScalaProblem.INVALID_EXPRESSION, repr(expression))
     return None
 
 

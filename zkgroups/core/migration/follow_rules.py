@@ -1,12 +1,12 @@
-"""Following: one side of a group is ahead because somebody works there, and what it commits is carried to the other.
+"""Following: copying offsets from the side where consumers still work (the leading side) to the other side.
 
-`Carried` is all that is known of one group, on the way from ZooKeeper to Kafka or back: what the side ahead has, as far
-as it was seen, what the other one has, and what is due. Three rules hold whatever comes in between:
+`FollowedOffsets` is the state of one group, in either direction: the last known offsets of both sides, and the offsets
+that are due. It keeps four rules:
 
-- What is written is what a `Judge` says, and that is forward only, against what was read just before.
-- What could not be written stays due; what was committed again meanwhile is due again.
-- A group is done when nothing is to be written any more by what both sides have after everybody has left.
-- A planned offset is refused, and not skipped, if the brokers no longer have its log: nothing may arrive on the target.
+- Offsets only move forward, compared with a fresh read of the following side.
+- An offset that could not be written stays due, and one that was committed again is due again.
+- A group is done when both sides agree after all members have left.
+- A planned offset is refused, not skipped, if the brokers no longer have its log: otherwise it would never arrive.
 """
 
 from __future__ import annotations
@@ -18,160 +18,159 @@ from enum import StrEnum
 from typing import Final
 
 from ..znodes.topic_partition import TopicPartition
+from .obstacles import Obstacle, ObstacleKind, offset_refused
 from .rules import Action, Decision, Reason, Unknown
 
 
 class FollowState(StrEnum):
-    """How far a group is."""
+    """The state of a followed group."""
 
     FOLLOWING = "following"
     DONE = "done"
-    """Nobody works on the side that was ahead any more, and both have the same."""
+    """All members have left the leading side, and both sides agree."""
     LEFT = "left"
-    """Something is in the way that does not go by itself."""
+    """An obstacle needs the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedGroup:
-    """Where one group is."""
+    """A followed group after a pass."""
 
     group: str
     target: str
     state: FollowState
     behind: int
-    """How many messages the side that follows had less, when it was last looked at."""
+    """How many messages the following side was behind at the last look."""
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowPass:
-    """What one pass over all groups has found and done."""
+    """The result of one pass over all groups."""
 
     number: int
     behind: int
-    """As of the groups, all together: before anything was written."""
+    """The messages that all groups were behind, before anything was written."""
     written: int
-    """Offsets; in a dry run those that would be."""
+    """The offsets written; in a dry run, those that would be."""
     groups: tuple[FollowedGroup, ...]
     trouble: str = ""
-    """Why nothing more was done, where a server was away."""
+    """The error that ended the pass early, if a server was unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """An offset of the side that is ahead; the sign is another one whenever it was written."""
+class LeadingOffset:
+    """An offset of the leading side, with a stamp that changes with every write."""
 
     number: int | None
-    """None where the node holds no offset."""
-    sign: int
+    """None if the node holds no offset."""
+    stamp: int
 
 
 ARRIVED: Final = (Reason.ALREADY_THERE, Reason.TARGET_AHEAD)
-"""The side that follows has it, or is further."""
+"""The following side has the offset, or a higher one."""
 
 WITHOUT_LOG: Final = (Reason.NO_TOPIC, Reason.NO_PARTITION, Reason.OLDER)
-"""The brokers do not have the messages of an offset. Such an offset is not planned, so they had them then."""
+"""The brokers do not have the messages of an offset. They had them when it was planned."""
 
-GONE: Final = "there was an offset, and it is gone"
-
-Judge = Callable[[TopicPartition, int, int | Unknown | None], Decision]
-"""What becomes of an offset, by what the side ahead has and what the other one has."""
+OffsetRule = Callable[[TopicPartition, int, int | Unknown | None], Decision]
+"""Decide on an offset, given its value on the leading and on the following side."""
 
 
-class Carried:
-    """What is known of one group; `further` is where the side that follows may be ahead: as it was planned.
+class FollowedOffsets:
+    """The offsets of one group.
 
-    `planned` is what the side ahead had then: what is gone from it was not carried to its end.
+    `ahead` are offsets of the following side that were higher when the plan was made, and may stay so. `planned` are
+    the offsets that the leading side had: deleting one of them is an obstacle.
     """
 
     def __init__(
-        self, further: Mapping[TopicPartition, int] | None = None, planned: Iterable[TopicPartition] = ()
+        self, ahead: Mapping[TopicPartition, int] | None = None, planned: Iterable[TopicPartition] = ()
     ) -> None:
-        self._further = dict(further or {})
-        self._known = set(planned)
-        self._planned = frozenset(self._known)
-        self._gone: set[TopicPartition] = set()
-        self._ahead: dict[TopicPartition, Ahead] = {}
-        self._there: dict[TopicPartition, int | Unknown | None] = {}
+        self._ahead = dict(ahead or {})
+        self._expected = set(planned)
+        self._planned = frozenset(self._expected)
+        self._deleted: set[TopicPartition] = set()
+        self._leading: dict[TopicPartition, LeadingOffset] = {}
+        self._following: dict[TopicPartition, int | Unknown | None] = {}
         self._due: dict[TopicPartition, None] = {}
-        self._failed: dict[TopicPartition, str] = {}
+        self._failed: dict[TopicPartition, Obstacle] = {}
         self._skipped: set[TopicPartition] = set()
 
-    # What is found
+    # Reading
 
-    def see(self, found: Mapping[TopicPartition, Ahead], *, whole: bool = True) -> bool:
-        """The side ahead has this, and nothing else: what has another sign than before is due. Whether anything has.
+    def update(self, found: Mapping[TopicPartition, LeadingOffset], *, complete: bool = True) -> bool:
+        """Record the offsets of the leading side, and return whether any has changed. Changed offsets become due.
 
-        Where not the `whole` could be looked at, what is not found is as it was.
+        If not all nodes could be read, pass `complete=False`: missing offsets then count as unchanged.
         """
-        if not whole:
-            found = {**self._ahead, **found}
-        changed = self._ahead.keys() != found.keys()
-        for at, ahead in found.items():
-            before = self._ahead.get(at)
-            if before is None or before.sign != ahead.sign:
+        if not complete:
+            found = {**self._leading, **found}
+        changed = self._leading.keys() != found.keys()
+        for at, leading in found.items():
+            before = self._leading.get(at)
+            if before is None or before.stamp != leading.stamp:
                 changed = True
                 self._failed.pop(at, None)
                 self._skipped.discard(at)
-                if ahead.number is None:
+                if leading.number is None:
                     self._due.pop(at, None)
                 else:
                     self._due[at] = None
-                    self._known.add(at)
-        for at in self._ahead.keys() - found.keys():
+                    self._expected.add(at)
+        for at in self._leading.keys() - found.keys():
             self._forget(at)
-        self._ahead = dict(found)
-        self._gone = self._known - found.keys() if whole else set()
+        self._leading = dict(found)
+        self._deleted = self._expected - found.keys() if complete else set()
         return changed
 
     def _forget(self, at: TopicPartition) -> None:
-        self._there.pop(at, None)
+        self._following.pop(at, None)
         self._due.pop(at, None)
         self._failed.pop(at, None)
         self._skipped.discard(at)
 
     def settle(self) -> None:
-        """Both sides are at one: what goes away from now on was carried to its end, unless it is written again."""
-        self._known.clear()
+        """Record that both sides agree: from now on offsets may be deleted, unless they are written again."""
+        self._expected.clear()
         self._planned = frozenset()
 
-    def again(self) -> None:
-        """All of it is due, whether it has changed or not."""
-        self._due = dict.fromkeys(at for at, ahead in self._ahead.items() if ahead.number is not None)
+    def make_all_due(self) -> None:
+        """Make all offsets due, whether they have changed or not."""
+        self._due = dict.fromkeys(at for at, leading in self._leading.items() if leading.number is not None)
 
     @property
     def due(self) -> Sequence[TopicPartition]:
-        """What is to be decided, in the order in which it was seen."""
+        """The offsets to decide on, in the order in which they changed."""
         return list(self._due)
 
-    def has(self, at: TopicPartition) -> bool:
-        """Whether the side ahead had it when it was seen last."""
-        return at in self._ahead
+    def __contains__(self, at: TopicPartition) -> bool:
+        return at in self._leading
 
     @property
     def topics(self) -> set[str]:
-        """The topics of what the side ahead had when it was seen last."""
-        return {at.topic for at in self._ahead}
+        """The topics of the leading side."""
+        return {at.topic for at in self._leading}
 
-    def sign(self, at: TopicPartition) -> int:
-        """The sign of what was seen last."""
-        return self._ahead[at].sign
+    def stamp(self, at: TopicPartition) -> int:
+        """Return the stamp of an offset of the leading side."""
+        return self._leading[at].stamp
 
-    # What is done
+    # Writing
 
     def decide(
-        self, judge: Judge, there: Mapping[TopicPartition, int | Unknown | None], limit: int | None = None
+        self, rule: OffsetRule, following: Mapping[TopicPartition, int | Unknown | None], limit: int | None = None
     ) -> dict[TopicPartition, int]:
-        """What is to be written of what is due, at most so many, by what the other side has now."""
+        """Return the due offsets to write, at most `limit`, given the offsets of the following side."""
         writes: dict[TopicPartition, int] = {}
         for at in self.due:
-            self._there[at] = there.get(at)
-            decision = self._judged(judge, at)
+            self._following[at] = following.get(at)
+            decision = self._decide(rule, at)
             if decision.action is Action.COMMIT and decision.offset is not None:
                 if limit is None or len(writes) < limit:
                     writes[at] = decision.offset
             elif decision.action is Action.REFUSE:
-                self._failed[at] = decision.reason
+                self._failed[at] = offset_refused(at, decision.reason)
             else:
                 del self._due[at]
                 self._failed.pop(at, None)
@@ -179,90 +178,84 @@ class Carried:
                     self._skipped.add(at)
         return writes
 
-    def _judged(self, judge: Judge, at: TopicPartition) -> Decision:
-        number = self._ahead[at].number
+    def _decide(self, rule: OffsetRule, at: TopicPartition) -> Decision:
+        number = self._leading[at].number
         assert number is not None
-        decision = judge(at, number, self._there[at])
+        decision = rule(at, number, self._following[at])
         if at in self._planned and decision.reason in WITHOUT_LOG:
             return Decision(Action.REFUSE, decision.reason)
         return decision
 
-    def wrote(self, at: TopicPartition, number: int) -> None:
-        """It is there now."""
-        self._there[at] = number
+    def record_write(self, at: TopicPartition, number: int) -> None:
+        """Record that an offset was written."""
+        self._following[at] = number
         self._due.pop(at, None)
         self._failed.pop(at, None)
 
-    def failed(self, at: TopicPartition, why: str) -> None:
-        """It could not be written, and stays due."""
-        self._failed[at] = why
+    def record_failure(self, at: TopicPartition, error: object) -> None:
+        """Record that an offset could not be written; it stays due."""
+        self._failed[at] = Obstacle(ObstacleKind.OFFSET_NOT_WRITTEN, (str(at),), 1, detail=str(error))
 
-    # What is left
+    # Progress
 
     @property
     def behind(self) -> int:
-        """How many messages the side that follows has less, as far as is known."""
-        found = ((at, ahead.number) for at, ahead in self._ahead.items() if ahead.number and at not in self._skipped)
-        return sum(max(0, number - self._number(at)) for at, number in found)
+        """How many messages the following side is behind, as far as known."""
+        found = ((at, it.number) for at, it in self._leading.items() if it.number and at not in self._skipped)
+        return sum(max(0, number - self._following_number(at)) for at, number in found)
 
-    def _number(self, at: TopicPartition) -> int:
-        there = self._there.get(at)
-        return there if isinstance(there, int) else 0
+    def _following_number(self, at: TopicPartition) -> int:
+        number = self._following.get(at)
+        return number if isinstance(number, int) else 0
 
     @property
-    def failures(self) -> str:
-        """Why offsets are not carried that are due, or were there, in few words."""
-        return some([*(f"{at}: {why}" for at, why in self._failed.items() if at in self._due), *self._vanished()])
+    def failures(self) -> list[Obstacle]:
+        """Why due offsets are not written yet, and which offsets were deleted."""
+        return [*(failure for at, failure in self._failed.items() if at in self._due), *self._deletions()]
 
-    def _vanished(self) -> list[str]:
-        return [f"{at}: {GONE}" for at in sorted(self._gone)]
+    def _deletions(self) -> list[Obstacle]:
+        return [Obstacle(ObstacleKind.OFFSET_DELETED, (str(at),), 1) for at in sorted(self._deleted)]
 
-    def verdict(self, judge: Judge, there: Mapping[TopicPartition, int | Unknown | None]) -> Verdict:
-        """Whether both sides are at one; to be asked when nobody works on the side ahead any more."""
-        found = Verdict(obstacles=self._vanished())
-        for at, ahead in self._ahead.items():
-            self._there[at] = there.get(at)
-            if ahead.number is None:
+    def check_agreement(self, rule: OffsetRule, following: Mapping[TopicPartition, int | Unknown | None]) -> Agreement:
+        """Compare both sides, after all members have left the leading side."""
+        found = Agreement(obstacles=self._deletions())
+        for at, leading in self._leading.items():
+            self._following[at] = following.get(at)
+            if leading.number is None:
                 found.skipped[Reason.NO_OFFSET] += 1
                 continue
-            decision = self._judged(judge, at)
+            decision = self._decide(rule, at)
             if decision.action is Action.COMMIT or decision.reason is Reason.LOG_UNKNOWN:
                 found.open.append(at)
             elif decision.action is Action.REFUSE:
-                found.obstacles.append(f"{at}: {decision.reason}")
-            elif decision.reason is Reason.TARGET_AHEAD and self._there[at] != self._further.get(at):
-                found.obstacles.append(f"{at}: {self._there[at]}, and it was {ahead.number} that was to be there")
+                found.obstacles.append(offset_refused(at, decision.reason))
+            elif decision.reason is Reason.TARGET_AHEAD and self._following[at] != self._ahead.get(at):
+                values = f"expected {leading.number}, found {self._following[at]}"
+                found.obstacles.append(Obstacle(ObstacleKind.TARGET_DIFFERS, (str(at),), 1, detail=values))
             elif decision.reason is not Reason.ALREADY_THERE:
                 found.skipped[decision.reason] += 1
         return found
 
 
 @dataclass(slots=True)
-class Verdict:
-    """What is found of a group when it is to be done."""
+class Agreement:
+    """The comparison of both sides of a group before it is done."""
 
     open: list[TopicPartition] = field(default_factory=list)
-    """What is still to be written: somebody has committed meanwhile, or it could not be."""
-    obstacles: list[str] = field(default_factory=list)
-    """What does not go by itself."""
+    """Offsets still to be written: they were committed meanwhile, or could not be written."""
+    obstacles: list[Obstacle] = field(default_factory=list)
     skipped: Counter[Reason] = field(default_factory=Counter)
 
     @property
-    def detail(self) -> str:
-        """What was left out, for a message."""
+    def summary(self) -> str:
+        """The skipped offsets, for a message."""
         return "; ".join(f"{count} skipped: {reason}" for reason, count in sorted(self.skipped.items()))
 
 
-def forward(_at: TopicPartition, ahead: int, there: int | Unknown | None) -> Decision:
-    """The judge of the way back to ZooKeeper: what consumers have committed is copied, and never goes back."""
-    if isinstance(there, Unknown):
+def copy_forward(_at: TopicPartition, leading: int, following: int | Unknown | None) -> Decision:
+    """Decide on an offset on the way back to ZooKeeper: copy it unless ZooKeeper has as much."""
+    if isinstance(following, Unknown):
         return Decision(Action.REFUSE, Reason.TARGET_UNKNOWN)
-    if there is None or there < ahead:
-        return Decision(Action.COMMIT, Reason.AS_IT_IS, ahead)
-    return Decision(Action.SKIP, Reason.ALREADY_THERE if there == ahead else Reason.TARGET_AHEAD)
-
-
-def some(reasons: Iterable[str]) -> str:
-    """A few of them, for a message."""
-    found = list(reasons)
-    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+    if following is None or following < leading:
+        return Decision(Action.COMMIT, Reason.UNCHANGED, leading)
+    return Decision(Action.SKIP, Reason.ALREADY_THERE if following == leading else Reason.TARGET_AHEAD)

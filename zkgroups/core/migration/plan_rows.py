@@ -1,4 +1,7 @@
-"""A migration as rows: what is planned for each offset, and what became of it. Spark's tables have these columns."""
+"""The rows of a migration: the plan, the report of a run, and the comparison of both sides.
+
+Spark's tables have the same columns as these dataclasses.
+"""
 
 from __future__ import annotations
 
@@ -9,150 +12,164 @@ from typing import Final
 
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
+from .obstacles import Obstacle
 from .rules import Action, Reason
+
+PLAN_VERSION: Final = 2
+"""The format of stored plans. Increase it when the fields of `PlanRow` or the stored words change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
     """
-    What is planned for one offset of one group.
+    The plan for one offset of one group.
 
-    A group's plan is whole: it also has what only the target knows, because a rollback may have to put that back, too.
+    The plan of a group also contains the offsets that only the target has, because a rollback may have to restore them.
     """
 
     plan: str
-    """Which plan it is of; the fence in a group says the same."""
+    """The id of the plan. The mark of the group contains it, too."""
     planned_ms: int
     source: str
-    """What was read: a ZooKeeper with its chroot, or a snapshot."""
+    """The ZooKeeper with its chroot, or the snapshot, that was read."""
     brokers: str | None
-    """None where no broker was asked."""
+    """None if no broker was contacted."""
     retention_seconds: float | None
-    """So long brokers keep offsets that nobody uses; None where they do not tell."""
+    """How long brokers keep the offsets of an unused group; None if unknown."""
     group: str
     topic: str | None
-    """None, as the partition is, where a group's could not be read."""
+    """None, like the partition, if it could not be read."""
     partition: int | None
     offset: int | None
-    """What ZooKeeper has: the next message to read."""
+    """The offset in ZooKeeper: the next message to read."""
     zxid: int | None
     committed_ms: int | None
     stale: bool
-    """Whether it was last written longer ago than the operator cares for."""
+    """Whether the last commit is older than the operator's limit."""
     problem: str | None
-    """Why there is no offset in the znode."""
+    """Why the znode holds no offset."""
     target: str
-    """What the group is called there."""
+    """The name of the group on the brokers."""
     log_start: int | None
     log_end: int | None
     before: int | None
-    """What the target had when it was planned; None where nothing was committed."""
+    """The offset of the target when the plan was made; None if there was none."""
     before_metadata: str | None
     before_epoch: int | None
     action: Action
     reason: Reason
     planned: int | None
-    """The number to write, where one is."""
-    obstacles: tuple[str, ...]
-    """Why the group cannot be moved; the same in every row of it."""
+    """The number to write, if the action is commit."""
+    obstacles: tuple[Obstacle, ...]
+    """Why the group cannot be moved; the same in all of its rows."""
     topics: str | None = None
-    """Of these topics ZooKeeper's offsets were planned, by a regular expression; None: of all."""
+    """The regular expression that chose the topics; None for all."""
     cluster: str | None = None
-    """What the brokers call their cluster, by whichever address it is reached."""
+    """The id of the Kafka cluster."""
     rule: str | None = None
-    """What the operator has said about all offsets, as `core.migration.Rule` writes it."""
+    """The operator's choices for all offsets, as `core.migration.Rule` writes them."""
     topic_id: str | None = None
     """Kafka's id of the topic, which changes if the topic is deleted and recreated. None with brokers before 2.8."""
 
     @property
     def at(self) -> TopicPartition | None:
-        """The partition, where it is known."""
+        """The partition, if it is known."""
         known = self.topic is not None and self.partition is not None
         return TopicPartition.checked(self.topic, self.partition) if known else None  # type: ignore[arg-type]
 
     @property
     def prior(self) -> NativeOffset | None:
-        """What the target had, as it is put back."""
+        """The offset of the target before the plan, with metadata and leader epoch, for a rollback."""
         at = self.at
         if self.before is None or at is None:
             return None
         return NativeOffset(self.target, at, self.before, self.before_metadata, self.before_epoch)
 
+    @property
+    def is_commit(self) -> bool:
+        """Whether an offset is to be written for this row."""
+        return self.action is Action.COMMIT and self.planned is not None
+
+    @property
+    def expected(self) -> int | None:
+        """The offset of the target once the plan is applied."""
+        return self.planned if self.is_commit else self.before
+
 
 OF_THE_PLAN: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention_seconds", "topics", "rule")
-"""The fields that are the same in all rows of a plan."""
+"""The fields that have the same value in all rows of a plan."""
 
 
-class Step(StrEnum):
-    """What is done with a plan."""
+class MigrationStep(StrEnum):
+    """The steps of a migration, as reports name them."""
 
     APPLY = "apply"
     ROLLBACK = "rollback"
     TO_ZOOKEEPER = "to zookeeper"
-    """Progress made on Kafka, carried back."""
+    """Copying progress from the brokers back to ZooKeeper."""
     VERIFY = "verify"
 
 
 class Outcome(StrEnum):
-    """What became of one row."""
+    """The result of a step for one row."""
 
     WRITTEN = "written"
     WOULD_WRITE = "would write"
-    """It was a dry run."""
+    """In a dry run."""
     THERE = "already there"
     SKIPPED = "skipped"
-    """The plan says so."""
+    """By the plan."""
     LEFT = "left"
-    """Its group was refused; the detail says why."""
+    """The group was left unchanged; the detail is the reason."""
     OVERTAKEN = "overtaken"
-    """Written, but meanwhile other clients registered or committed on either side; the detail says what they did."""
+    """Written, but other clients registered or committed at the same time; the detail says what they did."""
     FAILED = "failed"
-    """The brokers' own answer for this partition is the detail."""
+    """The detail is the error that the brokers returned for this partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRow:
-    """What became of one row of a plan: what was found, what was written instead, and the answer."""
+    """The result of a step for one row of the plan."""
 
     plan: str
-    step: Step
+    step: MigrationStep
     reported_ms: int
     group: str
     topic: str | None
     partition: int | None
     target: str
     found: int | None
-    """What was there just before; None where nothing was committed, or nobody looked."""
+    """The offset just before the step; None if there was none, or it was not read."""
     written: int | None
-    """What is there now because of us; None also where it was taken away."""
+    """The offset that this step has written; None also if it deleted an offset."""
     outcome: Outcome
     detail: str
-    """Why a group was left, or what the broker answered; empty where all is well."""
+    """Why a group was left, or the error of a broker; empty on success."""
 
 
 class Match(StrEnum):
-    """How both sides compare with the plan, and with each other."""
+    """How both sides compare with the plan."""
 
     EQUAL = "equal"
-    """The target has what was planned, and ZooKeeper what it was planned from."""
+    """The target has the expected offset, and the znode has not changed since the plan."""
     NOT_WRITTEN = "not written"
-    """The target has what it had before."""
+    """The target still has its earlier offset."""
     AHEAD = "target ahead"
-    """Of what was planned: somebody reads on there."""
+    """The target has more than planned: consumers have continued there."""
     BEHIND = "target behind"
     GONE = "gone from the target"
     SOURCE_MOVED = "source moved"
-    """The znode was written after it was planned."""
+    """The znode was written after the plan."""
     SOURCE_GONE = "source gone"
-    MADE_ANEW = "topic recreated"
-    """The topic was deleted and recreated since the plan: the messages of the planned offset are gone."""
+    RECREATED = "topic recreated"
+    """The topic was recreated since the plan: the messages before the planned offset were deleted."""
     UNKNOWN = "unknown"
     """One side could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchRow:
-    """One row of a plan against what both sides have now."""
+    """The comparison of one row of a plan with both sides."""
 
     plan: str
     group: str
@@ -160,30 +177,41 @@ class MatchRow:
     partition: int | None
     target: str
     offset: int | None
-    """What ZooKeeper has now."""
+    """The offset in ZooKeeper now."""
     native: int | None
-    """What the target has now."""
+    """The offset of the target now."""
     expected: int | None
-    """What it is to have, by the plan."""
+    """The offset of the target once the plan is applied."""
     match: Match
     dual_commit: str
-    """Which a consumer that commits to both would go on from, the higher: zookeeper, kafka, either or neither.
-
-    Empty where ZooKeeper was not asked.
+    """The side with the higher offset, where a consumer that commits to both continues: zookeeper, kafka, either or
+    neither. Empty if ZooKeeper was not read.
     """
     detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """A plan, or what became of it, by groups."""
+    """Summary of the plan for one group."""
 
     group: str
     target: str
-    obstacles: tuple[str, ...]
+    obstacles: tuple[Obstacle, ...]
     counts: Mapping[str, int]
-    """How many rows there are of each action, outcome or match."""
+    """The number of rows by action and by reason."""
     lag_before: int | None
-    """What is left to read by ZooKeeper's offsets; None where no log is known."""
+    """The messages left to read by the offsets in ZooKeeper; None if no log is known."""
     lag_after: int | None
-    """The same by what the target will have."""
+    """The messages left to read by the offsets that the target will have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupResult:
+    """Summary of a report for one group."""
+
+    group: str
+    target: str
+    details: tuple[str, ...]
+    """Why the group was left or overtaken."""
+    counts: Mapping[str, int]
+    """The number of rows by outcome; of a comparison, by match."""

@@ -59,6 +59,11 @@ def decode_offset(path: str, data: bytes | None, *, version: int = 0) -> int | M
         return MalformedNode(path, raw, str(reason), version=version)
 
 
+def is_negative_offset(data: bytes) -> bool:
+    """True for the digits of a negative number."""
+    return re.fullmatch(rb"-[0-9]+", data) is not None
+
+
 def is_plain_offset(data: bytes) -> bool:
     """True for digits that cannot be too large: `int(data)` is the offset, without further checks."""
     return data.isdigit() and len(data) < len(str(MAX_OFFSET))
@@ -67,7 +72,7 @@ def is_plain_offset(data: bytes) -> bool:
 def _offset(raw: bytes) -> int:
     if not raw:
         raise DecodingError("empty")
-    if re.fullmatch(rb"-[0-9]+", raw):
+    if is_negative_offset(raw):
         raise DecodingError("negative")
     if not _OFFSET.fullmatch(raw):
         raise DecodingError("not a plain decimal number")

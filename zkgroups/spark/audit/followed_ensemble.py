@@ -11,17 +11,17 @@ from ...zookeeper.reading.position import Position
 class FollowedEnsemble:
     """The name of the ensemble, and its position when the audit began.
 
-    >>> begun = FollowedEnsemble("zk1:2181", Position(zxid=100, created_zxid=7, created_ms=1_000))
+    >>> followed = FollowedEnsemble("zk1:2181", Position(zxid=100, created_zxid=7, created_ms=1_000))
     >>> now = Position(zxid=200, created_zxid=7, created_ms=1_000)
-    >>> begun.is_same("zk1:2181", now), begun.is_same("zk1:2181,zk2:2181", now), begun.is_same("zk9:2181", now)
+    >>> followed.is_same("zk1:2181", now), followed.is_same("zk1:2181,zk2:2181", now), followed.is_same("zk9:2181", now)
     (True, True, True)
     >>> another = Position(zxid=200, created_zxid=150, created_ms=2_000)
-    >>> begun.is_same("zk1:2181", another), begun.is_same("zk9:2181", another)
+    >>> followed.is_same("zk1:2181", another), followed.is_same("zk9:2181", another)
     (True, False)
     """
 
     cluster: str
-    begun: Position
+    position: Position
 
     def is_same(self, cluster: str | None, now: Position) -> bool:
         """Return whether a ZooKeeper with this name and position is the followed ensemble.
@@ -30,12 +30,12 @@ class FollowedEnsemble:
         the names must be equal, too.
         """
         made = (now.created_zxid, now.created_ms)
-        if now.created_zxid and made == (self.begun.created_zxid, self.begun.created_ms):
+        if now.created_zxid and made == (self.position.created_zxid, self.position.created_ms):
             return True
-        return cluster == self.cluster and self.begun.may_precede(now)
+        return cluster == self.cluster and self.position.may_precede(now)
 
     def updated(self, now: Position) -> FollowedEnsemble:
         """Identify the ensemble by the current `/consumers` node."""
         if not now.created_zxid:
             return self
-        return replace(self, begun=replace(self.begun, created_zxid=now.created_zxid, created_ms=now.created_ms))
+        return replace(self, position=replace(self.position, created_zxid=now.created_zxid, created_ms=now.created_ms))

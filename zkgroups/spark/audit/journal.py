@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -30,8 +30,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from ...exceptions import DamagedFileError, NotFoundError, RefusedError
-from ...zookeeper.reading.position import Position
 from ..errors import translated
+from ..source.saved_position import FIELDS, decode_position, encode_position
 from ..storage.destination import UNFINISHED, Destination, write_and_list
 from .followed_ensemble import FollowedEnsemble
 
@@ -215,16 +215,15 @@ class Journal(Destination):
         about = self._about()
         if "cluster" not in about:
             return None
-        numbers: dict[str, Any] = {name: about.get(name) for name in ("zxid", "created_zxid", "created_ms")}
-        if not isinstance(about["cluster"], str) or not all(type(number) is int for number in numbers.values()):
+        if not isinstance(about["cluster"], str) or not all(type(about.get(name)) is int for name in FIELDS):
             raise self._damaged(ABOUT)
-        return FollowedEnsemble(about["cluster"], Position(**numbers))
+        return FollowedEnsemble(about["cluster"], decode_position(about))
 
     def save_ensemble(self, ensemble: FollowedEnsemble) -> None:
         """Write the ensemble of the audit."""
         with translated(f"{self} cannot be written to"):
             about = self._about()
-            updated = about | {"cluster": ensemble.cluster} | asdict(ensemble.begun)
+            updated = about | {"cluster": ensemble.cluster} | encode_position(ensemble.position)
             if updated != about:
                 self.replace_text(json.dumps(updated), ABOUT)
 

@@ -209,13 +209,13 @@ class Ledger:
     def merge(self) -> None:
         """Merge `MERGE_FACTOR` pieces of a level into one of the next level."""
         level = 0
-        while len(some := [piece for piece in self.journal.pieces() if piece.level == level]) >= MERGE_FACTOR:
+        while len(pieces := [piece for piece in self.journal.pieces() if piece.level == level]) >= MERGE_FACTOR:
             if level == 0:
-                self._write_standing(some[-1].last)
+                self._write_standing(pieces[-1].last)
                 self.journal.delete_merged()
-            rows = self.journal.read(some, COMMITS)
-            whole = Piece(some[0].first, some[-1].last, level + 1)
-            self.journal.write_commits(rows.coalesce(_files(rows.count())), whole)
+            rows = self.journal.read(pieces, COMMITS)
+            merged = Piece(pieces[0].first, pieces[-1].last, level + 1)
+            self.journal.write_commits(rows.coalesce(_files(rows.count())), merged)
             level += 1
 
     def _write_standing(self, batch: int) -> None:

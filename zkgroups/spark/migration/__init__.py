@@ -1,8 +1,8 @@
-"""Migrate thousands of groups to Kafka's own offsets: plan, apply, verify and roll back with Spark jobs.
+"""Move thousands of groups to Kafka's committed offsets, with a plan stored in a folder.
 
     zookeeper, brokers = SourceOptions(zookeeper="zk1:2181/kafka"), BrokerOptions("kafka1:9092")
     plan(spark, "/data/move", zookeeper, brokers)
-    read_plan(spark, "/data/move").where("size(obstacles) > 0").select("group", "obstacles").distinct().show()
+    read_plan(spark, "/data/move").where("size(obstacles) > 0").select("group", "obstacles.kind").distinct().show()
     apply(spark, "/data/move", brokers, zookeeper, execute=True)
     verify(spark, "/data/move", brokers, zookeeper)
     rollback(spark, "/data/move", brokers, zookeeper, execute=True)
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from .execution import ExecutionResult, apply, rollback, verify
 from .planning import PlanSummary, groups, plan, read_plan, summary
-from .reports import by_groups, differing, read_report
+from .reports import differing, group_results, read_report
 from .sources import SnapshotSource
 from .status import status
 
@@ -23,8 +23,8 @@ __all__ = [
     "PlanSummary",
     "SnapshotSource",
     "apply",
-    "by_groups",
     "differing",
+    "group_results",
     "groups",
     "plan",
     "read_plan",

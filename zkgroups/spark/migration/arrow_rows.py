@@ -1,10 +1,10 @@
-"""Convert the dataclass rows of a migration to Arrow columns and back. The schema is derived from the fields."""
+"""Dataclass rows as Spark and Arrow columns. The types of the fields define the schema."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
@@ -22,120 +22,149 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ...core.migration.lazy_rows import Rows
 from ...exceptions import DamagedFileError
 
 T = TypeVar("T")
-W = TypeVar("W", bound=str)
+W = TypeVar("W", bound=StrEnum)
 
-ROWS: Final = 10_000
-"""The number of rows per batch. More rows are not faster."""
+BATCH_ROWS: Final = 10_000
+"""Larger batches are not faster."""
 
-_STRINGS: Final = pa.list_(pa.field("element", pa.string(), nullable=False))
-_KINDS: Final[dict[Any, tuple[DataType, Any]]] = {
+_PRIMITIVES: Final[dict[Any, tuple[DataType, Any]]] = {
     str: (StringType(), pa.string()),
     int: (LongType(), pa.int64()),
     float: (DoubleType(), pa.float64()),
     bool: (BooleanType(), pa.bool_()),
-    tuple: (ArrayType(StringType(), False), _STRINGS),
 }
 
 
-def _columns(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
+# Schemas
+
+
+def _columns(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     """Return the name of each field, its type, and whether it may be None."""
     hints = get_type_hints(kind)
     return tuple((each.name, *_without_none(hints[each.name])) for each in fields(kind))
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    optional = get_origin(hint) is types.UnionType
-    [plain] = [each for each in get_args(hint) if each is not types.NoneType] if optional else [hint]
-    return get_origin(plain) or plain, optional
+    if get_origin(hint) is not types.UnionType:
+        return hint, False
+    [plain] = [each for each in get_args(hint) if each is not types.NoneType]
+    return plain, True
 
 
-def _of(plain: Any) -> tuple[DataType, Any]:
-    return _KINDS[str if issubclass(plain, StrEnum) else plain]
+def _types(hint: Any) -> tuple[DataType, Any]:
+    """Return the types for Spark and for Arrow."""
+    if get_origin(hint) is tuple:
+        spark, arrow = _types(get_args(hint)[0])
+        return ArrayType(spark, False), pa.list_(pa.field("element", arrow, nullable=False))
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return schema(hint), pa.struct(list(arrow_schema(hint)))
+    return _PRIMITIVES[str if issubclass(hint, StrEnum) else hint]
 
 
 def schema(kind: type[Any]) -> StructType:
-    """Return the Spark schema of a row class."""
-    return StructType([StructField(name, _of(plain)[0], optional) for name, plain, optional in _columns(kind)])
+    """Return the columns of these rows for Spark."""
+    return StructType([StructField(name, _types(hint)[0], optional) for name, hint, optional in _columns(kind)])
 
 
 def arrow_schema(kind: type[Any]) -> Any:
-    """Return the Arrow schema that Spark expects for a row class."""
-    return pa.schema([pa.field(name, _of(plain)[1], optional) for name, plain, optional in _columns(kind)])
+    """Return the columns of these rows for Arrow, exactly as Spark expects them."""
+    return pa.schema([pa.field(name, _types(hint)[1], optional) for name, hint, optional in _columns(kind)])
+
+
+# From rows to tables
 
 
 def batches(kind: type[T], rows: Iterable[T]) -> Iterator[Any]:
-    """Convert rows to Arrow batches."""
-    return split(table(kind, rows if isinstance(rows, Rows) else Rows.of(kind, rows)))
+    """Convert rows to Arrow batches. No rows give no batch."""
+    return split(table(kind, rows))
 
 
-def table(kind: type[T], rows: Rows[T]) -> Any:
+def table(kind: type[T], rows: Iterable[T]) -> Any:
     """Convert rows to an Arrow table."""
-    columns = arrow_schema(kind)
-    return pa.Table.from_arrays([pa.array(rows.columns[each.name], each.type) for each in columns], schema=columns)
+    known, columns = list(rows), arrow_schema(kind)
+    arrays = [
+        pa.array([_to_arrow(getattr(row, name)) for row in known], columns.field(name).type)
+        if get_origin(hint) is tuple
+        else pa.array([getattr(row, name) for row in known], columns.field(name).type)
+        for name, hint, _ in _columns(kind)
+    ]
+    return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def split(rows: Any) -> Iterator[Any]:
+def _to_arrow(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_to_arrow(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _to_arrow(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
+def split(table: Any) -> Iterator[Any]:
     """Split a table into batches."""
-    return iter(rows.to_batches(max_chunksize=ROWS))
+    return iter(table.to_batches(max_chunksize=BATCH_ROWS))
 
 
-def rows(kind: type[T], batch: Any) -> Iterator[T]:
-    """Iterate over the rows of an Arrow batch or table; unknown columns are ignored."""
-    return LazyColumns(kind, batch, {}).rows(kind)
+# From tables to rows
 
 
-class LazyColumns(dict[str, list[Any]]):
-    """The columns of an Arrow batch or table, each converted to a list on first access.
+def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> Iterator[T]:
+    """Yield the rows of an Arrow batch or table; other columns are ignored.
 
-    `constants` are columns with one value for all rows, which are not in the batch.
+    `same` has the values of columns that are not in the table because they are the same in all rows.
     """
-
-    def __init__(self, kind: type[Any], batch: Any, constants: Mapping[str, Any]) -> None:
-        super().__init__((name, [value] * len(batch)) for name, value in constants.items())
-        self._kinds = {name: plain for name, plain, _ in _columns(kind)}
-        self._batch = batch
-
-    def rows(self, kind: type[T]) -> Iterator[T]:
-        """Iterate over the rows."""
-        lists = [self[name] for name in self._kinds]
-        return (kind(**dict(zip(self._kinds, values, strict=True))) for values in zip(*lists, strict=True))
-
-    def __missing__(self, name: str) -> list[Any]:
-        column = self._batch.column(name)
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        self[name] = values = _values(self._kinds[name], whole)
-        return values
+    known = dict(same or {})
+    names = [name for name, _, _ in _columns(kind)]
+    columns = [
+        [known[name]] * len(table) if name in known else _values(hint, table.column(name))
+        for name, hint, _ in _columns(kind)
+    ]
+    return (kind(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True))
 
 
-def _values(plain: Any, column: Any) -> list[Any]:
-    if plain is tuple:
-        lengths = pc.list_value_length(column)
-        if not column.null_count and not pc.max(lengths).as_py():
-            return [()] * len(column)
-        return [None if each is None else tuple(each) for each in column.to_pylist()]
-    if plain is int and len(column) and not column.null_count:
-        return memoryview(column.buffers()[1]).cast("q")[column.offset : column.offset + len(column)].tolist()
-    if not issubclass(plain, str):
-        return list(column.to_pylist())
-    encoded = column.dictionary_encode()
-    words = [parse_enum(plain, each) for each in encoded.dictionary.to_pylist()]
+def row(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Convert the values of one row, as Spark or Arrow return them."""
+    return kind(**{name: parse_value(hint, values[name]) for name, hint, _ in _columns(kind)})
+
+
+def parse_value(hint: Any, value: Any) -> Any:
+    """Convert one value, as Spark or Arrow return it, to the type of a field."""
+    if value is None:
+        return None
+    if get_origin(hint) is tuple:
+        return tuple(parse_value(get_args(hint)[0], each) for each in value)
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return row(hint, value.asDict() if hasattr(value, "asDict") else value)
+    return parse_enum(hint, value) if issubclass(hint, StrEnum) else value
+
+
+def _values(hint: Any, column: Any) -> list[Any]:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if get_origin(hint) is tuple:
+        if not whole.null_count and not pc.max(pc.list_value_length(whole)).as_py():
+            return [()] * len(whole)
+        return [parse_value(hint, value) for value in whole.to_pylist()]
+    if not issubclass(hint, str):
+        return list(whole.to_pylist())
+    encoded = whole.dictionary_encode()
+    words = [parse_value(hint, each) for each in encoded.dictionary.to_pylist()]
     return [None if n is None else words[n] for n in encoded.indices.to_pylist()]
 
 
 def parse_enum(kind: type[W], text: str) -> W:
-    """Convert a text of a column to its enum. Raise DamagedFileError for an unknown value."""
+    """Convert a text to an enum. Raise DamagedFileError if the enum does not have it."""
     try:
         return kind(text)
     except ValueError as error:
         raise DamagedFileError(
-            f"{text!r} is not a known {kind.__name__.lower()}: the file was changed, or a later version wrote it"
+            f"{text!r} is not a known {kind.__name__}: the file was changed, or written by a later version of zkgroups"
         ) from error
 
 
 def collect_rows(kind: type[T], table: DataFrame) -> list[T]:
-    """Collect all rows of a small table on the driver."""
+    """Collect all rows of a small table in the driver."""
     return list(rows(kind, table.select(*[name for name, _, _ in _columns(kind)]).toArrow()))

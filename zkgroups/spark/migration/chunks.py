@@ -1,46 +1,20 @@
-"""Split a stream of rows, sorted by target, into chunks of whole groups for bulk requests."""
+"""Chunks of whole groups from a stream of rows sorted by target, for bulk requests in bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrow_rows import LazyColumns
+from .arrow_rows import rows
 
-GROUPS: Final = 200
-OFFSETS: Final = 20_000
-"""The limits of a chunk. A group is never split, so a large group may exceed them."""
+MAX_GROUPS: Final = 200
+MAX_OFFSETS: Final = 20_000
+"""The limits of a chunk. A single group may exceed them, because groups are never split."""
 
 T = TypeVar("T")
-
-
-Slots = tuple[LazyColumns, int, int]
-
-
-class Chunk(Generic[T]):
-    """The rows of some whole groups, created on access."""
-
-    def __init__(self, kind: type[T], table: Any, sizes: Mapping[str, int], constants: Mapping[str, Any]) -> None:
-        self._columns = LazyColumns(kind, table, constants)
-        self._kind = kind
-        self._count = len(table)
-        self._sizes = sizes
-
-    def slices(self) -> Iterator[tuple[str, Slots]]:
-        """Yield each target with the columns and the range of its rows."""
-        start = 0
-        for target, size in self._sizes.items():
-            yield target, (self._columns, start, start + size)
-            start += size
-
-    def __iter__(self) -> Iterator[T]:
-        return self._columns.rows(self._kind)
-
-    def __len__(self) -> int:
-        return self._count
 
 
 class _TargetRun(NamedTuple):
@@ -52,24 +26,22 @@ class _TargetRun(NamedTuple):
     stop: int
 
 
-def group_chunks(
-    kind: type[T], batches: Iterable[Any], constants: Mapping[str, Any] | None = None
-) -> Iterator[Chunk[T]]:
-    """Split Arrow batches into chunks. The rows of one target must be consecutive.
+def group_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] | None = None) -> Iterator[list[T]]:
+    """Yield the rows of Arrow batches, some whole groups at a time. All rows of a target must be consecutive.
 
-    `constants` are columns with one value for all rows, which are not in the batches.
+    `same` has the values of columns that are not in the batches because they are the same in all rows.
     """
     chunk: list[_TargetRun] = []
-    sizes: dict[str, int] = {}
+    groups = offsets = 0
     for group in _groups(batches):
         size = sum(run.stop - run.start for run in group)
-        if chunk and (len(sizes) == GROUPS or sum(sizes.values()) + size > OFFSETS):
-            yield Chunk(kind, _table(chunk), sizes, constants or {})
-            chunk, sizes = [], {}
+        if chunk and (groups == MAX_GROUPS or offsets + size > MAX_OFFSETS):
+            yield list(rows(kind, _table(chunk), same))
+            chunk, groups, offsets = [], 0, 0
         chunk += group
-        sizes[group[0].target] = size
+        groups, offsets = groups + 1, offsets + size
     if chunk:
-        yield Chunk(kind, _table(chunk), sizes, constants or {})
+        yield list(rows(kind, _table(chunk), same))
 
 
 def _groups(batches: Iterable[Any]) -> Iterator[list[_TargetRun]]:
@@ -92,7 +64,7 @@ def _runs(batches: Iterable[Any]) -> Iterator[_TargetRun]:
 
 
 def _table(runs: Iterable[_TargetRun]) -> Any:
-    """Combine runs to a table. Consecutive runs of a batch become one slice."""
+    """Join runs to a table; consecutive runs of a batch become one slice."""
     slices: list[_TargetRun] = []
     for run in runs:
         if slices and slices[-1].batch is run.batch:

@@ -1,16 +1,16 @@
-"""Apply, verify or roll back a migration plan for thousands of groups, each as one Spark job.
+"""Applying, verifying and rolling back a stored plan: each is one Spark job.
 
     apply(spark, "/data/move", BrokerOptions("kafka1:9092"), SourceOptions(zookeeper="zk1:2181/kafka"), execute=True)
     read_report(spark, "/data/move").where("outcome = 'left'").select("group", "detail").distinct().show()
 
-Each task processes chunks of whole groups with `zkgroups.migration`. Every operation is idempotent, so a killed task or
-run can be repeated. Every run writes a report beside the plan.
+Each task processes chunks of whole groups with the functions of `zkgroups.migration`. A task or a run that was killed
+can be repeated, with the same result. Every run writes a report to the folder of the plan.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,15 +19,14 @@ from typing import Any, Final, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.migration.lazy_rows import Rows
-from ...core.migration.plain_groups import Group
-from ...core.migration.plan_rows import OF_THE_PLAN, MatchRow, PlanRow, ReportRow, Step
-from ...exceptions import GuardFailedError, InvalidOptionError, NotSharedError
+from ...core.migration.plan_rows import OF_THE_PLAN, MatchRow, MigrationStep, PlanRow, ReportRow
+from ...exceptions import GuardFailedError, NotSharedError
+from ...input_errors import InvalidOptionError
 from ...kafka import BrokerOptions, Brokers
-from ...migration.apply import apply_plans
+from ...migration.apply import apply_groups
 from ...migration.report import check_cluster
 from ...migration.rollback import rollback_groups
-from ...migration.verify import verify_plans
+from ...migration.verify import verify_groups
 from ...zookeeper.registry import Registry
 from ..errors import translated
 from ..snapshots.snapshot import session_beside
@@ -42,61 +41,61 @@ from .plan_folder import PlanFolder
 from .row_counts import with_tally_column, write_and_count
 
 STEPS: Final = 2
-"""The number of calls of `on_progress`: the work, and moving the report into place."""
+"""The calls of `on_progress`: the work itself, and moving the report into place."""
 
-ROWS_OF_A_TASK: Final = 5_000
-"""With fewer rows, a task takes longer to connect than to work."""
+MIN_ROWS_PER_TASK: Final = 5_000
+"""With fewer rows, a task takes longer to connect than to do its work."""
 
-ROWS_WORTH_A_TASK: Final = 50_000
-"""With this many rows per task, more tasks than cores are worthwhile, which makes progress visible."""
+ROWS_PER_EXTRA_TASK: Final = 50_000
+"""With this many rows per task, more tasks than cores are useful: they show the progress of the job."""
 
 OnProgress = Callable[[str], None]
-PlannedGroups = Mapping[str, Group]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:
-    """The result of a run: its totals, and the name of the report with the details of each row."""
+    """The result of a step for a whole plan."""
 
     destination: str
     report: str
-    step: Step
+    """The name of the report, which has the result of each row."""
+    step: MigrationStep
     executed: bool
     groups: int
     left: int
-    """The number of groups skipped because of an obstacle."""
+    """Groups left unchanged, because of obstacles in the plan or found by this step."""
     failed: int
-    """The number of groups with failed or overtaken rows."""
+    """Groups with failed or overtaken rows."""
     counts: Mapping[str, int]
-    """The number of rows by outcome; after `verify`, by match."""
+    """The number of rows by outcome; of a comparison, by match."""
     seconds: float
 
 
 class ChunkOperation(Protocol):
-    """An operation on a chunk of whole groups."""
+    """The work on a chunk of whole groups."""
 
     kind: type[Any]
-    """The class of the resulting rows."""
+    """The dataclass of the results."""
 
-    def __call__(self, groups: PlannedGroups, brokers: Brokers, registry: Registry | None, /) -> Rows[Any]:
-        """Process the groups."""
+    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[Any]:
+        """Process these groups and return the results."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyOperation:
-    """Calls `apply_plans`."""
+    """`apply_groups` with its options."""
 
     execute: bool
 
     kind = ReportRow
 
-    def __call__(self, groups: PlannedGroups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
-        return apply_plans(groups, brokers, registry, execute=self.execute)
+    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[ReportRow]:
+        return apply_groups(rows, brokers, registry, execute=self.execute)
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackOperation:
-    """Calls `rollback_groups`."""
+    """`rollback_groups` with its options."""
 
     execute: bool
     force: bool
@@ -104,20 +103,22 @@ class RollbackOperation:
 
     kind = ReportRow
 
-    def __call__(self, groups: PlannedGroups, brokers: Brokers, registry: Registry | None, /) -> Rows[ReportRow]:
-        rows = [row for group in groups.values() for row in group]
+    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[ReportRow]:
         options = {"execute": self.execute, "force": self.force, "to_zookeeper": self.to_zookeeper}
-        return Rows.of(ReportRow, rollback_groups(rows, brokers, registry, **options))
+        return rollback_groups(rows, brokers, registry, **options)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyOperation:
-    """Calls `verify_plans`."""
+    """`verify_groups`."""
 
     kind = MatchRow
 
-    def __call__(self, groups: PlannedGroups, brokers: Brokers, registry: Registry | None, /) -> Rows[MatchRow]:
-        return verify_plans(groups, brokers, registry)
+    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[MatchRow]:
+        return verify_groups(rows, brokers, registry)
+
+
+# The steps
 
 
 def apply(
@@ -129,19 +130,13 @@ def apply(
     execute: bool,
     on_progress: OnProgress = lambda _step: None,
 ) -> ExecutionResult:
-    """Write the planned offsets of groups without obstacles; without `execute`, only report what would be written.
+    """Write the offsets of the plan in this folder; without `execute`, only report what would be done.
 
-    Without `zookeeper`, all checks in ZooKeeper are skipped.
+    Groups with obstacles are left unchanged. Without a ZooKeeper, its guards are skipped. `on_progress` is called with
+    a description at the start of each of the `STEPS`.
     """
-    return _execute(
-        spark,
-        destination,
-        MigrationConnections(brokers, zookeeper),
-        Step.APPLY,
-        ApplyOperation(execute),
-        on_progress,
-        executed=execute,
-    )
+    connections, task = MigrationConnections(brokers, zookeeper), ApplyOperation(execute)
+    return _run(spark, destination, connections, MigrationStep.APPLY, task, on_progress, executed=execute)
 
 
 def rollback(
@@ -155,17 +150,15 @@ def rollback(
     to_zookeeper: bool = False,
     on_progress: OnProgress = lambda _step: None,
 ) -> ExecutionResult:
-    """Restore the targets to their state before the plan; without `execute`, only report what would be restored.
+    """Restore the targets of the plan in this folder; without `execute`, only report what would be done.
 
-    Groups whose offsets have moved since are skipped, unless `force` is set or their progress is copied back with
-    `to_zookeeper`.
+    Groups with later commits are left unchanged, unless `force` is given, or `to_zookeeper` copies their progress to
+    ZooKeeper first.
     """
     if to_zookeeper and zookeeper is None:
-        raise InvalidOptionError("to_zookeeper", True, "zookeeper is required to copy offsets back")
-    work = RollbackOperation(execute, force, to_zookeeper)
-    return _execute(
-        spark, destination, MigrationConnections(brokers, zookeeper), Step.ROLLBACK, work, on_progress, executed=execute
-    )
+        raise InvalidOptionError("to_zookeeper", True, "it needs a ZooKeeper to copy offsets to")
+    connections, task = MigrationConnections(brokers, zookeeper), RollbackOperation(execute, force, to_zookeeper)
+    return _run(spark, destination, connections, MigrationStep.ROLLBACK, task, on_progress, executed=execute)
 
 
 def verify(
@@ -176,96 +169,91 @@ def verify(
     *,
     on_progress: OnProgress = lambda _step: None,
 ) -> ExecutionResult:
-    """Compare both sides with the plan; the report consists of `MatchRow`s."""
-    return _execute(
-        spark,
-        destination,
-        MigrationConnections(brokers, zookeeper),
-        Step.VERIFY,
-        VerifyOperation(),
-        on_progress,
-        executed=False,
-    )
+    """Compare both sides with the plan in this folder. The report has `MatchRow`s."""
+    connections = MigrationConnections(brokers, zookeeper)
+    return _run(spark, destination, connections, MigrationStep.VERIFY, VerifyOperation(), on_progress, executed=False)
+
+
+# Tasks
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationConnections:
-    """The options to connect to both sides. They contain no secrets, so they can be sent to workers."""
+    """The brokers and the ZooKeeper of a migration. Has no secrets, so it can be sent to workers."""
 
     brokers: BrokerOptions
     zookeeper: SourceOptions | None
 
     def check(self, cluster: str | None) -> None:
-        """Fail fast on the driver if a side is unreachable or the cluster differs from the plan's."""
+        """Connect to both from the driver, and compare the Kafka cluster with that of the plan."""
         with ExitStack() as stack:
             brokers, _registry = self.open(stack)
             check_cluster(cluster, brokers)
 
     def open(self, stack: ExitStack) -> tuple[Brokers, Registry | None]:
-        """Connect to both sides until the stack is closed."""
+        """Connect to both until the stack is closed."""
         registry = None if self.zookeeper is None else stack.enter_context(self.zookeeper.connect())
         return stack.enter_context(self.brokers.connect()), registry
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkTask:
-    """The function of a task: process chunk by chunk over its own connections."""
+    """The function of a Spark task: process its rows chunk by chunk, with its own connections."""
 
     connections: MigrationConnections
-    operation: ChunkOperation
+    task: ChunkOperation
     constants: Mapping[str, Any]
-    """The columns with one value for all rows of the plan."""
+    """The values that are the same in all rows of the plan."""
 
-    def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         with ExitStack() as stack:
             opened: tuple[Brokers, Registry | None] | None = None
-            for chunk in group_chunks(PlanRow, found, self.constants):
-                opened = opened or self.connections.open(stack)  # a task may have no rows
-                groups = {target: Group(PlanRow, *slots) for target, slots in chunk.slices()}
-                made = table(self.operation.kind, self.operation(groups, *opened))
-                yield from split(with_tally_column(self.operation.kind, made))
+            for chunk in group_chunks(PlanRow, batches, self.constants):
+                opened = opened or self.connections.open(stack)  # a task without rows does not connect
+                results = table(self.task.kind, self.task(chunk, *opened))
+                yield from split(with_tally_column(self.task.kind, results))
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutablePlan:
-    """The rows of a plan made with brokers, partitioned for the tasks."""
+    """The rows of a plan, distributed over tasks."""
 
     rows: DataFrame
     constants: Mapping[str, Any]
-    """The columns with one value for all rows, which are not sent with each row."""
+    """The values that are the same in all rows. They are not sent with each row."""
 
     @classmethod
     def of(cls, spark: SparkSession, folder: PlanFolder) -> ExecutablePlan:
-        """Read the plan in a folder."""
+        """Read the plan in this folder, and check that it is complete and was made with brokers."""
         rows = folder.plan()
-        counts = [f.count(f.lit(1)).alias("total"), f.count("brokers").alias("asked")]
-        # In one task, because a shuffle would take longer than the read.
+        counts = [f.count(f.lit(1)).alias("total"), f.count("brokers").alias("with_brokers")]
+        # One task is enough: only two columns are read, and merging results of many tasks takes longer.
         found = rows.coalesce(1).agg(*counts, *(f.first(name).alias(name) for name in OF_THE_PLAN)).first()
         assert found is not None
-        total, asked, *constants = found
+        total, with_brokers, *same = found
         folder.check_rows(total)
-        if asked < total:
+        if with_brokers < total:
             raise GuardFailedError(f"the plan in {folder} was made without brokers: it can only be shown and exported")
-        some = by_target(rows.drop(*OF_THE_PLAN), _tasks(spark, total))
-        return cls(some, dict(zip(OF_THE_PLAN, constants, strict=True)))
+        distributed = by_target(rows.drop(*OF_THE_PLAN), _task_count(spark, total))
+        return cls(distributed, dict(zip(OF_THE_PLAN, same, strict=True)))
 
 
-def _tasks(spark: SparkSession, rows: int) -> int:
+def _task_count(spark: SparkSession, rows: int) -> int:
     cores = spark.sparkContext.defaultParallelism
-    return min(tasks(spark), 1 + rows // ROWS_OF_A_TASK, max(cores, rows // ROWS_WORTH_A_TASK))
+    return min(tasks(spark), 1 + rows // MIN_ROWS_PER_TASK, max(cores, rows // ROWS_PER_EXTRA_TASK))
 
 
-def _execute(
+def _run(
     spark: SparkSession,
     destination: str,
     connections: MigrationConnections,
-    step: Step,
-    operation: ChunkOperation,
+    step: MigrationStep,
+    task: ChunkOperation,
     on_progress: OnProgress,
     *,
     executed: bool,
 ) -> ExecutionResult:
-    started = time.monotonic()
+    began = time.monotonic()
     if executed:
         _refuse_speculation(spark)
 
@@ -274,64 +262,67 @@ def _execute(
         own = session_beside(spark)
         folder, at = PlanFolder(own, destination), datetime.now(UTC)
         with active_session(own), translated(f"the plan in {folder} cannot be read"):
-            planned = ExecutablePlan.of(own, folder)
-        connections.check(planned.constants["cluster"])
-        with _with_notes(executed=executed) as work, folder.new_report(step, at) as report:
-            on_progress(_DOING[step])
+            plan = ExecutablePlan.of(own, folder)
+        connections.check(plan.constants["cluster"])
+        with _explained_errors(executed=executed) as job, folder.new_report(step, at) as report:
+            on_progress(_STEP_TEXTS[step])
             with active_session(own), translated(f"the plan in {folder} could not be processed"):
-                made = map_batches(
-                    planned.rows, ChunkTask(connections, operation, planned.constants), operation.kind, tally=True
-                )
-                work.started = True
-                found = write_and_count(made, operation.kind, report.path)
+                results = map_batches(plan.rows, ChunkTask(connections, task, plan.constants), task.kind, tally=True)
+                job.began = True
+                counts = write_and_count(results, task.kind, report.path)
             on_progress("moving the report into place")
         return ExecutionResult(
             destination=str(folder),
             report=report.name,
             step=step,
             executed=executed,
-            groups=found.groups,
-            left=found.left,
-            failed=found.failed,
-            counts=found.counts,
-            seconds=time.monotonic() - started,
+            groups=counts.groups,
+            left=counts.left,
+            failed=counts.failed,
+            counts=counts.counts,
+            seconds=time.monotonic() - began,
         )
 
     return interruptible(spark, run, on_progress)
 
 
-@dataclass(slots=True)
-class _Progress:
-    """Whether tasks have started, and so may have written offsets."""
+_STEP_TEXTS: Final = {
+    MigrationStep.APPLY: "applying",
+    MigrationStep.ROLLBACK: "rolling back",
+    MigrationStep.VERIFY: "verifying",
+}
 
-    started: bool = False
+
+# Errors
+
+
+@dataclass(slots=True)
+class _Job:
+    """Whether tasks may have written offsets."""
+
+    began: bool = False
 
 
 @contextmanager
-def _with_notes(*, executed: bool) -> Iterator[_Progress]:
-    """Add a note to errors after which some or all offsets may be written."""
-    work = _Progress()
+def _explained_errors(*, executed: bool) -> Iterator[_Job]:
+    """Add a note to errors after which some or all offsets may have been written."""
+    job = _Job()
     try:
-        yield work
+        yield job
     except Exception as error:
-        if executed and work.started:
+        if executed and job.began:
             error.add_note(_ONLY_THE_REPORT if isinstance(error, NotSharedError) else _PARTLY_DONE)
         raise
 
 
-_ONLY_THE_REPORT: Final = "only the report failed; the plan itself was processed: see `migrate status`"
+_ONLY_THE_REPORT: Final = "only the report failed; the plan itself was carried out: see `migrate status`"
 _PARTLY_DONE: Final = (
-    "offsets of some or all groups may have been written, although the report is missing: see `migrate status`, and "
-    "run the same command again to finish"
+    "some or all offsets may have been written, although the report is missing: see `migrate status`, and run the same "
+    "command again to finish"
 )
 
 
 def _refuse_speculation(spark: SparkSession) -> None:
-    """Raise InvalidOptionError if speculation is enabled: two tasks for one group would undo each other's work."""
+    """Raise an error if Spark may run a task twice at a time: one copy could delete what the other has restored."""
     if (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
-        raise InvalidOptionError(
-            "spark.speculation", True, "disable it: two tasks must not write the offsets of one group at the same time"
-        )
-
-
-_DOING: Final = {Step.APPLY: "applying", Step.ROLLBACK: "rolling back", Step.VERIFY: "verifying"}
+        raise InvalidOptionError("spark.speculation", True, "two tasks must not write to one group at a time")

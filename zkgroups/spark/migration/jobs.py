@@ -1,4 +1,4 @@
-"""Run a function over Arrow batches as a step of a Spark job, with each group in one task."""
+"""Running a function over Arrow batches as a step of a Spark job, with groups kept whole."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .arrow_rows import schema
 from .row_counts import schema_with_tally
 
 BatchFunction: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
-"""Converts Arrow batches to Arrow batches. It is called once per task on a worker, and opens its own connections."""
+"""From Arrow batches to Arrow batches. It is called once per task, on a worker, and opens its own connections."""
 
 TASKS_PER_CORE: Final = 2
-"""More tasks make progress more visible, but each opens its own connections."""
+"""More tasks show progress more often, but each has to connect."""
 
 
 def tasks(spark: SparkSession) -> int:
@@ -26,20 +26,22 @@ def tasks(spark: SparkSession) -> int:
 
 
 def by_target(rows: DataFrame, count: int) -> DataFrame:
-    """Partition the rows for `count` tasks. The rows of a target are in one task, consecutive and sorted."""
+    """Distribute rows over `count` tasks: all rows of a target go to one task, together and in order."""
     return rows.repartition(count, "target").sortWithinPartitions("target", "group", "topic", "partition")
 
 
-def map_batches(rows: DataFrame, work: BatchFunction, kind: type[Any], *, tally: bool = False) -> DataFrame:
-    """Apply `work` to the batches; the result has the columns of `kind`, with a tally column if requested.
+def map_batches(rows: DataFrame, function: BatchFunction, kind: type[Any], *, tally: bool = False) -> DataFrame:
+    """Apply a function that returns rows of this dataclass; if they are counted, with their flags (`row_counts`).
 
-    Equals `DataFrame.mapInArrow`, which up to Spark 4.3 requires pandas without using it. The workers run the
-    interpreter of the driver.
+    Like `DataFrame.mapInArrow`, which up to Spark 4.3 needs pandas without using it. Runs in the interpreter that has
+    zkgroups installed.
     """
     spark = rows.sparkSession
     with driver_interpreter(spark.sparkContext), active_session(spark):
         made = UserDefinedFunction(
-            work, schema_with_tally(kind) if tally else schema(kind), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+            function,
+            schema_with_tally(kind) if tally else schema(kind),
+            evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
         )
         column: Any = made(*[rows[name] for name in rows.columns])
         return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), spark)

@@ -1,6 +1,6 @@
 """The folder of a plan and its reports.
 
-    DEST/plan/                      the plan
+    DEST/plan/                      the plan, with its format in `_VERSION`
     DEST/reports/<time>-<step>/     a report of each run
 
 Both appear completely or not at all: see `storage/destination.py`. A plan is never overwritten, because its reports and
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
 
-from ...core.migration.plan_rows import MatchRow, PlanRow, ReportRow, Step
+from ...core.migration.plan_rows import PLAN_VERSION, MatchRow, MigrationStep, PlanRow, ReportRow
 from ...exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..errors import translated
 from ..storage.destination import Destination
@@ -27,6 +27,7 @@ from .arrow_rows import schema
 
 PLAN: Final = "plan"
 REPORTS: Final = "reports"
+_VERSION: Final = "_VERSION"
 
 _PROBE: Final = 64 * 1024
 """In bytes, about the size of a small report with all of its files."""
@@ -56,7 +57,18 @@ class PlanFolder(Destination):
         """Return the rows of the plan; the columns are the fields of `PlanRow`."""
         if not self.has_plan():
             raise NotFoundError(f"no plan in {self}")
+        self._check_version()
         return self._read(PlanRow, PLAN)
+
+    def _check_version(self) -> None:
+        """Raise RefusedError if the plan has another format."""
+        with translated(f"the plan in {self} cannot be read"):
+            found = self.read_text(PLAN, _VERSION).strip() if self.exists(PLAN, _VERSION) else "1"
+        if found != str(PLAN_VERSION):
+            raise RefusedError(
+                f"the plan in {self} has format {found}, but this version of zkgroups reads format {PLAN_VERSION}: "
+                f"{_NEW_PLAN}"
+            )
 
     def head(self, *columns: str) -> Row:
         """Return columns of any row of the plan."""
@@ -89,7 +101,7 @@ class PlanFolder(Destination):
         """Return the rows of a report; the columns are the fields of `ReportRow`, or of `MatchRow` after `verify`."""
         if name not in self.reports():
             raise NotFoundError(f"no report {name} in {self}")
-        return self._read(MatchRow if name.endswith(f"-{Step.VERIFY}") else ReportRow, REPORTS, name)
+        return self._read(MatchRow if name.endswith(f"-{MigrationStep.VERIFY}") else ReportRow, REPORTS, name)
 
     def _read(self, kind: type[Any], *names: str) -> DataFrame:
         return self.read_folders([names], schema(kind), _NEW_PLAN if names == (PLAN,) else "its rows are lost")
@@ -105,6 +117,8 @@ class PlanFolder(Destination):
         self._check_no_plan(instead_of)
         with self.staging(at) as path:
             yield path
+            with translated(f"{self} cannot be written to"):
+                self.write_staged(str(PLAN_VERSION), path, _VERSION)
             self._check_no_plan(instead_of)  # another run may have been faster
             self._publish(path, PLAN)
 
@@ -113,7 +127,7 @@ class PlanFolder(Destination):
             raise RefusedError(f"{self} already has a plan: use another folder for a new one")
 
     @contextmanager
-    def new_report(self, step: Step, at: datetime) -> Iterator[NewReport]:
+    def new_report(self, step: MigrationStep, at: datetime) -> Iterator[NewReport]:
         """Yield the path to write a report to, and publish it at the end of the block."""
         with self.staging(at) as path:
             with translated(f"{self} cannot be written to"):
@@ -124,7 +138,7 @@ class PlanFolder(Destination):
             self._publish(path, REPORTS, name)
             report.name = name
 
-    def _free_name(self, step: Step, at: datetime) -> str:
+    def _free_name(self, step: MigrationStep, at: datetime) -> str:
         taken = set(self.children(REPORTS))
         while (name := f"{timestamp_text(at)}-{step.replace(' ', '-')}") in taken:
             at += timedelta(milliseconds=1)

@@ -1,4 +1,4 @@
-"""Iterate over the rows of a plan or a report on the driver, with bounded memory."""
+"""The rows of a plan or a report, streamed to the driver one after the other."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from ...core.migration.plan_rows import Match, MatchRow, Outcome, PlanRow, ReportRow, Step
-from ...core.migration.rules import Action, Reason
+from ...core.migration.plan_rows import MatchRow, PlanRow, ReportRow
 from ..errors import translated
-from .arrow_rows import collect_rows, parse_enum, schema
+from .arrow_rows import collect_rows, row, schema
 from .plan_folder import PlanFolder
 from .planning import read_plan
 from .reports import read_report
@@ -19,7 +18,7 @@ _ORDER: Final = ("target", "group", "topic", "partition")
 
 
 def plan_head(spark: SparkSession, destination: str) -> PlanRow:
-    """Return any row of a plan, for the columns that are equal in all rows."""
+    """Return any row of a plan, for the values that are the same in all rows."""
     rows = collect_rows(PlanRow, read_plan(spark, destination).limit(1))
     if not rows:
         raise PlanFolder(spark, destination).without_rows()
@@ -27,25 +26,17 @@ def plan_head(spark: SparkSession, destination: str) -> PlanRow:
 
 
 def plan_rows(spark: SparkSession, destination: str) -> Iterator[PlanRow]:
-    """Iterate over all rows, sorted by target, with at most the rows of one file in memory."""
-    rows = read_plan(spark, destination).sort(*_ORDER).select(*schema(PlanRow).names)
+    """Yield all rows of a plan, sorted by target. At most the rows of one file are in memory."""
+    found = read_plan(spark, destination).sort(*_ORDER).select(*schema(PlanRow).names)
     with translated(f"the plan in {destination} cannot be read"):
-        for row in rows.toLocalIterator():
-            found = row.asDict()
-            words = {"action": parse_enum(Action, found["action"]), "reason": parse_enum(Reason, found["reason"])}
-            yield PlanRow(**found | words | {"obstacles": tuple(found["obstacles"])})
+        for each in found.toLocalIterator():
+            yield row(PlanRow, each.asDict())
 
 
 def report_rows(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[ReportRow | MatchRow]:
-    """Iterate over the rows of a report, sorted by target; of the latest report by default."""
-    rows = read_report(spark, destination, name).sort(*_ORDER)
+    """Yield all rows of a report, the latest if none is named, sorted by target."""
+    found = read_report(spark, destination, name).sort(*_ORDER)
+    is_comparison = "match" in found.columns
     with translated(f"the report in {destination} cannot be read"):
-        for row in rows.toLocalIterator():
-            found = row.asDict()
-            if "match" in found:
-                yield MatchRow(**found | {"match": parse_enum(Match, found["match"])})
-            else:
-                yield ReportRow(
-                    **found
-                    | {"step": parse_enum(Step, found["step"]), "outcome": parse_enum(Outcome, found["outcome"])}
-                )
+        for each in found.toLocalIterator():
+            yield row(MatchRow, each.asDict()) if is_comparison else row(ReportRow, each.asDict())

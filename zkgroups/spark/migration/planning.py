@@ -1,10 +1,10 @@
-"""Plan the migration of thousands of groups in one Spark job, from ZooKeeper or a snapshot.
+"""Planning thousands of groups by one Spark job: compare ZooKeeper, or a snapshot, with the brokers.
 
     plan(spark, "/data/move", SourceOptions(zookeeper="zk1:2181/kafka"), BrokerOptions("kafka1:9092"))
     read_plan(spark, "/data/move").where("action = 'refuse'").show()
 
-Offsets and members are partitioned by target group. So each task has whole groups, including all groups with the same
-target. It queries the brokers for one chunk of groups at a time.
+Offsets and registrations are read together and distributed by target, so each task has whole groups, and all groups
+that share a target. It asks the brokers for a chunk of groups at a time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.migration.lazy_rows import Slice
+from ...core.migration.obstacles import Obstacle
 from ...core.migration.plan_rows import GroupPlan, PlanRow
-from ...core.migration.rules import Action, Reason, Renaming, Rule
-from ...exceptions import InvalidOptionError, NotFoundError
+from ...core.migration.rules import Action, Reason, Rule
+from ...core.migration.target_names import Renaming
+from ...exceptions import NotFoundError
+from ...input_errors import InvalidOptionError
 from ...kafka import BrokerOptions
-from ...migration.log_ranges import topics_made
-from ...migration.plan import Found, Planner, Planning
+from ...migration.log_ranges import topic_creation_zxids
+from ...migration.plan import Planner, PlanSettings, SourceNode
 from ..errors import translated
 from ..snapshots.snapshot import session_beside
 from ..source.data_source import active_session
@@ -35,7 +37,7 @@ from ..source.options import SourceOptions
 from ..spark_thread import interruptible
 from ..storage.timestamps import timestamp_text
 from ..storage.writing import check_shared
-from .arrow_rows import split, table
+from .arrow_rows import parse_value, split, table
 from .chunks import group_chunks
 from .jobs import by_target, map_batches, tasks
 from .plan_folder import PlanFolder
@@ -43,12 +45,15 @@ from .row_counts import Tally, with_tally_column, write_and_count
 from .sources import Source, TargetNaming, read
 
 STEPS: Final = 2
-"""The number of calls of `on_progress`: planning, and moving the plan into place."""
+"""The calls of `on_progress`: planning, and moving the plan into place."""
+
+
+OnProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
-    """The origin and the totals of a plan."""
+    """The source of a plan, and its contents."""
 
     plan: str
     destination: str
@@ -60,7 +65,7 @@ class PlanSummary:
     rule: str | None
     groups: int
     blocked: int
-    """The number of groups with obstacles."""
+    """Groups with obstacles."""
     counts: Mapping[str, int]
     """The number of rows by action and by reason."""
 
@@ -75,31 +80,32 @@ def plan(
     renaming: Renaming | None = None,
     stale_after: float | None = None,
     instead_of: str | None = None,
-    on_progress: Callable[[str], None] = lambda _step: None,
+    on_progress: OnProgress = lambda _step: None,
 ) -> PlanSummary:
-    """Plan the migration of the groups that the source selects, and write the plan to a folder without a plan.
+    """Plan the migration of the groups of a source, and store the plan in a folder without a plan.
 
-    A plan made without brokers knows no log ranges and targets; it can only be shown and exported. `stale_after` is in
-    seconds. `instead_of` is the name of an existing plan to replace. Replace only a plan that was never applied, or it
-    cannot be rolled back any more. `on_progress` is called with the name of each of the `STEPS` when it starts.
+    Without brokers, logs and targets are unknown: such a plan can only be shown and exported. `stale_after` is in
+    seconds. `instead_of` names an existing plan that may be replaced; nothing must have been written by it, because
+    it could not be rolled back any more. `on_progress` is called with a description at the start of each of the
+    `STEPS`.
     """
     if stale_after is not None and not 0 <= stale_after < float("inf"):
         raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
-    job = _Job(source, brokers, _planning(source, brokers, rule or Rule(), stale_after), renaming or Renaming())
-    return interruptible(spark, lambda step: job.run(spark, destination, instead_of, step), on_progress)
+    job = _PlanJob(source, brokers, _settings(source, brokers, rule or Rule(), stale_after), renaming or Renaming())
+    return interruptible(spark, lambda progress: job.run(spark, destination, instead_of, progress), on_progress)
 
 
-def _planning(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None) -> Planning:
-    """Connect to both sides on the driver, to fail fast, and collect the constants of the plan."""
+def _settings(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None) -> PlanSettings:
+    """Connect to both sides from the driver, so that errors are reported before a job starts."""
     retention, cluster, topics = None, None, {}
     if brokers is not None:
         with brokers.connect() as connected:
             retention, cluster = connected.offsets_retention(), connected.cluster_id()
     if isinstance(source, SourceOptions):
         with source.connect() as registry:
-            topics = topics_made(registry)
+            topics = topic_creation_zxids(registry)
     now = time.time_ns() // 1_000_000
-    return Planning(
+    return PlanSettings(
         plan=f"{timestamp_text(_utc(now))}-{uuid.uuid4().hex[:8]}",
         planned_ms=now,
         brokers=None if brokers is None else brokers.bootstrap,
@@ -108,7 +114,7 @@ def _planning(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_a
         rule=rule,
         stale_after=stale_after,
         topics=source.topics,
-        topics_made=topics,
+        topics_created=topics,
     )
 
 
@@ -117,80 +123,78 @@ def _utc(ms: int) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _PlanJob:
     """One call of `plan`."""
 
     source: Source
     brokers: BrokerOptions | None
-    planning: Planning
+    settings: PlanSettings
     renaming: Renaming
 
     def run(
-        self, spark: SparkSession, destination: str, instead_of: str | None, on_progress: Callable[[str], None]
+        self, spark: SparkSession, destination: str, instead_of: str | None, on_progress: OnProgress
     ) -> PlanSummary:
         check_shared(spark, destination)
         own = session_beside(spark)
         folder = PlanFolder(own, destination)
-        with folder.new_plan(_utc(self.planning.planned_ms), instead_of) as path:
+        with folder.new_plan(_utc(self.settings.planned_ms), instead_of) as path:
             on_progress("planning")
-            with active_session(own), translated("the plan could not be made"):
-                shown, tally = self._write(own, path)
-            if not tally.groups:
+            with active_session(own), translated("the groups could not be planned"):
+                shown, counts = self._write(own, path)
+            if not counts.groups:
                 raise NotFoundError("none of the selected groups has an offset")
-            on_progress("moving into place")
+            on_progress("moving the plan into place")
         return PlanSummary(
-            plan=self.planning.plan,
+            plan=self.settings.plan,
             destination=str(folder),
-            planned_ms=self.planning.planned_ms,
+            planned_ms=self.settings.planned_ms,
             source=shown,
-            brokers=self.planning.brokers,
-            cluster=self.planning.cluster,
-            retention_seconds=self.planning.retention_seconds,
-            rule=str(self.planning.rule),
-            groups=tally.groups,
-            blocked=tally.left,
-            counts=tally.counts,
+            brokers=self.settings.brokers,
+            cluster=self.settings.cluster,
+            retention_seconds=self.settings.retention_seconds,
+            rule=str(self.settings.rule),
+            groups=counts.groups,
+            blocked=counts.left,
+            counts=counts.counts,
         )
 
     def _write(self, spark: SparkSession, path: str) -> tuple[str, Tally]:
-        """Write the plan's rows; return a description of the source, and the tally."""
+        """Write the rows of the plan. Return a description of the source, and the counts."""
         shown, found = read(spark, self.source)
         naming = TargetNaming(self.renaming, self.source.groups, self.source.topics)
-        named = map_batches(found, naming, Found)
-        work = PlanningWork(self.brokers, replace(self.planning, source=shown))
-        rows = map_batches(by_target(named, tasks(spark)), work, PlanRow, tally=True)
+        named = map_batches(found, naming, SourceNode)
+        task = PlanningTask(self.brokers, replace(self.settings, source=shown))
+        rows = map_batches(by_target(named, tasks(spark)), task, PlanRow, tally=True)
         return shown, write_and_count(rows, PlanRow, path)
 
 
 @dataclass(frozen=True, slots=True)
-class PlanningWork:
-    """The function of a task: create the plan's rows from the rows of the source."""
+class PlanningTask:
+    """The function of a Spark task: plan its groups chunk by chunk."""
 
     brokers: BrokerOptions | None
-    planning: Planning
+    settings: PlanSettings
 
-    def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         planner = None
         with ExitStack() as stack:
-            for chunk in group_chunks(Found, found):
-                if planner is None:  # a task may have no rows
+            for chunk in group_chunks(SourceNode, batches):
+                if planner is None:  # a task without rows does not connect
                     brokers = None if self.brokers is None else stack.enter_context(self.brokers.connect())
-                    planner = Planner(self.planning, brokers)
-                targets = {target: Slice(Found, *slots) for target, slots in chunk.slices()}
-                made = table(PlanRow, planner.plan_targets(targets))
-                yield from split(with_tally_column(PlanRow, made))
+                    planner = Planner(self.settings, brokers)
+                yield from split(with_tally_column(PlanRow, table(PlanRow, planner.plan(chunk))))
 
 
 # Reading
 
 
 def read_plan(spark: SparkSession, destination: str) -> DataFrame:
-    """Return the rows of a plan; the columns are the fields of `PlanRow`."""
+    """Return the rows of a plan, with the columns of `PlanRow`."""
     return PlanFolder(spark, destination).plan()
 
 
 def summary(spark: SparkSession, destination: str) -> PlanSummary:
-    """Return the origin and the totals of a plan."""
+    """Return the source of a plan, and its contents."""
     found = groups(spark, destination)
     folder = PlanFolder(spark, destination)
     return PlanSummary(
@@ -206,7 +210,7 @@ _HEAD: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention
 
 
 def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
-    """Summarize a plan by group, sorted by name."""
+    """Return a summary of each group of a plan, sorted by name."""
     rows = read_plan(spark, destination)
     counts = [f.count_if(f.col("action") == action.value).alias(action.value) for action in Action]
     counts += [f.count_if(f.col("reason") == reason.value).alias(reason.value) for reason in Reason]
@@ -218,7 +222,7 @@ def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
             GroupPlan(
                 group=row["group"],
                 target=row["target"],
-                obstacles=tuple(row["obstacles"]),
+                obstacles=parse_value(tuple[Obstacle, ...], row["obstacles"]),
                 counts={each.value: row[each.value] for each in (*Action, *Reason) if row[each.value]},
                 lag_before=row["lag_before"],
                 lag_after=row["lag_after"],
@@ -228,6 +232,6 @@ def groups(spark: SparkSession, destination: str) -> list[GroupPlan]:
 
 
 def _lag(offset: Column) -> Column:
-    """Sum the lag over all partitions for which it is known; see `core.offsets.lag`."""
+    """Return the sum of the lag over all partitions with a known log, like `core.offsets.lag`."""
     end = f.col("log_end")
     return f.sum(f.when(offset <= end, end - offset))

@@ -1,4 +1,4 @@
-"""Read the reports of a plan, by row or by group."""
+"""The reports in the folder of a plan: reading them, and summaries by group."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.migration.plan_rows import GroupPlan, Match, MatchRow, Outcome, Step
+from ...core.migration.plan_rows import GroupResult, Match, MatchRow, MigrationStep, Outcome
 from ...exceptions import NotFoundError
 from ..snapshots.snapshot import session_beside
-from .arrow_rows import parse_enum
+from .arrow_rows import row
 from .plan_folder import PlanFolder
 
 
 def read_report(spark: SparkSession, destination: str, name: str | None = None) -> DataFrame:
-    """Return the rows of a report on the plan in this folder; of the latest report by default."""
+    """Return the rows of a report in the folder of a plan, the latest if none is named."""
     folder = PlanFolder(session_beside(spark), destination)
     if name is None:
         names = folder.reports()
@@ -28,33 +28,30 @@ def read_report(spark: SparkSession, destination: str, name: str | None = None) 
 
 
 def differing(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[MatchRow]:
-    """Iterate over the rows of a verify report that differ, sorted by target, with bounded memory."""
-    rows = read_report(spark, destination, name).where(f.col("match") != Match.EQUAL.value)
-    for row in rows.sort("target", "group", "topic", "partition").toLocalIterator():
-        values = row.asDict()
-        yield MatchRow(**values | {"match": parse_enum(Match, values["match"])})
+    """Yield the rows of a comparison that are not equal, sorted by target, in constant memory."""
+    found = read_report(spark, destination, name).where(f.col("match") != Match.EQUAL.value)
+    for each in found.sort("target", "group", "topic", "partition").toLocalIterator():
+        yield row(MatchRow, each.asDict())
 
 
-def by_groups(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[GroupPlan]:
-    """Summarize a report by group, sorted by target: counts, and why a group was left or overtaken."""
+def group_results(spark: SparkSession, destination: str, name: str | None = None) -> Iterator[GroupResult]:
+    """Yield a summary of each group of a report, sorted by target."""
     rows = read_report(spark, destination, name)
-    column, kind = _counted_column(rows)
-    has_reason = f.col(column).isin(Outcome.LEFT.value, Outcome.OVERTAKEN.value)
-    left = f.collect_set(f.when(has_reason, f.col("detail")))
-    found = rows.groupBy("group", "target").agg(left.alias("obstacles"), *_counts(column, kind))
-    for row in found.sort("target", "group").toLocalIterator():
-        yield GroupPlan(
-            group=row["group"],
-            target=row["target"],
-            obstacles=tuple(row["obstacles"]),
-            counts={each.value: row[each.value] for each in kind if row[each.value]},
-            lag_before=None,
-            lag_after=None,
+    column, kind = _result_column(rows)
+    explained = f.col(column).isin(Outcome.LEFT.value, Outcome.OVERTAKEN.value)
+    details = f.collect_set(f.when(explained, f.col("detail")))
+    found = rows.groupBy("group", "target").agg(details.alias("details"), *_counts(column, kind))
+    for each in found.sort("target", "group").toLocalIterator():
+        yield GroupResult(
+            group=each["group"],
+            target=each["target"],
+            details=tuple(each["details"]),
+            counts={result.value: each[result.value] for result in kind if each[result.value]},
         )
 
 
-def _counted_column(rows: DataFrame) -> tuple[str, type[Outcome] | type[Match]]:
-    """Return the column to count by, and its enum."""
+def _result_column(rows: DataFrame) -> tuple[str, type[Outcome] | type[Match]]:
+    """Return the column with the result of each row."""
     return ("outcome", Outcome) if "outcome" in rows.columns else ("match", Match)
 
 
@@ -64,14 +61,15 @@ def _counts(column: str, kind: type[Outcome] | type[Match]) -> list[Column]:
 
 def last_steps(folder: PlanFolder) -> dict[str, str]:
     """Return the last step that wrote to each target."""
-    reports = [folder.report(name) for name in folder.reports() if name.endswith(_CHANGES)]
+    reports = [folder.report(name) for name in folder.reports() if name.endswith(_WRITING_STEPS)]
     if not reports:
         return {}
     rows = reduce(DataFrame.unionByName, reports)
     has_written = f.col("outcome").isin(Outcome.WRITTEN.value, Outcome.OVERTAKEN.value)
-    written = rows.where(has_written & (f.col("step") != Step.TO_ZOOKEEPER.value))
+    written = rows.where(has_written & (f.col("step") != MigrationStep.TO_ZOOKEEPER.value))
     found = written.groupBy("target").agg(f.max_by("step", "reported_ms").alias("step"))
-    return {row["target"]: row["step"] for row in found.toLocalIterator()}
+    return {each["target"]: each["step"] for each in found.toLocalIterator()}
 
 
-_CHANGES: Final = (f"-{Step.APPLY}", f"-{Step.ROLLBACK}")
+_WRITING_STEPS: Final = (f"-{MigrationStep.APPLY}", f"-{MigrationStep.ROLLBACK}")
+"""The ends of the names of reports about steps that write."""

@@ -1,7 +1,7 @@
-"""Count rows and groups while the rows are written, so that they need not be read again.
+"""Counting rows while they are written, so that they need not be read again.
 
-The rows carry a tally column that is not written. The first row of each group holds flags for the group there, all
-others hold 0.
+Rows carry an additional column with flags, which is not written. The first row of each group has the flags of the
+group, and all other rows have 0.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ...core.migration.rules import Action, Reason
 from ..storage.destination import write_and_list
 from .arrow_rows import schema
 
-_NAME: Final = "tally"
+_FLAGS: Final = "group_flags"
 _GROUP, _LEFT, _FAILED = 1, 2, 4
 
-_WORDS: Final[dict[type[Any], dict[str, type[StrEnum]]]] = {
+_COUNTED: Final[dict[type[Any], dict[str, type[StrEnum]]]] = {
     PlanRow: {"action": Action, "reason": Reason},
     ReportRow: {"outcome": Outcome},
     MatchRow: {"match": Match},
@@ -35,56 +35,57 @@ _WORDS: Final[dict[type[Any], dict[str, type[StrEnum]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The numbers of groups and rows."""
+    """The number of groups and rows that were written."""
 
     groups: int
     left: int
-    """The number of groups with obstacles."""
+    """Groups with obstacles."""
     failed: int
-    """The number of groups with failed or overtaken rows."""
+    """Groups with failed or overtaken rows."""
     counts: Mapping[str, int]
+    """Rows by action and reason, by outcome, or by match."""
 
 
 def schema_with_tally(kind: type[Any]) -> StructType:
-    """Return the Spark schema of a row class with the tally column."""
-    return StructType([*schema(kind).fields, StructField(_NAME, IntegerType(), False)])
+    """Return the columns of these rows and of the flags."""
+    return StructType([*schema(kind).fields, StructField(_FLAGS, IntegerType(), False)])
 
 
 def with_tally_column(kind: type[Any], rows: Any) -> Any:
-    """Add the tally column to an Arrow table of whole groups."""
-    noted: dict[str, int] = {}
-    firsts: dict[str, int] = {}
-    left, failed = _flags(kind, rows)
+    """Add the flags to an Arrow table of whole groups."""
+    flags: dict[str, int] = {}
+    first_rows: dict[str, int] = {}
+    left, failed = _row_flags(kind, rows)
     names = rows.column("group" if kind is PlanRow else "target").combine_chunks()
     runs = pc.run_end_encode(names)
     start = 0
     for target, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        firsts.setdefault(target, start)
-        its = slice(start, end)
-        noted[target] = noted.get(target, _GROUP) | _LEFT * any(left[its]) | _FAILED * any(failed[its])
+        first_rows.setdefault(target, start)
+        run = slice(start, end)
+        flags[target] = flags.get(target, _GROUP) | _LEFT * any(left[run]) | _FAILED * any(failed[run])
         start = end
     column = [0] * len(rows)
-    for target, first in firsts.items():
-        column[first] = noted[target]
-    return rows.append_column(pa.field(_NAME, pa.int32(), nullable=False), pa.array(column, pa.int32()))
+    for target, first in first_rows.items():
+        column[first] = flags[target]
+    return rows.append_column(pa.field(_FLAGS, pa.int32(), nullable=False), pa.array(column, pa.int32()))
 
 
-def _flags(kind: type[Any], rows: Any) -> tuple[Any, Any]:
-    """Return for each row whether it makes its group count as left, or as failed."""
-    nowhere: list[bool] = []
+def _row_flags(kind: type[Any], rows: Any) -> tuple[Any, Any]:
+    """Return for each row whether its group counts as left, or as failed, because of it."""
+    never: list[bool] = []
     if kind is PlanRow:
-        return pc.greater(pc.list_value_length(rows.column("obstacles")), 0).to_pylist(), nowhere
+        return pc.greater(pc.list_value_length(rows.column("obstacles")), 0).to_pylist(), never
     if kind is ReportRow:
         outcomes = rows.column("outcome")
         failed = pa.array([Outcome.FAILED.value, Outcome.OVERTAKEN.value])
         return pc.equal(outcomes, Outcome.LEFT.value).to_pylist(), pc.is_in(outcomes, failed).to_pylist()
-    return nowhere, nowhere
+    return never, never
 
 
 def write_and_count(rows: DataFrame, kind: type[Any], path: str) -> Tally:
-    """Write rows with a tally column, and return the counts."""
-    found = {name: int(count or 0) for name, count in write_and_list(rows, path, *_sums(kind), without=_NAME).items()}
-    words = [each.value for kind in _WORDS[kind].values() for each in kind]
+    """Write rows with flags to a folder, and return the counts."""
+    found = {name: int(count or 0) for name, count in write_and_list(rows, path, *_sums(kind), without=_FLAGS).items()}
+    words = [each.value for kind in _COUNTED[kind].values() for each in kind]
     return Tally(
         groups=found["groups"],
         left=found["groups left"],
@@ -94,8 +95,8 @@ def write_and_count(rows: DataFrame, kind: type[Any], path: str) -> Tally:
 
 
 def _sums(kind: type[Any]) -> list[Column]:
-    column = f.col(_NAME)
+    flags = f.col(_FLAGS)
     groups = {"groups": _GROUP, "groups left": _LEFT, "groups failed": _FAILED}
-    sums = [f.count_if(column.bitwiseAND(bit) > 0).alias(name) for name, bit in groups.items()]
-    words = ((name, word) for name, kind in _WORDS[kind].items() for word in kind)
+    sums = [f.count_if(flags.bitwiseAND(bit) > 0).alias(name) for name, bit in groups.items()]
+    words = ((name, word) for name, kind in _COUNTED[kind].items() for word in kind)
     return sums + [f.count_if(f.col(name) == word.value).alias(word.value) for name, word in words]

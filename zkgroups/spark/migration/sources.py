@@ -1,4 +1,4 @@
-"""Read the source of a plan: offsets and members from ZooKeeper or from a snapshot, as rows of one kind."""
+"""The input of a plan: the offsets and registrations of a ZooKeeper, or of a snapshot, as `SourceNode` rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from ...core.migration.rules import Renaming
+from ...core.migration.rules import NoOffset
+from ...core.migration.target_names import Renaming
 from ...exceptions import NotFoundError
-from ...migration.plan import Found
+from ...migration.plan import SourceNode
 from ..snapshots.moments import LATEST, find_moment
 from ..snapshots.snapshot import read_snapshot, snapshot_names
 from ..source.data_source import NAME
@@ -44,21 +45,23 @@ _Read: TypeAlias = Callable[[Table], DataFrame]
 
 
 def read(spark: SparkSession, source: Source) -> tuple[str, DataFrame]:
-    """Return a description of the source, and its rows with the columns of `Found` except the target."""
-    shown, table = _live(spark, source) if isinstance(source, SourceOptions) else _of_snapshot(spark, source)
+    """Return a description of the source, and its rows: the columns of `SourceNode` without the targets."""
+    shown, table = (
+        _from_zookeeper(spark, source) if isinstance(source, SourceOptions) else _from_snapshot(spark, source)
+    )
     offsets, members = table(Table.OFFSETS), table(Table.MEMBERS)
     living = members.where(_MAY_BE_ALIVE)
-    return shown, offsets.selectExpr(*_OF_OFFSETS).unionByName(living.selectExpr(*_OF_MEMBERS))
+    return shown, offsets.selectExpr(*_OFFSET_COLUMNS).unionByName(living.selectExpr(*_MEMBER_COLUMNS))
 
 
-def _live(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
+def _from_zookeeper(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
     source = replace(source, parallelism=source.parallelism or cores)
     read = spark.read.format(NAME)
     return source.shown_cluster, lambda table: read.options(**replace(source, table=table).as_text()).load()
 
 
-def _of_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
+def _from_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
     """Read both tables of one snapshot, even if a newer one appears meanwhile."""
     name = find_moment(reversed(snapshot_names(spark, source.destination)), source.at)
     if name is None:
@@ -67,7 +70,7 @@ def _of_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Rea
     return shown, lambda table: read_snapshot(spark, source.destination, name, table=table)
 
 
-_OF_OFFSETS: Final = (
+_OFFSET_COLUMNS: Final = (
     "`group`",
     "false as member",
     "cast(null as string) as instance",
@@ -77,12 +80,14 @@ _OF_OFFSETS: Final = (
     "zxid",
     "unix_millis(committed_at) as committed_ms",
     "problem",
-    "problem is not null and raw is null as denied",
+    r"case when problem is null then null when cast(raw as string) rlike r'\A-[0-9]+\z' then "
+    f"'{NoOffset.NEGATIVE}' else '{NoOffset.UNREADABLE}' end as no_offset",
+    "problem is not null and raw is null as forbidden",
 )
 _MAY_BE_ALIVE: Final = "session is not null or (problem is not null and raw is null)"
-"""A registration without a session belongs to no live client. A forbidden node may belong to a live client: its session
-is unknown, and it has a problem and no data."""
-_OF_MEMBERS: Final = (
+"""A registration without a session has no client. A forbidden node has no session here either, but may belong to a
+client; it has a problem and no data."""
+_MEMBER_COLUMNS: Final = (
     "`group`",
     "true as member",
     "instance",
@@ -92,14 +97,15 @@ _OF_MEMBERS: Final = (
     "cast(null as long) as zxid",
     "cast(null as long) as committed_ms",
     "problem",
-    # A known instance counts as a member, even if its data cannot be read.
-    "problem is not null and instance is null as denied",
+    "cast(null as string) as no_offset",
+    # An instance whose data is forbidden is known all the same.
+    "problem is not null and instance is null as forbidden",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TargetNaming:
-    """Adds the target to each row, and drops groups and topics of a snapshot that are not selected."""
+    """Adds the targets to rows, and removes groups and topics of a snapshot that were not selected."""
 
     renaming: Renaming
     groups: str | None
@@ -115,14 +121,14 @@ class TargetNaming:
             chosen = pc.and_(
                 _chosen(groups, selection.has_group), _chosen(topics, lambda topic: selection.has_topic("", topic))
             )
-            yield _found(batch.append_column("target", targets)).filter(chosen)
+            yield _in_order(batch.append_column("target", targets)).filter(chosen)
 
 
 def _chosen(names: Any, has: Callable[[str], bool]) -> Any:
     return pa.array(map(has, names.dictionary.to_pylist()), pa.bool_()).take(names.indices)
 
 
-def _found(batch: Any) -> Any:
-    """Put the columns in the order of the schema."""
-    columns = arrow_schema(Found)
+def _in_order(batch: Any) -> Any:
+    """Return the columns in the order of `SourceNode`."""
+    columns = arrow_schema(SourceNode)
     return pa.RecordBatch.from_arrays([batch.column(each.name) for each in columns], schema=columns)

@@ -137,9 +137,9 @@ class Layout(Destination):
                 self.delete(UNFINISHED, folder)
                 at += timedelta(milliseconds=random.randint(1, 50))
 
-    def _is_taken(self, name: str, mine: str) -> bool:
+    def _is_taken(self, name: str, own_folder: str) -> bool:
         """Check staging folders first: a finishing run moves its tables before it deletes its folder."""
-        if any(folder != mine and folder.startswith(f"{name}-") for folder in self.children(UNFINISHED)):
+        if any(folder != own_folder and folder.startswith(f"{name}-") for folder in self.children(UNFINISHED)):
             return True
         return any(self.exists(*_place(table, name)) for table in IN_ORDER)
 

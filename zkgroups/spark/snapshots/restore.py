@@ -66,8 +66,8 @@ def _of(topics: Topics) -> Column:
     hidden = f.col("partition").isNull() & f.col("raw").isNull()
     wanted = f.col("topic").isNull()
     for topic, numbers in topics.items():
-        its = f.col("topic") == topic
-        wanted |= its if numbers is None else its & (f.col("partition").isin(list(numbers)) | hidden)
+        is_topic = f.col("topic") == topic
+        wanted |= is_topic if numbers is None else is_topic & (f.col("partition").isin(list(numbers)) | hidden)
     return wanted
 
 

@@ -85,10 +85,13 @@ class DiffSide:
 
 def aligned_parts(spark: SparkSession, before: DiffSide, after: DiffSide) -> list[tuple[DataFrame, DataFrame]]:
     """Split both into parts, so that each offset is in the same part of both."""
-    its, others = before.shares(), after.shares()
-    if not its or its.keys() != others.keys() or _count(before) != _count(after):
+    before_files, after_files = before.shares(), after.shares()
+    if not before_files or before_files.keys() != after_files.keys() or _count(before) != _count(after):
         return [(before.rows(), after.rows())]
-    return [(before.read_files(spark, its[k]), after.read_files(spark, others[k])) for k in sorted(its)]
+    return [
+        (before.read_files(spark, before_files[k]), after.read_files(spark, after_files[k]))
+        for k in sorted(before_files)
+    ]
 
 
 def _count(side: DiffSide) -> int:

@@ -56,12 +56,12 @@ class Summary:
         try:
             fields: dict[str, Any] = json.loads(text)
             tables = {Table(name): _contents(of) for name, of in fields["tables"].items() if name in set(Table)}
-            whole = {table: tables[table] for table in Table}
+            complete = {table: tables[table] for table in Table}
             zxid = fields.get("zxid")
             return cls(
                 str(fields["cluster"]),
                 int(fields["groups"]),
-                whole,
+                complete,
                 int(fields.get("shares", 0)),
                 None if zxid is None else int(zxid),
             )

@@ -163,8 +163,8 @@ def _of_group(rows: DataFrame, group: str, topics: Topics | None) -> DataFrame:
         return found
     wanted = f.lit(False)
     for topic, numbers in topics.items():
-        its = f.col("topic") == topic
-        wanted |= its if numbers is None else its & f.col("partition").isin(list(numbers))
+        is_topic = f.col("topic") == topic
+        wanted |= is_topic if numbers is None else is_topic & f.col("partition").isin(list(numbers))
     return found.where(wanted)
 
 
@@ -214,7 +214,7 @@ def lines(found: RecordedOffsets, times: Sequence[float], by: LineKind) -> list[
     topics: defaultdict[str, list[Line]] = defaultdict(list)
     for at, line in partitions.items():
         topics[at.topic].append(line)
-    return [_topic(name, its) for name, its in topics.items()]
+    return [_topic(name, partitions) for name, partitions in topics.items()]
 
 
 def _partition(name: str, seen: Mapping[float, RecordedOffset], times: Sequence[float]) -> Line:

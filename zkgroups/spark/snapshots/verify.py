@@ -125,8 +125,8 @@ def _incomplete(layout: Layout) -> list[VerifiedSnapshot]:
     The order of the listings matters: the folder in `_unfinished` is deleted last, so a snapshot that is just being
     completed is not reported as unmarked.
     """
-    begun, unfinished = layout.started_names(), layout.unfinished()
-    lost = [name for name in begun if name not in unfinished and not layout.has(name)]
+    started, unfinished = layout.started_names(), layout.unfinished()
+    lost = [name for name in started if name not in unfinished and not layout.has(name)]
     found = [(name, FindingKind.UNMARKED, f"{MARK} is missing, so it is not a complete snapshot") for name in lost]
     found += [
         (name, FindingKind.UNFINISHED, "it is being written, or the process that wrote it died")
@@ -209,8 +209,12 @@ def _columns(found: StructType, written: StructType, table: Table) -> Findings:
 
 def _compared(found: StructType, wanted: StructType) -> tuple[list[str], list[str]]:
     """Return the missing and the additional columns, with their types."""
-    there, asked = ([f"{each.name} {each.dataType.simpleString()}" for each in some] for some in (found, wanted))
-    return [each for each in asked if each not in there], [each for each in there if each not in asked]
+    found_names, wanted_names = (
+        [f"{each.name} {each.dataType.simpleString()}" for each in some] for some in (found, wanted)
+    )
+    return [each for each in wanted_names if each not in found_names], [
+        each for each in found_names if each not in wanted_names
+    ]
 
 
 def _describe(*what: tuple[Collection[str], str]) -> str:

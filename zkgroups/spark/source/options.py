@@ -28,7 +28,6 @@ appear in a plan or a log.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -36,11 +35,10 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from ...datadir.data_dir import DataDir
-from ...deadline import Deadline
 from ...exceptions import InvalidOptionError
-from ...secret_file import read_secret_file
+from ...zookeeper.connection_options import ConnectionOptions
 from ...zookeeper.registry import Registry
-from ...zookeeper.session.options import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
+from ...zookeeper.session.options import check_hosts
 from .tables import Table
 
 DEFAULT_PARALLELISM: Final = 4
@@ -57,14 +55,13 @@ class Starting(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
+class SourceOptions(ConnectionOptions):
     """The options, with their names in snake case.
 
     >>> SourceOptions(zookeeper="zk1:2181/kafka", digest_user="ops", password_file="/run/secrets/zk").as_text()
     {'zookeeper': 'zk1:2181/kafka', 'digestUser': 'ops', 'passwordFile': '/run/secrets/zk'}
     """
 
-    zookeeper: str = ""
     data_dir: str | None = None
     data_log_dir: str | None = None
     chroot: str | None = None
@@ -76,38 +73,15 @@ class SourceOptions:
     parallelism: int | None = None
     starting_zxid: int | Starting = Starting.EARLIEST
     start_over: bool = False
-    timeout: float = 15.0
-    session_timeout: float = 30.0
-    read_only: bool = False
-    digest_user: str | None = None
-    sasl_user: str | None = None
-    password_file: str | None = None
-    tls: bool = False
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    tls_key_password_file: str | None = None
-    tls_hostname_check: bool = True
 
     def __post_init__(self) -> None:
-        self._check_address()
+        ConnectionOptions.__post_init__(self)  # `super()` does not work in a dataclass with slots
         for option, expression in (("groups", self.groups), ("topics", self.topics)):
             check_expression(option, expression)
         if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
             raise InvalidOptionError("parallelism", self.parallelism, f"it must be from 1 to {MAX_PARALLELISM}")
         if isinstance(self.starting_zxid, int) and not 0 <= self.starting_zxid < 2**63:
             raise InvalidOptionError("startingZxid", self.starting_zxid, _NO_ZXID)
-        Deadline.after("timeout", self.timeout)
-        if not 0 < self.session_timeout <= MAX_SESSION_TIMEOUT:
-            reason = f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} seconds"
-            raise InvalidOptionError("sessionTimeout", self.session_timeout, reason)
-        if self.digest_user is not None and self.sasl_user is not None:
-            raise InvalidOptionError("saslUser", self.sasl_user, "digestUser is set, too: set only one of them")
-        if self.password_file is not None and self.digest_user is None and self.sasl_user is None:
-            raise InvalidOptionError("passwordFile", self.password_file, "it needs a digestUser or a saslUser")
-        for name in ("tls_ca", "tls_cert", "tls_key", "tls_key_password_file"):
-            if getattr(self, name) is not None and not self.tls:
-                raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs tls")
 
     def _check_address(self) -> None:
         if self.data_dir is None:
@@ -127,6 +101,11 @@ class SourceOptions:
             raise InvalidOptionError("zxid", self.zxid, _NO_ZXID)
 
     # As Spark's options
+
+    @classmethod
+    def option(cls, name: str) -> str:
+        """Return the name of a field in camel case, like Spark's own options."""
+        return _in_spark(name)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
@@ -167,51 +146,7 @@ class SourceOptions:
         """Open a session to ZooKeeper."""
         if self.data_dir is not None:
             raise InvalidOptionError("dataDir", self.data_dir, "this operation needs a server: set zookeeper instead")
-        return Registry.connect(
-            self.zookeeper,
-            session_timeout=self.session_timeout,
-            timeout=self.timeout,
-            auth=self._auth(),
-            tls=self._tls(),
-            read_only=self.read_only,
-        )
-
-    def _auth(self) -> list[Digest | Sasl]:
-        user = self.sasl_user if self.digest_user is None else self.digest_user
-        if user is None:
-            return []
-        password = _secret("passwordFile", self.password_file, "ZKGROUPS_PASSWORD")
-        if password is None:
-            reason = (
-                f"the user {user!r} needs a password: set passwordFile or the environment variable ZKGROUPS_PASSWORD"
-            )
-            raise InvalidOptionError("passwordFile", None, reason)
-        return [Sasl(user, password) if self.digest_user is None else Digest(user, password)]
-
-    def _tls(self) -> Tls | None:
-        if not self.tls:
-            return None
-        return Tls(
-            ca=self.tls_ca,
-            certificate=self.tls_cert,
-            key=self.tls_key,
-            key_password=_secret("tlsKeyPasswordFile", self.tls_key_password_file, "ZKGROUPS_TLS_KEY_PASSWORD"),
-            verify_hostname=self.tls_hostname_check,
-        )
-
-
-def _secret(option: str, file: str | None, variable: str) -> str | None:
-    """Return the secret in the file, else in the environment variable; None if neither exists."""
-    if file is None:
-        return os.environ.get(variable)
-    try:
-        return read_secret_file(file).decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise InvalidOptionError(
-            option, file, "it is not UTF-8 text"
-        ) from None  # the cause would show a part of the secret
-    except OSError as error:
-        raise InvalidOptionError(option, file, f"it cannot be read: {error}") from error
+        return ConnectionOptions.connect(self)
 
 
 def _in_spark(name: str) -> str:

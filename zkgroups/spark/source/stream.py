@@ -31,7 +31,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow.compute as pc
@@ -41,6 +41,7 @@ from ...exceptions import InvalidOptionError, NotConnectedError, RefusedError, U
 from ...zookeeper.reading.position import Position, position
 from ...zookeeper.registry import Registry
 from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
+from .saved_position import decode_position, encode_position
 from .selection import Selection
 from .table_reader import read_selected
 from .tables import Table
@@ -89,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now, after = self._now(), self._options.starting_zxid
         if isinstance(after, Starting):
             after = 0 if after is Starting.EARLIEST else now.zxid
-        return asdict(replace(now, zxid=after))
+        return encode_position(replace(now, zxid=after))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Set the current position as the end of an `availableNow` stream."""
@@ -105,12 +106,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._not_before = time.monotonic() + PAUSE
         now = self._target or self._now()
         if start is not None:
-            self._check(Position(**start), now)
-        return asdict(now)
+            self._check(decode_position(start), now)
+        return encode_position(now)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Plan one share per task; none if the batch was planned for a ZooKeeper that was replaced."""
-        begin, until = Position(**start), Position(**end)
+        begin, until = decode_position(start), decode_position(end)
         self._check(begin, until)
         if until == begin or not self._check(until, self._now()):
             return []

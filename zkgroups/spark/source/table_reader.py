@@ -86,15 +86,15 @@ def offset_batches(blocks: Iterator[Block[PartDirectory]], owners: OwnersOf, clu
 
 def _next_blocks(blocks: Iterator[Block[PartDirectory]]) -> list[Block[PartDirectory]]:
     """Return the blocks of the next batch."""
-    some: list[Block[PartDirectory]] = []
+    batch: list[Block[PartDirectory]] = []
     rows = size = 0
     for block in blocks:
-        some.append(block)
+        batch.append(block)
         rows += block.count
         size += len(block.answer)
         if rows >= ROWS or size >= BYTES:
             break
-    return some
+    return batch
 
 
 def _plain_columns(blocks: Sequence[Block[PartDirectory]]) -> list[Any] | None:
@@ -210,8 +210,8 @@ def _owner_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[RowValues]:
 
 
 def _members(context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
-    mine = [group for group in groups if selection.has_topic(group, "")]
-    return member_batches(tree_walk.registrations(context, mine), cluster)
+    selected = [group for group in groups if selection.has_topic(group, "")]
+    return member_batches(tree_walk.registrations(context, selected), cluster)
 
 
 def member_batches(blocks: Iterator[Block[PartDirectory]], cluster: str) -> Iterator[Any]:

@@ -169,6 +169,10 @@ class Destination:
         write_text(self._files, probe, " " * size)
         self._files.delete(probe, False)
 
+    def write_staged(self, text: str, staged: str, name: str) -> None:
+        """Write a small file to a staged folder."""
+        write_text(self._files, java(self._spark).org.apache.hadoop.fs.Path(staged, name), text)
+
     def staged(self) -> list[tuple[str, str]]:
         """Return the times and names of the folders in `_unfinished`. Names of another form are ignored."""
         found = map(_STAGED.fullmatch, self.children(UNFINISHED))

@@ -106,8 +106,8 @@ def _rows_in(spark: SparkSession, found: list[Any]) -> int:
     """Return the number of rows in the files, from their footers, which several threads read."""
     parquet, conf = java(spark).org.apache.parquet.hadoop, hadoop(spark)
 
-    def rows(some: list[Any]) -> int:
-        return sum(_record_count(parquet, file, conf) for file in some)
+    def rows(files: list[Any]) -> int:
+        return sum(_record_count(parquet, file, conf) for file in files)
 
     shares = min(_THREADS, 1 + len(found) // _FILES_OF_A_THREAD)
     if shares == 1:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kazoo.security import Permissions
 
-from ...core.doctor.check_table import CHECKS, examine
+from ...core.doctor.check_table import CHECKS, run_checks
 from ...core.doctor.findings import Checkup, Finding
 from ...core.doctor.group_nodes import Directory, GroupNodes
 from ...core.znodes.group_view import GroupView
@@ -30,7 +30,7 @@ from . import group_reader
 GROUPS_AT_ONCE: Final = 64
 """How many groups to keep in memory at a time."""
 
-_TRANSIENT: Final = frozenset(check.code for check in CHECKS if check.passes)
+_TRANSIENT: Final = frozenset(check.code for check in CHECKS if check.is_transient)
 """Findings that can disappear by themselves."""
 
 _CHANGES: Final = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
@@ -81,7 +81,9 @@ def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_
         )
         for view in views
     )
-    return [Checkup(each.group, each.view.exists, tuple(examine(each)) if each.view.exists else ()) for each in nodes]
+    return [
+        Checkup(each.group, each.view.exists, tuple(run_checks(each)) if each.view.exists else ()) for each in nodes
+    ]
 
 
 # Directories

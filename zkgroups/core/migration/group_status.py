@@ -1,0 +1,115 @@
+"""The progress of each group through its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ..kafka_values import NativeOffset
+from ..znodes.topic_partition import TopicPartition
+from .group_state import TargetState
+from .guards import PlanRows, is_as_before
+
+
+class MigrationStage(StrEnum):
+    """The progress of a group through its plan."""
+
+    NOT_BEGUN = "not begun"
+    PARTLY = "partly"
+    """Only some offsets are as planned: apply or rollback was killed, or rows failed."""
+    DONE = "done"
+    NOT_MARKED = "not marked"
+    """As planned, but without a mark: legacy members may still join and continue from ZooKeeper."""
+    NOTHING = "nothing to do"
+    """As before, and the plan writes no offset of this group."""
+    ROLLED_BACK = "rolled back"
+    """As before, because a rollback was the last step that wrote to this group."""
+    MOVED_ON = "moved on"
+    """Other clients have committed on the target."""
+    BLOCKED = "blocked"
+    """As before, and the plan has obstacles."""
+    UNKNOWN = "unknown"
+    """The target could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """The progress of one group of a plan."""
+
+    plan: str
+    group: str
+    target: str
+    stage: MigrationStage
+    as_planned: int
+    """The number of planned offsets that the target has."""
+    as_before: int
+    """The number of planned offsets that are not written yet."""
+    otherwise: int
+    """The number of the target's offsets that are neither, or are new."""
+    mark: str
+    """The mark of the group in ZooKeeper; empty if it has none, or ZooKeeper was not read."""
+    detail: str
+
+
+def group_status(rows: PlanRows, target: TargetState, mark: str, *, moved: bool) -> GroupStatus:
+    """Return the progress of a group. Only reports show whether it was rolled back.
+
+    Pass `moved` if the group's mark says that this plan has moved it, or if marks cannot be read.
+    """
+    counts = _Counts.of(rows, target.committed)
+    stage = MigrationStage.UNKNOWN if target.unreadable else _stage(rows, counts)
+    stage = MigrationStage.NOT_MARKED if stage is MigrationStage.DONE and not moved else stage
+    return GroupStatus(
+        plan=rows[0].plan,
+        group=rows[0].group,
+        target=rows[0].target,
+        stage=stage,
+        as_planned=counts.as_planned,
+        as_before=counts.as_before,
+        otherwise=counts.otherwise,
+        mark=mark,
+        detail="; ".join(filter(None, [target.unreadable, _STAGE_DETAILS.get(stage), *map(str, rows[0].obstacles)])),
+    )
+
+
+_STAGE_DETAILS: Final = {
+    MigrationStage.NOT_MARKED: "the group has no mark of this plan in ZooKeeper: legacy members may join"
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    as_planned: int
+    as_before: int
+    otherwise: int
+    missing: int
+
+    @classmethod
+    def of(cls, rows: PlanRows, committed: Mapping[TopicPartition, NativeOffset]) -> _Counts:
+        as_planned = as_before = otherwise = missing = 0
+        for row in rows:
+            now = None if row.at is None else committed.get(row.at)
+            if row.is_commit and now is not None and now.offset == row.planned:
+                as_planned += 1
+            elif is_as_before(row, now):
+                as_before += row.is_commit
+            elif now is None:
+                missing += 1
+            else:
+                otherwise += 1
+        new = len(committed.keys() - {row.at for row in rows})
+        return cls(as_planned, as_before, otherwise + new, missing)
+
+
+def _stage(rows: PlanRows, counts: _Counts) -> MigrationStage:
+    if counts.otherwise:
+        return MigrationStage.MOVED_ON
+    if counts.missing or (counts.as_planned and counts.as_before):
+        return MigrationStage.PARTLY
+    if counts.as_planned:
+        return MigrationStage.DONE
+    if rows[0].obstacles:
+        return MigrationStage.BLOCKED
+    return MigrationStage.NOT_BEGUN if counts.as_before else MigrationStage.NOTHING

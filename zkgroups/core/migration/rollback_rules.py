@@ -1,0 +1,181 @@
+"""Rolling a plan back: which offsets to restore on the target, and which progress to copy back to ZooKeeper.
+
+Brokers cannot delete single offsets. If the target has offsets that it did not have before the plan, the whole group
+is deleted and its earlier offsets are committed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..kafka_values import NativeOffset
+from ..znodes.topic_partition import TopicPartition
+from .group_state import OffsetKey, OffsetNode, TargetState, TopicIds
+from .guards import PlanRows, member_obstacles, recreated_partitions
+from .obstacles import Obstacle, ObstacleKind, texts
+from .rules import Reason
+
+# The target
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """The changes that restore a target.
+
+    The commits are sent before the group is deleted, to see that the brokers accept them, and again afterwards.
+    """
+
+    commits: Mapping[TopicPartition, NativeOffset]
+    removed: frozenset[TopicPartition]
+    """Offsets that did not exist before the plan. The group is deleted to remove them."""
+    committed_since: frozenset[TopicPartition]
+    """Offsets that other clients have committed since the plan was applied."""
+    moved_back: frozenset[TopicPartition]
+    """Those of them that are lower than the offsets that the plan has written."""
+
+    @property
+    def deletes_group(self) -> bool:
+        """Whether the group has to be deleted."""
+        return bool(self.removed)
+
+    @property
+    def touched(self) -> frozenset[TopicPartition]:
+        """All partitions that change."""
+        return self.removed | self.commits.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class UnrestorableOffsets:
+    """Partitions whose earlier offsets cannot be restored."""
+
+    recreated: frozenset[TopicPartition] = frozenset()
+    """Their topics were recreated since the plan. Their current offsets belong to the new topics."""
+    missing: Mapping[TopicPartition, Reason] = field(default_factory=dict)
+    """The brokers no longer have these partitions."""
+
+    def reason(self, at: TopicPartition | None) -> Reason | None:
+        """Return why the offset of a partition cannot be restored; None if it can."""
+        if at is None:
+            return None
+        return Reason.RECREATED if at in self.recreated else self.missing.get(at)
+
+
+ALL_RESTORABLE: Final = UnrestorableOffsets()
+
+
+def unrestorable_offsets(
+    rows: PlanRows,
+    ids: TopicIds,
+    partitions: Mapping[str, Sequence[int]],
+    kept: Container[TopicPartition] = (),
+) -> UnrestorableOffsets:
+    """Return the offsets that cannot be restored, given the topics that the brokers have now.
+
+    A partition in `kept` does not count as missing: the brokers still have an offset of it.
+    """
+    priors = (before.at for row in rows if (before := row.prior) is not None)
+    missing = {
+        at: Reason.NO_PARTITION if at.topic in partitions else Reason.NO_TOPIC
+        for at in priors
+        if at.partition not in partitions.get(at.topic, ()) and at not in kept
+    }
+    return UnrestorableOffsets(recreated_partitions(rows, ids), missing)
+
+
+def restoration(
+    rows: PlanRows,
+    committed: Mapping[TopicPartition, NativeOffset],
+    lost: UnrestorableOffsets = ALL_RESTORABLE,
+) -> Restoration:
+    """Return how to restore a target. After a kill at any step, calling this again leads to the same end state.
+
+    Offsets of recreated topics are the exception: if the group is deleted they are committed again, but the plan does
+    not know them. They count as committed since, so such a group is only deleted by force.
+    """
+    prior = {before.at: before for row in rows if (before := row.prior) is not None and not lost.reason(before.at)}
+    planned = {row.at: row.planned for row in rows if row.is_commit and row.at not in lost.recreated}
+    applied = _applied_offsets(rows)
+    since = {at for at, now in committed.items() if now != prior.get(at) and planned.get(at) != now.offset}
+    moved_back = (at for at in since if committed[at].offset < _or_none_yet(applied.get(at)))
+    removed = frozenset(committed.keys() - prior.keys() - lost.recreated)
+    commits = {at: there for at, there in prior.items() if removed or committed.get(at) != there}
+    if removed:
+        commits |= {at: now for at, now in committed.items() if at in lost.recreated}
+    return Restoration(commits, removed, frozenset(since), frozenset(moved_back))
+
+
+def _applied_offsets(rows: PlanRows) -> dict[TopicPartition | None, int | None]:
+    """Return the offsets that the target has once the plan is applied."""
+    return {row.at: row.expected for row in rows}
+
+
+# Guards
+
+
+def not_moved(rows: PlanRows) -> list[Obstacle]:
+    """Return why the plan cannot have written to a target.
+
+    Registered legacy instances do not count: they leave while the group is followed.
+    """
+    blocking = [found for found in rows[0].obstacles if found.kind is not ObstacleKind.LEGACY_INSTANCES]
+    return [Obstacle(ObstacleKind.NOT_MOVED, detail=texts(blocking))] if blocking else []
+
+
+def committed_since_obstacles(found: Restoration) -> list[Obstacle]:
+    """Return an obstacle if other clients have committed to the target since the plan was applied."""
+    return _obstacle(ObstacleKind.COMMITTED_SINCE, found.committed_since)
+
+
+def moved_back_obstacles(found: Restoration) -> list[Obstacle]:
+    """Return an obstacle if offsets of the target were moved back: ZooKeeper keeps the higher offsets."""
+    return _obstacle(ObstacleKind.MOVED_BACK, found.moved_back)
+
+
+def changed_partitions(before: TargetState, now: TargetState) -> list[TopicPartition]:
+    """Return the partitions of a target whose offsets have changed; empty if the target cannot be read."""
+    if now.unreadable:
+        return []
+    both = before.committed.keys() | now.committed.keys()
+    return sorted(at for at in both if before.committed.get(at) != now.committed.get(at))
+
+
+def changed_obstacles(before: TargetState, now: TargetState) -> list[Obstacle]:
+    """Return why a target must not be restored any more: it has changed since it was read."""
+    changed = changed_partitions(before, now)
+    return [*member_obstacles(now), *_obstacle(ObstacleKind.COMMITTED_DURING_ROLLBACK, changed)]
+
+
+def _obstacle(kind: ObstacleKind, partitions: Sequence[TopicPartition] | frozenset[TopicPartition]) -> list[Obstacle]:
+    return [Obstacle.of(kind, map(str, sorted(partitions)))] if partitions else []
+
+
+# Progress to copy back to ZooKeeper
+
+
+def progress(rows: PlanRows, committed: Mapping[TopicPartition, NativeOffset]) -> dict[TopicPartition, int]:
+    """Return the offsets of the target that are higher than those that the plan has written."""
+    prior = {row.at: row.prior for row in rows}
+    applied = _applied_offsets(rows)
+    return {
+        at: now.offset
+        for at, now in committed.items()
+        if now != prior.get(at) and now.offset > _or_none_yet(applied.get(at))
+    }
+
+
+def forward_only(
+    offsets: Mapping[TopicPartition, int], nodes: Mapping[OffsetKey, OffsetNode]
+) -> dict[TopicPartition, int]:
+    """Return the offsets that are higher than those in ZooKeeper."""
+    return {at: offset for at, offset in offsets.items() if offset > _or_none_yet(_in_zookeeper(at, nodes))}
+
+
+def _in_zookeeper(at: TopicPartition, nodes: Mapping[OffsetKey, OffsetNode]) -> int | None:
+    node = nodes.get((at.topic, at.partition))
+    return None if node is None else node.offset
+
+
+def _or_none_yet(offset: int | None) -> int:
+    return -1 if offset is None else offset

@@ -1,0 +1,71 @@
+"""The instance of a `Member`, with operations that only a member needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import Owner, UnreadableNode
+from ..exceptions import NotClaimedError, NotRegisteredError
+from .claim import Claims
+from .ids_in_use import free_id
+from .instance import Instance
+from .resuming import find_owners, resume
+
+
+class MemberInstance(Instance):
+    """An instance that shares partitions with other members. For use inside zkgroups only."""
+
+    @property
+    def session_alive(self) -> bool:
+        """True while the session of the registration is certain to live, and so are the claims."""
+        registration = self._ownership.fence.current
+        return registration is not None and self._ownership.session.alive(registration.session_id)
+
+    def check_registered(self) -> bool:
+        """Read the registration, and return whether it exists. If it was deleted, it can be recreated."""
+        fence = self._ownership.fence
+        try:
+            registration = fence.require()
+        except NotRegisteredError:
+            return False
+        found = fence.read(registration)
+        if found.version < 0:
+            fence.adopt(found, known=registration)
+        return found.version >= 0
+
+    def resume(self) -> bool:
+        """Take over the registration of this id in this session, with its claims. Return False if there is none."""
+        return resume(self._ownership)
+
+    def free_id(self) -> None:
+        """Let other objects of this process use the id."""
+        free_id(self._ownership)
+
+    def find_owners(
+        self, partitions: Iterable[TopicPartition], ids: Collection[str]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Owner | UnreadableNode]]:
+        """Read the owners of these partitions, and of all partitions of this instance.
+
+        Return the partitions of this instance with their streams, and the owners of the others. `ids` are the
+        registered ids.
+        """
+        own, others = find_owners(self._ownership, partitions, ids)
+        return {at: self._stream(node.data) for at, node in own.items()}, others
+
+    @property
+    def streams(self) -> dict[TopicPartition, int]:
+        """The partitions that this instance owns, with their streams. Sends no request."""
+        return {at: self._stream(node.data) for at, node in self._ownership.current().items()}
+
+    def _stream(self, data: bytes) -> int:
+        number = data.decode().removeprefix(f"{self.id}-")
+        return int(number) if number.isdecimal() else 0
+
+    def claims_on(self, partitions: Collection[TopicPartition]) -> Claims:
+        """Return the claims on these partitions. Raise `NotClaimedError` if one is not held."""
+        current = self._ownership.current()
+        for at in partitions:
+            if at not in current:
+                raise NotClaimedError(at)
+        return Claims(self._ownership, [current[at] for at in sorted(partitions)])
