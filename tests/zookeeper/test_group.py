@@ -1,4 +1,4 @@
-"""One group as a whole: made, deleted, copied, described and administered, beside members of every kind."""
+"""Groups: create, delete, copy, describe and administer them, with members of all clients."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_delete_is_refused_while_a_live_session_owns_a_partition_without_a_regis
 
 
 class Interrupted(Deletion):
-    """A deletion in which somebody else does something, between the look at the group and the first transaction."""
+    """A deletion during which another client acts, between the read and the first transaction."""
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
         super().__init__(group.paths, group._context)
@@ -165,7 +165,7 @@ def test_nodes_written_or_deleted_after_the_read_do_not_stop_a_delete(group: Con
         assert not group.exists()
 
 
-# Deleting more than fits one request
+# Delete a group larger than one request
 
 
 TOPICS, PARTITIONS, NAME = 24, 60, "t" * 900
@@ -177,7 +177,7 @@ def topic(number: int) -> str:
 
 @pytest.fixture
 def large(group: Consumergroup, raw: Any) -> Consumergroup:
-    """A group whose paths alone are larger than one request may be: 1.3 MB of them."""
+    """A group whose paths alone (1.3 MB) exceed the limit of one request."""
     group.create()
     group.offsets.set_many({TopicPartition(topic(t), p): p for t in range(TOPICS) for p in range(PARTITIONS)})
     raw.create(f"{OWNERS}/{topic(3)}")
@@ -358,12 +358,12 @@ def test_an_owner_has_its_session_and_the_time_of_the_claim(group: Consumergroup
     assert group.owner(P0) is None
 
 
-# Waiting
+# Wait
 
 
 @contextmanager
 def in_background(call: Callable[[], object]) -> Iterator[list[object]]:
-    """Run it on a thread meanwhile; what it returned or raised is in the list afterwards."""
+    """Call it in a thread during the block. The list then contains its result or error."""
     outcome: list[object] = []
     thread = threading.Thread(target=lambda: outcome.append(attempt(call)))
     thread.start()

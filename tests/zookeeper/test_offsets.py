@@ -1,4 +1,4 @@
-"""Offsets from outside, without a claim: read, compared and set, reset and deleted, whatever old clients left there."""
+"""Offsets without a claim: fetch, set, reset and delete them, including malformed offsets of old clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 GROUP = "/consumers/billing"
 ROOT = f"{GROUP}/offsets/orders"
 UNREADABLE = [b"", b" 7", b"7 ", b"3\n", b"abc", b"1.0", b"-1", b"99999999999999999999", b"9223372036854775808", None]
-"""What old clients left and no reader of theirs, or not every one, takes for an offset."""
+"""Contents left by old clients that not every client reads as an offset."""
 
 
 def read(group: Consumergroup, at: TopicPartition = P0) -> CommittedOffset:
@@ -46,11 +46,11 @@ def read(group: Consumergroup, at: TopicPartition = P0) -> CommittedOffset:
     return found
 
 
-# Reading
+# Fetch
 
 
 def test_a_missing_offset_is_none_and_not_zero(group: Consumergroup, raw: Any) -> None:
-    """Where there is no group, no topic, no partition, and where the partition has become a directory of nothing."""
+    """The group, the topic or the partition is missing, or the partition is an empty directory."""
     assert group.offsets.fetch(P0) is None
     assert (list(group.offsets), group.offsets.fetch_many([P0, P1])) == ([], {P0: None, P1: None})
     raw.create(f"{ROOT}/1", b"5", makepath=True)
@@ -116,7 +116,7 @@ def test_an_invalid_partition_number_is_refused(partition: Any) -> None:
     assert caught.value.name is partition
 
 
-# Committing
+# Set
 
 
 def test_set_creates_missing_parents_and_writes_decimal_text(group: Consumergroup, raw: Any) -> None:
@@ -154,7 +154,7 @@ def test_set_replaces_only_the_expected_offset(group: Consumergroup, raw: Any) -
 
 
 def test_an_offset_rewritten_or_recreated_with_the_same_number_is_a_conflict(group: Consumergroup, raw: Any) -> None:
-    """Deleted and made anew, it has the same value and the same version; written over, the same value."""
+    """A recreated node has the same value and version, a rewritten one the same value."""
     group.offsets.set(P0, 5)
     seen = read(group)
     raw.delete(f"{ROOT}/0")
@@ -183,7 +183,7 @@ def test_one_unexpected_offset_prevents_all_writes(group: Consumergroup, raw: An
 
 
 class Interrupted(Offsets):
-    """Offsets of which somebody else changes some, just when they have been looked at for the first time."""
+    """Offsets that another client changes right after the first read."""
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
         super().__init__(group.paths, group._context)
@@ -244,7 +244,7 @@ def test_all_batches_are_checked_before_the_first_is_written(group: Consumergrou
     assert offsets(raw, "billing") == {"orders/2100": b"1"}
 
 
-# What old clients left
+# Malformed offsets of old clients
 
 
 @pytest.mark.parametrize("data", UNREADABLE)
@@ -286,7 +286,7 @@ def test_a_malformed_offset_that_became_valid_after_the_read_is_not_overwritten(
     assert raw.get(f"{ROOT}/0")[0] == b"100"
 
 
-# Checking
+# Validate
 
 
 def test_validate_returns_offsets_outside_their_range_and_malformed_ones(group: Consumergroup, raw: Any) -> None:

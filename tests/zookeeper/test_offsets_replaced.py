@@ -1,4 +1,4 @@
-"""Offsets written or forgotten over what somebody was shown: only where it is still there, and where nobody is hurt."""
+"""`Offsets.replace`: offsets are written over those that were shown, if these are unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = "/consumers/billing/offsets/orders"
 
 @pytest.fixture
 def shown(group: Consumergroup, raw: Any) -> Mapping[TopicPartition, CurrentOffset]:
-    """5 and 6, something that is no offset, and nothing."""
+    """The offsets 5 and 6, a malformed offset, and a missing one."""
     group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{ROOT}/2", b"many")
     return group.offsets.fetch_many([P0, P1, P2, P3])
@@ -83,7 +83,7 @@ def test_an_offset_changed_between_read_and_write_is_left_unchanged_and_the_othe
 
     conflicts = Interrupted(group, meanwhile).replace({P0: new, P1: new, P2: new, P3: 9}, expected=shown, force=force)
     assert sorted(conflicts) == [P0, P2, P3]
-    assert "is gone" in str(conflicts[P2])
+    assert "was deleted" in str(conflicts[P2])
     left = {"orders/0": b"100", "orders/3": b"4"}
     assert offsets(raw, "billing") == left | ({} if new is None else {"orders/1": b"9"})
 
@@ -145,12 +145,12 @@ def test_the_offsets_of_several_groups_come_group_by_group_in_the_order_asked_fo
 def test_an_error_after_the_first_batch_is_returned_for_each_unwritten_partition(
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error alone would say that nothing was done, and who tries again would move some of them twice."""
+    """An error alone would mean that nothing was written, and a retry would move some offsets twice."""
     monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
     raw.set_acls(f"{ROOT}/1", [make_acl("world", "anyone", read=True)])
-    left_alone = group.offsets.replace({P0: 9, P1: 9, P2: 9}, expected=shown)
-    assert list(left_alone) == [P1, P2]
-    assert all(isinstance(error, NoPermissionError) for error in left_alone.values())
+    unchanged = group.offsets.replace({P0: 9, P1: 9, P2: 9}, expected=shown)
+    assert list(unchanged) == [P1, P2]
+    assert all(isinstance(error, NoPermissionError) for error in unchanged.values())
     assert offsets(raw, "billing") == {"orders/0": b"9", "orders/1": b"6", "orders/2": b"many"}
     with pytest.raises(NoPermissionError):
         group.offsets.replace({P1: 9, P0: 10}, expected=group.offsets.fetch_many([P0, P1]))

@@ -1,4 +1,4 @@
-"""The registry: what it lists, what it is opened with, and what becomes of a connection that cannot be had or goes."""
+"""The registry: its lists, its options, and connections that fail or are lost."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.zookeeper
 P0 = TopicPartition("orders", 0)
 TIMEOUT = 2.0
 LATE = 2 * TIMEOUT - 0.1
-"""When a call that may take TIMEOUT must have ended, on a machine that does other things, too; twice is too long."""
+"""In seconds. A call with TIMEOUT must end by then, even on a busy machine."""
 AT_ONCE = 5.0
-"""For what waits for nobody, on such a machine: whoever waits for a server waits for longer."""
+"""In seconds, on a busy machine, for calls that do not wait for a server."""
 
 
 @contextmanager
 def in_time(seconds: float) -> Iterator[None]:
-    """What is done inside takes less than so many seconds."""
+    """Assert that the block takes less than so many seconds."""
     start = time.monotonic()
     yield
     assert time.monotonic() - start < seconds
@@ -50,7 +50,7 @@ def in_time(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def no_thread_stays(within: float = 5.0) -> Iterator[None]:
-    """Every thread that was started inside ends, at the latest soon afterwards."""
+    """Assert that every thread started in the block ends soon after it."""
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
@@ -138,7 +138,7 @@ def test_brokers_are_sorted_by_id_and_a_malformed_one_is_listed_too(registry: Re
     ]
 
 
-# A client of the caller's
+# A client that was passed
 
 
 def test_a_running_client_can_be_passed_and_is_not_closed(raw: Any) -> None:
@@ -182,7 +182,7 @@ def test_a_client_that_connects_later_reports_its_session_timeout(zookeeper_host
     assert registry.session_id == raw.client_id[0]
 
 
-# Session time-outs
+# Session timeouts
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +313,7 @@ def test_the_repr_of_a_registry_shows_hosts_and_chroot(registry: Registry, zooke
 
 @pytest.fixture
 def unreachable(request: pytest.FixtureRequest, zookeeper: Any) -> Iterator[tuple[str, str]]:
-    """The address of a server that does not answer, and what the error says about it."""
+    """The address of an unreachable server, and the text of the error."""
     with ExitStack() as stack:
         match request.param:
             case "closed port":
@@ -341,7 +341,7 @@ def _port_that_is_closed() -> Iterator[int]:
 
 @contextmanager
 def _black_hole() -> Iterator[str]:
-    """An address to which every new connection hangs: nobody takes those that wait, and no more may wait."""
+    """An address where every new connection hangs: the backlog is full, and no process accepts connections."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -383,7 +383,7 @@ def test_an_attempt_that_cannot_be_cancelled_does_not_delay_the_error_and_ends_l
 def test_an_unreachable_server_does_not_prevent_connecting_to_another(
     unreachable: tuple[str, str], zookeeper: Any
 ) -> None:
-    """The order is drawn by lot, so the one that answers is seldom the first."""
+    """kazoo shuffles the hosts, so the reachable server is seldom the first."""
     hosts = f"{unreachable[0]},{unreachable[0]},{zookeeper.address}"
     with no_thread_stays(), Registry.connect(hosts, timeout=6.0, session_timeout=300.0) as registry:
         assert registry.session_id
@@ -442,7 +442,7 @@ def server() -> Iterator[ZooKeeperServer]:
 
 
 def stand_still(server: ZooKeeperServer) -> None:
-    """Suspend it, and return when it stands: the signal takes its time on a busy machine."""
+    """Suspend the process, and return once it is stopped: on a busy machine, the signal takes a while."""
     server.suspend()
     deadline = time.monotonic() + 10
     while not all(_stands(thread) for thread in Path(f"/proc/{server.pid}/task").iterdir()):

@@ -169,7 +169,7 @@ def test_rule_4_a_claim_of_an_expired_session_commits_nothing_even_if_the_succes
 def test_rule_4_a_commit_queued_while_its_session_expires_is_not_sent_in_the_next_session(
     zookeeper: Any, proxied: Registry, proxy: TcpProxy, raw: Any, committed: bool
 ) -> None:
-    """The request is queued in kazoo when the session ends; the last moment to notice is when it is serialised."""
+    """The request is queued in kazoo when the session expires. It is checked once more when it is serialised."""
     claim = member(proxied).claim(P0)
     if committed:
         claim.commit(5)
@@ -189,12 +189,12 @@ def test_rule_4_a_commit_queued_while_its_session_expires_is_not_sent_in_the_nex
 
 
 def session_of(registry: Registry) -> tuple[int, bytes]:
-    """Also while it is not connected, when kazoo does not tell."""
+    """Also while disconnected, when kazoo does not report it."""
     return registry.client._session_id, registry.client._session_passwd
 
 
 def test_rule_4_a_request_is_not_sent_in_a_session_other_than_its_own(registry: Registry, raw: Any) -> None:
-    """The innermost fence: what is queued while one session ends and the next begins."""
+    """The innermost fence, for requests queued while one session expires and the next begins."""
     session, old = registry._context.session, registry.session_id
     expire(registry)
     with pytest.raises(SessionLostError):
@@ -367,7 +367,7 @@ def test_rule_5_an_offset_set_without_a_claim_goes_back_only_with_backward(group
 def test_rule_5_an_offset_recreated_by_another_tool_under_a_claim_is_not_overwritten(
     registry: Registry, raw: Any, there_before: bool
 ) -> None:
-    """The node made anew has version 0, as the first one had."""
+    """The recreated node has version 0, like the first one."""
     if there_before:
         raw.create(OFFSET, b"3", makepath=True)
     claim = member(registry).claim(P0)
@@ -422,11 +422,11 @@ def test_rule_5_an_ephemeral_offset_node_of_another_client_is_replaced(
     assert "recreated" not in caplog.text
 
 
-# Found by trying to break it
+# Races and lost replies
 
 
 def script(*steps: Any) -> list[object]:
-    """The steps side by side, each on a thread of its own; what they return or raise."""
+    """Run the steps at once, each in its own thread. Return their results or errors."""
     found: list[object] = [None] * len(steps)
     threads = [
         threading.Thread(target=lambda n=n, step=step: found.__setitem__(n, attempt(step)))
@@ -442,7 +442,7 @@ def script(*steps: Any) -> list[object]:
 def test_rule_4_a_commit_retried_while_another_thread_releases_does_not_change_the_successors_offset(
     proxied: Registry, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
-    """The successor's owner node looks like ours did; so a release waits for the commit that is under way."""
+    """The owner node of the successor may have the same version, so a release waits for a commit in progress."""
     successor = member(connect(), "successor")
     for _ in range(30):
         me = member(proxied)
@@ -489,7 +489,7 @@ def test_rule_4_after_a_release_with_an_unknown_outcome_the_claim_is_not_held_an
 
 
 def test_rule_3_a_refusal_whose_reply_is_lost_is_still_a_refusal(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
-    """We hold P1: that it is there, and ours, does not mean that P0 and P1 were taken together."""
+    """The instance owns P1. Finding its own node there does not mean that P0 and P1 were claimed together."""
     me = member(proxied)
     me.claim(P1)
     fault = proxy.cut_before_reply(1)
@@ -556,7 +556,7 @@ def test_rule_4_after_registering_again_only_claims_that_still_exist_are_held(re
 def test_rule_5_a_recreated_offset_does_not_count_as_the_one_that_was_read(
     registry: Registry, connect: Connect, raw: Any
 ) -> None:
-    """Both nodes have version 0. Who deletes under members makes them look again."""
+    """Both nodes have version 0. A forced delete makes members read the offsets again."""
     claim = member(registry).claim(P0)
     claim.commit(10)
     operator = connect().group("billing").offsets

@@ -51,7 +51,7 @@ ROOT = "/consumers/billing"
 IDS, OWNERS, OFFSETS = f"{ROOT}/ids", f"{ROOT}/owners", f"{ROOT}/offsets"
 
 ENOUGH = 40.0
-"""Seconds after which a change is not late but missed."""
+"""In seconds. A change that takes longer counts as missed."""
 
 
 def told(watch: Watch) -> Change:
@@ -70,7 +70,7 @@ def seen(change: Change) -> tuple[str, str]:
 
 @pytest.fixture
 def watch(group: Consumergroup) -> Iterator[Callable[[Watched], Watch]]:
-    """Begin to watch, past the first `RESCANNED`."""
+    """Return the watch after its first `RESCANNED`."""
     watches: list[Watch] = []
 
     def begin(what: Watched) -> Watch:
@@ -83,7 +83,7 @@ def watch(group: Consumergroup) -> Iterator[Callable[[Watched], Watch]]:
         each.close()
 
 
-# What is told
+# Reported changes
 
 
 def test_a_watch_begins_with_rescanned_and_all_current_nodes(group: Consumergroup) -> None:
@@ -138,7 +138,7 @@ def test_an_updated_registration_is_reported(group: Consumergroup, watch: Callab
 def test_a_registration_rewritten_with_the_same_bytes_is_not_reported(
     group: Consumergroup, raw: Any, watch: Callable[[Watched], Watch]
 ) -> None:
-    """An administrative release does that, to have the holder's next commit refused."""
+    """An administrative release does that, so that the next commit of the owner fails."""
     members = watch(Watched.MEMBERS)
     me = group.instance("me")
     me.register(["orders"])
@@ -148,7 +148,7 @@ def test_a_registration_rewritten_with_the_same_bytes_is_not_reported(
     assert raw.get(f"{IDS}/me")[1].version == 1
     group.instance("other").register(["orders"])
     assert seen(told(members)) == ("appeared", f"{IDS}/other")
-    me.update(["orders", "refunds"])  # whoever was not armed again would miss this
+    me.update(["orders", "refunds"])  # missed if the watch was not set again
     assert seen(told(members)) == ("changed", f"{IDS}/me")
 
 
@@ -271,7 +271,7 @@ def test_a_group_that_is_deleted_and_recreated_is_followed_further(
 def test_a_directory_recreated_between_two_reads_is_read_again_after_a_rescan_change(
     group: Consumergroup, watch: Callable[[Watched], Watch]
 ) -> None:
-    """A reset asserts that nobody is registered by deleting `ids` and making it anew."""
+    """A reset deletes and recreates `ids`, to check that no instance is registered."""
     group.create()
     group.offsets.set(P0, 5)
     members = watch(Watched.MEMBERS)
@@ -338,12 +338,12 @@ def test_a_forbidden_group_is_an_error_until_permissions_allow(group: Consumergr
     ]
 
 
-# What is survived
+# Lost connections and sessions
 
 
 @pytest.fixture
 def far(proxied: Registry, watch: Callable[[Watched], Watch]) -> Iterator[Watch]:
-    """A watch of the offsets through the proxy, with one offset told."""
+    """A watch of the offsets through the proxy, after one reported offset."""
     group = proxied.group("billing")
     group.offsets.set(P0, 1)
     with group.watch(Watched.OFFSETS) as offsets:
@@ -414,7 +414,7 @@ def test_lost_watch_events_are_recovered_with_the_next_connection(
 def test_a_lost_connection_causes_one_read_of_everything(
     proxied: Registry, proxy: TcpProxy, group: Consumergroup
 ) -> None:
-    """kazoo tells of a lost connection once for every watch that dies with it."""
+    """kazoo reports a lost connection once for every watch that is lost with it."""
     nodes = 300
     group.offsets.set_many({TopicPartition("orders", n): 1 for n in range(nodes)})
     with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
@@ -430,7 +430,7 @@ def test_a_lost_connection_causes_one_read_of_everything(
 def test_a_reply_from_the_previous_connection_is_ignored(
     proxied: Registry, proxy: TcpProxy, group: Consumergroup
 ) -> None:
-    """It came in time, but with it came a watch that has died since."""
+    """The reply arrived in time, but its watch was lost with the connection."""
     group.offsets.set(P0, 1)
     with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
         while (change := offsets.next(timeout=0.0)) is None:
@@ -657,7 +657,7 @@ def test_a_callback_that_fails_is_logged_and_called_again(
         group.offsets.set(P0, 5)
         assert done.wait(ENOUGH)
     assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
-    assert "watches offsets of group billing failed" in caplog.text
+    assert "the callback for offsets of group billing failed" in caplog.text
 
 
 def test_a_callback_may_close_its_watch(group: Consumergroup) -> None:
@@ -709,11 +709,11 @@ def test_a_watch_has_one_callback(group: Consumergroup) -> None:
         members.follow(lambda _change: None)
 
 
-# What is left behind in kazoo
+# Watchers in kazoo
 
 
 def watchers(registry: Registry) -> int:
-    """How many callables kazoo keeps."""
+    """The number of watchers that kazoo keeps."""
     client = registry.client
     return sum(len(found) for each in (client._data_watchers, client._child_watchers) for found in each.values())
 
@@ -790,13 +790,13 @@ def test_an_idle_watch_does_not_grow_with_changes_reported_to_another(
 
 @dataclass
 class Replica:
-    """What somebody knows who hears of a group from a watch only."""
+    """The state of a group according to the changes of a watch."""
 
     nodes: dict[str, object] = field(default_factory=dict)
     rescans: int = 0
 
     def apply(self, change: Change) -> None:
-        """Take a change over, which must fit to what was told before."""
+        """Apply a change. It must fit the changes before it."""
         if change.kind is ChangeKind.RESCANNED:
             self.rescans += 1
             return
@@ -808,7 +808,7 @@ class Replica:
 
 
 def without_version(value: Any) -> object:
-    """An owner or a registration may be written anew with the same bytes, and nobody is told."""
+    """Rewriting an owner or a registration with the same bytes is not reported."""
     if isinstance(value, RegisteredInstance):
         registration = value.registration
         if isinstance(registration, MalformedNode):
@@ -818,7 +818,7 @@ def without_version(value: Any) -> object:
 
 
 def tree(group: Consumergroup, what: Watched) -> dict[str, object]:
-    """What a watch should have told, read without one."""
+    """The state that a watch should have reported, read without it."""
     paths = group.paths
     if what is Watched.MEMBERS:
         return {paths.instance(found.id): without_version(found) for found in group.instances()}
