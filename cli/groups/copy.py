@@ -55,7 +55,7 @@ def copy(options: Options, group: str, to: str, execute: bool) -> None:
                 left_out = registry.group(group).copy(to).left_out
             found = [*registry.group(to).offsets, *left_out]
     Output(options).write(COPIES, [_row(to, each) for each in found if isinstance(each, CommittedOffset)])
-    say(options, f"copied {group} to {to}" if execute else "Nothing was changed: --execute does it.")
+    say(options, f"copied {group} to {to}" if execute else "Nothing was changed: add --execute to apply.")
     _finish(each for each in found if isinstance(each, UnreadableNode))
 
 

@@ -122,7 +122,7 @@ def prune(
     if not plan and not names:
         say(options, "No unused group is that old.")
     elif plan and not execute:
-        say(options, f"Nothing was changed: {'' if export else '--export FILE '}--execute does it.")
+        say(options, f"Nothing was changed: add {'' if export else '--export FILE '}--execute to apply.")
     _report_remaining(options, names, found, old)
     tally.finish()
     if len(plan) < len(old):

@@ -267,7 +267,7 @@ def test_repair_shows_what_it_would_do_and_changes_nothing(zkgroups: Zkgroups, t
     before = dump(tree.client)
     ended = zkgroups("doctor", "--repair", "-o", "json", **ALICE)
     assert ended.code == 10
-    assert "Nothing was changed: --execute repairs what can be repaired (8)." in ended.err
+    assert "Nothing was changed: add --execute to repair 8 of them." in ended.err
     assert set(repairs(ended).values()) == {
         (False, "would delete the group's empty directories"),
         (False, "would delete the node"),

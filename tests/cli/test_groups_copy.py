@@ -29,7 +29,7 @@ def test_without_execute_it_shows_what_it_would_copy_and_changes_nothing(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "copy", "invoices", "blue")
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     assert [line.split() for line in ended.lines] == [
         ["GROUP", "TOPIC", "PARTITION", "OFFSET"],
         ["blue", "orders", "0", "5"],

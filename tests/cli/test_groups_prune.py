@@ -47,7 +47,7 @@ def test_without_execute_it_shows_what_it_would_delete_and_changes_nothing(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export)
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     [header, *lines] = [line.split() for line in ended.lines]
     assert header == ["GROUP", "OFFSETS", "LAST-COMMIT", "AGE"]
     assert [line[:2] for line in lines] == [["invoices", "2"], ["litter", "0"]]

@@ -370,7 +370,7 @@ def test_without_execute_only_what_would_be_done_is_shown(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = command(arguments, "invoices", "--read-only", "-o", "json")
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     new = None if arguments[0] == "delete" else 500
     assert (ended.json["changes"][0]["old"], ended.json["changes"][0]["new"]) == (50, new)
     assert tree(kazoo, "/consumers") == before

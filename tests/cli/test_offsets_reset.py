@@ -50,7 +50,7 @@ def test_a_plan_shows_where_each_offset_goes_and_changes_nothing(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = zkgroups("offsets", "reset", "invoices", "--all-topics", "--shift-by", "-10")
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     assert [line.split() for line in ended.lines] == [
         ["GROUP", "TOPIC", "PARTITION", "OLD", "NEW", "DELTA", "NOTE"],
         ["invoices", "orders", "0", "50", "40", "-10", "-"],
