@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from ...core.session_proof import PATIENCE, PERIOD
+from ...core.session_proof import PROOF_PERIOD, PROOF_TIMEOUT
 from ...core.znodes.session_ids import session_hex
 from ...deadline import Deadline, uptime
 from ...exceptions import NotConnectedError, SessionLostError
@@ -107,7 +107,7 @@ class Prover:
         now = uptime()
         if not self._client.connected:
             self._pending, self._looks = None, 0
-            return PERIOD * self._liveness.timeout
+            return PROOF_PERIOD * self._liveness.timeout
         if self._pending is not None and not self._pending.ready():
             return self._look_for_answer(now)
         left = self._liveness.due(self._sent_at) - now
@@ -119,7 +119,7 @@ class Prover:
 
     @property
     def _between_looks(self) -> float:
-        return PATIENCE * self._liveness.timeout / _LOOKS
+        return PROOF_TIMEOUT * self._liveness.timeout / _LOOKS
 
     def _look_for_answer(self, now: float) -> float:
         if now < self._next_look:
