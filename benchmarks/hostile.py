@@ -3,9 +3,9 @@
     python -m benchmarks.hostile [--rounds 9] [--groups 200] [--topics 2000]
 
 Both trees have the same topics, with four partitions each, the same healthy groups, some of which subscribe by a
-pattern, and two groups with a member that reads its group repeatedly. The hostile tree has hostile registrations, in groups of
-their own and in the groups of the two members. The healthy tree has harmless ones instead. Ratios are the time in the
-hostile tree over the time in the healthy one: 1 means no cost, 1.5 means half as much again.
+pattern, and two groups with a member that reads its group repeatedly. The hostile tree has hostile registrations, in
+groups of their own and in the groups of the two members. The healthy tree has harmless ones instead. Ratios are the
+time in the hostile tree over the time in the healthy one: 1 means no cost, 1.5 means half as much again.
 """
 
 from __future__ import annotations
