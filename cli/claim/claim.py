@@ -26,7 +26,7 @@ from zkgroups import (
     TopicPartition,
     UnreadableNode,
 )
-from zkgroups.core.session_proof import LASTS
+from zkgroups.core.session_proof import PROOF_LIFETIME
 from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.core.znodes.subscription import subscribed_topics
 from zkgroups.deadline import Deadline
@@ -184,7 +184,7 @@ def _check_grace(registry: Registry, grace: float, command: object) -> None:
         return
     reason = (
         f"it must be less than {longest_margin(timeout):g} s: with a session of {timeout:g} s, a claim is certain for "
-        f"{LASTS * timeout:g} s after each proof that the session lives; give a shorter time, or a longer "
+        f"{PROOF_LIFETIME * timeout:g} s after each proof that the session lives; give a shorter time, or a longer "
         "--session-timeout"
     )
     raise InvalidOptionError("--grace", grace, reason)

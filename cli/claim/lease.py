@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from zkgroups import Claims, Consumergroup, Owner, Registry, TopicPartition, Watched
-from zkgroups.core.session_proof import LASTS, PERIOD
+from zkgroups.core.session_proof import PROOF_LIFETIME, PROOF_PERIOD
 from zkgroups.deadline import Deadline, uptime
 from zkgroups.exceptions import NotClaimedError, UnavailableError, ZkgroupsException
 
@@ -20,13 +20,13 @@ from .connection_state import CONNECTED, LOST, Link
 _PRUDENCE: Final = 0.2
 """A fraction of the time for which a proof counts: on a busy machine everything is late, even SIGKILL."""
 
-_SPARE: Final = 2 * PERIOD
+_SPARE: Final = 2 * PROOF_PERIOD
 """A fraction of the session timeout: one or two late proofs do not end the lease."""
 
 
 def longest_margin(session_timeout: float) -> float:
     """The longest `margin`, in seconds, with which a lease does not end between two proofs."""
-    return (LASTS - _SPARE) * session_timeout
+    return (PROOF_LIFETIME - _SPARE) * session_timeout
 
 
 class Lease:
@@ -37,7 +37,7 @@ class Lease:
 
     def __init__(self, registry: Registry, group: Consumergroup, claims: Claims, *, margin: float = 0.0) -> None:
         self._claims = claims
-        lasts = LASTS * (registry.session_timeout or 0.0)
+        lasts = PROOF_LIFETIME * (registry.session_timeout or 0.0)
         self._margin = margin + max(lasts - margin, 0.0) * _PRUDENCE
         self._at = {group.paths.owner(at): at for at in claims}
         self._link = Link(registry)

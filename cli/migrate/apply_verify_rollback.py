@@ -123,7 +123,7 @@ def _show_results(migration: MigrationSession, run: ExecutionResult) -> None:
     Output(migration.options).write(DONE, map(done_row, results))
     say(migration.options, _summary(run))
     if not run.executed:
-        say(migration.options, "Nothing was changed: --execute does it.")
+        say(migration.options, "Nothing was changed: add --execute to apply.")
     if run.failed:
         say(migration.options, f"For the errors: zkgroups migrate show {migration.destination} --report")
     if run.left:

@@ -108,7 +108,7 @@ def follow(
     Output(options).write(_FOLLOWED, map(plain, groups))
     raise_noted(noted)
     if not execute:
-        say(options, "Nothing was changed: --execute does it.")
+        say(options, "Nothing was changed: add --execute to apply.")
     if any(group.state is FollowState.LEFT for group in groups):
         raise click.exceptions.Exit(ExitCode.REFUSED)
 

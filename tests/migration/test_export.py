@@ -19,7 +19,7 @@ from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.offsets.file_formats import OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
-from zkgroups.core.offsets.reset_script import file_name
+from zkgroups.core.offsets.reset_script import group_file_name
 from zkgroups.exceptions import RefusedError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import Brokers
@@ -92,15 +92,15 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
 
 @given(st.lists(NAMES | st.text(min_size=1, max_size=4).filter(lambda name: name.isprintable()), max_size=5))
 def test_file_names_of_groups_differ_even_if_case_is_ignored(names: list[str]) -> None:
-    found = {file_name(name).lower() for name in names}
+    found = {group_file_name(name).lower() for name in names}
     assert len(found) == len(set(names))
     assert all(name.isascii() and "/" not in name and not name.startswith((".", "-")) for name in found)
     assert all(len(name) < 200 for name in found)
 
 
 def test_a_group_named_like_the_file_of_another_has_its_own_file() -> None:
-    first = file_name("Billing")
-    assert file_name(first.removesuffix(".csv").lower()) != first.lower()
+    first = group_file_name("Billing")
+    assert group_file_name(first.removesuffix(".csv").lower()) != first.lower()
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from zkgroups.exceptions import (
     NotConnectedError,
 )
 from zkgroups.testing import Op, TcpProxy
+from zkgroups.zookeeper.admin import release_partition
 from zkgroups.zookeeper.admin.delete_group import Deletion
 from zkgroups.zookeeper.admin.guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
@@ -500,18 +501,21 @@ def test_an_administrative_release_changes_nothing_when_the_holder_changes_betwe
     raw.create(f"{IDS}/other", b"orders", ephemeral=True, makepath=True)
     owner = group.owner(P0)
     assert isinstance(owner, Owner)
-    holder = group._holder(owner)
-    assert holder is not None
+    [holder] = group.instances()
+
+    def release() -> None:
+        release_partition._delete_owner(group.paths, group._context, owner, holder)
+
     raw.set(f"{OWNERS}/orders/0", b"other")
     with pytest.raises(GuardFailedError, match="has changed since it was read"):
-        group._take_away(owner, holder)
+        release()
     raw.delete(f"{OWNERS}/orders/0")
     with pytest.raises(GuardFailedError, match="has changed since it was read"):
-        group._take_away(owner, holder)
+        release()
     assert raw.get(f"{IDS}/other")[1].version == 0
     raw.delete(f"{IDS}/other")
     with pytest.raises(GuardFailedError, match="just left"):
-        group._take_away(owner, holder)
+        release()
 
 
 # Describe

@@ -9,7 +9,7 @@ import pytest
 from kazoo.security import make_acl, make_digest_acl
 
 from zkgroups import CommittedOffset, Consumergroup, ForbiddenNode, MalformedNode, Registry, TopicPartition
-from zkgroups.core.offsets.reset import Found
+from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
 from zkgroups.zookeeper.requests import request_size
 
@@ -23,7 +23,7 @@ ROOT = "/consumers/billing/offsets/orders"
 
 
 @pytest.fixture
-def shown(group: Consumergroup, raw: Any) -> Mapping[TopicPartition, Found]:
+def shown(group: Consumergroup, raw: Any) -> Mapping[TopicPartition, CurrentOffset]:
     """5 and 6, something that is no offset, and nothing."""
     group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{ROOT}/2", b"many")
@@ -31,14 +31,14 @@ def shown(group: Consumergroup, raw: Any) -> Mapping[TopicPartition, Found]:
 
 
 def test_offsets_go_forward_and_back_are_made_and_forgotten_in_one_go(
-    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset]
 ) -> None:
     assert group.offsets.replace({P0: 1, P1: None, P2: 7, P3: 0}, expected=shown) == {}
     assert offsets(raw, "billing") == {"orders/0": b"1", "orders/2": b"7", "orders/3": b"0"}
 
 
 def test_what_is_read_all_at_once_is_as_good_as_what_is_read_by_partition(
-    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset]
 ) -> None:
     everything = list(group.offsets)
     found = {each.at: each for each in everything if isinstance(each, CommittedOffset)}
@@ -49,7 +49,7 @@ def test_what_is_read_all_at_once_is_as_good_as_what_is_read_by_partition(
 
 @pytest.mark.parametrize("new", [9, None])
 def test_what_was_changed_meanwhile_is_left_alone_and_told_and_stops_no_other(
-    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found], new: int | None
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset], new: int | None
 ) -> None:
     raw.set(f"{ROOT}/0", b"100")
     raw.set(f"{ROOT}/2", b"more")
@@ -62,7 +62,7 @@ def test_what_was_changed_meanwhile_is_left_alone_and_told_and_stops_no_other(
 
 
 def test_the_same_number_written_again_is_another_offset(
-    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset]
 ) -> None:
     raw.set(f"{ROOT}/0", b"5")
     raw.set(f"{ROOT}/2", b"many")
@@ -74,7 +74,7 @@ def test_the_same_number_written_again_is_another_offset(
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("new", [9, None])
 def test_what_is_changed_between_the_look_and_the_write_is_left_alone_and_the_rest_is_written(
-    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found], new: int | None, force: bool
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset], new: int | None, force: bool
 ) -> None:
     def meanwhile() -> None:
         raw.set(f"{ROOT}/0", b"100")
@@ -89,7 +89,7 @@ def test_what_is_changed_between_the_look_and_the_write_is_left_alone_and_the_re
 
 
 def test_one_who_has_registered_keeps_everything_as_it_is_unless_forced(
-    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset]
 ) -> None:
     raw.create("/consumers/billing/ids/late", b"{}", ephemeral=True, makepath=True)
     before = dump(raw)
@@ -104,7 +104,7 @@ def test_one_who_has_registered_keeps_everything_as_it_is_unless_forced(
 
 
 def test_what_is_no_offset_is_refused_before_anything_is_written(
-    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found]
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset]
 ) -> None:
     before = dump(raw)
     with pytest.raises(InvalidOptionError):
@@ -143,7 +143,7 @@ def test_the_offsets_of_several_groups_come_group_by_group_in_the_order_asked_fo
 
 
 def test_what_fails_after_something_was_written_is_told_for_each_that_was_left_alone(
-    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, Found], monkeypatch: pytest.MonkeyPatch
+    group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error alone would say that nothing was done, and who tries again would move some of them twice."""
     monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)

@@ -374,7 +374,7 @@ def test_after_an_expired_session_the_reason_is_the_new_one(
     expire(proxied, zookeeper.address)
     group.offsets.set(P0, 2)
     rescanned, changed = told_many(far, 2)
-    assert rescanned.reason == "the session has ended, and there is a new one"
+    assert rescanned.reason == "the session expired, and a new one has begun"
     assert changed.now == group.offsets.fetch(P0)
 
 
