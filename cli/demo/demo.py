@@ -248,6 +248,8 @@ def _broker(stage: DemoState) -> KafkaBroker:
 
 def _await_download(options: Options, download: ChildProcess) -> int:
     """Wait for the download as long as bytes arrive, with progress on a terminal. Return its exit status."""
+    if (status := download.wait(_POLL)) is not None:
+        return status
     received, stalled = downloaded_bytes(), Deadline(_STALLED_AFTER)
     with status_line(options) as show:
         while (status := download.wait(_POLL)) is None:

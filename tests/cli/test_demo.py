@@ -16,6 +16,7 @@ from zkgroups_cli.shared.options import Options
 
 from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing import ChildProcess, KafkaBroker
+from zkgroups.testing.kafka import RELEASE, fetching
 from zkgroups.testing.maven import CACHE_VARIABLE, cache_folder, downloaded_bytes
 
 from .running import Terminal, environment, run
@@ -49,8 +50,12 @@ STORY = [
 ]
 
 
-def test_on_a_terminal_the_demo_prints_its_steps_in_order_with_colours_and_nothing_else() -> None:
-    """The output format from the environment is ignored."""
+def test_on_a_terminal_the_demo_prints_its_steps_in_order_with_colours_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """The output format from the environment is ignored. Kafka is in the cache, so no progress is shown."""
+    with fetching(RELEASE, tmp_path) as download:
+        assert download.wait(600) == 0
     with Terminal("demo", env={"ZKGROUPS_OUTPUT": "json"}, columns=120) as terminal:
         ended = terminal.end()
     assert ended.code == 0
