@@ -289,7 +289,7 @@ def test_without_zookeeper_nothing_is_started(spark: SparkSession, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("destination", ["/proc/zkgroups", "{}/file", "{}/file/below", "", "no-such-scheme://x/y"])
+@pytest.mark.parametrize("destination", ["/proc/zkgroups", "{}/file", "{}/file/below", "no-such-scheme://x/y"])
 def test_an_unwritable_destination_is_a_typed_error(
     spark: SparkSession, zookeeper_hosts: str, tmp_path: Path, destination: str
 ) -> None:
