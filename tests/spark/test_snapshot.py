@@ -494,7 +494,7 @@ def test_a_run_with_a_taken_name_fails_without_damage(layout: Layout, tmp_path: 
     (tmp_path / "_unfinished" / f"{NOT_SO_LONG_AGO}-01234567").mkdir()
     second = filled(UnfinishedSnapshot(layout, NOT_SO_LONG_AGO, f"{NOT_SO_LONG_AGO}-01234567"), NOT_SO_LONG_AGO)
     first.finish()
-    with pytest.raises(SparkJobError, match="is there already"):
+    with pytest.raises(SparkJobError, match="already exists"):
         second.finish()
     second.discard()
     assert layout.snapshots() == [NOT_SO_LONG_AGO]
