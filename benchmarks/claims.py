@@ -1,16 +1,15 @@
-"""Claim, commit and release many partitions: all at once, one by one, by threads, and with kazoo alone.
+"""Claim, commit and release many partitions: in bulk, one by one, with threads, and with plain kazoo.
 
     python -m benchmarks.claims [--partitions 1000] [--rounds 5]
 
 - batched: `claim_many`, `Claims.commit`, `Claims.release`
 - one by one: `claim`, `Claim.commit`, `Claim.release` for each partition
-- threads: the same, by 8 threads that share one `Instance`
-- kazoo: what one writes by hand, one call after the other and without any fence: create, set over the known version,
-  delete
-- kazoo pipelined: the same calls, all under way together
+- threads: `claim`, `Claim.commit`, `Claim.release`, called by 8 threads that share one `Instance`
+- kazoo: create, set with the known version, delete; one call after the other, without fencing
+- kazoo pipelined: the calls of `kazoo`, sent without waiting for each reply
 
-The first commit of a partition reads what was committed before and makes the node; the second is what a consumer does
-from then on.
+The first commit of a partition reads the committed offset and creates the node. The second one is typical for the rest
+of a consumer's life.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def one_by_one(registry: Registry, partitions: Partitions, group: str) -> Times:
 
 def threads(registry: Registry, partitions: Partitions, group: str) -> Times:
     with ThreadPoolExecutor(THREADS) as pool:
-        # A thread does its whole part: handing over every single partition would be measured, too.
+        # Each thread gets one large part, so that the cost of handing over single partitions is not measured.
         share = -(-len(partitions) // THREADS)
 
         def spread(act: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
@@ -109,20 +108,20 @@ def kazoo_pipelined(client: Any, partitions: Partitions, group: str) -> Times:
     watch = Stopwatch()
     owners, offsets = _paths(partitions, group)
 
-    def finish(answers: list[Any]) -> None:
-        for answer in answers:
-            answer.get()
+    def wait_for(replies: list[Any]) -> None:
+        for reply in replies:
+            reply.get()
 
     with watch.step("claim"):
         client.ensure_path(owners[0].rpartition("/")[0])
-        finish([client.create_async(path, b"me", ephemeral=True) for path in owners])
+        wait_for([client.create_async(path, b"me", ephemeral=True) for path in owners])
     with watch.step("first commit"):
         client.ensure_path(offsets[0].rpartition("/")[0])
-        finish([client.create_async(path, b"1") for path in offsets])
+        wait_for([client.create_async(path, b"1") for path in offsets])
     with watch.step("commit"):
-        finish([client.set_async(path, b"2", version=0) for path in offsets])
+        wait_for([client.set_async(path, b"2", version=0) for path in offsets])
     with watch.step("release"):
-        finish([client.delete_async(path) for path in owners])
+        wait_for([client.delete_async(path) for path in owners])
     return watch.seconds
 
 
@@ -135,11 +134,11 @@ def measure(partitions: Partitions, rounds: int) -> dict[str, Times]:
     with ExitStack() as stack:
         server = stack.enter_context(ZooKeeperServer())
 
-        def ours(run: Callable[[Registry, Partitions, str], Times]) -> Callable[[int], Times]:
+        def with_zkgroups(run: Callable[[Registry, Partitions, str], Times]) -> Callable[[int], Times]:
             registry = stack.enter_context(Registry.connect(server.address))
             return lambda number: run(registry, partitions, f"{run.__name__}-{number}")
 
-        def theirs(run: Callable[[Any, Partitions, str], Times]) -> Callable[[int], Times]:
+        def with_kazoo(run: Callable[[Any, Partitions, str], Times]) -> Callable[[int], Times]:
             client = KazooClient(server.address)
             client.start()
             stack.callback(client.close)
@@ -147,11 +146,11 @@ def measure(partitions: Partitions, rounds: int) -> dict[str, Times]:
             return lambda number: run(client, partitions, f"{run.__name__}-{number}")
 
         contenders = {
-            "batched": ours(batched),
-            "one by one": ours(one_by_one),
-            f"{THREADS} threads": ours(threads),
-            "kazoo": theirs(kazoo),
-            "kazoo pipelined": theirs(kazoo_pipelined),
+            "batched": with_zkgroups(batched),
+            "one by one": with_zkgroups(one_by_one),
+            f"{THREADS} threads": with_zkgroups(threads),
+            "kazoo": with_kazoo(kazoo),
+            "kazoo pipelined": with_kazoo(kazoo_pipelined),
         }
         return in_turn(contenders, rounds=rounds)
 

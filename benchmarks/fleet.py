@@ -1,13 +1,13 @@
-"""Listing a large fleet at the shell: 5,000 groups with 100,000 offsets, against the bulk read itself.
+"""List many groups at the shell: 5,000 groups with 100,000 offsets, compared with the bulk read alone.
 
     python -m benchmarks.fleet [--rounds 5]
 
-- bulk read: `registry.offsets()`, in a process that is there and connected
-- jsonl, wide: `zkgroups groups list -o jsonl` and `-o wide`, from the start of the process to its end; `first` is when
-  the first line is there
+- bulk read: `registry.offsets()`, in a process that is already connected
+- jsonl, wide: `zkgroups groups list -o jsonl` and `-o wide`, from the start of the process to its end; `first` is the
+  time until the first line
 
-The ratios say how many times as long as the bulk read a listing takes, and which part of its time it takes until the
-first line of JSON is there.
+The ratios are the time of a listing to that of the bulk read, and the time until the first line of JSON to the time of
+the whole listing.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""Reading every offset of a tree, values and stats decoded: as columns, as objects, and as one would without zkgroups.
+"""Read every offset of a tree, with decoded values and stats: as columns, as objects, and without zkgroups.
 
     python -m benchmarks.reads [--rounds 3]
 
 On 200,000 offsets (2,000 groups of 5 topics of 20 partitions):
 
-- columns: what the Spark source reads, as Arrow batches
+- columns: Arrow batches, as the Spark source reads them
 - objects: `registry.offsets()`
-- bare socket: the same columns, over a socket that does nothing else (`_bare.py`)
+- bare socket: the same columns, read by a minimal client (`_bare.py`)
 - kazoo pipelined: `get_async` for all partitions of a topic
-- kazoo one by one: `get_children` and `get`; a tenth of the groups, another one in each round, and its time times ten
+- kazoo one by one: `get_children` and `get` for a tenth of the groups, a different one in each round; the time is
+  multiplied by ten
 
-On 10,000 offsets, on ZooKeeper 3.4.14 and 3.5.10, which do not know requests for many reads: objects, and one by one.
+On 10,000 offsets, with ZooKeeper 3.4.14 and 3.5.10, which do not support MultiRead: objects, and kazoo one by one.
 
-Memory: what a process holds at most that iterates over 1,000,000 offsets, and over 10,000.
+Memory: the peak memory of a process that iterates over 1,000,000 offsets, compared with 10,000 offsets.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ from pathlib import Path
 from zkgroups import Registry
 with Registry.connect(sys.argv[1]) as registry:
     count = sum(1 for _ in registry.offsets())
-# not ru_maxrss, which begins at what the parent had
+# ru_maxrss would include the peak of the parent process
 print(count, int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024)
 """
 
 Level = list[tuple[str, Sequence[str]]]
-"""Directories, and the names below each."""
+"""Directories, each with the names of its children."""
 
 
 def columns(hosts: str) -> int:
@@ -71,31 +72,31 @@ def objects(registry: Registry) -> int:
 
 
 def bare(hosts: str) -> int:
-    """The same listing of groups, topics and partitions, the same columns."""
+    """Read all offsets as columns, with the minimal client."""
     client = BareClient(hosts)
     [(_, groups)] = _below(client, [("", ["consumers"])])
-    # One level after the other: the answers come in the order of the questions, to whichever level these belong.
+    # Finish each level before the next: replies arrive in the order of all requests, whatever their level.
     topics = list(_below(client, [(f"/consumers/{group}", ["offsets"]) for group in groups]))
     partitions = list(_below(client, topics))
-    answers = client.read_many(_questions(Kind.NODE, partitions))
+    answers = client.read_many(_requests(Kind.NODE, partitions))
     rows = 0
-    while some := list(islice(answers, ROWS // TOGETHER)):
-        asked = [part for parts, _ in some for part in parts]
-        numbers = offset_columns([answer for _, answer in some])
+    while batch := list(islice(answers, ROWS // TOGETHER)):
+        asked = [part for parts, _ in batch for part in parts]
+        numbers = offset_columns([answer for _, answer in batch])
         rows += len(_names(asked)[0]) if numbers is not None else 0
     client.close()
     return rows
 
 
 def _below(client: BareClient, level: Iterable[tuple[str, Sequence[str]]]) -> Iterator[tuple[str, list[str]]]:
-    for parts, answer in client.read_many(_questions(Kind.CHILDREN, level)):
+    for parts, answer in client.read_many(_requests(Kind.CHILDREN, level)):
         found = listings(answer, sum(len(names) for _, names in parts))
         for directory, names in parts:
             for name in names:
                 yield f"{directory}/{name}", sorted(next(found), key=len)  # type: ignore[arg-type]
 
 
-def _questions(kind: Kind, level: Iterable[tuple[str, Sequence[str]]]) -> Iterator[tuple[Level, bytes]]:
+def _requests(kind: Kind, level: Iterable[tuple[str, Sequence[str]]]) -> Iterator[tuple[Level, bytes]]:
     parts: Level = []
     count = 0
     for part in level:
@@ -114,7 +115,7 @@ def _operations(kind: Kind, parts: Level) -> bytes:
 
 
 def _names(parts: Level) -> list[Any]:
-    """Group, topic and partition."""
+    """Return the columns group, topic and partition."""
     ends = pa.array(accumulate(len(names) for _, names in parts), pa.int32())
     split = [directory.split("/") for directory, _ in parts]
     runs = [pa.array([names[at] for names in split], pa.string()) for at in (2, 4)]
@@ -200,12 +201,12 @@ def _kazoo(stack: ExitStack, hosts: str) -> Any:
 
 
 def memory(groups: int) -> tuple[int, int]:
-    """How many offsets a process of its own has iterated over, and the megabytes it held at most."""
+    """Iterate over all offsets in a separate process. Return their number, and its peak memory in megabytes."""
     with ZooKeeperServer(jvm_options=("-Xmx3g",)) as server:
         seed(server.address, groups=groups)
         command = [sys.executable, "-c", ITERATE, server.address]
         offsets, megabytes = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    print(f"{offsets} offsets: at most {megabytes} MB", file=sys.stderr)
+    print(f"{offsets} offsets: peak memory {megabytes} MB", file=sys.stderr)
     return int(offsets), int(megabytes)
 
 
@@ -220,15 +221,15 @@ def main() -> None:
         table(f"10,000 offsets, ZooKeeper {release}", found)
     (_, large), (_, small) = memory(MANY_GROUPS), memory(OLD_GROUPS)
 
-    def times_quicker(first: str, second: str) -> float:
+    def speedup(first: str, second: str) -> float:
         return ratios(medians[first], medians[second])["walk"]
 
     result(
         "reads",
-        columns_vs_one_by_one=times_quicker("columns", "kazoo one by one"),
-        columns_vs_pipelined=times_quicker("columns", "kazoo pipelined"),
-        columns_vs_bare_socket=times_quicker("columns", "bare socket"),
-        objects_vs_one_by_one=times_quicker("objects", "kazoo one by one"),
+        columns_vs_one_by_one=speedup("columns", "kazoo one by one"),
+        columns_vs_pipelined=speedup("columns", "kazoo pipelined"),
+        columns_vs_bare_socket=speedup("columns", "bare socket"),
+        objects_vs_one_by_one=speedup("objects", "kazoo one by one"),
         fallback_vs_one_by_one={
             release: ratios(found["objects"], found["kazoo one by one"])["walk"] for release, found in old.items()
         },

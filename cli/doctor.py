@@ -1,4 +1,4 @@
-"""`zkgroups doctor`: find problems in groups, and repair those that can be repaired without harm to any client."""
+"""`zkgroups doctor`: find problems in groups, and repair problems where this cannot harm any client."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class _Run:
         nothing = "No problems found." if self._reading.all_done else "Findings: 0."
         found = f"Findings: {total} ({counts})." if total else nothing
         if self._repairable:
-            return f"{found} Nothing was changed: --execute repairs what can be repaired ({self._repairable})."
+            return f"{found} Nothing was changed: add --execute to repair {self._repairable} of them."
         return found
 
     def finish(self) -> None:

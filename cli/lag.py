@@ -1,4 +1,4 @@
-"""`zkgroups lag`: how far groups are behind the ends of the logs."""
+"""`zkgroups lag`: show how far groups are behind the log ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from zkgroups import GroupDescription
 from zkgroups.core.offsets.lag import GroupLag, group_lag, partitions_of_group, subscribes_by_pattern
 
-from .groups.description import LAGS, TOTAL_LAGS, described, lag_row, total_lag_row
+from .groups.description import LAGS, TOTAL_LAGS, describe_groups, lag_row, total_lag_row
 from .shared.arguments import (
     ChosenPartitions,
     chosen_groups,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 @maybe_groups_argument
 @matching_option
 @topics_option
-@click.option("--only-with-lag", is_flag=True, help="Only where something is known to be left to read.")
-@click.option("--summary", is_flag=True, help="One line for each group, as with -o name.")
+@click.option("--only-with-lag", is_flag=True, help="Only partitions, or groups, with a known lag above 0.")
+@click.option("--summary", is_flag=True, help="One line for each group.")
 @click.pass_obj
 def lag(
     options: Options,
@@ -48,11 +48,11 @@ def lag(
     only_with_lag: bool,
     summary: bool,
 ) -> None:
-    """Show how far groups are behind the ends of the logs, which only the brokers know: -b HOST:PORT is needed.
+    """Show how far groups are behind the log ends. Needs the brokers: -b HOST:PORT.
 
-    All groups are shown unless some are named, with each partition that has an offset or an owner, or is of a topic
-    that the group subscribes to. A dash is a lag that is not known, and the note says why. "before start" means that
-    the log no longer has the offset; messages that are gone count, too.
+    The command shows the named groups, or all groups, with each partition that has an offset or an owner, or belongs to
+    a topic that the group subscribes to. A dash means that the lag is unknown; NOTE has the reason. "before start"
+    means that the messages at the offset have been deleted; the lag includes deleted messages.
 
     \b
     Example:
@@ -64,21 +64,26 @@ def lag(
     output, tally = Output(options), Tally()
     with brokers(options, what_for="lag") as found, connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
-        groups = list(counted(options, described(registry, chosen, tally, must_exist=names), "groups"))
+        groups = list(counted(options, describe_groups(registry, chosen, tally, must_exist=names), "groups"))
         lags = _lags(found, groups, topics)
     if not chosen:
-        say(options, "There are no such groups." if matching else "There are no groups.")
+        say(options, "No group matches." if matching else "There are no groups.")
     if summary or output.format is Format.NAME:
         output.write(TOTAL_LAGS, [total_lag_row(each) for each in lags if each.total or not only_with_lag])
     else:
         output.write(LAGS, _rows(lags, only_with_lag=only_with_lag))
     if only_with_lag and (unknown := sum(each.unknown for each in lags)):
-        say(options, f"{unknown} more whose lag is unknown" if unknown > 1 else "one more whose lag is unknown")
+        say(
+            options,
+            f"The lag of {unknown} more partitions is unknown."
+            if unknown > 1
+            else "The lag of 1 more partition is unknown.",
+        )
     tally.finish()
 
 
 def _lags(brokers: Brokers, groups: Sequence[GroupDescription], topics: ChosenPartitions | None) -> list[GroupLag]:
-    """All in one go. The offsets were read before this, so that no lag is negative."""
+    """Compute the lags of all groups at once. The offsets were read before the log ends, so that no lag is negative."""
     named = {topic for group in groups for topic in group.subscribed}
     known = brokers.partitions(None if subscribes_by_pattern(groups) else named)
     partitions = [

@@ -1,4 +1,4 @@
-"""`zkgroups members`: who is registered, for what, and how others read it."""
+"""`zkgroups members`: list the registered instances of groups, or show one of them in detail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from zkgroups.exceptions import (
     NotRegisteredError,
 )
 
-from .groups.description import INSTANCES, denied, described, instance_row
+from .groups.description import INSTANCES, describe_groups, forbidden_nodes, instance_row
 from .shared.arguments import chosen_groups, group_argument, matching_option, maybe_groups_argument
 from .shared.command_classes import Group
 from .shared.completion import complete_instances
@@ -44,7 +44,7 @@ from .shared.output import Column, Output, Row, Table
 _COLUMNS: Final = (Column("GROUP", "group"), *INSTANCES.columns)
 
 MEMBERS: Final = Table("members", key="instance", columns=_COLUMNS)
-"""Instances of several groups, in one line each."""
+"""Instances of several groups, one row per instance."""
 
 _OWNED: Final = Table(
     "partitions",
@@ -74,7 +74,7 @@ MEMBER: Final = Table(
     columns=(*_COLUMNS, Column("TIMESTAMP", "timestamp_ms", show=utc, wide=True)),
     details=(_OWNED, _NODES),
 )
-"""One instance with everything about it."""
+"""One instance, with its partitions and its registration node."""
 
 
 def _checked_instance(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
@@ -83,7 +83,7 @@ def _checked_instance(_ctx: click.Context, _param: click.Parameter, name: str) -
 
 @click.group(cls=Group)
 def members() -> None:
-    """Show who is registered, and for what.
+    """List registered instances and their subscriptions.
 
     \b
     Example:
@@ -96,11 +96,11 @@ def members() -> None:
 @matching_option
 @click.pass_obj
 def list_members(options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None) -> None:
-    """List the instances of groups, or of all groups: state, what they subscribe to, and how much they own.
+    """List the instances of the named groups, or of all groups, with state, subscription and number of partitions.
 
-    "Leaving" means that an instance is no longer registered but still owns something. "Dead" means that its
-    registration belongs to no session, so no client is behind it; `zkgroups doctor --repair --execute` deletes it. A
-    registration that cannot be read has no subscription and no dialect; `zkgroups members show` tells why.
+    "Leaving" means that an instance is no longer registered but still owns partitions. "Dead" means that its
+    registration belongs to no session, so no client is behind it; `zkgroups doctor --repair --execute` deletes it. If a
+    registration cannot be read, its subscription and dialect are empty; `zkgroups members show` shows the reason.
 
     \b
     Example:
@@ -111,8 +111,8 @@ def list_members(options: Options, names: tuple[str, ...], matching: re.Pattern[
     tally = Tally()
     with connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
-        rows = _rows(described(registry, chosen, tally, must_exist=names))
-        Output(options).write(MEMBERS, _or_a_word(options, rows, tally))
+        rows = _rows(describe_groups(registry, chosen, tally, must_exist=names))
+        Output(options).write(MEMBERS, _or_report_none(options, rows, tally))
     tally.finish()
 
 
@@ -121,14 +121,14 @@ def _rows(groups: Iterable[GroupDescription]) -> Iterator[Row]:
         yield from ({"group": group.group} | dict(row) for row in map(instance_row, group.instances))
 
 
-def _or_a_word(options: Options, rows: Iterable[Row], tally: Tally) -> Iterator[Row]:
-    """The rows; where there are none, and every group was looked at, a word is said."""
-    none = True
+def _or_report_none(options: Options, rows: Iterable[Row], tally: Tally) -> Iterator[Row]:
+    """Yield the rows. If all groups were read and there are none, say so."""
+    is_empty = True
     for row in rows:
-        none = False
+        is_empty = False
         yield row
-    if none and tally.all_done:
-        say(options, "Nobody is registered.")
+    if is_empty and tally.all_done:
+        say(options, "There are no registered instances.")
 
 
 @members.command()
@@ -136,10 +136,10 @@ def _or_a_word(options: Options, rows: Iterable[Row], tally: Tally) -> Iterator[
 @click.argument("instance", metavar="INSTANCE", callback=_checked_instance, shell_complete=complete_instances)
 @click.pass_obj
 def show(options: Options, group: str, instance: str) -> None:
-    """Show everything about one instance: its registration as it is read and byte by byte, and what it owns.
+    """Show one instance in detail: its registration, decoded and as raw data, and the partitions that it owns.
 
-    TO-SCALA is what members that are Kafka's own Scala consumers make of the registration. The exit code is 10 if it
-    cannot be read.
+    TO-SCALA shows whether Kafka's own Scala consumers can read the registration. The exit code is 10 if zkgroups cannot
+    read it.
 
     \b
     Example:
@@ -155,20 +155,20 @@ def show(options: Options, group: str, instance: str) -> None:
 
 
 def _instance(registry: Registry, group: str, id: str) -> tuple[GroupDescription, InstanceDescription]:
-    """The registered instance, and the group it is in."""
+    """Return the registered instance and the description of its group."""
     [description] = registry.describe([group])
     if description.state is GroupState.DEAD:
         raise GroupNotFoundError(group)
     for found in description.instances:
         if found.id == id and found.state is not InstanceState.LEAVING:
             return description, found
-    if hidden := [node for node in denied(description) if node.path == registry.group(group).paths.ids]:
-        raise NoPermissionError(hidden[0].path)
+    if forbidden := [node for node in forbidden_nodes(description) if node.path == registry.group(group).paths.ids]:
+        raise NoPermissionError(forbidden[0].path)
     raise NotRegisteredError(group, id)
 
 
 def _data(group: Consumergroup, found: InstanceDescription) -> bytes:
-    """The registration as it stands in its node."""
+    """Return the raw data of the registration node."""
     match unreadable_part(found.registration):
         case ForbiddenNode() as node:
             raise NoPermissionError(node.path)
@@ -206,7 +206,7 @@ def _node_row(path: str, data: bytes, registration: ReadRegistration | None) -> 
 
 
 def _to_scala(data: bytes, registration: ReadRegistration | None) -> str | None:
-    """What Scala members make of it; None where only they could tell."""
+    """Tell whether Scala members can read the registration; None if only Java can tell."""
     if (blocker := scala_blocker(data)) is not None:
         return f"stops every Scala member: {blocker}"
     return "reads it" if isinstance(registration, Registration) else None

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         UnreadableNode,
     )
     from .zookeeper.admin.copy_group import Copied
+    from .zookeeper.changes import Change, ChangeKind, Watched
     from .zookeeper.claim import Claim, Claims
     from .zookeeper.group import Consumergroup
     from .zookeeper.instance import Instance
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from .zookeeper.session.acl import Acl, AclPolicy
     from .zookeeper.session.credentials import SessionCredentials
     from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
-    from .zookeeper.watch import Change, ChangeKind, Watch, Watched
+    from .zookeeper.watch import Watch
 
 __all__ = [
     "Acl",
@@ -163,6 +164,7 @@ _MODULES: Final = {
         "UnreadableNode",
     ),
     ".zookeeper.admin.copy_group": ("Copied",),
+    ".zookeeper.changes": ("Change", "ChangeKind", "Watched"),
     ".zookeeper.claim": ("Claim", "Claims"),
     ".zookeeper.group": ("Consumergroup",),
     ".zookeeper.instance": ("Instance",),
@@ -171,7 +173,7 @@ _MODULES: Final = {
     ".zookeeper.session.acl": ("Acl", "AclPolicy"),
     ".zookeeper.session.options": ("Digest", "Sasl", "ShortSessionWarning", "Tls"),
     ".zookeeper.session.credentials": ("SessionCredentials",),
-    ".zookeeper.watch": ("Change", "ChangeKind", "Watch", "Watched"),
+    ".zookeeper.watch": ("Watch",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

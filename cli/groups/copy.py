@@ -1,4 +1,4 @@
-"""`zkgroups groups copy`: the offsets of a group, under another name."""
+"""`zkgroups groups copy`: copy the offsets of a group to a new group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ COPIES: Final = Table(
 def copy(options: Options, group: str, to: str, execute: bool) -> None:
     """Copy the offsets of GROUP to a new group TO, which must not exist. Registrations and owners are not copied.
 
-    What is no offset is left out, and said; the exit code is then 9.
+    Without --execute, the command only shows what it would copy. Nodes without a valid offset are left out and
+    reported; the exit code is then 9.
 
     \b
     Example:
@@ -50,16 +51,16 @@ def copy(options: Options, group: str, to: str, execute: bool) -> None:
     with connected(options, writes=execute) as registry:
         found = _copyable(registry, group, to)
         if execute:
-            with partly(f"{to} may be there in part: zkgroups groups delete {to}"):
+            with partly(f"group {to} may be incomplete: delete it with `zkgroups groups delete {to}`"):
                 left_out = registry.group(group).copy(to).left_out
             found = [*registry.group(to).offsets, *left_out]
     Output(options).write(COPIES, [_row(to, each) for each in found if isinstance(each, CommittedOffset)])
-    say(options, f"copied {group} to {to}" if execute else "Nothing was changed: --execute does it.")
+    say(options, f"copied {group} to {to}" if execute else "Nothing was changed: add --execute to apply.")
     _finish(each for each in found if isinstance(each, UnreadableNode))
 
 
 def _copyable(registry: Registry, group: str, to: str) -> list[CommittedOffset | UnreadableNode]:
-    """What would be copied and left out; an offset that may not be read must not be missing from the copy unseen."""
+    """Return the offsets to copy and the nodes to skip. A forbidden node is an error: it may hide offsets."""
     _check(registry.group(group), registry.group(to))
     found = list(registry.group(group).offsets)
     for each in found:

@@ -1,4 +1,4 @@
-"""`zkgroups groups create` and `delete`."""
+"""`zkgroups groups create` and `zkgroups groups delete`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..shared.options import Options
 @groups_argument
 @click.pass_obj
 def create(options: Options, names: tuple[str, ...]) -> None:
-    """Make the directories of groups, as the first instance would. One that exists stays as it is.
+    """Create the directories of groups, as the first instance of a group does. Existing groups are left unchanged.
 
     \b
     Example:
@@ -36,10 +36,10 @@ def create(options: Options, names: tuple[str, ...]) -> None:
 @groups_argument
 @click.pass_obj
 def delete(options: Options, names: tuple[str, ...]) -> None:
-    """Delete groups with their offsets, at once. A group with a registered instance or a living owner is left alone.
+    """Delete groups and their offsets, at once. A group with a registered instance or a live owner is refused.
 
-    Deleted offsets cannot be restored unless they were saved before: zkgroups offsets export GROUP > FILE. Everything
-    in the group is deleted, also owners and registrations that belong to no session.
+    Everything in the group is deleted, including owners and registrations without a session. To be able to restore the
+    offsets, save them first: zkgroups offsets export GROUP > FILE.
 
     \b
     Example:
@@ -49,7 +49,7 @@ def delete(options: Options, names: tuple[str, ...]) -> None:
     with connected(options, writes=True) as registry:
         for name in names:
             with tally.attempt():
-                with partly(f"of group {name!r} some offsets may be deleted already"):
+                with partly(f"interrupted in group {name!r}: some of its offsets may be deleted"):
                     registry.group(name).delete()
                 say(options, f"deleted {name}")
     tally.finish()

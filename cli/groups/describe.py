@@ -1,4 +1,4 @@
-"""`zkgroups groups describe`: everything about a group, once or again whenever it changes."""
+"""`zkgroups groups describe`: show everything about groups, once or whenever something changes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..shared.durations import checked_seconds
 from ..shared.errors import Tally, sentence
 from ..shared.options import Format, Options
 from ..shared.output import Output, Row, Table, wait_while_read
-from .description import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG, described, description_row
+from .description import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG, describe_groups, description_row
 
 
 @click.command(cls=Command)
 @groups_argument
-@click.option("--watch", is_flag=True, help="Go on, and show it anew whenever something has changed.")
+@click.option("--watch", is_flag=True, help="Keep running, and show the groups again whenever something changes.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
@@ -33,22 +33,25 @@ from .description import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG, described, descrip
     callback=checked_seconds,
     default=2.0,
     show_default=True,
-    help="How often --watch looks.",
+    help="How often --watch reads the groups.",
 )
 @click.pass_obj
 def describe(options: Options, names: tuple[str, ...], watch: bool, interval: float) -> None:
-    """Show what is in groups: state, instances, partitions with owner and offset, and what is wrong.
+    """Show the state, instances, partitions, owners, offsets and problems of groups.
 
-    Where the brokers are named, too (-b), it tells the ends of the logs and how far the group is behind; a dash means
-    that nobody knows. In JSON and CSV these fields are always there.
+    With brokers (-b), the command also shows log ends and lag; a dash means unknown. JSON and CSV always have these
+    fields. With -o csv, there is one line for each partition.
 
-    The note "orphan" means an owner that is no registered instance, "unowned" a partition of a subscribed topic that
-    nobody owns, and "blocked" one that no member can have, as somebody holds it who does not share the topic with
-    them; who that is, and since when, stands below. "past end" is an offset that the log does not reach, "before
-    start" one that it no longer has. With -o csv there is a line for each partition.
+    \b
+    NOTE has the problems of a partition:
+      orphan        the owner is not a registered instance
+      unowned       the topic is subscribed to, but no instance owns the partition
+      blocked       an instance that does not share the topic holds the partition; listed below
+      past end      the offset is past the log end
+      before start  the messages at the offset have been deleted
 
-    On a terminal --watch draws over what was there; elsewhere it writes all of it again. It ends with Ctrl-C, or when
-    something cannot be shown any more.
+    --watch redraws the screen on a terminal, and prints everything again elsewhere. It ends with Ctrl-C, or when a
+    group can no longer be shown.
 
     \b
     Example:
@@ -67,11 +70,11 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
 
 
 def _descriptions(options: Options, registry: Registry, names: tuple[str, ...], tally: Tally) -> Iterator[Row]:
-    found = described(registry, names, tally, must_exist=names)
+    found = describe_groups(registry, names, tally, must_exist=names)
     if options.bootstrap_server is None:
         yield from map(description_row, found)
         return
-    groups = list(found)  # first the offsets and then the ends of the logs, so that no lag is negative
+    groups = list(found)  # read offsets before log ends, so that no lag is negative
     logs: LogRanges | None = None
     with tally.attempt():
         logs = _logs(options, [partition.at for group in groups for partition in group.partitions])
@@ -79,30 +82,30 @@ def _descriptions(options: Options, registry: Registry, names: tuple[str, ...], 
 
 
 def _logs(options: Options, partitions: list[TopicPartition]) -> LogRanges:
-    """What the brokers say of these; who cannot have that is still told what ZooKeeper knows."""
+    """Ask the brokers for the log ranges. If they fail, report an error, but still show ZooKeeper's data."""
     try:
         with brokers(options, what_for="the lag") as found:
             return found.ranges(partitions)
     except (UnavailableError, AccessError, MissingDependencyError) as error:
-        raise ZkgroupsException(f"the ends of the logs are unknown: {sentence(error)}") from error
+        raise ZkgroupsException(f"the log ends are unknown: {sentence(error)}") from error
 
 
-def _watch(output: Output, table: Table, look: Callable[[Tally], Iterable[Row]], interval: float) -> NoReturn:
-    """Write it anew whenever it is another, until somebody or something ends it."""
+def _watch(output: Output, table: Table, read: Callable[[Tally], Iterable[Row]], interval: float) -> NoReturn:
+    """Print the rows whenever they have changed, until an error or a signal."""
     shown: list[Row] | None = None
     while True:
         tally = Tally()
-        rows = list(look(tally))
+        rows = list(read(tally))
         if rows != shown:
-            _part(output, first=shown is None)
+            _separate(output, first=shown is None)
             output.write(table, rows)
             shown = rows
         tally.finish()
         wait_while_read(interval)
 
 
-def _part(output: Output, *, first: bool) -> None:
-    """An empty screen, or an empty line; programs need neither."""
+def _separate(output: Output, *, first: bool) -> None:
+    """Clear a terminal, or print an empty line between two outputs for people."""
     if sys.stdout is not None and sys.stdout.isatty():
         click.clear()
     elif not first and output.format not in {Format.JSON, Format.JSONL, Format.YAML}:

@@ -1,4 +1,4 @@
-"""How a group is shown: its description as rows, and the tables these rows fill."""
+"""Tables and rows that show the descriptions of groups."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ _MIGRATION: Final = Table(
 """Groups by their names only."""
 
 SUMMARIES: Final = Table("groups", key="group", columns=_SUMMARY)
-"""Groups in one line each."""
+"""One row per group."""
 
 DESCRIPTIONS: Final = Table(
     "groups",
@@ -149,17 +149,17 @@ DESCRIPTIONS: Final = Table(
     details=(INSTANCES, PARTITIONS, _BLOCKED, _MIGRATION, _MALFORMED),
     csv=PARTITIONS_WITH_LAG,
 )
-"""Groups with everything that is in them."""
+"""Groups with their instances, partitions and problems."""
 
 DESCRIPTIONS_WITH_LAG: Final = replace(
     DESCRIPTIONS, details=(INSTANCES, PARTITIONS_WITH_LAG, _BLOCKED, _MIGRATION, _MALFORMED)
 )
-"""The same, and how far each group is behind: for where the brokers were asked, so that dashes mean something."""
+"""Descriptions with lag, for commands that asked the brokers."""
 
 LAGS: Final = Table(
     "lags", key="group", columns=(Column("GROUP", "group"), *_AT, _OFFSET, *_LOG, _COMMITTED, _OWNER, _NOTE)
 )
-"""How far groups are behind, partition by partition."""
+"""The lag of groups, one row per partition."""
 
 TOTAL_LAGS: Final = Table(
     "groups",
@@ -172,31 +172,31 @@ TOTAL_LAGS: Final = Table(
         Column("UNKNOWN", "unknown", right=True),
     ),
 )
-"""How far groups are behind, in one line each."""
+"""The lag of groups, one row per group."""
 
 
-def described(
+def describe_groups(
     registry: Registry, names: Iterable[str], tally: Tally, *, must_exist: Collection[str]
 ) -> Iterator[GroupDescription]:
-    """The groups that are there, one by one as they are read; one that may not be read is told as far as it may."""
+    """Yield the existing groups while they are read. Report forbidden nodes, and missing groups in `must_exist`."""
     for found in registry.describe(names):
         with tally.attempt():
             if found.state is not GroupState.DEAD:
                 yield found
             elif found.group in must_exist:
                 raise GroupNotFoundError(found.group)
-            if hidden := denied(found):
-                raise NoPermissionError(hidden[0].path)
+            if forbidden := forbidden_nodes(found):
+                raise NoPermissionError(forbidden[0].path)
 
 
-def denied(group: GroupDescription) -> list[ForbiddenNode]:
-    """The nodes of the group that we may not read."""
+def forbidden_nodes(group: GroupDescription) -> list[ForbiddenNode]:
+    """Return the nodes of the group that this client has no permission to read."""
     return [node for node in group.unreadable if isinstance(node, ForbiddenNode)]
 
 
 def summary_row(group: GroupDescription) -> dict[str, Any]:
-    """A group in one line. Where some of it may not be read, its state and totals are unknown."""
-    known = not denied(group)
+    """Return the summary of a group. If it has forbidden nodes, its state and totals are unknown."""
+    known = not forbidden_nodes(group)
     totals = {
         "members": group.members,
         "topics": len(group.topics),
@@ -214,9 +214,9 @@ def summary_row(group: GroupDescription) -> dict[str, Any]:
 
 
 def description_row(group: GroupDescription, logs: LogRanges | None = None) -> Row:
-    """A group with everything that is in it; without `logs`, nothing is known of its lag."""
+    """Return the full description of a group. Without `logs`, its lag is unknown."""
     notes = _notes(group)
-    measured = group_lag(group, group.partitions, logs or {}).partitions
+    lags = group_lag(group, group.partitions, logs or {}).partitions
     return summary_row(group) | {
         "topics": list(group.topics),
         "instances": [instance_row(instance) for instance in group.instances],
@@ -224,7 +224,7 @@ def description_row(group: GroupDescription, logs: LogRanges | None = None) -> R
             _at(each.partition.at)
             | _lag_row(each)
             | {"note": _joined(notes.get(each.partition.at), _log_note(each) if logs is not None else None)}
-            for each in measured
+            for each in lags
         ],
         "orphans": [_at(orphan.at) | _owner_row(orphan) for orphan in group.orphans],
         "unowned": [_at(at) for at in group.unowned],
@@ -235,12 +235,12 @@ def description_row(group: GroupDescription, logs: LogRanges | None = None) -> R
 
 
 def lag_row(group: str, lag: PartitionLag) -> Row:
-    """One partition of a group, and how far the group is behind there."""
+    """Return the lag of a group in one partition."""
     return {"group": group} | _at(lag.partition.at) | _lag_row(lag) | {"note": lag.note and lag.note.value}
 
 
 def total_lag_row(group: GroupLag) -> Row:
-    """How far a group is behind, in one line."""
+    """Return the lag of a group as one row."""
     return {
         "group": group.group,
         "partitions": len(group.partitions),
@@ -280,7 +280,7 @@ def _lag_row(lag: PartitionLag) -> dict[str, Any]:
 
 
 def _log_note(lag: PartitionLag) -> str | None:
-    """What is to be said about the log; that nothing was committed is seen."""
+    """Return the text of a note about the lag. A missing offset needs none, as the OFFSET is empty."""
     return None if lag.note is None or lag.note is LagNote.NEVER_COMMITTED else lag.note.value
 
 
@@ -289,7 +289,7 @@ def _joined(*notes: str | None) -> str | None:
 
 
 def _notes(group: GroupDescription) -> dict[TopicPartition, str]:
-    """What is wrong with partitions; of several things what tells most, which is the last."""
+    """Return the problem of each partition. If there are several, the last one in this list is shown."""
     orphans = [(orphan.at, "orphan") for orphan in group.orphans]
     two = [(partition.at, "two owners") for partition in group.partitions if len(partition.owners) > 1]
     blocked = [(blocked.at, "blocked") for blocked in group.blocked]
@@ -315,7 +315,7 @@ def _migration_row(mark: Mark) -> Row:
 
 
 def _malformed(group: GroupDescription) -> list[UnreadableNode]:
-    """A mark that cannot be read keeps members out, too."""
+    """Return the unreadable nodes, including an unreadable migration mark, which keeps members out, too."""
     return [*group.unreadable, *([group.mark] if isinstance(group.mark, UnreadableNode) else [])]
 
 
@@ -334,5 +334,5 @@ def _at(at: TopicPartition) -> dict[str, Any]:
 
 
 def _session(session: int) -> str | None:
-    """In hexadecimal, as ZooKeeper shows it: as a number in JSON it would lose its last digits."""
+    """Format a session as ZooKeeper does, in hexadecimal. JSON numbers would lose its last digits."""
     return session_hex(session) if session else None

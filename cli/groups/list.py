@@ -1,4 +1,4 @@
-"""`zkgroups groups list`: the names of groups, and their state, totals and last commit where a format shows them."""
+"""`zkgroups groups list`: list the names of groups, or one summary per group."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _STATES: Final = [state.value for state in GroupState if state is not GroupState
 def list_groups(options: Options, matching: re.Pattern[str] | None, state: str | None) -> None:
     """List all groups.
 
-    The formats table and name only have the names, which is quick; wide, json, jsonl and csv read every group and
-    tell its state, its totals and its last commit. So does --state.
+    The formats table and name show only the names, which is fast. wide, json, jsonl and csv also show the state, totals
+    and last commit of each group, which reads every group. --state does so, too.
 
     \b
     Example:
@@ -47,10 +47,10 @@ def list_groups(options: Options, matching: re.Pattern[str] | None, state: str |
         if only_names and state is None:
             output.write(_NAMES, [{"group": name} for name in names])
             return
-        from .description import SUMMARIES, described, summary_row
+        from .description import SUMMARIES, describe_groups, summary_row
 
         tally = Tally()
-        rows = (summary_row(group) for group in described(registry, names, tally, must_exist=()))
+        rows = (summary_row(group) for group in describe_groups(registry, names, tally, must_exist=()))
         output.write(_NAMES if only_names else SUMMARIES, (row for row in rows if state in (None, _state(row))))
         tally.finish()
 

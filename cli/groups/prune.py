@@ -1,4 +1,4 @@
-"""`zkgroups groups prune`: delete the groups that nobody uses any more, and keep what they had committed."""
+"""`zkgroups groups prune`: delete unused groups, after exporting their offsets to a file."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
-from .description import denied, described
+from .description import describe_groups, forbidden_nodes
 
 _DAY: Final = 86_400
 
 
 def _age(seconds: int) -> str:
-    """In the largest unit that is full."""
+    """Format a duration in its largest whole unit."""
     units = ((_DAY, "d"), (3600, "h"), (60, "m"), (1, "s"))
     return next((f"{seconds // size}{unit}" for size, unit in units if seconds >= size), "0s")
 
@@ -56,8 +56,8 @@ PRUNED: Final = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class _Idle:
-    """A group that nobody uses, and since when."""
+class _UnusedGroup:
+    """A group without instances and owners, with its age in seconds."""
 
     group: GroupDescription
     created_ms: int
@@ -77,7 +77,7 @@ class _Idle:
     "--export",
     type=FilePath(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A new file that keeps the offsets, for `zkgroups offsets import`; --execute needs it.",
+    help="Save the offsets to this new file first, for `zkgroups offsets import`. Required with --execute.",
 )
 @execute_option
 @click.pass_obj
@@ -89,11 +89,13 @@ def prune(
     export: Path | None,
     execute: bool,
 ) -> None:
-    """Delete groups that nobody uses any more: no instance, no owner, and no commit for a long time.
+    """Delete unused groups: those without instances, owners and recent commits.
 
-    All groups are looked at unless some are named. One without any offset is as old as its znode. One with something
-    that cannot be read is left alone, and said; the exit code is then 9. Before the first is deleted, all offsets are
-    written to the file; a group in which somebody registers or commits meanwhile stays.
+    The command considers the named groups, or all groups. The age of a group without offsets is that of its znode. A
+    group with unreadable nodes is left unchanged and reported; the exit code is then 9.
+
+    Without --execute, the command only shows what it would delete. With it, it first saves the offsets of all these
+    groups to the file. A group in which a client registers or commits in the meantime is not deleted.
 
     \b
     Example:
@@ -106,22 +108,22 @@ def prune(
     tally = Tally()
     with connected(options, writes=execute) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
-        found = list(counted(options, described(registry, chosen, tally, must_exist=names), "groups"))
-        old = _old(registry, [group for group in found if not denied(group)], age)
+        found = list(counted(options, describe_groups(registry, chosen, tally, must_exist=names), "groups"))
+        old = _old_groups(registry, [group for group in found if not forbidden_nodes(group)], age)
         plan = [each for each in old if not unreadable_nodes(each.group)]
         if export is not None and execute and plan:
             _export(export, plan)
-            say(options, f"{export} keeps their offsets: {import_command(options, export)} brings them back")
+            say(options, f"Saved their offsets to {export}. To restore them: {import_command(options, export)}")
         output = Output(options)
         if execute:
-            output.write_done(PRUNED, _deleted(options, registry, plan, tally))
+            output.write_done(PRUNED, _delete_groups(options, registry, plan, tally))
         else:
             output.write(PRUNED, map(_row, plan))
     if not plan and not names:
-        say(options, "No group is as old as that.")
+        say(options, "No unused group is that old.")
     elif plan and not execute:
-        say(options, f"Nothing was changed: {'' if export else '--export FILE '}--execute does it.")
-    _say_why_they_stay(options, names, found, old)
+        say(options, f"Nothing was changed: add {'' if export else '--export FILE '}--execute to apply.")
+    _report_remaining(options, names, found, old)
     tally.finish()
     if len(plan) < len(old):
         raise click.exceptions.Exit(ExitCode.PARTIAL)
@@ -129,24 +131,28 @@ def prune(
 
 def _check(export: Path | None) -> None:
     if export is None:
-        raise click.UsageError("--execute needs --export FILE, to keep what is deleted", click.get_current_context())
+        raise click.UsageError(
+            "--execute needs --export FILE, to save the deleted offsets", click.get_current_context()
+        )
     if export.exists():
         raise RefusedError(f"{export} already exists, and is not overwritten")
 
 
-def _old(registry: Registry, groups: Iterable[GroupDescription], age: int) -> list[_Idle]:
-    """The groups that nobody is in, and nobody has committed in for so long by our clock."""
+def _old_groups(registry: Registry, groups: Iterable[GroupDescription], age: int) -> list[_UnusedGroup]:
+    """Return the unused groups without a commit for at least `age` seconds, by the local clock."""
     unused = {group.group: group for group in groups if not in_use(group)}
     now_ms = int(time.time() * 1000)
     idle = [
-        _Idle(unused[name], to_ms(created_at), (now_ms - to_ms(unused[name].last_commit_at or created_at)) // 1000)
+        _UnusedGroup(
+            unused[name], to_ms(created_at), (now_ms - to_ms(unused[name].last_commit_at or created_at)) // 1000
+        )
         for name, created_at in registry.created_at(unused).items()
     ]
     return [each for each in idle if each.seconds >= age]
 
 
-def _export(file: Path, groups: Iterable[_Idle]) -> None:
-    """Make the file, with everything in it on the disk when this returns."""
+def _export(file: Path, groups: Iterable[_UnusedGroup]) -> None:
+    """Write the offsets to a new file, and return only when it is on the disk."""
     offsets = (partition.offset for each in groups for partition in each.group.partitions)
     records = (OffsetRecord.of(offset) for offset in offsets if offset is not None)
     with file.open("x", encoding="utf-8") as stream:
@@ -160,17 +166,19 @@ def _export(file: Path, groups: Iterable[_Idle]) -> None:
         os.close(directory)
 
 
-def _deleted(options: Options, registry: Registry, groups: Iterable[_Idle], tally: Tally) -> Iterator[Row]:
+def _delete_groups(options: Options, registry: Registry, groups: Iterable[_UnusedGroup], tally: Tally) -> Iterator[Row]:
     for each in groups:
         with tally.attempt():
             offsets = [partition.offset for partition in each.group.partitions if partition.offset is not None]
-            with partly(f"of group {each.group.group!r} some offsets may be deleted already; the file has them"):
+            with partly(
+                f"interrupted in group {each.group.group!r}: some of its offsets may be deleted; the file has them"
+            ):
                 registry.group(each.group.group).prune(offsets)
             say(options, f"deleted {each.group.group}")
             yield _row(each)
 
 
-def _row(each: _Idle) -> Row:
+def _row(each: _UnusedGroup) -> Row:
     return {
         "group": each.group.group,
         "offsets": each.group.offsets,
@@ -180,14 +188,14 @@ def _row(each: _Idle) -> Row:
     }
 
 
-def _say_why_they_stay(
-    options: Options, named: Collection[str], found: Iterable[GroupDescription], old: Iterable[_Idle]
+def _report_remaining(
+    options: Options, named: Collection[str], found: Iterable[GroupDescription], old: Iterable[_UnusedGroup]
 ) -> None:
-    """Of those that were named, and of those that would have to go."""
+    """Report why old groups with unreadable nodes, and named groups, are not deleted."""
     old_names = {each.group.group for each in old}
     for group in found:
         if group.group in old_names:
             for node in unreadable_nodes(group)[:1]:
-                complain(f"{group.group} is left alone: {node.path} cannot be read ({node.reason})")
-        elif group.group in named and not denied(group):
-            say(options, f"{group.group} is left alone: it is {'in use' if in_use(group) else 'not old enough'}")
+                complain(f"group {group.group} is not deleted: {node.path} cannot be read ({node.reason})")
+        elif group.group in named and not forbidden_nodes(group):
+            say(options, f"group {group.group} is not deleted: it is {'in use' if in_use(group) else 'not old enough'}")

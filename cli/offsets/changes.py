@@ -100,10 +100,8 @@ def _say_summary(
         return
     elif any(change.changes for plan in allowed for change in plan.changes):
         refused = len(allowed) < len(plans) or any(change.is_refused for plan in allowed for change in plan.changes)
-        say(
-            options,
-            f"Nothing was changed: --execute does it{', except for the changes refused above' if refused else ''}.",
-        )
+        exceptions = ", except for the changes refused above" if refused else ""
+        say(options, f"Nothing was changed: add --execute to apply{exceptions}.")
     elif any(change.changes for plan in plans for change in plan.changes):
         say(options, "Nothing was changed, and --execute would be refused: see above.")
 

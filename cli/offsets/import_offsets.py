@@ -75,9 +75,9 @@ def import_offsets(
 ) -> None:
     """Set the offsets of groups to those in FILE, or stdin. The groups must have no registered instances.
 
-    Without --execute, the command only shows what it would change. With it, an offset is written only if it is still
-    the one that was shown. An offset that would go back is left unchanged, unless --backward is given. Missing groups
-    are created. A file with an invalid line is not imported at all.
+    Without --execute, the command only shows what it would change. With it, an offset is written only if it is
+    unchanged since it was shown. An offset that would go back is left unchanged, unless --backward is given. Missing
+    groups are created. A file with an invalid line is not imported at all.
 
     --from-snapshot restores the offsets of a snapshot: of all groups, or of those chosen by --group, --groups and
     --topic. A partition without a valid offset in the snapshot is left unchanged and reported; the exit code is then 9.

@@ -81,9 +81,9 @@ def reset(
 ) -> None:
     """Move the offsets of groups, forward or back. The groups must have no registered instances.
 
-    Without --execute, the command only shows what it would change. With it, an offset is written only if it is still
-    the one that was shown. With brokers (-b), the new offset is always within the log, and --topic also sets an offset
-    for partitions that have none yet.
+    Without --execute, the command only shows what it would change. With it, an offset is written only if it is
+    unchanged since it was shown. With brokers (-b), the new offset is always within the log, and --topic also sets an
+    offset for partitions that have none yet.
 
     --from-file reads lines topic,partition,offset or group,topic,partition,offset, as Kafka's own tool does, and all
     formats of `offsets export`. It needs no --topic.

@@ -1,4 +1,4 @@
-"""`zkgroups doctor`: what it finds, what it says to do, and that it repairs only what is safe."""
+"""`zkgroups doctor`: its findings, its suggested commands, and repairs that are safe."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_everything_that_is_planted_is_found_and_nothing_is_changed(zkgroups: Zk
     assert dump(tree.client) == before
 
 
-def test_whoever_may_read_all_of_it_ends_with_10(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_findings_end_with_10_if_everything_is_readable(zkgroups: Zkgroups, tree: Tree) -> None:
     plant(tree)
     ended = zkgroups("doctor", "-o", "json", **ALICE)
     assert ended.code == 10
@@ -95,7 +95,7 @@ def test_jsonl_csv_and_names_are_a_line_for_each_finding(zkgroups: Zkgroups, tre
     assert zkgroups("doctor", "-o", "name").lines == ["/consumers/billing/offsets/orders/0", "/consumers/billing"]
 
 
-def test_in_a_healthy_group_there_is_no_data_and_a_word_is_said(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_a_healthy_group_has_no_data_and_a_message_says_so(zkgroups: Zkgroups, tree: Tree) -> None:
     plant_healthy(tree)
     ended = zkgroups("doctor")
     assert (ended.code, ended.out, ended.err) == (0, "", "No problems found.\n")
@@ -104,12 +104,12 @@ def test_in_a_healthy_group_there_is_no_data_and_a_word_is_said(zkgroups: Zkgrou
 
 
 @pytest.mark.usefixtures("cluster")
-def test_where_there_are_no_groups_nothing_is_wrong(zkgroups: Zkgroups) -> None:
+def test_without_groups_there_are_no_findings(zkgroups: Zkgroups) -> None:
     ended = zkgroups("doctor", "-o", "json")
     assert (ended.code, ended.json) == (0, {"schema": 1, "findings": []})
 
 
-def test_what_is_only_worth_knowing_ends_with_0(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_info_alone_ends_with_0(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     ended = zkgroups("doctor", "-o", "name")
     assert (ended.code, ended.lines, ended.err) == (0, ["/consumers/billing"], "Findings: 1 (info: 1).\n")
@@ -137,7 +137,7 @@ def test_an_expression_that_chooses_nothing_looks_at_nothing(zkgroups: Zkgroups,
     assert (ended.code, ended.out) == (0, "")
 
 
-def test_what_is_stale_is_for_the_caller_to_say(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_stale_after_sets_the_age_of_stale_offsets(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.put("billing/offsets/orders/0", b"5")
     assert "stale-offset" in {
         each["code"] for each in zkgroups("doctor", "--stale-after", "0s", "-o", "json").json["findings"]
@@ -146,7 +146,7 @@ def test_what_is_stale_is_for_the_caller_to_say(zkgroups: Zkgroups, tree: Tree) 
     assert (ended.code, ended.out) == (2, "")
 
 
-def test_the_line_to_type_for_an_orphan_lets_go_of_it(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_the_suggested_command_for_an_orphan_releases_it(zkgroups: Zkgroups, tree: Tree) -> None:
     path = tree.owner("billing", "orders", "0", "no body-0")
     [orphan, _everybody] = zkgroups("doctor", "-o", "json").json["findings"]
     line = orphan["fix"].partition(": ")[2]
@@ -154,14 +154,14 @@ def test_the_line_to_type_for_an_orphan_lets_go_of_it(zkgroups: Zkgroups, tree: 
     assert (ended.code, tree.client.exists(path)) == (0, None), ended.err
 
 
-def test_the_line_to_type_for_litter_deletes_it(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_the_suggested_command_for_an_empty_group_deletes_it(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.put("litter/owners/orders")
     [litter, _everybody] = zkgroups("doctor", "-o", "json").json["findings"]
     ended = zkgroups(*shlex.split(litter["fix"])[1:])
     assert (ended.code, tree.client.get_children("/consumers")) == (0, [])
 
 
-def test_every_line_to_type_is_one_that_its_command_takes(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_every_suggested_command_line_is_valid(zkgroups: Zkgroups, tree: Tree) -> None:
     plant(tree)
     found = zkgroups("doctor", "--stale-after", "0s", "-o", "json").json["findings"]
     lines = {finding["fix"] for finding in found if "zkgroups " in finding["fix"]}
@@ -215,7 +215,7 @@ def test_a_missing_group_is_exit_code_3_and_hides_no_other(zkgroups: Zkgroups, t
     assert (zkgroups("doctor", "nobody", "billing", "-o", "name").code) == 9
 
 
-def test_what_is_hidden_from_several_groups_is_said_once(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+def test_a_topic_hidden_from_several_groups_is_reported_once(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
     kazoo.ensure_path("/brokers/topics")
     kazoo.create("/brokers/topics/orders", b"{}", acl=[make_digest_acl("bob", "x", all=True)])
     for name in ("billing", "invoices"):
@@ -226,7 +226,7 @@ def test_what_is_hidden_from_several_groups_is_said_once(zkgroups: Zkgroups, kaz
 
 
 @pytest.mark.parametrize("more", [[], ["--repair", "--execute"]], ids=["look", "repair"])
-def test_what_may_not_be_read_is_a_finding_and_exit_code_6(
+def test_a_forbidden_node_is_a_finding_and_exit_code_6(
     zkgroups: Zkgroups, kazoo: KazooClient, secret: str, more: list[str]
 ) -> None:
     before = dump(kazoo)
@@ -267,7 +267,7 @@ def test_repair_shows_what_it_would_do_and_changes_nothing(zkgroups: Zkgroups, t
     before = dump(tree.client)
     ended = zkgroups("doctor", "--repair", "-o", "json", **ALICE)
     assert ended.code == 10
-    assert "Nothing was changed: --execute repairs what can be repaired (8)." in ended.err
+    assert "Nothing was changed: add --execute to repair 8 of them." in ended.err
     assert set(repairs(ended).values()) == {
         (False, "would delete the group's empty directories"),
         (False, "would delete the node"),
@@ -302,7 +302,7 @@ def test_with_execute_only_what_is_safe_is_changed(zkgroups: Zkgroups, tree: Tre
     assert left == {"/consumers/persistent", "/consumers/for-ever"}
 
 
-def test_where_all_is_repaired_the_exit_code_is_0(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_if_all_findings_are_repaired_the_exit_code_is_0(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.put("billing/offsets/orders/0", b"7 ")
     ended = zkgroups("doctor", "--repair", "--execute")
     assert (ended.code, ended.err) == (0, "Repaired: 1. Left: 1 (info: 1).\n")
@@ -324,7 +324,7 @@ def test_a_dead_registration_and_its_owner_nodes_are_repaired_in_one_run(zkgroup
     assert dump(tree.client).keys() & done.keys() == set()
 
 
-def test_a_live_group_is_left_as_it_is(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
+def test_a_live_group_is_left_unchanged(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
     kazoo.create("/consumers/billing/offsets/orders/1", b"7 ")
     before = dump(kazoo)
     ended = zkgroups("doctor", "--repair", "--execute", "-o", "json")
@@ -334,7 +334,7 @@ def test_a_live_group_is_left_as_it_is(zkgroups: Zkgroups, kazoo: KazooClient, b
     assert dump(kazoo) == before
 
 
-def test_a_repair_that_fails_is_told_with_its_code_and_stops_no_other(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_a_failed_repair_is_reported_with_its_code_and_stops_no_other(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.put("a/offsets/orders/0", b"7 ")
     tree.put("b", acl=CLOSED)
     tree.put("b/ids", acl=CLOSED)

@@ -1,4 +1,4 @@
-"""`zkgroups groups`: what it shows, what it changes, and what it leaves alone."""
+"""`zkgroups groups list`, `describe`, `create` and `delete`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_listing_in_json_has_states_and_totals_as_numbers(zkgroups: Zkgroups, 
 
 
 @pytest.mark.usefixtures("cluster")
-def test_where_there_are_no_groups_the_data_is_empty_and_a_word_is_said(zkgroups: Zkgroups) -> None:
+def test_without_groups_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups) -> None:
     table = zkgroups("groups", "list")
     assert (table.code, table.out, table.err) == (0, "", "There are no groups.\n")
     assert zkgroups("groups", "list", "-o", "json").json == {"schema": 1, "groups": []}
@@ -108,7 +108,7 @@ def test_the_first_lines_appear_before_the_last_groups_are_read(zookeeper_hosts:
 # describe
 
 
-def test_a_description_shows_instances_owners_offsets_and_what_nobody_owns(zkgroups: Zkgroups, billing: Any) -> None:
+def test_a_description_shows_instances_owners_offsets_and_unowned_partitions(zkgroups: Zkgroups, billing: Any) -> None:
     ended = zkgroups("groups", "describe", "billing")
     summary, instances, partitions = (block.splitlines() for block in ended.out.split("\n\n"))
     session = f"{billing.owner(AT).session:#x}"
@@ -156,7 +156,7 @@ def test_a_description_as_csv_has_a_line_for_each_partition(zkgroups: Zkgroups, 
     ]
 
 
-def test_an_owner_that_is_no_instance_is_an_orphan(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+def test_an_owner_that_is_not_a_registered_instance_is_an_orphan(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
     kazoo.create("/consumers/billing/owners/orders/0", b"nobody-0", ephemeral=True, makepath=True)
     ended = zkgroups("groups", "describe", "billing")
     assert ended.lines[-1].split()[-1] == "orphan"
@@ -167,7 +167,9 @@ def test_an_owner_that_is_no_instance_is_an_orphan(zkgroups: Zkgroups, kazoo: Ka
     assert [(instance["state"], instance["subscription"]) for instance in group["instances"]] == [("Leaving", None)]
 
 
-def test_who_keeps_a_partition_from_the_members_is_shown_and_since_when(zkgroups: Zkgroups, billing: Any) -> None:
+def test_the_holder_of_a_blocked_partition_is_shown_with_the_time_of_its_claim(
+    zkgroups: Zkgroups, billing: Any
+) -> None:
     cron = billing.instance("cron")
     cron.register()
     cron.claim(TopicPartition("orders", 1))
@@ -254,7 +256,7 @@ def test_create_makes_groups_and_says_so_on_stderr(zkgroups: Zkgroups, registry:
     assert registry.groups() == ["a", "b"]
 
 
-def test_create_leaves_an_existing_group_as_it_is(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_create_leaves_an_existing_group_unchanged(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("billing").offsets.set(AT, 5)
     ended = zkgroups("groups", "create", "billing")
     assert (ended.code, ended.err) == (0, "billing already exists\n")
@@ -366,7 +368,7 @@ def test_a_group_that_may_not_be_read_is_unknown_and_not_empty(zkgroups: Zkgroup
     assert zkgroups("groups", "list", "-o", "wide").code == 6
 
 
-def test_whoever_lacks_the_permission_changes_nothing(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
+def test_without_permission_nothing_changes(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
     before = tree(kazoo, "/consumers/secret")
     ended = zkgroups("groups", "delete", secret)
     assert (ended.code, ended.out) == (6, "")
@@ -374,7 +376,7 @@ def test_whoever_lacks_the_permission_changes_nothing(zkgroups: Zkgroups, kazoo:
     assert tree(kazoo, "/consumers/secret") == before
 
 
-def test_whoever_has_it_reads_and_deletes(zkgroups: Zkgroups, secret: str) -> None:
+def test_with_permission_a_group_is_read_and_deleted(zkgroups: Zkgroups, secret: str) -> None:
     alice = {"ZKGROUPS_DIGEST_USER": "alice", "ZKGROUPS_PASSWORD": "sesame"}
     assert zkgroups("groups", "list", "-o", "csv", "--no-headers", **alice).out.startswith("secret,Empty,0,1,1,0,1,")
     assert zkgroups("groups", "delete", secret, **alice).code == 0

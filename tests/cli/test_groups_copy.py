@@ -1,4 +1,4 @@
-"""`zkgroups groups copy`: the offsets of a group under another name, and only what may be copied."""
+"""`zkgroups groups copy`: copies the offsets of a group, and refuses what it may not read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_without_execute_it_shows_what_it_would_copy_and_changes_nothing(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "copy", "invoices", "blue")
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     assert [line.split() for line in ended.lines] == [
         ["GROUP", "TOPIC", "PARTITION", "OFFSET"],
         ["blue", "orders", "0", "5"],
@@ -67,7 +67,7 @@ def test_a_group_without_offsets_is_copied_as_one(zkgroups: Zkgroups, registry: 
 
 
 @pytest.mark.parametrize("execute", [[], ["--execute"]], ids=["shown", "done"])
-def test_what_is_no_offset_is_left_out_and_said(
+def test_malformed_offsets_are_left_out_and_reported(
     zkgroups: Zkgroups, kazoo: KazooClient, invoices: Any, execute: list[str]
 ) -> None:
     kazoo.create("/consumers/invoices/offsets/orders/9", b"many")
@@ -89,7 +89,7 @@ def test_what_is_no_offset_is_left_out_and_said(
         ("a/ids", "blue", 2, "group 'a/ids' contains a slash"),
     ],
 )
-def test_what_is_refused_changes_nothing(
+def test_a_refused_copy_changes_nothing(
     zkgroups: Zkgroups,
     kazoo: KazooClient,
     registry: Registry,

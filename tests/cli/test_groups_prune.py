@@ -1,4 +1,4 @@
-"""`zkgroups groups prune`: what nobody uses is deleted and kept in a file, and nothing else is touched."""
+"""`zkgroups groups prune`: deletes only unused groups, and saves their offsets first."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_without_execute_it_shows_what_it_would_delete_and_changes_nothing(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export)
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     [header, *lines] = [line.split() for line in ended.lines]
     assert header == ["GROUP", "OFFSETS", "LAST-COMMIT", "AGE"]
     assert [line[:2] for line in lines] == [["invoices", "2"], ["litter", "0"]]
@@ -84,7 +84,7 @@ def test_with_execute_the_groups_go_and_their_offsets_are_in_the_file(
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "name")
     assert (ended.code, ended.lines) == (0, ["invoices", "litter"])
     assert ended.err == (
-        f"{export} keeps their offsets: zkgroups offsets import {export} --execute brings them back\n"
+        f"Saved their offsets to {export}. To restore them: zkgroups offsets import {export} --execute\n"
         "deleted invoices\ndeleted litter\n"
     )
     assert old.groups() == ["billing"]
@@ -100,7 +100,7 @@ def test_with_execute_the_groups_go_and_their_offsets_are_in_the_file(
 
 
 @pytest.mark.parametrize("act", ["commit", "register"])
-def test_who_commits_or_registers_after_the_file_is_written_keeps_the_group(
+def test_a_commit_or_registration_after_the_export_keeps_the_group(
     old: Registry,
     kazoo: KazooClient,
     zookeeper_hosts: str,
@@ -132,9 +132,9 @@ def test_who_commits_or_registers_after_the_file_is_written_keeps_the_group(
     assert [found.offset for found in old.group("invoices").offsets] == [6 if act == "commit" else 5, 0]  # type: ignore[union-attr]
 
 
-def test_what_was_committed_lately_stays(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
+def test_a_group_with_a_recent_commit_stays(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
     ended = zkgroups("groups", "prune", "--older-than", "1h", "--export", export, "--execute")
-    assert (ended.code, ended.out, ended.err) == (0, "", "No group is as old as that.\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "No unused group is that old.\n")
     assert old.groups() == ["invoices", "litter"]
     assert not export.exists()
 
@@ -157,12 +157,12 @@ def test_only_the_groups_that_were_chosen_are_looked_at(
     assert (ended.code, old.groups()) == (0, left)
 
 
-def test_a_group_that_was_named_and_stays_is_told_with_the_reason(
-    zkgroups: Zkgroups, old: Registry, billing: Any
-) -> None:
+def test_a_named_group_that_stays_is_reported_with_the_reason(zkgroups: Zkgroups, old: Registry, billing: Any) -> None:
     ended = zkgroups("groups", "prune", "billing", "invoices", "--older-than", "1d")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err == "billing is left alone: it is in use\ninvoices is left alone: it is not old enough\n"
+    assert (
+        ended.err == "group billing is not deleted: it is in use\ngroup invoices is not deleted: it is not old enough\n"
+    )
 
 
 def test_an_owner_without_a_registration_keeps_a_group(zkgroups: Zkgroups, kazoo: KazooClient, old: Registry) -> None:
@@ -171,7 +171,7 @@ def test_an_owner_without_a_registration_keeps_a_group(zkgroups: Zkgroups, kazoo
     assert zkgroups("groups", "prune", "--older-than", "0s", "-o", "name").out == ""
 
 
-def test_a_group_with_an_offset_that_cannot_be_read_is_left_alone_and_said(
+def test_a_group_with_an_unreadable_offset_stays_and_is_reported(
     zkgroups: Zkgroups, kazoo: KazooClient, old: Registry, export: Path
 ) -> None:
     kazoo.create("/consumers/invoices/offsets/orders/9", b"many")
@@ -179,7 +179,7 @@ def test_a_group_with_an_offset_that_cannot_be_read_is_left_alone_and_said(
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "name")
     path = "/consumers/invoices/offsets/orders/9"
     assert (ended.code, ended.lines) == (9, ["litter"])
-    assert f"zkgroups: invoices is left alone: {path} cannot be read (not a plain decimal number)\n" in ended.err
+    assert f"zkgroups: group invoices is not deleted: {path} cannot be read (not a plain decimal number)\n" in ended.err
     assert tree(kazoo, "/consumers/invoices") == before
 
 
@@ -232,7 +232,7 @@ def test_execute_needs_a_file(zkgroups: Zkgroups, kazoo: KazooClient, old: Regis
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--execute")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("zkgroups: --execute needs --export FILE, to keep what is deleted\n")
+    assert ended.err.startswith("zkgroups: --execute needs --export FILE, to save the deleted offsets\n")
     assert tree(kazoo, "/consumers") == before
 
 
@@ -259,9 +259,7 @@ def test_with_read_only_it_is_shown_and_not_done(zkgroups: Zkgroups, old: Regist
     assert (old.groups(), export.exists()) == (["invoices", "litter"], False)
 
 
-def test_what_was_begun_is_done_to_the_end_where_nobody_reads_of_it(
-    zookeeper_hosts: str, old: Registry, export: Path
-) -> None:
+def test_pruning_is_completed_when_stdout_is_closed(zookeeper_hosts: str, old: Registry, export: Path) -> None:
     arguments = ("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "jsonl")
     with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""`zkgroups groups describe --watch`: drawn anew when something has changed, until Ctrl-C."""
+"""`zkgroups groups describe --watch`: prints a group again whenever it changes, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_json_is_one_document_for_each_change(offsets: Any, address: dict[str, s
         assert (watch.wait(30), list(found)) == (143, [])
 
 
-def test_where_nothing_has_changed_nothing_is_written(offsets: Any, zookeeper_hosts: str) -> None:
+def test_nothing_is_written_while_nothing_changes(offsets: Any, zookeeper_hosts: str) -> None:
     server, _, chroot = zookeeper_hosts.partition("/")
     with TcpProxy(server) as proxy, started(*WATCH, "-z", f"{proxy.address}/{chroot}", "-o", "json") as watch:
         assert watch.stdout is not None
@@ -95,7 +95,7 @@ def test_where_nothing_has_changed_nothing_is_written(offsets: Any, zookeeper_ho
         assert next(found)["groups"][0]["partitions"][0]["offset"] == 200
 
 
-def test_it_ends_when_the_group_is_gone(registry: Registry, offsets: Any, address: dict[str, str]) -> None:
+def test_it_ends_when_the_group_is_deleted(registry: Registry, offsets: Any, address: dict[str, str]) -> None:
     with started(*WATCH, "-o", "json", env=address) as watch:
         assert watch.stdout is not None
         assert watch.stderr is not None
@@ -106,7 +106,7 @@ def test_it_ends_when_the_group_is_gone(registry: Registry, offsets: Any, addres
         assert watch.stderr.read() == "zkgroups: group 'billing' does not exist\n"
 
 
-def test_who_has_read_enough_ends_it_at_once_also_where_nothing_changes(offsets: Any, address: dict[str, str]) -> None:
+def test_a_closed_pipe_ends_it_at_once_even_if_nothing_changes(offsets: Any, address: dict[str, str]) -> None:
     with started(*WATCH[:-1], "3600", "-o", "jsonl", env=environment() | address) as watch:
         assert watch.stdout is not None
         watch.stdout.readline()
@@ -121,7 +121,7 @@ def test_an_interval_that_is_none_is_exit_code_2(seconds: str) -> None:
     assert "--interval" in ended.err
 
 
-def test_who_has_read_enough_ends_it(offsets: Any, address: dict[str, str]) -> None:
+def test_a_closed_pipe_ends_it(offsets: Any, address: dict[str, str]) -> None:
     with started(*WATCH, "-o", "jsonl", env=environment() | address) as watch:
         assert watch.stdout is not None
         watch.stdout.readline()

@@ -1,4 +1,4 @@
-"""`zkgroups lag`, and the lag in `zkgroups groups describe`: on a real broker, and where there is none."""
+"""`zkgroups lag`, and the lag in `zkgroups groups describe`: with real brokers and without."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_groups_topics_and_partitions_can_be_chosen(lag: Any, three: None, topic
 def test_only_with_lag_leaves_out_the_rest_and_says_how_much_is_unknown(lag: Any, three: None) -> None:
     ended = lag("--only-with-lag", "-o", "csv", "--no-headers")
     assert [line.split(",")[2] for line in ended.lines] == ["0", "2"]
-    assert ended.err == "2 more whose lag is unknown\n"
+    assert ended.err == "The lag of 2 more partitions is unknown.\n"
     assert lag("--only-with-lag", "-o", "name").lines == ["billing"]
 
 
@@ -217,11 +217,11 @@ def test_a_summary_has_one_line_for_each_group(lag: Any, three: None) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_where_there_are_no_groups_the_data_is_empty_and_a_word_is_said(lag: Any) -> None:
+def test_without_groups_the_data_is_empty_and_a_message_says_so(lag: Any) -> None:
     ended = lag()
     assert (ended.code, ended.out, ended.err) == (0, "", "There are no groups.\n")
     assert lag("-o", "json").json == {"schema": 1, "lags": []}
-    assert lag("--groups", "x").err == "There are no such groups.\n"
+    assert lag("--groups", "x").err == "No group matches.\n"
 
 
 # Refusals and faults
@@ -315,13 +315,11 @@ def test_a_description_in_json_has_all_notes_of_a_partition(
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_where_the_brokers_are_away_a_description_tells_the_rest(
-    zkgroups: Zkgroups, registry: Registry, output: str
-) -> None:
+def test_without_brokers_a_description_shows_the_rest(zkgroups: Zkgroups, registry: Registry, output: str) -> None:
     registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     ended = zkgroups("groups", "describe", "billing", "-b", AWAY, "--timeout", "0.5", "-o", output)
     assert ended.code == 9
-    assert ended.err.startswith("zkgroups: the ends of the logs are unknown: ")
+    assert ended.err.startswith("zkgroups: the log ends are unknown: ")
     assert len(ended.err.splitlines()) == 1
     if output == "json":
         [row] = ended.json["groups"][0]["partitions"]
@@ -330,7 +328,7 @@ def test_where_the_brokers_are_away_a_description_tells_the_rest(
         assert ended.lines[-1].split()[:5] == ["orders", "0", "5", "-", "-"]
 
 
-def test_what_is_watched_with_brokers_follows_the_end_of_the_log(
+def test_watch_with_brokers_follows_the_log_end(
     zookeeper_hosts: str, kafka_broker: KafkaBroker, registry: Registry
 ) -> None:
     name = f"refunds-{uuid.uuid4().hex[:8]}"

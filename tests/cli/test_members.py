@@ -1,4 +1,4 @@
-"""`zkgroups members`: who is registered, and what is to be known about one."""
+"""`zkgroups members list` and `show`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_listing_in_json_has_numbers_and_nulls(zkgroups: Zkgroups, kazoo: Kazo
     assert (bad["instance"], bad["state"], bad["subscription"], bad["dialect"]) == ("bad", "Unknown", None, None)
 
 
-def test_one_that_still_owns_but_is_not_registered_is_leaving(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_an_unregistered_instance_that_still_owns_is_leaving(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.owner("billing", "orders", "0", "nobody-0")
     [member] = zkgroups("members", "list", "-o", "json").json["members"]
     assert (member["instance"], member["state"], member["owned"], member["registered_ms"]) == (
@@ -88,13 +88,11 @@ def test_groups_are_chosen_by_name_and_by_expression(zkgroups: Zkgroups, tree: T
     assert [(row["group"], row["instance"]) for row in rows] == [(g, f"of-{g}") for g in ("a1", "a2", "b1")]
 
 
-def test_where_nobody_is_registered_the_data_is_empty_and_a_word_is_said(
-    zkgroups: Zkgroups, registry: Registry
-) -> None:
+def test_without_instances_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("billing").create()
     for arguments in (["list"], ["list", "billing"], ["list", "--groups", "x"]):
         table = zkgroups("members", *arguments)
-        assert (table.code, table.out, table.err) == (0, "", "Nobody is registered.\n")
+        assert (table.code, table.out, table.err) == (0, "", "There are no registered instances.\n")
     assert zkgroups("members", "list", "-o", "json").json == {"schema": 1, "members": []}
 
 
@@ -171,7 +169,7 @@ def test_a_bare_name_is_read_by_us_and_stops_scala_members(zkgroups: Zkgroups, t
     assert ended.lines[-1].endswith("stops every Scala member: it is not a JSON object")
 
 
-def test_what_only_java_could_judge_is_left_open(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_to_scala_is_empty_if_only_java_can_tell(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.member("billing", "java", SCALA.replace(b"orders", rb"\\p{Lu}+").replace(b"static", b"white_list"))
     ended = zkgroups("members", "show", "billing", "java", "-o", "json")
     assert ended.code == 10
@@ -185,7 +183,7 @@ def test_an_escape_sequence_in_a_registration_does_not_reach_the_terminal(zkgrou
     assert "\x1b" not in ended.out + ended.err
 
 
-def test_one_that_is_not_registered_is_exit_code_3(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_an_unregistered_instance_is_exit_code_3(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.owner("billing", "orders", "0", "leaving")
     for instance in ("nobody", "leaving"):
         ended = zkgroups("members", "show", "billing", instance)

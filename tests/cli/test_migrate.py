@@ -158,7 +158,7 @@ def expect_what_is_applied(migrate: Migrate, folder: Path, brokers: Brokers, gro
     dry = migrate("apply", folder, "-o", "json")
     results = {row["group"]: row["result"] for row in dry.json["groups"]}
     assert (dry.code, results) == (4, {group: "ready", busy: "left"})
-    assert dry.err.splitlines()[-1] == "Nothing was changed: --execute does it."
+    assert dry.err.splitlines()[-1] == "Nothing was changed: add --execute to apply."
     assert native(brokers, group) == {}
 
     done = migrate("apply", folder, "--execute", "-o", "json")

@@ -1,4 +1,4 @@
-"""`zkgroups offsets get`, `set` and `diff`, and what all commands of `offsets` have in common."""
+"""`zkgroups offsets get`, `set` and `diff`, and the rules that all `zkgroups offsets` commands share."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_without_a_group_all_are_shown_and_some_by_an_expression(
     assert groups("invoices", "--groups", "b.*", "--topic", "orders:0") == ["invoices", "billing"]
 
 
-def test_where_there_is_nothing_the_data_is_empty_and_a_word_is_said(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_without_offsets_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("empty").create()
     for arguments in ((), ("empty",), ("empty", "--topic", "orders")):
         ended = zkgroups("offsets", "get", *arguments)
@@ -109,9 +109,7 @@ def litter(kazoo: KazooClient) -> str:
     return "litter"
 
 
-def test_what_is_no_offset_is_a_line_without_one_that_says_why(
-    zkgroups: Zkgroups, litter: str, kazoo: KazooClient
-) -> None:
+def test_a_malformed_offset_is_a_line_with_the_reason(zkgroups: Zkgroups, litter: str, kazoo: KazooClient) -> None:
     alone = zkgroups("offsets", "get", litter, "-o", "json")
     assert alone.code == 10
     assert [(each["partition"], each["offset"], each["note"]) for each in alone.json["offsets"]] == [
@@ -143,9 +141,7 @@ def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups, invoices: 
     assert [row["offset"] for row in csv.DictReader(io.StringIO(ended.out))] == ["50", "60", "7"]
 
 
-def test_what_may_not_be_read_is_shown_as_far_as_it_may_and_does_not_hide_the_others(
-    zkgroups: Zkgroups, secret: str, invoices: Any
-) -> None:
+def test_forbidden_nodes_do_not_hide_the_others(zkgroups: Zkgroups, secret: str, invoices: Any) -> None:
     ended = zkgroups("offsets", "get", "-o", "json")
     assert (ended.code, ended.err) == (9, "zkgroups: no permission on /consumers/secret/offsets\n")
     hidden = ended.json["offsets"][-1]
@@ -166,7 +162,7 @@ def test_an_offset_is_set_forward_and_made_where_there_was_none(zkgroups: Zkgrou
     assert (number(invoices), number(invoices, P2)) == (55, 0)
 
 
-def test_an_offset_is_set_back_only_when_told(zkgroups: Zkgroups, invoices: Any) -> None:
+def test_an_offset_goes_back_only_with_backward(zkgroups: Zkgroups, invoices: Any) -> None:
     ended = zkgroups("offsets", "set", "invoices", "orders", "0", "49")
     assert (ended.code, ended.out) == (4, "")
     assert (
@@ -191,7 +187,7 @@ def test_an_offset_that_is_not_as_expected_is_a_conflict_before_anything_else(
     assert zkgroups("offsets", "set", "invoices", "orders", "0", "70", "--expect", "50").code == 0
 
 
-def test_something_that_is_no_offset_is_set_to_one(zkgroups: Zkgroups, litter: str, registry: Registry) -> None:
+def test_a_malformed_offset_can_be_set(zkgroups: Zkgroups, litter: str, registry: Registry) -> None:
     assert zkgroups("offsets", "set", litter, "orders", "0", "7", "--expect", "none").code == 5
     refused = zkgroups("offsets", "set", litter, "orders", "0", "7")
     assert refused.code == 4
@@ -222,7 +218,7 @@ def test_a_live_group_is_left_alone_unless_forced(zkgroups: Zkgroups, billing: A
         ("a/b", "0", "5"),
     ],
 )
-def test_what_is_no_partition_and_no_offset_is_wrong_usage(
+def test_an_invalid_partition_or_offset_is_wrong_usage(
     zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient, arguments: tuple[str, ...]
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -276,7 +272,7 @@ def test_of_a_file_of_several_groups_one_is_chosen_and_two_files_need_no_server(
     assert run("offsets", "diff", f"@{a}", f"@{tmp_path}/none", "--group", "y", *nowhere).code == 2
 
 
-def test_what_is_no_offset_differs_from_everything(zkgroups: Zkgroups, litter: str) -> None:
+def test_a_malformed_offset_differs_from_everything(zkgroups: Zkgroups, litter: str) -> None:
     ended = zkgroups("offsets", "diff", litter, litter, "-o", "json")
     [row] = ended.json["differences"]
     assert ended.code == 10
@@ -344,7 +340,7 @@ def test_a_server_that_is_away_is_exit_code_7(command: Callable[..., Any], argum
 
 
 @pytest.mark.parametrize("arguments", ALL, ids=name)
-def test_without_permission_nothing_is_changed_and_it_is_said(
+def test_without_permission_nothing_changes_and_an_error_is_reported(
     command: Callable[..., Any], kazoo: KazooClient, secret: str, invoices: Any, arguments: tuple[str, ...]
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -355,7 +351,7 @@ def test_without_permission_nothing_is_changed_and_it_is_said(
 
 
 @pytest.mark.parametrize("arguments", WRITING, ids=name)
-def test_what_is_to_be_read_only_is_not_written(
+def test_read_only_refuses_to_write(
     command: Callable[..., Any], kazoo: KazooClient, invoices: Any, arguments: tuple[str, ...]
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -370,7 +366,7 @@ def test_without_execute_only_what_would_be_done_is_shown(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = command(arguments, "invoices", "--read-only", "-o", "json")
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     new = None if arguments[0] == "delete" else 500
     assert (ended.json["changes"][0]["old"], ended.json["changes"][0]["new"]) == (50, new)
     assert tree(kazoo, "/consumers") == before
@@ -391,7 +387,7 @@ def test_a_group_with_instances_is_left_alone_and_its_plan_is_shown_only_as_one(
 
 
 @pytest.mark.parametrize("arguments", WRITING[1:], ids=name)
-def test_with_force_it_is_done_beside_instances_and_said_what_will_happen(
+def test_force_changes_offsets_beside_instances_and_warns(
     command: Callable[..., Any], billing: Any, arguments: tuple[str, ...]
 ) -> None:
     ended = command(arguments, "billing", "--execute", "--force")
@@ -436,7 +432,7 @@ def test_a_file_that_exists_is_never_written_over(
     assert tree(kazoo, "/consumers") == before
 
 
-def test_who_reads_no_further_is_no_error(zkgroups: Zkgroups, registry: Registry, zookeeper_hosts: str) -> None:
+def test_a_closed_pipe_is_not_an_error(zkgroups: Zkgroups, registry: Registry, zookeeper_hosts: str) -> None:
     registry.group("invoices").offsets.set_many({TopicPartition("orders", n): n for n in range(3000)})
     for arguments in (["get", "-o", "jsonl"], ["export", "invoices", "--format", "path"]):
         with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`zkgroups offsets reset` with real brokers: the targets that only they know, and what the log has."""
+"""`zkgroups offsets reset` with real brokers: targets that only brokers know, and log ranges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import Zkgroups
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
 
 BEGINNING = 1769860800000
-"""2026-01-31T12:00:00Z: when the first message was written; there is one every minute."""
+"""2026-01-31T12:00:00Z, the time of the first message. One more follows every minute."""
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_offsets_stay_within_the_log(reset: Any, topic: str) -> None:
     }
 
 
-def test_what_the_brokers_do_not_know_stays_as_it_is_and_is_said(
+def test_partitions_unknown_to_the_brokers_stay_unchanged_and_are_reported(
     reset: Any, zkgroups: Zkgroups, kafka: str, invoices: Any, topic: str
 ) -> None:
     invoices.offsets.set(TopicPartition("gone", 9), 7)

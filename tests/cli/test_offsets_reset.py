@@ -1,4 +1,4 @@
-"""`zkgroups offsets reset` and `delete`: every target, what is chosen, what is left alone, and what is kept."""
+"""`zkgroups offsets reset` and `delete`: targets, selection, refusals and undo files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_plan_shows_where_each_offset_goes_and_changes_nothing(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = zkgroups("offsets", "reset", "invoices", "--all-topics", "--shift-by", "-10")
-    assert (ended.code, ended.err) == (0, "Nothing was changed: --execute does it.\n")
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
     assert [line.split() for line in ended.lines] == [
         ["GROUP", "TOPIC", "PARTITION", "OLD", "NEW", "DELTA", "NOTE"],
         ["invoices", "orders", "0", "50", "40", "-10", "-"],
@@ -63,7 +63,7 @@ def test_a_plan_shows_where_each_offset_goes_and_changes_nothing(
 @pytest.mark.parametrize("denied", ["secret/offsets", "secret/offsets/orders"])
 @pytest.mark.parametrize("which", ["--all-topics", "--topic=orders"])
 @pytest.mark.parametrize("command", [("reset", "--to-offset=3"), ("delete",)], ids=lambda command: command[0])
-def test_of_offsets_that_may_not_be_read_nobody_says_that_there_are_none(
+def test_forbidden_offsets_are_not_reported_as_missing(
     zkgroups: Zkgroups, secret: str, kazoo: KazooClient, denied: str, which: str, command: tuple[str, ...]
 ) -> None:
     for directory in {"secret/ids", "secret/offsets"} - {denied}:
@@ -82,7 +82,7 @@ def test_forward_is_refused_where_it_has_no_effect(zkgroups: Zkgroups, invoices:
     )
 
 
-def test_what_is_executed_is_what_was_shown(zkgroups: Zkgroups, invoices: Any) -> None:
+def test_execute_does_what_the_dry_run_showed(zkgroups: Zkgroups, invoices: Any) -> None:
     arguments = ("offsets", "reset", "invoices", "--topic", "orders:1", "--topic", "refunds", "--to-offset", "9")
     shown = zkgroups(*arguments, "-o", "json")
     done = zkgroups(*arguments, "-o", "json", "--execute")
@@ -128,7 +128,7 @@ def test_many_groups_are_reset_by_an_expression_and_one_in_use_does_not_stop_the
     assert numbers(billing) == {"orders/0": 100}
 
 
-def test_what_is_no_offset_can_be_set_but_not_shifted(
+def test_a_malformed_offset_can_be_set_but_not_shifted(
     zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient, tmp_path: Path
 ) -> None:
     kazoo.create("/consumers/invoices/offsets/orders/2", b"many")
@@ -172,7 +172,7 @@ def test_what_is_no_offset_can_be_set_but_not_shifted(
         (("invoices", "--from-file", "/nowhere/plan.csv"), "/nowhere/plan.csv: No such file"),
     ],
 )
-def test_what_is_not_said_clearly_is_wrong_usage_and_changes_nothing(
+def test_an_ambiguous_command_line_is_wrong_usage_and_changes_nothing(
     zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient, arguments: tuple[str, ...], said: str
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -216,7 +216,7 @@ def test_offsets_come_from_kafkas_file_of_several_groups(
 # Delete
 
 
-def test_deleted_offsets_are_gone_and_the_group_stays(zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient) -> None:
+def test_delete_deletes_offsets_and_keeps_the_group(zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient) -> None:
     kazoo.create("/consumers/invoices/offsets/refunds/1", b"many")
     ended = zkgroups("offsets", "delete", "invoices", "--topic", "orders:1", "--topic", "refunds", "--execute")
     assert ended.code == 0
@@ -231,7 +231,7 @@ def test_deleted_offsets_are_gone_and_the_group_stays(zkgroups: Zkgroups, invoic
     assert (again.code, again.out, again.err) == (0, "", "There are no offsets to delete.\n")
 
 
-def test_all_offsets_are_deleted_only_when_that_is_said(zkgroups: Zkgroups, invoices: Any) -> None:
+def test_all_offsets_are_deleted_only_with_all_topics(zkgroups: Zkgroups, invoices: Any) -> None:
     assert zkgroups("offsets", "delete", "invoices", "--execute").code == 2
     assert zkgroups("offsets", "delete", "invoices", "--all-topics", "--topic", "orders", "--execute").code == 2
     assert len(numbers(invoices)) == 3
@@ -253,7 +253,7 @@ def outcome(registry: Registry, plans: Any, *, undo_file: Path | None = None) ->
     return 0
 
 
-def test_what_was_changed_since_it_was_shown_is_left_alone_and_said(
+def test_an_offset_changed_since_it_was_shown_is_left_unchanged_and_reported(
     registry: Registry, invoices: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = planned(invoices, 1)
@@ -282,7 +282,7 @@ def test_an_undo_file_that_appears_meanwhile_is_not_written_over_and_nothing_is_
     assert (undo.read_text(), numbers(invoices)["orders/0"]) == ("precious", 50)
 
 
-def test_where_all_was_changed_it_is_a_conflict(
+def test_it_is_a_conflict_if_all_offsets_were_changed(
     registry: Registry, invoices: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = planned(invoices, 1)
@@ -310,7 +310,7 @@ class Interrupted(GroupChanges):
         return self.shown.changes
 
 
-def test_one_who_registers_after_the_look_keeps_the_group_as_it_is(
+def test_a_registration_after_the_check_keeps_the_offsets_unchanged(
     registry: Registry, invoices: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     undo, late = tmp_path / "undo", invoices.instance("late")
@@ -325,7 +325,7 @@ def test_one_who_registers_after_the_look_keeps_the_group_as_it_is(
     assert [each["offset"] for each in json.loads(undo.read_text())["offsets"]] == [50, 60, 7]
 
 
-def test_what_was_done_is_shown_even_if_the_connection_is_lost_with_the_next(
+def test_applied_changes_are_shown_even_if_the_connection_is_lost_later(
     registry: Registry, zookeeper: Any, zookeeper_hosts: str, invoices: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     registry.group("a").offsets.set(P0, 5)
@@ -348,7 +348,7 @@ def test_what_was_done_is_shown_even_if_the_connection_is_lost_with_the_next(
     assert numbers(invoices)["orders/0"] == 50
 
 
-def test_what_was_done_is_shown_even_if_ctrl_c_stops_the_next(
+def test_applied_changes_are_shown_even_if_ctrl_c_stops_the_next_group(
     registry: Registry, invoices: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt() -> None:

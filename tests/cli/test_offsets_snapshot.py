@@ -1,4 +1,4 @@
-"""Offsets out of snapshots and audits at the command line: what is said before Spark is started, and the examples.
+"""Offsets of snapshots and audits at the command line: errors before Spark starts, and the examples.
 
 With Spark, the commands are in tests/spark/test_restore.py and test_plot.py, where one is running.
 """
@@ -45,7 +45,7 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), USAGE, ids=[" ".join(arguments) for arguments, _ in USAGE])
-def test_what_is_not_said_clearly_is_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
+def test_an_ambiguous_command_line_is_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
     ended = run("offsets", *arguments, "-z", "127.0.0.1:1", env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
@@ -63,7 +63,7 @@ def test_without_a_zookeeper_nothing_is_put_back_and_spark_not_started(arguments
 
 
 @pytest.mark.zookeeper
-def test_where_nothing_may_be_written_it_is_refused_before(zkgroups: Zkgroups) -> None:
+def test_read_only_is_refused_before_spark_starts(zkgroups: Zkgroups) -> None:
     ended = zkgroups("offsets", "import", "--from-snapshot", "d", "--execute", "--read-only", **WITHOUT_JAVA)
     assert (ended.code, ended.err) == (4, "zkgroups: this command writes, but --read-only was given\n")
 
@@ -76,14 +76,14 @@ def test_where_nothing_may_be_written_it_is_refused_before(zkgroups: Zkgroups) -
     ],
     ids=["export", "plot"],
 )
-def test_where_spark_is_not_installed_it_says_what_to_type(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_without_spark_the_error_says_what_to_install(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('No module', name='pyspark')")
     ended = run(*arguments, env={"PYTHONPATH": str(tmp_path)})
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == "zkgroups: this needs Spark: pip install 'zkgroups[spark]'\n"
 
 
-def test_where_matplotlib_is_not_installed_it_says_what_to_type(tmp_path: Path) -> None:
+def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('No module', name='matplotlib')")
     ended = run("snapshots", "plot", "d", "g", "out.svg", env={"PYTHONPATH": str(tmp_path)} | WITHOUT_JAVA)
     assert (ended.code, ended.out) == (1, "")
@@ -118,7 +118,7 @@ def test_a_plot_that_cannot_be_is_wrong_usage(arguments: tuple[str, ...], said: 
     ],
     ids=lambda each: " ".join(each[:2]),
 )
-def test_what_is_no_moment_is_wrong_usage(arguments: tuple[str, ...]) -> None:
+def test_an_invalid_moment_is_wrong_usage(arguments: tuple[str, ...]) -> None:
     ended = run(*arguments, "-z", "127.0.0.1:1", env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (2, "")
     assert "'yesterday' is neither latest, previous, a name, nor a time as 2026-01-31T12:00" in ended.err

@@ -1,4 +1,4 @@
-"""`zkgroups owners list`: who holds what, and the command that takes it away."""
+"""`zkgroups owners list`: the owners, and the command that releases each."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_line_that_releases_works_as_it_stands(
         assert list(group.owners()) == []
 
 
-def test_what_was_said_in_the_environment_is_not_in_the_line(zkgroups: Zkgroups, billing: Any) -> None:
+def test_options_from_the_environment_are_not_in_the_command_line(zkgroups: Zkgroups, billing: Any) -> None:
     [row] = zkgroups("owners", "list", "-o", "jsonl").out.splitlines()
     assert '"release": "zkgroups release --expect-owner=anna ' in row
 
@@ -118,7 +118,7 @@ def test_the_form_of_pykafka_is_shown_as_the_partition_it_means(zkgroups: Zkgrou
     assert (row["topic"], row["partition"], row["owner"], row["path"]) == ("orders", 3, "host:uuid", path)
 
 
-def test_where_there_are_no_owners_the_data_is_empty_and_a_word_is_said(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_without_owners_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("billing").create()
     done = zkgroups("owners", "list")
     assert (done.code, done.out, done.err) == (0, "", "There are no owners.\n")
@@ -142,7 +142,7 @@ def test_a_server_that_is_away_is_exit_code_7(zkgroups: Zkgroups) -> None:
     assert (done.code, done.out) == (7, "")
 
 
-def test_what_may_not_be_read_is_exit_code_6_beside_what_may(zkgroups: Zkgroups, secret: str, billing: Any) -> None:
+def test_forbidden_nodes_are_exit_code_6_and_the_rest_is_shown(zkgroups: Zkgroups, secret: str, billing: Any) -> None:
     done = zkgroups("owners", "list", secret)
     assert done.code == 6
     assert done.err.splitlines()[-1].startswith(f"zkgroups: no permission on /consumers/{secret}/owners")

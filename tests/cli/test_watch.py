@@ -17,6 +17,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
+from zkgroups.core.times import to_ms
 from zkgroups.testing import TcpProxy
 
 from .conftest import Zkgroups
@@ -79,7 +80,7 @@ def test_all_that_happens_is_told_with_what_the_server_says_of_it(registry: Regi
         ("forget", "orders", 0, None, None, 7),
     ]
     assert isinstance(owner, Owner)
-    assert claimed["time_ms"] == owner.claimed_ms
+    assert claimed["time_ms"] == to_ms(owner.claimed_at)
     assert claimed["session"] == joined["session"] == f"{owner.session:#x}"
     assert (joined["detail"], changed["detail"]) == ("static orders x1", "static refunds x2")
     assert claimed["path"] == "/consumers/invoices/owners/orders/0"
@@ -183,11 +184,11 @@ def test_a_loss_of_the_connection_is_said_and_what_happened_meanwhile_is_told(
             assert process.stderr is not None
             proxy.refuse()
             proxy.cut()
-            assert process.stderr.readline() == "the connection is lost\n"
+            assert process.stderr.readline() == "connection lost\n"
             group.offsets.set(AT, 5)
             group.offsets.set(AT, 6)
             proxy.accept()
-            assert process.stderr.readline() == "connected again\n"
+            assert process.stderr.readline() == "reconnected\n"
             [row] = told(process)
             assert short(row) == ("commit", "orders", 0, None, 6, None)
             group.offsets.set(AT, 8)

@@ -1,4 +1,4 @@
-"""A plan against both sides: what each row is called, and how far a group is."""
+"""Comparing a plan with both sides: the match of each row, and the stage of a group."""
 
 from __future__ import annotations
 
@@ -89,19 +89,19 @@ NAMELESS = replace(NAMELESS, topic="orders", partition=None)
         (replace(NAMELESS, topic=None), SAME, Match.UNKNOWN),
     ],
 )
-def test_a_node_that_is_no_partition_is_equal_where_nothing_is_hidden(
+def test_a_node_that_is_not_a_partition_is_equal_unless_nodes_are_hidden(
     planned: PlanRow, source: SourceState | None, match: Match
 ) -> None:
     [found] = [each for each in compare_rows([planned], source, target()) if each.topic == planned.topic][:1]
     assert (found.match, found.detail) == (match, "" if match is Match.EQUAL else "not a partition")
 
 
-def test_where_zookeeper_was_not_asked_nobody_knows_from_where_a_consumer_of_both_goes_on() -> None:
+def test_without_zookeeper_dual_commit_is_unknown() -> None:
     [found] = compare_rows([COMMIT], None, target(7))
     assert (found.match, found.dual_commit) == (Match.EQUAL, "")
 
 
-def test_what_either_side_has_beside_the_plan_is_told() -> None:
+def test_offsets_outside_the_plan_are_reported() -> None:
     source = SourceState((), {PLACE: OffsetNode(107, 7), ("new", 0): OffsetNode(1, 2), ("orders", 1): OffsetNode(2, 5)})
 
     found = compare_rows([COMMIT], source, TargetState((), {AT: BEFORE, OTHER: NativeOffset(TARGET, OTHER, 4)}))
@@ -115,7 +115,7 @@ def test_what_either_side_has_beside_the_plan_is_told() -> None:
 
 
 @given(st.none() | st.integers(0, 9), st.none() | st.integers(0, 9))
-def test_a_consumer_that_commits_to_both_goes_on_from_the_higher(offset: int | None, native: int | None) -> None:
+def test_dual_commit_names_the_side_with_the_higher_offset(offset: int | None, native: int | None) -> None:
     side = dual_commit(offset, native)
     there = [each for each in (offset, native) if each is not None]
     assert (side == "neither") == (not there)
@@ -142,26 +142,26 @@ PLANNED_SECOND = NativeOffset(TARGET, OTHER, 5)
         ([PLANNED, PLANNED_SECOND, NativeOffset(TARGET, TopicPartition("new", 0), 0)], MigrationStage.MOVED_ON),
     ],
 )
-def test_how_far_a_group_is_is_seen_on_its_target(now: list[NativeOffset], stage: MigrationStage) -> None:
+def test_the_stage_of_a_group_follows_from_its_target(now: list[NativeOffset], stage: MigrationStage) -> None:
     found = group_status([COMMIT, SECOND], TargetState((), {each.at: each for each in now}), "was moved", moved=True)
     assert (found.stage, found.group, found.target, found.mark) == (stage, "legacy", TARGET, "was moved")
 
 
-def test_a_group_that_has_everything_and_is_open_to_old_members_is_not_done() -> None:
+def test_a_group_without_a_mark_is_not_done() -> None:
     now = TargetState((), {each.at: each for each in (PLANNED, PLANNED_SECOND)})
     found = group_status([COMMIT, SECOND], now, "", moved=False)
     assert found.stage is MigrationStage.NOT_MARKED
     assert found.detail == "the group has no mark of this plan in ZooKeeper: legacy members may join"
 
 
-def test_a_group_with_obstacles_is_blocked_until_something_of_it_is_there() -> None:
+def test_a_group_with_obstacles_is_blocked_until_an_offset_is_written() -> None:
     rows = [replace(COMMIT, obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))]
     found = group_status(rows, TargetState((), {AT: BEFORE}), "", moved=True)
     assert (found.stage, found.detail) == (MigrationStage.BLOCKED, "1 refused: past the end")
     assert group_status(rows, TargetState((), {AT: PLANNED}), "", moved=True).stage is MigrationStage.DONE
 
 
-def test_a_target_that_cannot_be_read_is_unknown_and_where_nothing_is_written_there_is_nothing_to_do() -> None:
+def test_an_unreadable_target_is_unknown_and_a_plan_without_writes_is_nothing_to_do() -> None:
     found = group_status([COMMIT], TargetState(unreadable="no answer"), "", moved=False)
     assert (found.stage, found.detail) == (MigrationStage.UNKNOWN, "no answer")
     assert group_status([ONLY], TargetState((), {AT: BEFORE}), "", moved=False).stage is MigrationStage.NOTHING

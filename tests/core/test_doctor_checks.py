@@ -1,4 +1,4 @@
-"""The checks, each as a function of what was read: what it says, and what it leaves unsaid."""
+"""The doctor's checks as functions of the nodes of a group: findings, severities and repairs."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_nothing_is_found_in_nothing() -> None:
 
 
 @pytest.mark.parametrize("id", ["anna", "anna-0", "anna-17"])
-def test_an_owner_with_a_registration_of_its_name_and_session_is_no_orphan(id: str) -> None:
+def test_an_owner_registered_with_its_name_and_session_is_not_an_orphan(id: str) -> None:
     assert "orphan-owner" not in codes(group(member("anna"), owners=(owner(id),)))
 
 
@@ -118,7 +118,7 @@ def test_a_living_owner_that_does_not_subscribe_is_found_once_and_may_be_meant()
     assert codes(nodes) == ["blocked-partition"]
 
 
-def test_what_other_checks_find_in_the_way_of_members_is_not_found_twice() -> None:
+def test_a_blocked_partition_is_not_reported_by_two_checks() -> None:
     for nodes in (
         group(member("anna"), owners=(owner("ben"),), partitions={"orders": (0,)}),
         group(member("anna"), unreadable=(bad_owner(b"ben"),), partitions={"orders": (0,)}),
@@ -169,7 +169,7 @@ def test_a_persistent_owner_goes_unless_its_name_is_registered(data: bytes, unle
     ],
     ids=["names nobody", "no text", "no name", "no partition", "registrations hidden", "something below"],
 )
-def test_a_persistent_owner_that_may_be_somebodys_is_left_to_a_person(nodes: GroupNodes) -> None:
+def test_a_persistent_owner_that_may_be_in_use_is_not_repaired(nodes: GroupNodes) -> None:
     finding = the("persistent-owner", nodes)
     assert not finding.repairable
     assert finding.not_repaired
@@ -181,7 +181,7 @@ def test_an_owner_that_cannot_be_read_and_lives_is_left_to_its_session() -> None
     assert not finding.repairable
 
 
-def test_partitions_that_nobody_owns_are_one_finding_for_each_topic() -> None:
+def test_unowned_partitions_are_one_finding_per_topic() -> None:
     nodes = group(member("anna"), owners=(owner("anna"),), partitions={"orders": tuple(range(20))})
     finding = the("unowned-partition", nodes)
     assert finding.path == PATHS.owned_topic("orders")
@@ -189,7 +189,7 @@ def test_partitions_that_nobody_owns_are_one_finding_for_each_topic() -> None:
 
 
 @pytest.mark.parametrize("hidden", [PATHS.ids, PATHS.owners, PATHS.ids + "/x", PATHS.owners + "/orders"])
-def test_what_is_hidden_is_not_taken_for_missing(hidden: str) -> None:
+def test_forbidden_nodes_are_not_taken_for_missing(hidden: str) -> None:
     nodes = group(member("anna"), unreadable=(ForbiddenNode(hidden, "hidden"),), partitions={"orders": (0,)})
     assert codes(nodes) == ["no-permission"]
 
@@ -237,17 +237,17 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("data", POISON, ids=lambda data: data[:40])
-def test_poison_is_told_with_its_reason(data: bytes) -> None:
+def test_a_scala_blocker_has_its_reason(data: bytes) -> None:
     assert str(scala_blocker(data)) == POISON[data]
 
 
 @pytest.mark.parametrize("data", HARMLESS)
-def test_what_scala_reads_is_no_scala_blocker(data: bytes) -> None:
+def test_a_registration_that_scala_reads_has_no_blocker(data: bytes) -> None:
     assert scala_blocker(data) is None
 
 
 @given(NEARLY_REGISTRATIONS.map(lambda fields: json.dumps(fields).encode()) | st.binary())
-def test_what_we_can_read_is_no_poison_except_for_a_bare_name(data: bytes) -> None:
+def test_a_readable_registration_has_no_scala_blocker_unless_it_is_a_bare_name(data: bytes) -> None:
     found = decode_registration("/r", data)
     if isinstance(found, Registration) and found.dialect is not Dialect.PYKAFKA:
         assert scala_blocker(data) is None
@@ -264,7 +264,7 @@ def _compiles(expression: str) -> bool:
     return isinstance(found, Registration)
 
 
-def test_poison_is_an_error_only_where_a_scala_member_is_known_to_be_hurt() -> None:
+def test_a_scala_blocker_is_an_error_only_if_a_scala_member_is_known() -> None:
     with_scala = the("scala-cannot-read", group(member("bad", b""), member("scala", SCALA)))
     without = the("scala-cannot-read", group(member("bad", b""), member("go", KAZOO_GO)))
     assert (with_scala.severity, without.severity) == (Severity.ERROR, Severity.WARNING)
@@ -272,12 +272,12 @@ def test_poison_is_an_error_only_where_a_scala_member_is_known_to_be_hurt() -> N
     assert "0x1234" in with_scala.fix
 
 
-def test_a_bare_name_is_poison_among_scala_members_only() -> None:
+def test_a_bare_name_blocks_only_scala_members() -> None:
     assert "scala-cannot-read" in codes(group(member("py", b"orders"), member("scala", SCALA)))
     assert codes(group(member("py", b"orders"), member("pz", b"orders"))) == []
 
 
-def test_what_only_java_could_judge_is_unevaluable_and_not_scala_blocker() -> None:
+def test_an_expression_only_java_can_evaluate_is_not_a_scala_blocker() -> None:
     data = b'{"pattern":"white_list","subscription":{"\\\\p{Lu}+":1}}'
     nodes = group(member("java", data))
     assert codes(nodes) == ["unevaluable-subscription"]
@@ -308,7 +308,7 @@ def test_a_registration_of_no_session_is_removed_beside_whoever_is_registered() 
     ],
     ids=["an owner", "an unknown owner", "nodes below"],
 )
-def test_a_registration_of_no_session_that_may_be_somebodys_is_left_to_a_person(more: dict[str, Any]) -> None:
+def test_a_persistent_registration_that_may_be_in_use_is_not_repaired(more: dict[str, Any]) -> None:
     assert not the("persistent-registration", group(member("gone", session=0), **more)).repairable
 
 
@@ -324,7 +324,7 @@ MIXTURES = {
 
 
 @pytest.mark.parametrize("mixture", MIXTURES)
-def test_kinds_of_clients_that_do_not_get_along_are_told(mixture: tuple[bytes, ...]) -> None:
+def test_incompatible_kinds_of_clients_are_reported(mixture: tuple[bytes, ...]) -> None:
     members = [member(str(number), data) for number, data in enumerate(mixture)]
     assert codes(group(*members)) == MIXTURES[mixture]
 
@@ -341,14 +341,14 @@ def offsets(topic: str, *names: str, data: bytes = b"") -> Directory:
     return Directory(f"{PATHS.offsets}/{topic}", names, data, version=3)
 
 
-def test_a_topic_is_gone_if_kafka_has_topics_and_not_this_one() -> None:
+def test_a_topic_is_missing_if_kafka_has_other_topics_only() -> None:
     offset = CommittedOffset("billing", AT, 5)
     for topics, found in ((None, []), (["orders"], []), (["others"], ["missing-topic"])):
         nodes = group(offsets=(offset,), directories=(offsets("orders", "0"),), topics=topics)
         assert codes(nodes) == found
 
 
-def test_partitions_of_a_gone_topic_are_not_called_unowned() -> None:
+def test_partitions_of_a_missing_topic_are_not_reported_as_unowned() -> None:
     offset = CommittedOffset("billing", AT, 5)
     assert "unowned-partition" in codes(group(member("anna"), offsets=(offset,), topics=["orders"]))
     assert "unowned-partition" not in codes(group(member("anna"), offsets=(offset,), topics=[]))
@@ -360,7 +360,7 @@ def test_a_topic_that_looks_like_a_choice_of_partitions_is_named_exactly() -> No
         assert f"--topic={option}" in shlex.split(finding.fix)
 
 
-def test_a_subscription_to_a_gone_topic_is_told_and_a_pattern_is_not() -> None:
+def test_a_static_subscription_to_a_missing_topic_is_reported_but_not_a_pattern() -> None:
     pattern = encode_registration(Registration({"gone.*": 1}, Pattern.WHITE_LIST))
     assert codes(group(member("anna"), topics=[])) == ["missing-topic"]
     assert codes(group(member("anna", pattern), topics=[])) == []
@@ -377,7 +377,7 @@ def test_a_subscription_to_a_gone_topic_is_told_and_a_pattern_is_not() -> None:
         (offsets("gone"), {"unreadable": (ForbiddenNode(PATHS.ids),)}, False),
     ],
 )
-def test_only_an_empty_directory_of_a_gone_topic_is_repaired(
+def test_only_an_empty_directory_of_a_missing_topic_is_repaired(
     directory: Directory, fields: dict[str, Any], repairable: bool
 ) -> None:
     nodes = group(offsets=(CommittedOffset("billing", AT, 5),), directories=(directory,), topics=["orders"], **fields)
@@ -385,7 +385,7 @@ def test_only_an_empty_directory_of_a_gone_topic_is_repaired(
     assert (finding.path, finding.repairable) == (directory.path, repairable)
 
 
-def test_an_offset_past_the_end_is_told_with_the_line_that_deletes_it() -> None:
+def test_an_offset_of_an_unknown_partition_comes_with_the_command_to_delete_it() -> None:
     offset = CommittedOffset("billing", TopicPartition("orders", 3), 5)
     finding = the("unknown-partition", group(offsets=(offset,), partitions={"orders": (0, 1, 5)}))
     assert finding.fix == "zkgroups offsets delete --topic=orders:3 billing"
@@ -422,7 +422,7 @@ def test_blanks_around_a_number_are_taken_away_and_the_number_stays(number: int,
 
 
 @given(st.binary(max_size=24) | st.text("0123456789+-. \n", max_size=24).map(str.encode))
-def test_whatever_an_offset_holds_is_found_once_and_only_a_plain_number_is_written(data: bytes) -> None:
+def test_any_malformed_offset_is_found_once_and_rewritten_only_as_a_plain_number(data: bytes) -> None:
     found = decode_offset(PATHS.offset(AT), data)
     if isinstance(found, UnreadableNode):
         [finding] = run_checks(group(unreadable=(found,)))
@@ -443,14 +443,14 @@ def test_a_negative_offset_is_a_warning_and_left_to_a_person() -> None:
     assert (finding.severity, finding.repairable) == (Severity.WARNING, False)
 
 
-def test_an_offset_of_no_partition_is_read_by_nobody() -> None:
+def test_an_offset_with_an_invalid_partition_name_is_misnamed() -> None:
     node = MalformedNode(f"{PATHS.offsets}/orders/01", b"7 ", "its name is not a partition")
     assert codes(group(unreadable=(node,))) == ["misnamed-offset"]
 
 
 @pytest.mark.parametrize("fields", [{"owners": (owner("x"),)}, {"unreadable": (ForbiddenNode(PATHS.owners),)}])
-def test_a_padded_offset_is_not_rewritten_where_somebody_is_or_may_be(fields: dict[str, Any]) -> None:
-    malformed = (bad_offset(b"7 "), *fields.pop("malformed", ()))
+def test_a_padded_offset_is_not_rewritten_if_the_group_may_be_in_use(fields: dict[str, Any]) -> None:
+    malformed = (bad_offset(b"7 "), *fields.pop("unreadable", ()))
     assert not the("padded-offset", group(unreadable=malformed, **fields)).repairable
     assert not the("padded-offset", group(member("anna"), unreadable=malformed)).repairable
 
@@ -481,7 +481,7 @@ def test_empty_directories_are_deleted_from_the_bottom_up_each_as_it_was_seen() 
     ]
 
 
-def test_litter_is_one_finding() -> None:
+def test_an_empty_group_is_one_finding() -> None:
     assert codes(litter(topics=[])) == ["empty-group"]
 
 
@@ -494,7 +494,7 @@ def test_litter_is_one_finding() -> None:
     ],
     ids=["something else", "data", "data below"],
 )
-def test_litter_with_anything_in_it_is_left_to_a_person(fields: dict[str, Any]) -> None:
+def test_an_empty_group_with_unknown_nodes_is_not_repaired(fields: dict[str, Any]) -> None:
     assert not the("empty-group", litter(**fields)).repairable
 
 
@@ -508,12 +508,12 @@ def test_litter_with_anything_in_it_is_left_to_a_person(fields: dict[str, Any]) 
         {"owned": Directory(PATHS.owners + "/orders", ("0",))},
     ],
 )
-def test_a_group_with_anything_in_it_is_no_litter(fields: dict[str, Any]) -> None:
+def test_a_group_with_any_content_is_not_empty(fields: dict[str, Any]) -> None:
     assert "empty-group" not in codes(litter(**fields))
     assert "empty-group" not in codes(group(member("anna")))
 
 
-def test_what_stands_below_a_partition_is_told_in_short() -> None:
+def test_many_nested_nodes_are_reported_in_short() -> None:
     finding = the("nested-node", group(nested={PATHS.offset(AT): ("a", "b", "c", "d")}))
     assert finding.what.endswith("'a', 'b', 'c' and 1 more")
 

@@ -1,4 +1,4 @@
-"""How far a group is behind: what is known is counted, what is unknown stays unknown, and nothing is negative."""
+"""Lag: never negative, and unknown if the offset or the log end is unknown."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_lag_is_what_is_left_to_read(
 
 
 @given(OFFSETS, LOGS)
-def test_a_lag_is_never_negative_and_is_known_exactly_where_both_ends_of_it_are(
+def test_a_lag_is_never_negative_and_is_known_only_if_offset_and_log_end_are(
     offset: int | None, found: OffsetRange | None
 ) -> None:
     behind, note = lag(offset, found)
@@ -94,7 +94,7 @@ def test_a_lag_is_never_negative_and_is_known_exactly_where_both_ends_of_it_are(
 
 
 @given(st.dictionaries(st.integers(0, 50), st.tuples(OFFSETS, LOGS)))
-def test_sums_are_of_what_is_known_and_unknown_where_nothing_is(
+def test_totals_count_known_lags_and_are_unknown_if_none_is_known(
     partitions: dict[int, tuple[int | None, OffsetRange | None]],
 ) -> None:
     everywhere = Registration({"orders": 1})
@@ -146,7 +146,7 @@ def test_a_pattern_chooses_among_the_topics_of_the_brokers() -> None:
     assert [partition.at for partition in found] == [at(0), at(1)]
 
 
-def test_a_topic_that_nobody_subscribes_to_has_the_partitions_with_offsets_only() -> None:
+def test_an_unsubscribed_topic_has_only_the_partitions_with_offsets() -> None:
     assert [partition.at for partition in partitions_of_group(group([(2, 5)]), {"orders": (0, 1, 2)})] == [at(2)]
 
 
@@ -180,7 +180,7 @@ def test_a_partition_that_left_nothing_but_an_offset_that_cannot_be_read_is_show
 
 
 @pytest.mark.parametrize("path", ["offsets", "offsets/orders", "offsets/orders/0"])
-def test_where_offsets_may_not_be_read_nobody_says_that_there_are_none(path: str) -> None:
+def test_forbidden_offsets_are_not_reported_as_missing(path: str) -> None:
     denied = ForbiddenNode(f"/consumers/billing/{path}")
     found = measured(
         group(subscribed=Registration({"orders": 1}), unreadable=[denied]), {at(0): log(0, 5)}, {"orders": (0,)}

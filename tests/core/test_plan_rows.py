@@ -1,4 +1,4 @@
-"""The rows of a migration: what they say of themselves."""
+"""The rows of a migration: derived values, and pickling."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def _row(topic: str | None, partition: int | None, before: int | None) -> PlanRo
     )
 
 
-def test_what_the_target_had_is_put_back_with_its_note_and_epoch() -> None:
+def test_the_earlier_offset_has_metadata_and_epoch() -> None:
     at = TopicPartition("orders", 0)
     assert _row("orders", 0, 5).prior == NativeOffset("accounts", at, 5, "note", 3)
     assert _row("orders", 0, None).prior is None
 
 
 @pytest.mark.parametrize(("topic", "partition"), [(None, None), ("orders", None)])
-def test_a_row_of_what_could_not_be_read_has_no_partition_and_puts_nothing_back(
+def test_a_row_of_an_unreadable_node_has_no_partition_and_restores_nothing(
     topic: str | None, partition: int | None
 ) -> None:
     row = _row(topic, partition, 5)

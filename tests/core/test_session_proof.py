@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from zkgroups.core.session_proof import LASTS, PATIENCE, PERIOD, PRUDENCE, REPORT, Proof
+from zkgroups.core.session_proof import PROOF_LIFETIME, PROOF_PERIOD, PROOF_TIMEOUT, REPORT_DELAY, SAFETY_MARGIN, Proof
 
 T = 30.0
 
@@ -16,23 +16,23 @@ def steady(until: float) -> Proof:
     """A session that was accepted at 0 and proved in every period, with immediate answers."""
     proof = Proof(T)
     proof.connected(0.0)
-    for n in range(math.floor(until / (PERIOD * T)) + 1):
-        proof.answered(n * PERIOD * T, n * PERIOD * T)
-        proof.proved(n * PERIOD * T)
+    for n in range(math.floor(until / (PROOF_PERIOD * T)) + 1):
+        proof.answered(n * PROOF_PERIOD * T, n * PROOF_PERIOD * T)
+        proof.proved(n * PROOF_PERIOD * T)
     return proof
 
 
 def test_the_fractions_of_the_session_timeout_add_up() -> None:
-    assert pytest.approx(1.0) == LASTS + REPORT + PERIOD + PRUDENCE
-    assert pytest.approx(0.6) == LASTS
-    assert LASTS - PERIOD - PATIENCE >= 0.2, "there is time left to go to another server"
+    assert pytest.approx(1.0) == PROOF_LIFETIME + REPORT_DELAY + PROOF_PERIOD + SAFETY_MARGIN
+    assert pytest.approx(0.6) == PROOF_LIFETIME
+    assert PROOF_LIFETIME - PROOF_PERIOD - PROOF_TIMEOUT >= 0.2, "there is time left to go to another server"
 
 
 def test_each_regular_proof_lasts_as_long_as_promised() -> None:
     proof = steady(10 * T)
     last = proof.sent
-    assert last + LASTS * T <= proof.until <= last + (LASTS + PERIOD) * T
-    assert proof.due(last) == last + PERIOD * T
+    assert last + PROOF_LIFETIME * T <= proof.until <= last + (PROOF_LIFETIME + PROOF_PERIOD) * T
+    assert proof.due(last) == last + PROOF_PERIOD * T
 
 
 def test_other_answers_than_proofs_do_not_extend_the_certainty() -> None:
@@ -47,7 +47,7 @@ def test_a_proof_counts_from_the_time_it_was_sent() -> None:
     proof.connected(0.0)
     proof.answered(0.1, 20.0)
     proof.proved(0.1)
-    assert proof.until == (1 - PRUDENCE) * T
+    assert proof.until == (1 - SAFETY_MARGIN) * T
 
 
 def test_a_proof_after_a_pause_counts_only_for_requests_known_to_the_leader() -> None:
@@ -57,8 +57,8 @@ def test_a_proof_after_a_pause_counts_only_for_requests_known_to_the_leader() ->
     resumed = before + 0.5 * T
     proof.answered(resumed, resumed)
     proof.proved(resumed)
-    assert until < proof.until <= before + (1 - PRUDENCE) * T
-    assert proof.due(resumed) < resumed + (REPORT + 0.02) * T, "the next one can make up for it"
+    assert until < proof.until <= before + (1 - SAFETY_MARGIN) * T
+    assert proof.due(resumed) < resumed + (REPORT_DELAY + 0.02) * T, "the next one can make up for it"
 
 
 def test_a_new_connection_is_known_to_the_leader_at_once() -> None:
@@ -66,7 +66,7 @@ def test_a_new_connection_is_known_to_the_leader_at_once() -> None:
     back = proof.sent + 0.5 * T
     proof.connected(back)
     proof.proved(back + 0.01)
-    assert proof.until == back + (1 - PRUDENCE) * T
+    assert proof.until == back + (1 - SAFETY_MARGIN) * T
 
 
 def test_memory_is_bounded_however_many_requests_are_answered() -> None:

@@ -265,7 +265,7 @@ def test_where_it_cannot_run_that_is_said_at_once(
 
     with (
         Brokers.connect(own.address) as brokers,
-        pytest.raises(ZkgroupsException, match="ended with 3"),
+        pytest.raises(ZkgroupsException, match="ended with status 3"),
     ):
         brokers.committed(["billing"])
 

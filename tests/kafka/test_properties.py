@@ -95,7 +95,7 @@ def test_settings_are_carried_over(java: dict[str, str], librdkafka: dict[str, s
 
 
 REFUSED = [
-    ({"ssl.truststore.location": "/ca.jks"}, "type JKS cannot be read here: export it as PEM"),
+    ({"ssl.truststore.location": "/ca.jks"}, "stores of type JKS are not supported: export it as PEM"),
     (
         {"ssl.truststore.location": "/ca.p12", "ssl.truststore.type": "PKCS12", "ssl.truststore.password": PASSWORD},
         "set ssl.truststore.type=PEM",

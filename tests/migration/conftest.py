@@ -1,4 +1,4 @@
-"""Both brokers, whose topics are made anew for each test, and a registry."""
+"""Both brokers, with new topics for each test, and a registry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Join = Callable[[str, str], AbstractContextManager[Any]]
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> KafkaBroker:
-    """The broker that groups are moved to: that of today, or what a test is parametrized with."""
+    """The broker that groups are moved to: the current release, or the parameter of the test."""
     found: KafkaBroker = request.getfixturevalue(getattr(request, "param", "kafka_broker"))
     return found
 
@@ -35,7 +35,7 @@ def brokers(broker: KafkaBroker) -> Iterator[Brokers]:
 
 @pytest.fixture
 def make_topic(broker: KafkaBroker) -> MakeTopic:
-    """Makes a topic that no other test has."""
+    """Create a topic for one test."""
 
     def make(partitions: int = 2) -> str:
         name = f"moved-{next(_numbers)}"
@@ -47,7 +47,7 @@ def make_topic(broker: KafkaBroker) -> MakeTopic:
 
 @pytest.fixture
 def join(broker: KafkaBroker) -> Join:
-    """Takes part in a group of Kafka's own for a while."""
+    """Join a group on the brokers for the duration of the block."""
 
     @contextmanager
     def join(group: str, topic: str) -> Iterator[Any]:

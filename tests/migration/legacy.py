@@ -24,7 +24,7 @@ _LONGEST = 60.0
 
 
 class LegacyReader(ScalaConsumer):
-    """It does `count` messages of the topic and leaves; without a count it goes on until `finish` asks it to end."""
+    """Reads `count` messages of the topic and leaves; without a count, it reads until `finish`."""
 
     program = Path(__file__).with_name("LegacyReader.java")
 

@@ -1,4 +1,4 @@
-"""The other side of a migration: who writes numbered messages, the consumer of today, and the judge of consumers."""
+"""A producer of numbered messages, a native consumer, and the judge that checks which messages were read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class NumberedProducer:
 
 
 class NativeReader:
-    """A consumer of today: goes on from what its group has committed, and commits what it has done when it leaves."""
+    """A native consumer: starts at the committed offsets of its group, and commits when it leaves."""
 
     def __init__(self, address: str, group: str, topic: str, partitions: int) -> None:
         config = {"bootstrap.servers": address, "group.id": group, "log_level": 0, "enable.auto.commit": False}
@@ -129,7 +129,7 @@ class NativeReader:
 
 
 def judge(written: Sequence[Message], *readings: Sequence[Message]) -> None:
-    """Every message was done, once, and in its order, by whoever came one after the other."""
+    """Check that consecutive consumers have read every message once and in order."""
     wanted, found = _by_partition(written), _by_partition([each for reading in readings for each in reading])
     assert found == wanted, _difference(wanted, found)
 
@@ -142,7 +142,7 @@ def _by_partition(messages: Iterable[Message]) -> dict[TopicPartition, list[tupl
 
 
 def _difference(wanted: Mapping[TopicPartition, Any], found: Mapping[TopicPartition, Any]) -> str:
-    """Which came too often, and which did not come, by their offsets."""
+    """Describe messages that were read twice or not at all."""
     lines = []
     for at in sorted({*wanted, *found}):
         should, did = Counter(wanted.get(at, ())), Counter(found.get(at, ()))

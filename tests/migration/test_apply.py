@@ -1,4 +1,4 @@
-"""Applying plans to whole groups on a real broker: every guard, every answer, again and again with the same end."""
+"""Applying plans to whole groups on a real broker: every check, every answer, and repeated runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ODD = "größe: a b"
 
 @pytest.fixture(params=["kafka_broker", pytest.param("legacy_kafka", marks=pytest.mark.soak)])
 def either(request: pytest.FixtureRequest) -> KafkaBroker:
-    """Both brokers, one after the other."""
+    """Each of both brokers."""
     found: KafkaBroker = request.getfixturevalue(request.param)
     return found
 
@@ -128,7 +128,7 @@ def test_every_guard_leaves_its_group_and_no_other(
     assert {row.target for row in dry if row.outcome is Outcome.THERE} == {targets["free"], targets["unasked"]}
 
 
-def test_each_partition_has_its_answer_and_a_group_that_is_written_in_part_stays_marked_as_moving(
+def test_each_partition_has_its_answer_and_a_partly_written_group_stays_marked_as_moving(
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     at, beyond = TopicPartition(make_topic(), 0), TopicPartition("no-such-topic", 3)
@@ -146,10 +146,10 @@ def test_each_partition_has_its_answer_and_a_group_that_is_written_in_part_stays
     assert states(registry, targets) == {"some": MarkState.MOVING}
 
 
-def test_who_comes_while_it_is_written_is_told_and_the_group_does_not_count_as_moved(
+def test_an_instance_that_registers_during_the_write_is_reported_and_the_group_is_not_marked_as_moved(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
-    """Clients of other kinds obey no mark."""
+    """Other clients ignore marks."""
     at = TopicPartition(make_topic(), 0)
     registry.group("raced").offsets.set(at, 7)
     target = {"raced": f"raced-{at.topic}"}
@@ -167,10 +167,10 @@ def test_who_comes_while_it_is_written_is_told_and_the_group_does_not_count_as_m
     assert states(registry, target) == {"raced": MarkState.MOVING}
 
 
-def test_of_two_plans_that_are_applied_to_one_target_at_once_one_wins_and_the_other_writes_nothing(
+def test_if_two_plans_write_to_one_target_at_once_only_one_writes(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
-    """Two groups are given one name: each has a mark of its own, and neither sees the other's."""
+    """Two groups have the same target, but each has its own mark."""
     at = TopicPartition(make_topic(), 0)
     target = f"same-{at.topic}"
     registry.group("first").offsets.set(at, 7)
@@ -198,7 +198,7 @@ def test_of_two_plans_that_are_applied_to_one_target_at_once_one_wins_and_the_ot
     assert states(registry, ["first", "second"]) == {"first": MarkState.MOVED}
 
 
-def test_of_two_plans_for_one_group_that_are_applied_at_once_one_wins_and_the_other_writes_nothing(
+def test_if_two_plans_move_one_group_at_once_only_one_writes(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
@@ -227,10 +227,10 @@ def test_of_two_plans_for_one_group_that_are_applied_at_once_one_wins_and_the_ot
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_what_others_write_over_is_not_done(
+def test_offsets_overwritten_by_other_clients_are_reported_as_overtaken(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, lost: bool
 ) -> None:
-    """Programs that obey no lock: another ZooKeeper's plan, or Kafka's own tool."""
+    """Programs that ignore locks: a plan of another ZooKeeper, or Kafka's own tool."""
     topic = make_topic()
     at, beside = TopicPartition(topic, 0), TopicPartition(topic, 1)
     registry.group("over").offsets.set(at, 7)
@@ -252,7 +252,7 @@ def test_what_others_write_over_is_not_done(
         assert outcomes(apply_groups(rows, brokers, None, execute=True)) == {"left"}
 
 
-def test_a_plan_that_was_killed_takes_its_own_locks_again_and_lets_them_go(
+def test_a_killed_run_can_be_repeated_and_releases_its_locks(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
@@ -272,10 +272,10 @@ def test_a_plan_that_was_killed_takes_its_own_locks_again_and_lets_them_go(
 
 
 @pytest.mark.parametrize("moment", ["before", "while"])
-def test_what_is_written_after_another_run_has_taken_the_lock_is_told(
+def test_an_apply_that_lost_its_lock_is_reported_as_overtaken(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, moment: str
 ) -> None:
-    """As after a pause that is longer than the session."""
+    """As after a pause that is longer than the session timeout."""
     at = TopicPartition(make_topic(), 0)
     registry.group("paused").offsets.set(at, 7)
     registry.group("quick").offsets.set(at, 9)
@@ -316,7 +316,7 @@ def test_what_is_written_after_another_run_has_taken_the_lock_is_told(
 
 
 @pytest.mark.parametrize("nth", [0, 1])
-def test_a_rollback_whose_lock_another_run_has_taken_is_told(
+def test_a_rollback_that_lost_its_lock_is_reported_as_overtaken(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, nth: int
 ) -> None:
     at = TopicPartition(make_topic(), 0)
@@ -344,9 +344,7 @@ def test_a_rollback_whose_lock_another_run_has_taken_is_told(
         assert states(registry, {"paused": ""}) == {"paused": MarkState.MOVED}
 
 
-def test_a_name_that_no_group_can_have_leaves_only_its_group(
-    registry: Registry, brokers: Brokers, make_topic: MakeTopic
-) -> None:
+def test_an_invalid_name_leaves_only_its_group(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
     """As in a plan that was edited."""
     at = TopicPartition(make_topic(), 0)
     targets = {name: f"{name}-{at.topic}" for name in ("source", "target", "free")}
@@ -364,15 +362,15 @@ def test_a_name_that_no_group_can_have_leaves_only_its_group(
 
 
 def hosts_of(registry: Registry) -> str:
-    """Where a second session is to be opened."""
+    """The address for a second session."""
     hosts = ",".join(f"{host}:{port}" for host, port in registry.client.hosts)
     return f"{hosts}{registry.client.chroot}"
 
 
-def test_a_group_whose_messages_have_gone_since_the_plan_is_left(
+def test_a_group_whose_messages_were_deleted_since_the_plan_is_left(
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
-    """The number would mean others, or none: a log was cut, or a topic deleted and made anew."""
+    """The log was truncated, or the topic recreated, so the offset means other messages or none."""
     cut, anew = (TopicPartition(make_topic(), 0) for _ in range(2))
     targets = {name: f"{name}-{cut.topic}" for name in ("cut", "anew")}
     registry.group("cut").offsets.set(cut, 7)
@@ -388,7 +386,7 @@ def test_a_group_whose_messages_have_gone_since_the_plan_is_left(
     assert states(registry, targets) == {}
 
 
-def test_a_group_of_which_nothing_is_moved_is_not_marked(
+def test_a_group_with_only_skipped_offsets_is_not_marked(
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
@@ -402,7 +400,7 @@ def test_a_group_of_which_nothing_is_moved_is_not_marked(
     assert states(registry, targets) == {}
 
 
-def test_a_group_of_which_it_is_not_known_whether_it_is_written_stays_marked(
+def test_a_group_with_an_unknown_outcome_stays_marked(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
@@ -422,7 +420,7 @@ def test_a_group_of_which_it_is_not_known_whether_it_is_written_stays_marked(
     assert states(registry, targets) == {"unknown": MarkState.MOVING}
 
 
-def test_who_was_killed_goes_on_whether_the_group_is_written_or_must_be_left(
+def test_a_repeated_run_finishes_or_leaves_the_group_of_a_killed_run(
     registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(3)
@@ -453,7 +451,7 @@ def test_who_was_killed_goes_on_whether_the_group_is_written_or_must_be_left(
     assert states(registry, targets) == {"first": MarkState.MOVED}
 
 
-def test_without_zookeeper_its_guards_are_left_out(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
+def test_without_zookeeper_its_checks_are_skipped(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
     registry.group("lost").offsets.set(at, 7)
     rows = plan_of(registry, brokers, {"lost": f"lost-{at.topic}"})
@@ -466,7 +464,7 @@ def test_without_zookeeper_its_guards_are_left_out(registry: Registry, brokers: 
     assert apply_groups([], brokers, registry, execute=True) == []
 
 
-def test_an_offset_of_a_topic_that_was_not_to_be_planned_is_in_nobodys_way(
+def test_a_new_offset_of_a_topic_outside_the_plan_is_not_an_obstacle(
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     at = TopicPartition(make_topic(), 0)
@@ -477,9 +475,7 @@ def test_an_offset_of_a_topic_that_was_not_to_be_planned_is_in_nobodys_way(
     assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
 
 
-def test_a_plan_for_which_no_broker_was_asked_is_refused(
-    registry: Registry, brokers: Brokers, make_topic: MakeTopic
-) -> None:
+def test_a_plan_made_without_brokers_is_refused(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
     registry.group("unasked").offsets.set(at, 7)
     [row] = plan_of(registry, brokers, {"unasked": f"unasked-{at.topic}"})
@@ -489,6 +485,6 @@ def test_a_plan_for_which_no_broker_was_asked_is_refused(
 
 
 def states(registry: Registry, groups: Iterable[str]) -> dict[str, MarkState]:
-    """The marks that are there."""
+    """Return the states of the marks."""
     found = marks.read(registry._context, groups)
     return {group: mark.state for group, mark in found.items() if isinstance(mark, Mark)}

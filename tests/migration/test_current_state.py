@@ -1,4 +1,4 @@
-"""What is found of groups on real servers: many at once, and one that cannot be read stops no other."""
+"""Reading the state of groups from real servers: many at once, and an unreadable group stops no other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(1000)]
 NOBODY = [make_acl("digest", "nobody:x", all=True)]
 
 
-def test_of_every_group_is_told_who_is_registered_and_what_each_offset_node_holds(registry: Registry) -> None:
+def test_the_state_of_a_source_has_its_instances_and_offset_nodes(registry: Registry) -> None:
     client = registry.client
     for name, data in {
         "orders/0": b"7",
@@ -49,7 +49,7 @@ def test_of_every_group_is_told_who_is_registered_and_what_each_offset_node_hold
     }
 
 
-def test_what_may_not_be_read_is_told_and_stops_nothing(registry: Registry) -> None:
+def test_forbidden_nodes_are_reported_and_stop_nothing(registry: Registry) -> None:
     client = registry.client
     for name in ("ids", "offsets", "offsets/topic/0"):
         group = name.replace("/", "-")
@@ -67,9 +67,7 @@ def test_what_may_not_be_read_is_told_and_stops_nothing(registry: Registry) -> N
 
 @pytest.mark.kafka
 @pytest.mark.xdist_group("kafka")
-def test_of_every_target_is_told_who_takes_part_and_what_is_committed(
-    brokers: Brokers, make_topic: MakeTopic, join: Join
-) -> None:
+def test_the_state_of_a_target_has_its_members_and_offsets(brokers: Brokers, make_topic: MakeTopic, join: Join) -> None:
     at = TopicPartition(make_topic(), 0)
     live, quiet = f"live-{at.topic}", f"quiet-{at.topic}"
     kept = NativeOffset(quiet, at, 7, "note", 3)
@@ -83,7 +81,7 @@ def test_of_every_target_is_told_who_takes_part_and_what_is_committed(
     assert "characters that cannot be sent" in found["a\0b"].unreadable
 
 
-def test_the_mark_of_another_plan_is_in_the_way_and_ones_own_is_not() -> None:
+def test_only_the_mark_of_another_plan_is_an_obstacle() -> None:
     mark = Mark("billing", "plan-1", "accounts", MarkState.MOVING, 0)
     assert mark_obstacles(mark, "plan-1") == []
     assert mark_obstacles(mark, "plan-2") == [

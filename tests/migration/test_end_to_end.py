@@ -1,4 +1,4 @@
-"""Groups moved for good: real consumers before and after it, and what they did between them judged message by message.
+"""Whole migrations with real consumers on both sides, checked message by message.
 
 The cluster that is left is the old broker, with its topics and groups in one ZooKeeper. Moved to is once the same, and
 once a broker of today. There a mirror has written the same messages under the same offsets: a migration copies numbers,
@@ -34,7 +34,7 @@ def destination(request: pytest.FixtureRequest) -> KafkaBroker:
 
 
 class Scene:
-    """A group and a topic that no other test has, on both clusters."""
+    """A group and a topic for one test, on both clusters."""
 
     def __init__(self, left: KafkaBroker, destination: KafkaBroker, registry: Registry, number: int) -> None:
         self.group = self.topic = f"end-to-end-{number}"
@@ -58,7 +58,7 @@ def scene(legacy_kafka: KafkaBroker, destination: KafkaBroker) -> Iterator[Scene
         yield Scene(legacy_kafka, destination, registry, next(_numbers))
 
 
-def test_a_consumer_of_today_goes_on_where_the_scala_consumer_stopped(scene: Scene) -> None:
+def test_a_native_consumer_continues_where_the_scala_consumer_stopped(scene: Scene) -> None:
     scene.producer.write(150)
     with scene.legacy(80) as legacy:
         first = legacy.finish()
@@ -72,7 +72,7 @@ def test_a_consumer_of_today_goes_on_where_the_scala_consumer_stopped(scene: Sce
         judge(scene.producer.written, first, native.do_all())
 
 
-def test_after_a_rollback_the_scala_consumer_goes_on_where_the_consumer_of_today_stopped(scene: Scene) -> None:
+def test_after_a_rollback_the_scala_consumer_continues_where_the_native_consumer_stopped(scene: Scene) -> None:
     scene.producer.write(150)
     with scene.legacy(60) as legacy:
         first = legacy.finish()
@@ -88,7 +88,7 @@ def test_after_a_rollback_the_scala_consumer_goes_on_where_the_consumer_of_today
         judge(scene.producer.written, first, second, legacy.finish())
 
 
-def test_consumers_are_switched_while_messages_come_and_switched_back(scene: Scene) -> None:
+def test_consumers_are_switched_and_switched_back_while_messages_arrive(scene: Scene) -> None:
     scene.producer.write(30)
     with scene.producer.going_on():
         with scene.legacy() as legacy:

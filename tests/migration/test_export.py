@@ -1,4 +1,4 @@
-"""A plan as files for Kafka's own tool: which are written, and that the tool takes them, whatever a group is called."""
+"""Exporting a plan: the files, and Kafka's own tool reading them, for any group name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.offsets.file_formats import OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
-from zkgroups.core.offsets.reset_script import file_name
+from zkgroups.core.offsets.reset_script import group_file_name
 from zkgroups.exceptions import RefusedError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import Brokers
@@ -59,7 +59,7 @@ ROW = PlanRow(
 
 
 def of_group(name: str, *offsets: int, topic: str = "orders", **changes: Any) -> list[PlanRow]:
-    """Rows of a group that has these offsets, from partition 0 on."""
+    """Return rows of a group with these offsets, from partition 0 on."""
     group = replace(ROW, group=name, target=name, topic=topic, **changes)
     return [replace(group, partition=n, offset=offset, planned=offset) for n, offset in enumerate(offsets)]
 
@@ -68,7 +68,7 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_each_group_has_a_file_with_what_is_to_be_written_and_blocked_ones_have_none(tmp_path: Path) -> None:
+def test_each_group_has_a_file_and_blocked_groups_have_none(tmp_path: Path) -> None:
     skipped = replace(ROW, action=Action.SKIP, reason=Reason.ALREADY_THERE, planned=None, partition=2)
     rows = [*of_group("billing", 5, 0), skipped, *of_group("done", 1, action=Action.SKIP)]
     rows += of_group("shipping", 3, obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["anna"]),))
@@ -81,7 +81,7 @@ def test_each_group_has_a_file_with_what_is_to_be_written_and_blocked_ones_have_
     assert "\nreset billing billing.csv\n" in done.script.read_text()
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "billing.csv").write_text("orders,0,1\n")
     with pytest.raises(RefusedError, match="is not empty"):
         export([ROW], tmp_path)
@@ -91,16 +91,16 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
 
 
 @given(st.lists(NAMES | st.text(min_size=1, max_size=4).filter(lambda name: name.isprintable()), max_size=5))
-def test_files_of_different_groups_differ_also_where_case_makes_no_difference(names: list[str]) -> None:
-    found = {file_name(name).lower() for name in names}
+def test_file_names_of_groups_differ_even_if_case_is_ignored(names: list[str]) -> None:
+    found = {group_file_name(name).lower() for name in names}
     assert len(found) == len(set(names))
     assert all(name.isascii() and "/" not in name and not name.startswith((".", "-")) for name in found)
     assert all(len(name) < 200 for name in found)
 
 
-def test_a_group_that_is_called_like_the_file_of_another_has_a_file_of_its_own() -> None:
-    first = file_name("Billing")
-    assert file_name(first.removesuffix(".csv").lower()) != first.lower()
+def test_a_group_named_like_the_file_of_another_has_its_own_file() -> None:
+    first = group_file_name("Billing")
+    assert group_file_name(first.removesuffix(".csv").lower()) != first.lower()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ ODD = "--it's a:ü $HOME `x` \"="
 
 
 def tool(folder: Path, release: str) -> Path:
-    """As it comes with Kafka: a script that starts Java."""
+    """Create the tool as Kafka installs it: a script that starts Java."""
     jars, main = list(_jars(release)), "kafka.admin.ConsumerGroupCommand"
     if not release.startswith("1."):
         more = ("org.apache.kafka:kafka-tools", "org.apache.kafka:kafka-tools-api")
@@ -137,7 +137,7 @@ def tool(folder: Path, release: str) -> Path:
 
 
 def run(script: Path, tool: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a folder and with a locale that know nothing of it."""
+    """Run the script in another folder, with the C locale."""
     environment = {"PATH": os.environ["PATH"], "KAFKA_CONSUMER_GROUPS": str(tool), "LC_ALL": "C"}
     command: Sequence[str | Path] = ["sh", script, *arguments]
     return subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=100)
@@ -147,7 +147,7 @@ def run(script: Path, tool: Path, *arguments: str) -> subprocess.CompletedProces
 @pytest.mark.xdist_group("kafka")
 @pytest.mark.timeout(1000)  # jars may have to be fetched
 @pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"])
-def test_kafkas_own_tool_takes_the_files_and_the_offsets_are_there(
+def test_kafkas_tool_reads_the_files_and_writes_the_offsets(
     broker: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     running: KafkaBroker = request.getfixturevalue(broker)

@@ -1,4 +1,4 @@
-"""Following groups on real servers, while members on one side go on, come back, and leave."""
+"""Following groups on real servers, while members work, come back, and leave."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Run = Callable[..., "Running"]
 
 
 class Running:
-    """A follow in the background."""
+    """`follow` in a background thread."""
 
     def __init__(self, rows: list[PlanRow], brokers: Brokers, registry: Registry, **options: Any) -> None:
         self.passes: list[FollowPass] = []
@@ -74,7 +74,7 @@ class Running:
         assert so(), (self._error, self.passes[-2:])
 
     def more_passes(self, count: int = 2) -> None:
-        """Whatever it is to see it has seen then."""
+        """Wait for more passes."""
         wanted = len(self.passes) + count
         self.until(lambda: len(self.passes) >= wanted)
 
@@ -84,7 +84,7 @@ class Running:
         self._brokers.close()
 
     def end(self) -> dict[str, FollowedGroup]:
-        """Wait until it ends by itself."""
+        """Wait for the end, and return the groups."""
         self._thread.join(_LONGEST)
         assert not self._thread.is_alive(), self.passes[-2:]
         if self._error is not None:
@@ -94,14 +94,14 @@ class Running:
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> KafkaBroker:
-    """The one of today, unless a test is for both."""
+    """The current release, or the parameter of the test."""
     found: KafkaBroker = request.getfixturevalue(getattr(request, "param", "kafka_broker"))
     return found
 
 
 @pytest.fixture
 def run(broker: KafkaBroker, registry: Registry) -> Iterator[Run]:
-    """Follows in the background, with brokers of their own: those of the test are asked by the test."""
+    """Follow in the background, with separate connections to the brokers."""
     started: list[Running] = []
 
     def run(rows: list[PlanRow], *, on: Registry = registry, kind: Any = Brokers, **options: Any) -> Running:
@@ -125,7 +125,7 @@ def topic(broker: KafkaBroker, make_topic: MakeTopic) -> list[TopicPartition]:
 
 
 def state_of(running: Running, group: str) -> FollowState | None:
-    """As it was told last."""
+    """Return the value after the last pass."""
     found = [each for told in running.passes[-1:] for each in told.groups if each.group == group]
     return found[0].state if found else None
 
@@ -136,19 +136,19 @@ def mark_of(registry: Registry, group: str) -> str | None:
 
 
 def detail_of(running: Running, group: str) -> str:
-    """As it was told last."""
+    """Return the value after the last pass."""
     return "".join(each.detail for told in running.passes[-1:] for each in told.groups if each.group == group)
 
 
 def mark_as_moved(registry: Registry, *groups: str) -> None:
-    """As apply and follow do."""
+    """Mark groups like apply and follow."""
     answers = marks.put(registry._context, dict(zip(groups, groups, strict=True)), plan=PLAN, state=MarkState.MOVED)
     assert not any(answers.values())
 
 
 @contextmanager
 def foreign(registry: Registry, group: str) -> Iterator[None]:
-    """A member of another kind, which knows no marks."""
+    """Register a member of another client, which ignores marks."""
     path = f"/consumers/{group}/ids/scala"
     registry.client.create(path, b'{"version":1,"subscription":{},"pattern":"static"}', ephemeral=True, makepath=True)
     yield
@@ -159,7 +159,7 @@ def foreign(registry: Registry, group: str) -> Iterator[None]:
 
 
 @BOTH
-def test_what_a_member_commits_is_carried_until_it_leaves_and_then_both_sides_are_equal(
+def test_commits_of_a_member_are_copied_until_it_leaves_and_then_both_sides_agree(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     one, two, three = topic
@@ -188,7 +188,7 @@ def test_what_a_member_commits_is_carried_until_it_leaves_and_then_both_sides_ar
 
 
 @BOTH
-def test_a_target_that_another_plan_writes_to_is_not_followed_and_locks_are_let_go_in_the_end(
+def test_a_target_locked_by_another_plan_is_left_and_locks_are_released_at_the_end(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at = topic[0]
@@ -206,7 +206,7 @@ def test_a_target_that_another_plan_writes_to_is_not_followed_and_locks_are_let_
     assert registry.client.get_children("/zkgroups/targets") == [f":{targets['taken']}"]
 
 
-def test_a_group_that_a_native_member_works_in_is_left_and_the_others_are_followed(
+def test_a_group_with_a_native_member_is_left_and_others_are_followed(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
@@ -232,7 +232,7 @@ def test_a_group_that_a_native_member_works_in_is_left_and_the_others_are_follow
 
 
 class Meddling(Brokers):
-    """Somebody does something just before, or just after, offsets are committed."""
+    """Calls a function just before, or just after, offsets are committed."""
 
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
@@ -255,10 +255,10 @@ def meddling() -> Iterator[type[Meddling]]:
     Meddling.before = Meddling.after = None
 
 
-def test_who_comes_between_the_last_pass_and_the_last_look_is_followed_on(
+def test_an_instance_that_registers_during_the_cutover_is_followed(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
 ) -> None:
-    """A member of another kind, which the mark does not keep out, commits and goes on."""
+    """Another client ignores the mark and commits."""
     at, name = topic[0], f"of {topic[0].topic}"
     registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
@@ -284,7 +284,7 @@ def test_who_comes_between_the_last_pass_and_the_last_look_is_followed_on(
     assert running.end()[name].state is DONE
 
 
-def test_a_native_member_that_comes_during_the_last_pass_is_seen_and_the_group_not_called_done(
+def test_a_native_member_that_joins_during_the_cutover_prevents_done(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling], join: Join
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
@@ -299,7 +299,7 @@ def test_a_native_member_that_comes_during_the_last_pass_is_seen_and_the_group_n
     assert mark_of(registry, name) is None
 
 
-def test_what_is_committed_during_the_last_pass_is_carried_in_the_next(
+def test_a_commit_during_the_cutover_is_copied_by_the_next_pass(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
@@ -321,7 +321,7 @@ def test_what_is_committed_during_the_last_pass_is_carried_in_the_next(
     assert numbers(brokers, name) == {at: 7, topic[1]: 2, topic[2]: 6}
 
 
-def test_who_comes_back_to_a_group_that_is_done_is_followed_again_while_others_are(
+def test_a_done_group_is_followed_again_if_an_instance_comes_back_while_others_are_followed(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "ab"]
@@ -342,7 +342,7 @@ def test_who_comes_back_to_a_group_that_is_done_is_followed_again_while_others_a
     assert {each.state for each in running.end().values()} == {DONE}
 
 
-def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
+def test_a_member_that_is_back_in_the_next_pass_is_not_cut_over(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
@@ -369,7 +369,7 @@ def test_who_is_back_at_the_next_look_was_only_started_anew_and_is_not_cut_over(
     assert JUST_LEFT in [each.groups[0].detail for each in passes[4:]]
 
 
-def test_offsets_that_may_not_be_read_any_more_are_told_and_waited_for_and_nothing_is_called_done(
+def test_offsets_that_become_forbidden_are_reported_and_prevent_done(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, parts = topic[0], ("offsets", f"offsets/{topic[0].topic}", f"offsets/{topic[0].topic}/0", "offsets/other")
@@ -399,7 +399,7 @@ def test_offsets_that_may_not_be_read_any_more_are_told_and_waited_for_and_nothi
     assert [numbers(brokers, name) for name in names] == [{at: 9}] * 4
 
 
-def test_offsets_that_are_gone_at_the_cut_over_are_in_the_way_and_those_of_a_group_that_is_done_are_not(
+def test_deleted_offsets_prevent_the_cutover_but_not_after_a_group_is_done(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     one, two, _ = topic
@@ -424,10 +424,10 @@ def test_offsets_that_are_gone_at_the_cut_over_are_in_the_way_and_those_of_a_gro
     assert [mark_of(registry, name) for name in names] == [None, None, "moved"]
 
 
-def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over(
+def test_skipped_offsets_are_reported_and_refused_offsets_end_following_at_the_cutover(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
-    """Past the end, gone back, not there, stale, not chosen, further by plan; and what becomes possible meanwhile."""
+    """Past the end, moved back, missing, stale, not selected, target ahead; and offsets that become valid meanwhile."""
     one, two, three = topic
     names = dict(zip(("past", "back", "fine"), (f"{which} {one.topic}" for which in ("p", "b", "f")), strict=True))
     past, back, fine = (registry.group(name).offsets for name in names.values())
@@ -469,7 +469,7 @@ def test_what_is_not_to_be_written_is_told_and_a_refusal_ends_it_at_the_cut_over
     assert numbers(brokers, names["back"]) == {one: 9}
 
 
-def test_a_group_whose_planned_topic_is_deleted_meanwhile_is_left_and_not_called_done(
+def test_a_group_whose_planned_topic_is_deleted_is_left(
     registry: Registry, broker: KafkaBroker, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     name = f"of {topic[0].topic}"
@@ -488,7 +488,7 @@ def test_a_group_whose_planned_topic_is_deleted_meanwhile_is_left_and_not_called
     assert mark_of(registry, name) is None
 
 
-def test_offsets_that_are_older_than_their_topic_are_not_carried(
+def test_offsets_that_are_older_than_their_topic_are_not_copied(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"
@@ -504,7 +504,7 @@ def test_offsets_that_are_older_than_their_topic_are_not_carried(
 
 
 @pytest.mark.parametrize("steps", [15, pytest.param(300, marks=pytest.mark.soak)])
-def test_whoever_comes_and_goes_and_commits_nothing_goes_back_and_in_the_end_both_sides_are_equal(
+def test_with_random_members_and_commits_no_offset_goes_back_and_both_sides_agree_at_the_end(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, steps: int
 ) -> None:
     seed = random.randrange(2**32)
@@ -537,7 +537,7 @@ def test_whoever_comes_and_goes_and_commits_nothing_goes_back_and_in_the_end_bot
 
 
 def go_on(offsets: Any, partitions: list[TopicPartition], chance: random.Random) -> None:
-    """As somebody who works commits."""
+    """Commit random progress."""
     for at in partitions:
         found = offsets.fetch(at)
         last = found.offset if found else 0
@@ -547,7 +547,7 @@ def go_on(offsets: Any, partitions: list[TopicPartition], chance: random.Random)
 # What is in the way, and what is not
 
 
-def test_a_dry_run_looks_once_and_changes_nothing(
+def test_a_dry_run_reads_once_and_changes_nothing(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
@@ -573,7 +573,7 @@ def test_a_dry_run_looks_once_and_changes_nothing(
     assert [numbers(brokers, name) for name in names] == [{}] * 3
 
 
-def test_plans_that_are_in_the_way_are_told(
+def test_marks_of_other_plans_and_obstacles_in_the_plan_are_reported(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
@@ -598,10 +598,10 @@ def test_plans_that_are_in_the_way_are_told(
             follow(rows, brokers, registry, execute=True, **wrong)
 
 
-def test_an_end_that_is_asked_for_leaves_no_mark_of_a_group_that_is_not_moved(
+def test_a_stop_leaves_no_mark_on_groups_that_are_not_moved(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
 ) -> None:
-    """Killed in the last pass of a group: members may join again, and the next run goes on."""
+    """Stopped during the cutover: members may join again, and the next run continues."""
     at, name = topic[0], f"of {topic[0].topic}"
     registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name})
@@ -630,7 +630,7 @@ def test_an_end_that_is_asked_for_leaves_no_mark_of_a_group_that_is_not_moved(
 
 
 class Away(Brokers):
-    """Brokers that are away for a moment: the first question of each kind has no answer."""
+    """Brokers that do not answer the first request of each kind."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -661,7 +661,7 @@ class Away(Brokers):
 
 
 @pytest.mark.parametrize("to_zookeeper", [False, True])
-def test_servers_that_are_away_for_a_moment_are_waited_for_and_said(
+def test_unavailable_servers_are_reported_and_retried(
     registry: Registry,
     zookeeper: Any,
     zookeeper_hosts: str,
@@ -694,7 +694,7 @@ def test_servers_that_are_away_for_a_moment_are_waited_for_and_said(
     assert offsets_of(registry, name) == ({at: 5, topic[1]: 7} if to_zookeeper else {at: 5})
 
 
-def test_a_pass_in_which_nothing_has_changed_asks_no_broker_and_zookeeper_in_bulk(
+def test_a_pass_without_changes_asks_no_broker_and_reads_zookeeper_in_bulk(
     registry: Registry,
     zookeeper: Any,
     zookeeper_hosts: str,
@@ -726,7 +726,7 @@ def test_a_pass_in_which_nothing_has_changed_asks_no_broker_and_zookeeper_in_bul
 
 
 class Counted(Brokers):
-    """Counts the questions about groups."""
+    """Counts the requests about groups."""
 
     asked = 0
 
@@ -745,7 +745,7 @@ class Counted(Brokers):
 
 
 @BOTH
-def test_what_native_members_commit_is_carried_to_zookeeper_until_they_leave(
+def test_commits_of_native_members_are_copied_to_zookeeper_until_they_leave(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
 ) -> None:
     one, two, three = topic
@@ -771,7 +771,7 @@ def test_what_native_members_commit_is_carried_to_zookeeper_until_they_leave(
     registry.group(name).instance("late").register([one.topic])
 
 
-def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_goes_back(
+def test_following_back_writes_nothing_while_an_instance_is_registered_and_never_goes_back(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abcd"]
@@ -798,7 +798,7 @@ def test_on_the_way_back_nothing_is_written_under_a_legacy_instance_and_nothing_
     assert registry.client.get(f"/consumers/{names[2]}/offsets/{at.topic}/1")[0] == b"three"
 
 
-def test_what_others_did_in_a_native_group_that_this_plan_has_not_moved_is_not_carried(
+def test_following_back_leaves_groups_that_this_plan_has_not_moved(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, names = topic[0], [f"{which} {topic[0].topic}" for which in ("blocked", "theirs", "begun")]
@@ -819,7 +819,7 @@ def test_what_others_did_in_a_native_group_that_this_plan_has_not_moved_is_not_c
     assert [offsets_of(registry, name)[at] for name in names] == [5, 5, 8]
 
 
-def test_what_was_carried_to_where_it_may_not_be_listed_is_told_until_it_may(
+def test_following_back_reports_forbidden_topics_until_they_can_be_read(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
     at, name = topic[0], f"of {topic[0].topic}"

@@ -1,4 +1,4 @@
-"""Failures 13 and 22: offsets of messages that are gone are never moved as they are; whole runs, on real logs."""
+"""Failures 13 and 22: offsets of deleted messages are never copied unchanged. Whole runs, on real logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic(legacy_kafka: KafkaBroker) -> str:
-    """A topic of three partitions, with messages; partition 0 starts with the ninth, as after some retention."""
+    """A topic with three partitions; partition 0 starts at the ninth message, as after retention."""
     name = f"lost-{next(_numbers)}"
     legacy_kafka.create_topic(name, 3)
     NumberedProducer(name, 3, legacy_kafka.address).write(120)
@@ -36,7 +36,7 @@ def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
         yield registry
 
 
-def test_a_group_whose_messages_are_gone_is_refused_until_it_is_said_where_it_goes_on(
+def test_a_group_whose_messages_were_deleted_is_refused_without_on_out_of_range(
     legacy_kafka: KafkaBroker, registry: Registry, topic: str
 ) -> None:
     first, second, third = (TopicPartition(topic, number) for number in range(3))
@@ -59,10 +59,10 @@ def test_a_group_whose_messages_are_gone_is_refused_until_it_is_said_where_it_go
     assert begun == {first: 8, second: 10, third: 0}
 
 
-def test_offsets_of_a_topic_that_was_made_anew_are_not_moved_and_its_new_ones_are(
+def test_only_the_new_offsets_of_a_recreated_topic_are_moved(
     legacy_kafka: KafkaBroker, registry: Registry, topic: str
 ) -> None:
-    """With the first partition's messages written again, its old offset would be in the log."""
+    """The new topic has as many messages, so the old offset is in its log."""
     first, second, third = (TopicPartition(topic, number) for number in range(3))
     offsets = registry.group(topic).offsets
     offsets.set_many({first: 5, second: 10, third: 15})

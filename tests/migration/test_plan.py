@@ -1,4 +1,4 @@
-"""A plan on real brokers: every row of the rule's table, and everything that can stand in a group's way."""
+"""Planning with real brokers: every row of the table in `rules.py`, and every obstacle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOG_UNKNOWN = Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.LOG_
 
 
 def found(group: str, topic: str | None, partition: int | None, offset: int | str | None, **more: object) -> SourceNode:
-    """A node with an offset, or with a problem."""
+    """Return a node with an offset, or with a problem."""
     problem = f"/consumers/{group}/offsets/{topic}/{partition}: {offset}" if isinstance(offset, str) else None
     number = offset if isinstance(offset, int) else None
     no_offset = None if problem is None else NoOffset.NEGATIVE if offset == "negative" else NoOffset.UNREADABLE
@@ -51,7 +51,7 @@ def member(group: str, instance: str | None, **more: object) -> SourceNode:
 
 
 def decisions(rows: list[PlanRow]) -> dict[int, tuple[Action, Reason, int | None]]:
-    """By partition; each test has one topic that counts."""
+    """Return the decisions by partition."""
     return {row.partition or 0: (row.action, row.reason, row.planned) for row in rows}
 
 
@@ -62,7 +62,7 @@ def writer(broker: KafkaBroker) -> Writer:
 
 @pytest.fixture
 def topic(make_topic: MakeTopic, writer: Writer) -> str:
-    """Ten partitions, each with ten messages; of partition 1 the first four are gone."""
+    """Ten partitions with ten messages each; the first four of partition 1 are deleted."""
     name = make_topic(10)
     for partition in range(10):
         writer.produce(name, partition, [PLANNED_MS] * 10)
@@ -94,7 +94,7 @@ CLAMPED = {
 }
 
 
-def test_every_row_of_the_table_is_decided_by_what_the_brokers_say(
+def test_every_row_of_the_table_is_decided_by_the_answers_of_the_brokers(
     brokers: Brokers, writer: Writer, topic: str
 ) -> None:
     group = f"{ODD} {topic}"
@@ -140,7 +140,7 @@ def test_every_row_of_the_table_is_decided_by_what_the_brokers_say(
     assert plan(rule=Rule(OutOfRange.SKIP), topics_created={topic: 99}) == lenient | {6: (SKIP, Reason.OLDER, None)}
 
 
-def test_a_row_has_both_sides_as_they_are(brokers: Brokers, writer: Writer, topic: str) -> None:
+def test_a_row_has_the_state_of_both_sides(brokers: Brokers, writer: Writer, topic: str) -> None:
     group = f"target of {topic}"
     writer.commit(group, {(topic, 1): 5, (topic, 2): 7}, note="before")
     planning = replace(
@@ -181,7 +181,7 @@ def test_a_row_has_both_sides_as_they_are(brokers: Brokers, writer: Writer, topi
     assert (second.group, second.target, second.log_end, second.stale) == ("source", group, 10, False)
 
 
-def test_what_stands_in_the_way_of_a_group_is_said_in_each_of_its_rows_and_stops_no_other(
+def test_each_row_has_the_obstacles_of_its_group_and_no_other_group_is_stopped(
     brokers: Brokers, topic: str, join: Join
 ) -> None:
     live, free = f"live {topic}", f"free {topic}"
@@ -222,7 +222,7 @@ def test_what_stands_in_the_way_of_a_group_is_said_in_each_of_its_rows_and_stops
     }
 
 
-def test_logs_are_asked_once_for_each_partition(brokers: Brokers, writer: Writer, topic: str) -> None:
+def test_each_log_range_is_read_once(brokers: Brokers, writer: Writer, topic: str) -> None:
     planner = Planner(PLANNING, brokers)
     [first] = planner.plan([found("a", topic, 0, 5)])
     writer.produce(topic, 0, [PLANNED_MS])
@@ -233,7 +233,7 @@ def test_logs_are_asked_once_for_each_partition(brokers: Brokers, writer: Writer
     assert Planner(PLANNING, brokers).plan([found("a", topic, 0, 5)])[0].log_end == 11
 
 
-def test_without_brokers_every_offset_is_copied_but_those_that_are_older_than_their_topic() -> None:
+def test_without_brokers_all_offsets_are_copied_unless_older_than_their_topic() -> None:
     planning = replace(PLANNING, topics_created={"made-anew": 101})
     nodes = [found("g", "orders", 0, 5), found("g", "made-anew", 1, 6), found("g", "orders", 2, "negative")]
 
@@ -247,10 +247,10 @@ def test_without_brokers_every_offset_is_copied_but_those_that_are_older_than_th
     assert {row.log_end for row in rows} == {None}
 
 
-def test_a_log_without_a_leader_is_unknown_and_a_topic_made_anew_keeps_no_old_offset(
+def test_a_log_without_a_leader_is_unknown_and_old_offsets_of_a_recreated_topic_are_skipped(
     legacy_kafka: KafkaBroker,
 ) -> None:
-    """Failure 13: deleted, and made anew smaller."""
+    """Failure 13: a topic is deleted and recreated with fewer partitions."""
     admin, name = Writer(legacy_kafka.address), "made-anew"
     with Registry.connect(legacy_kafka.zookeeper) as registry, Brokers.connect(legacy_kafka.address) as brokers:
         legacy_kafka.create_topic(name, 3)
@@ -290,7 +290,7 @@ def test_a_log_without_a_leader_is_unknown_and_a_topic_made_anew_keeps_no_old_of
     assert {row.obstacles for row in rows} == {(), (LOG_UNKNOWN,)}
 
 
-def test_a_target_that_may_not_be_looked_at_is_refused_and_stops_no_other() -> None:
+def test_a_forbidden_target_is_refused_and_stops_no_other() -> None:
     with KafkaBroker(users={"ben": "secret"}, config=ACCESS) as broker:
         broker.create_topic("orders")
         every, operations = ResourcePatternType.LITERAL, (AclOperation.READ, AclOperation.DESCRIBE)

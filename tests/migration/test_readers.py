@@ -1,4 +1,4 @@
-"""That the consumers and the judge of these tests do what they should: all that is shown of a migration rests on it."""
+"""Tests of the consumers and the judge that the migration tests rely on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 WRITTEN = [Message(A, 0, "0"), Message(B, 0, "1"), Message(A, 1, "2")]
 
 
-def test_the_judge_lets_pass_what_was_done_once_and_in_order() -> None:
+def test_the_judge_accepts_messages_read_once_and_in_order() -> None:
     judge(WRITTEN, WRITTEN[:1], WRITTEN[1:])
     judge(WRITTEN, [WRITTEN[1]], [WRITTEN[0], WRITTEN[2]])
 
@@ -37,7 +37,7 @@ def test_the_judge_finds(readings: tuple[list[Message], ...]) -> None:
         judge(WRITTEN, *readings)
 
 
-def test_a_legacy_reader_commits_just_what_it_has_done_and_the_next_goes_on(legacy_kafka: KafkaBroker) -> None:
+def test_a_legacy_reader_commits_what_it_has_read_and_the_next_continues(legacy_kafka: KafkaBroker) -> None:
     group = topic = "readers-1"
     legacy_kafka.create_topic(topic, 3)
     producer = NumberedProducer(topic, 3, legacy_kafka.address)

@@ -22,7 +22,7 @@ from .moving import Move
 _numbers = itertools.count()
 
 Live = Callable[[Move, str], AbstractContextManager[str]]
-"""Somebody takes part in the group of a move and reads a topic; who that is, as far as it is known before."""
+"""Joins the group of a migration and reads a topic; yields the part of the member's name that is known."""
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def live(request: pytest.FixtureRequest, broker: KafkaBroker, registry: Registry
     return kinds[request.param]
 
 
-def test_a_group_with_a_live_member_is_refused_by_the_plan_and_by_a_plan_that_was_made_before_it_came(
+def test_a_group_with_an_active_member_is_refused_also_by_an_earlier_plan(
     broker: KafkaBroker, registry: Registry, live: Live
 ) -> None:
     before, topic = _group_of(broker, registry)
@@ -93,7 +93,7 @@ def test_a_group_with_a_live_member_is_refused_by_the_plan_and_by_a_plan_that_wa
         assert move.mark() is None
 
 
-def test_a_member_of_ours_does_not_come_to_a_group_that_was_moved_until_it_is_put_back(
+def test_a_zkgroups_member_cannot_join_a_moved_group_until_it_is_rolled_back(
     broker: KafkaBroker, registry: Registry
 ) -> None:
     move, topic = _group_of(broker, registry)

@@ -76,7 +76,7 @@ def moved(registry: Registry, broker: KafkaBroker, brokers: Brokers, make_topic:
 
 
 @pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
-def test_a_target_is_put_back_to_the_byte_and_what_was_not_there_goes(moved: Moved) -> None:
+def test_a_target_is_restored_exactly_and_additional_offsets_are_deleted(moved: Moved) -> None:
     tree_before = tree(moved.registry.client, "/consumers")
     moved.apply()
     assert {at: each.offset for at, each in moved.now.items()} == {moved.first: 7, moved.second: 9, moved.other: 5}
@@ -99,7 +99,7 @@ def test_a_target_is_put_back_to_the_byte_and_what_was_not_there_goes(moved: Mov
     assert moved.now == moved.before
 
 
-def test_a_target_that_had_nothing_is_gone_again(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
+def test_a_target_that_did_not_exist_is_deleted(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
     registry.group("new").offsets.set(at, 7)
     target = f"new-{at.topic}"
@@ -112,7 +112,7 @@ def test_a_target_that_had_nothing_is_gone_again(registry: Registry, brokers: Br
     assert outcomes(rollback_groups(rows, brokers, registry, execute=True)) == {"already there"}
 
 
-def test_what_only_changes_is_put_back_without_deleting_the_group(moved: Moved) -> None:
+def test_changed_offsets_are_restored_without_deleting_the_group(moved: Moved) -> None:
     rows = [row for row in moved.rows if row.at != moved.second]
 
     class NeverDeletes(Brokers):
@@ -131,7 +131,7 @@ def test_what_only_changes_is_put_back_without_deleting_the_group(moved: Moved) 
     assert moved.now == moved.before
 
 
-def test_a_target_whose_offsets_were_moved_is_left_unless_it_is_forced(moved: Moved) -> None:
+def test_a_target_with_later_commits_is_left_unless_forced(moved: Moved) -> None:
     moved.apply()
     beyond = TopicPartition(moved.other.topic, 0)
     moved.brokers.commit({moved.target: {moved.second: 11}})
@@ -156,7 +156,7 @@ def test_a_target_whose_offsets_were_moved_is_left_unless_it_is_forced(moved: Mo
     assert not moved.marked
 
 
-def test_a_target_that_somebody_takes_part_in_is_left_in_any_case(moved: Moved, join: Join) -> None:
+def test_a_target_with_active_members_is_always_left(moved: Moved, join: Join) -> None:
     moved.apply()
     with join(moved.target, moved.other.topic):
         for force in (False, True):
@@ -167,7 +167,7 @@ def test_a_target_that_somebody_takes_part_in_is_left_in_any_case(moved: Moved, 
     assert (moved.now[moved.first].offset, moved.marked) == (7, True)
 
 
-def test_what_another_plan_has_marked_is_left_unless_it_is_forced(moved: Moved) -> None:
+def test_a_group_marked_by_another_plan_is_left_unless_forced(moved: Moved) -> None:
     moved.brokers.commit({moved.target: {moved.first: 7}})
     marks.put(moved.registry._context, {moved.group: "elsewhere"}, plan="plan-2", state=MarkState.MOVED)
 
@@ -180,7 +180,7 @@ def test_what_another_plan_has_marked_is_left_unless_it_is_forced(moved: Moved) 
     assert (moved.now, moved.marked) == (moved.before, True)
 
 
-def test_a_group_that_this_plan_has_not_moved_is_left_also_where_others_came_to_the_same_offsets(moved: Moved) -> None:
+def test_a_group_that_this_plan_has_not_moved_is_left_even_with_the_planned_offsets(moved: Moved) -> None:
     moved.brokers.commit({moved.target: {moved.first: 7, moved.second: 9}})
     native = Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"])
     blocked = [replace(row, obstacles=(native,)) for row in moved.rows]
@@ -200,7 +200,7 @@ def test_a_group_that_this_plan_has_not_moved_is_left_also_where_others_came_to_
     assert moved.now == moved.before
 
 
-def test_a_group_of_which_an_apply_was_killed_before_it_wrote_is_as_before(moved: Moved) -> None:
+def test_a_group_of_an_apply_killed_before_the_write_is_as_before(moved: Moved) -> None:
     assert outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)) == {"already there"}
     moved.mark()
     assert outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)) == {"already there"}
@@ -219,7 +219,7 @@ KILLS = [
 
 
 @pytest.mark.parametrize(("step", "nth", "moment"), KILLS)
-def test_killed_anywhere_it_goes_on(moved: Moved, step: str, nth: int, moment: str) -> None:
+def test_a_rollback_killed_at_any_step_can_be_repeated(moved: Moved, step: str, nth: int, moment: str) -> None:
     moved.apply()
     steps: list[str] = []
 
@@ -258,7 +258,7 @@ def test_killed_anywhere_it_goes_on(moved: Moved, step: str, nth: int, moment: s
     assert (moved.now, moved.marked) == (moved.before, False)
 
 
-def test_nothing_is_deleted_of_which_not_all_can_be_put_back_and_the_group_stays_marked(moved: Moved) -> None:
+def test_a_group_that_cannot_be_restored_completely_is_not_deleted_and_stays_marked(moved: Moved) -> None:
     moved.apply()
 
     class Refusing(Brokers):
@@ -286,7 +286,7 @@ def test_nothing_is_deleted_of_which_not_all_can_be_put_back_and_the_group_stays
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_offsets_of_topics_that_are_gone_are_skipped_and_the_rest_is_put_back(moved: Moved, force: bool) -> None:
+def test_offsets_of_deleted_topics_are_skipped_and_the_rest_is_restored(moved: Moved, force: bool) -> None:
     moved.apply()
     writer = Writer(moved.broker.address)
     writer.admin.delete_topics([moved.other.topic])[moved.other.topic].result()
@@ -325,7 +325,7 @@ def test_a_commit_between_the_first_write_and_the_deletion_keeps_the_group(moved
     assert moved.marked
 
 
-def test_a_mark_that_cannot_be_taken_away_is_told_in_each_row(moved: Moved) -> None:
+def test_a_mark_that_cannot_be_removed_is_reported_in_each_row(moved: Moved) -> None:
     moved.apply()
 
     class Raced(Brokers):
@@ -346,7 +346,7 @@ def test_a_mark_that_cannot_be_taken_away_is_told_in_each_row(moved: Moved) -> N
 # To ZooKeeper
 
 
-def test_nothing_is_carried_to_a_group_that_this_plan_has_not_marked_whatever_is_forced(moved: Moved) -> None:
+def test_nothing_is_copied_to_a_group_without_the_mark_of_this_plan_even_by_force(moved: Moved) -> None:
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20}})
     for other in (False, True):
@@ -358,7 +358,7 @@ def test_nothing_is_carried_to_a_group_that_this_plan_has_not_marked_whatever_is
         assert (moved.offsets()[moved.first], moved.now[moved.first].offset) == (7, 20)
 
 
-def test_progress_is_carried_to_zookeeper_forward_only_and_the_target_is_put_back(moved: Moved) -> None:
+def test_progress_is_copied_to_zookeeper_forward_only_and_the_target_is_restored(moved: Moved) -> None:
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20, moved.other: 6}})
 
@@ -397,7 +397,7 @@ def test_a_target_that_was_moved_back_is_left_because_zookeeper_keeps_the_higher
     assert moved.offsets() == {moved.first: 20, moved.second: 9}
 
 
-def test_nothing_is_carried_to_a_group_with_legacy_instances_and_its_target_stays(moved: Moved) -> None:
+def test_nothing_is_copied_to_a_group_with_legacy_instances_and_its_target_stays(moved: Moved) -> None:
     moved.apply()
     moved.brokers.commit({moved.target: {moved.first: 20}})
     moved.registry.client.create("/consumers/billing/ids/scala-1", b"{}", ephemeral=True, makepath=True)
@@ -415,9 +415,7 @@ def test_nothing_is_carried_to_a_group_with_legacy_instances_and_its_target_stay
     [(20, True), (None, True), (None, False)],
     ids=["something is carried", "nothing is", "nothing is to be"],
 )
-def test_what_is_committed_after_the_first_look_is_not_deleted(
-    moved: Moved, carried: int | None, to_zookeeper: bool
-) -> None:
+def test_a_commit_after_the_first_read_is_not_deleted(moved: Moved, carried: int | None, to_zookeeper: bool) -> None:
     moved.apply()
     if carried is not None:
         moved.brokers.commit({moved.target: {moved.first: carried}})

@@ -19,7 +19,7 @@ from .rows import plan_of
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
 
-def test_every_row_that_differs_is_told_with_what_both_sides_have(
+def test_every_row_that_differs_is_reported_with_the_offsets_of_both_sides(
     registry: Registry, brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(6)

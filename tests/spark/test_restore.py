@@ -261,7 +261,7 @@ def test_lost_offsets_are_restored_and_later_ones_stay_without_force(
         "shipping,orders,0,,5,,",
     ]
     assert shown.err.endswith(
-        "--backward allows it\nNothing was changed: --execute does it, except for the changes refused above.\n"
+        "--backward allows it\nNothing was changed: add --execute to apply, except for the changes refused above.\n"
     )
 
     done = zkgroups(*asked, "--group", "billing", "--topic", "orders", "--execute", "-q")

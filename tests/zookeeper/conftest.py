@@ -1,4 +1,4 @@
-"""What these tests share: other members with sessions of their own, and the tree as it really is."""
+"""Shared fixtures: registries with their own sessions, a proxy, and a plain client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Connect = Callable[..., Registry]
 
 @pytest.fixture
 def connect(zookeeper_hosts: str) -> Iterator[Connect]:
-    """More registries in the chroot of this test, each with a session of its own; options as `Registry.connect`."""
+    """Connect more registries in the chroot of this test. The options are those of `Registry.connect`."""
     with ExitStack() as stack:
 
         def connect(hosts: str = zookeeper_hosts, **options: Any) -> Registry:
@@ -29,7 +29,7 @@ def connect(zookeeper_hosts: str) -> Iterator[Connect]:
 
 @pytest.fixture
 def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
-    """A proxy before the server."""
+    """A proxy in front of the server."""
     with TcpProxy(zookeeper.address) as proxy:
         yield proxy
 
@@ -42,7 +42,7 @@ def proxied(proxy: TcpProxy, zookeeper_hosts: str, connect: Connect) -> Registry
 
 @pytest.fixture
 def raw(zookeeper_hosts: str) -> Iterator[Any]:
-    """A plain kazoo client in the chroot of this test: a foreign member, or the eye of the test."""
+    """A plain kazoo client in the chroot of this test, for foreign members and for assertions."""
     client = KazooClient(
         zookeeper_hosts, timeout=20.0, connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1)
     )

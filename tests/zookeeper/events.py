@@ -1,4 +1,4 @@
-"""Waiting for what a session goes through."""
+"""Wait for changes of a session."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def expire(registry: Registry, address: str | None = None) -> None:
 
 
 def attempt(call: Any) -> object:
-    """What a call returns or raises."""
+    """Return the result or the exception of a call."""
     try:
         return call()
     except Exception as error:

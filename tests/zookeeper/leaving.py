@@ -1,4 +1,4 @@
-"""What an instance does, and what it may leave behind."""
+"""Operations of an instance, and the nodes it may leave behind."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def claim_three(me: Instance) -> object:
 
 
 def prepare(registry: Registry) -> None:
-    """Make the directories, so that the first transaction is the one."""
+    """Create the directories, so that the next transaction is the operation itself."""
     with registry.group("billing").instance("me") as me:
         register(me)
         claim_three(me)
 
 
 def left_behind(raw: Any) -> list[str]:
-    """What is registered and owned in the group."""
+    """The registrations and owners of the group."""
     found = []
     for directory in ("/consumers/billing/ids", OWNERS):
         if raw.exists(directory):

@@ -1,4 +1,4 @@
-"""A server that speaks enough of ZooKeeper's protocol to be believed, and then lies."""
+"""A server that speaks enough of ZooKeeper's protocol to be accepted, and then sends damaged answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Self
 from zkgroups.testing.proxy.frames import Op, Xid
 
 CONNECT = 0
-"""In the place of an operation: the first request of a connection."""
+"""Instead of an operation: the first request of a connection."""
 
 NAMES = [f"n{number}" for number in range(20)]
 """The children of every node."""
@@ -21,7 +21,7 @@ STAT = struct.pack(">qqqqiiiqiiq", 1, 1, 0, 0, 0, 0, 0, 0, 1, 20, 1)
 END = struct.pack(">i?i", -1, True, -1)
 
 Lie = Callable[[bytes], Iterable[bytes] | None]
-"""Takes an honest frame with its length, and returns the chunks to send instead; None to hang up."""
+"""Takes a correct frame with its length, and returns the chunks to send instead. None to hang up."""
 
 
 def text(value: str | bytes) -> bytes:
@@ -54,7 +54,7 @@ BODIES: dict[int, bytes] = {
 
 
 class Liar:
-    """Answers honestly, but for the operations that it has a lie for. `with Liar({Op.EXISTS: lie}) as liar:`"""
+    """Answers correctly, except for the operations with a lie. `with Liar({Op.EXISTS: lie}) as liar:`"""
 
     def __init__(self, lies: dict[int, Lie], *, version: str = "3.9.5") -> None:
         self._lies = lies
@@ -111,14 +111,14 @@ class Liar:
         xid, op = struct.unpack_from(">ii", request)
         body = _many(request[8:]) if op == Op.MULTI_READ else BODIES.get(op, b"")
         going_on = self._send(client, op if xid != Xid.AUTH else Xid.AUTH, framed(header(xid) + body))
-        if op == Op.EXISTS and request[-1]:  # it watches
+        if op == Op.EXISTS and request[-1]:  # it sets a watch
             path = request[12:-1]
             event = header(Xid.WATCH_EVENT) + struct.pack(">iii", 2, 3, len(path)) + path
             going_on = going_on and self._send(client, Xid.WATCH_EVENT, framed(event))
         return going_on and op != Op.CLOSE_SESSION
 
     def _send(self, client: socket.socket, op: int, frame: bytes) -> bool:
-        """Whether the connection goes on."""
+        """Return False to close the connection."""
         lie = self._lies.get(op)
         if lie is None:
             client.sendall(frame)
@@ -141,7 +141,7 @@ def _exactly(client: socket.socket, count: int) -> bytes:
 
 
 def _many(questions: bytes) -> bytes:
-    """The honest answer to many reads."""
+    """Return the correct answer to many reads."""
     parts, position = [], 0
     while (kind := struct.unpack_from(">i", questions, position)[0]) != -1:
         parts.append(struct.pack(">i?i", kind, False, 0) + BODIES[kind])
@@ -154,17 +154,17 @@ def _many(questions: bytes) -> bytes:
 
 
 def with_length(length: int) -> Lie:
-    """It announces another length than it sends, and then waits."""
+    """Announce another length than is sent, and then wait."""
     return lambda frame: [struct.pack(">i", length) + frame[4:]]
 
 
 def with_body(change: Callable[[bytes], bytes]) -> Lie:
-    """The length and the header are right; the rest is changed."""
+    """Change the body, but not the length and the header."""
     return lambda frame: [framed(frame[4:20] + change(frame[20:]))]
 
 
 def with_header(xid: int | None = None, error: int = 0) -> Lie:
-    """The answer to something else, or an error."""
+    """Send the answer to another request, or an error."""
 
     def lie(frame: bytes) -> list[bytes]:
         true = struct.unpack_from(">i", frame, 4)[0]
@@ -174,22 +174,22 @@ def with_header(xid: int | None = None, error: int = 0) -> Lie:
 
 
 def instead(*chunks: bytes) -> Lie:
-    """Something else than an answer."""
+    """Send something other than an answer."""
     return lambda _frame: chunks
 
 
 def cut(frame: bytes) -> None:
-    """It hangs up instead."""
+    """Hang up instead of answering."""
 
 
 def half(frame: bytes) -> Iterable[bytes]:
-    """It hangs up in the middle of the answer."""
+    """Hang up in the middle of the answer."""
     yield frame[: len(frame) // 2]
     raise ConnectionError
 
 
 def dribble(frame: bytes) -> Iterable[bytes]:
-    """It announces a lot, and sends a byte now and then."""
+    """Announce a long answer, and send a byte now and then."""
     yield struct.pack(">i", 1 << 20)
     pause = threading.Event()
     while not pause.wait(0.05):
@@ -197,7 +197,7 @@ def dribble(frame: bytes) -> Iterable[bytes]:
 
 
 def flood(announced: int) -> Lie:
-    """It announces so many bytes, and sends them without end."""
+    """Announce so many bytes, and send bytes endlessly."""
 
     def lie(_frame: bytes) -> Iterable[bytes]:
         yield struct.pack(">i", announced)
@@ -208,7 +208,7 @@ def flood(announced: int) -> Lie:
 
 
 def zeros(_frame: bytes) -> Iterable[bytes]:
-    """It sends nothing but zero bytes, without end."""
+    """Send zero bytes endlessly."""
     while True:
         yield bytes(4096)
 
@@ -225,7 +225,7 @@ DAMAGES: dict[str, Lie] = {
     "a TLS alert": instead(b"\x15\x03\x03\x00\x02\x02\x28"),
     "zero bytes": zeros,
 }
-"""No ZooKeeper server sends these, whatever it was asked."""
+"""Answers that no ZooKeeper server sends."""
 
 ABSENCES: dict[str, Lie] = {
     "hangs up": cut,
@@ -233,4 +233,4 @@ ABSENCES: dict[str, Lie] = {
     "a byte now and then": dribble,
     "less than announced": with_length(500),
 }
-"""These may be a broken network."""
+"""Faults that a broken network can cause, too."""

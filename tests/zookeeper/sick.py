@@ -1,4 +1,4 @@
-"""A tree with one group for each thing that can be wrong, named after the check that finds it; and a healthy group."""
+"""A tree with one group for each possible problem, named after the check that finds it, and a healthy group."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ POISON = {
 """Every kind of registration that stops Scala members."""
 
 STOPPERS = {"0": b"", "1": b"abc", "2": b"1.0", "3": b"9223372036854775808", "4": b"7 8", "5": b"+4 "}
-"""Offsets that stop Scala members, and whose number nobody can be sure of."""
+"""Offsets that stop Scala members, and whose number is ambiguous."""
 
 PADDED = {"0": b"7 ", "1": b" 8", "2": b"3\n", "3": b"\t12\r\n"}
-"""Offsets that stop Scala members, and whose number is plain to see."""
+"""Offsets that stop Scala members, and whose number is clear."""
 
 ALICE = make_digest_acl_credential("alice", "sesame")
 CLOSED = [ACL(Permissions.ALL, Id("digest", ALICE)), ACL(Permissions.READ, Id("world", "anyone"))]
@@ -40,7 +40,7 @@ Place = tuple[str, str]
 
 
 class Tree:
-    """Plants nodes by a client of its own, in whose session the ephemeral ones live."""
+    """Creates nodes by its own client, whose session owns the ephemeral ones."""
 
     def __init__(self, client: KazooClient) -> None:
         self.client = client
@@ -51,7 +51,7 @@ class Tree:
             client.create(f"/brokers/topics/{topic}", data, makepath=True)
 
     def put(self, path: str, data: bytes = b"", *, living: bool = False, acl: Any = None) -> str:
-        """Make a node under /consumers, living or for ever, and return its path."""
+        """Create an ephemeral or persistent node under /consumers, and return its path."""
         whole = f"/consumers/{path}"
         self.client.create(whole, data, ephemeral=living, makepath=True, acl=acl)
         return whole
@@ -64,13 +64,13 @@ class Tree:
 
 
 def plant(tree: Tree) -> set[Place]:
-    """One example of everything that a check finds, as its code and path."""
+    """Plant one example for each check. Return the codes and paths."""
     plant_healthy(tree)
     return {*_owners(tree), *_registrations(tree), *_topics(tree), *_offsets(tree), *_whole(tree)}
 
 
 def plant_healthy(tree: Tree) -> None:
-    """A group in which nothing is wrong, not even its access control lists."""
+    """Plant a group without any problem, including its access control lists."""
     for directory in ("", "/ids", "/owners", "/owners/orders", "/offsets", "/offsets/orders"):
         tree.put(f"healthy{directory}", acl=CLOSED)
     tree.member("healthy", "healthy_h-1-ab")

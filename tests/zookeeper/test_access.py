@@ -1,4 +1,4 @@
-"""Who may do what: access control lists, digest, SASL and TLS. Failure 16, as far as one registry goes."""
+"""Access control lists, digest, SASL and TLS. Failure 16 for a single registry."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ TIMEOUT = 1.0
 
 @pytest.fixture
 def alice(zookeeper_hosts: str) -> Iterator[Any]:
-    """A plain client that makes nodes only alice may use."""
+    """A plain client whose new nodes only alice may use."""
     client = KazooClient(zookeeper_hosts, auth_data=[("digest", f"alice:{SECRET}")])
     client.start()
     yield client
@@ -80,7 +80,7 @@ def only_alice(all: bool = True, **rights: bool) -> list[Any]:
 
 
 def may_world(**rights: bool) -> list[Any]:
-    """Everything for alice, and some rights for everybody."""
+    """All rights for alice, and some rights for all clients."""
     from kazoo.security import make_acl
 
     return [*only_alice(), make_acl("world", "anyone", **rights)]
@@ -151,7 +151,7 @@ def test_an_acl_that_the_server_rejects_is_named_and_nothing_is_created(connect:
 
 
 def seed(alice: Any) -> None:
-    """Three offsets, of which everybody may read all, but write only the first."""
+    """Three offsets. All clients may read all of them, but write only the first."""
     alice.create(f"{OFFSETS}/orders/0", b"1", makepath=True)
     alice.create(f"{OFFSETS}/orders/1", b"1", acl=may_world(read=True))
     alice.create(f"{OFFSETS}/orders/2", b"1", acl=may_world(read=True, write=True))
@@ -371,7 +371,7 @@ def test_a_group_with_a_forbidden_offset_is_deleted(registry: Registry, alice: A
 def test_asserting_that_nobody_is_registered_leaves_the_list_of_ids_as_it_was(
     connect: Connect, alice: Any, registry: Registry
 ) -> None:
-    """A server shows hashes only to who may administer a node; written back without them, nobody is let in again."""
+    """A server shows hashes only to administrators. An ACL written back without them would lock out all users."""
     registry.group("billing").offsets.set(P0, 5)
     acl = [
         make_digest_acl("alice", SECRET, all=True),
@@ -391,7 +391,7 @@ def test_asserting_that_nobody_is_registered_leaves_the_list_of_ids_as_it_was(
 
 
 def test_a_forbidden_node_counts_as_existing(connect: Connect, registry: Registry, alice: Any) -> None:
-    """ZooKeeper 3.9 says NoAuth to who asks whether such a node exists: so it does."""
+    """ZooKeeper 3.9 answers NoAuth if such a node exists."""
     alice.create(f"{OFFSETS}/orders/0", b"5", makepath=True)
     alice.set_acls("/", only_alice())
     alice.set_acls("/consumers", may_world(create=True))
@@ -416,7 +416,7 @@ def test_a_digest_user_with_an_ambiguous_name_is_refused(user: str) -> None:
 
 
 def test_a_wrong_digest_password_connects_and_then_has_no_permission(connect: Connect, alice: Any) -> None:
-    """ZooKeeper never says that a digest is wrong: it is somebody else's, then."""
+    """ZooKeeper never reports a wrong digest. It counts as another identity."""
     alice.create(f"{OFFSETS}/orders/0", b"5", makepath=True, acl=only_alice())
     with pytest.raises(NoPermissionError):
         connect(auth=[Digest("alice", "wrong")]).group("billing").offsets.fetch(P0)
@@ -428,7 +428,7 @@ def test_a_wrong_digest_password_connects_and_then_has_no_permission(connect: Co
 def test_failure_16_after_a_reconnect_nothing_is_sent_before_the_digest(
     proxy: TcpProxy, zookeeper_hosts: str, connect: Connect, alice: Any
 ) -> None:
-    """Two threads write all the time while the connection is cut: whichever request comes first is authenticated."""
+    """Two threads write while the connection is cut. The first request on each connection is authenticated."""
     alice.ensure_path("/consumers")
     alice.set_acls("/consumers", only_alice())
     policy = AclPolicy(*[[ALICE]] * 3)
@@ -541,7 +541,7 @@ def test_a_connection_has_one_sasl_identity() -> None:
 
 @dataclass(frozen=True)
 class Secure:
-    """A server with TLS that asks for a certificate, and files that fit it or do not."""
+    """A TLS server that requires a client certificate, with valid and invalid files."""
 
     address: str
     plain: str
@@ -549,7 +549,7 @@ class Secure:
 
     @property
     def by_name(self) -> str:
-        """The same server by a name that its certificate does not have."""
+        """The address of the server by a name that is not in its certificate."""
         return self.address.replace("127.0.0.1", "localhost")
 
     def tls(self, **changes: Any) -> Tls:
@@ -583,7 +583,7 @@ def _key(cert: trustme.LeafCert, encryption: KeySerializationEncryption) -> byte
 
 
 def _write(path: Path, cert: trustme.LeafCert) -> None:
-    """Key and certificate in one file, in the form that Java reads."""
+    """Key and certificate in one file, in a format that Java reads."""
     path.write_bytes(_key(cert, NoEncryption()) + b"".join(pem.bytes() for pem in cert.cert_chain_pems))
 
 
@@ -600,7 +600,7 @@ def test_tls_with_a_client_certificate_in_one_file_or_two(secure: Secure) -> Non
 
 @pytest.fixture
 def sockets_that_kazoo_forgets() -> Iterator[None]:
-    """Of a handshake that failed, kazoo leaves it to the garbage collector to close the socket; let it be here."""
+    """After a failed handshake, kazoo leaves the socket to the garbage collector. Collect it in this test."""
     yield
     gc.collect()
 

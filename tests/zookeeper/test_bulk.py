@@ -1,4 +1,4 @@
-"""Many nodes in few requests: in their order, whatever becomes of the connection, and from every server."""
+"""Bulk reads: order, number of requests, lost connections, and old servers."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from .test_registry import AT_ONCE, in_time
 pytestmark = pytest.mark.zookeeper
 
 ODD = ["a b", " ", "a:b", "über", "日本語", "100%", "%2F", "'\"\\", "...", "-1", "+", "\u0301", "x" * 3_000]
-"""Names that a server takes, and something on the way might not."""
+"""Names that a server accepts, although other software might not."""
 
 
 @pytest.fixture
 def states(proxied: Registry) -> list[str]:
-    """What becomes of the connection of the proxied registry."""
+    """The states of the connection of the proxied registry."""
     seen: list[str] = []
     proxied.client.add_listener(lambda state: seen.append(str(state)))
     return seen
@@ -58,7 +58,7 @@ def client_of(hosts: str) -> Iterator[Any]:
 
 
 def plant(client: Any, paths: Iterable[str], data: bytes = b"7") -> list[str]:
-    """Make nodes, and the directories above them."""
+    """Create nodes and their parents."""
     paths = list(paths)
     for above in sorted({path.rpartition("/")[0] for path in paths} - {""}):
         client.ensure_path(above)
@@ -67,12 +67,12 @@ def plant(client: Any, paths: Iterable[str], data: bytes = b"7") -> list[str]:
 
 
 def each(answers: Iterable[Any]) -> list[Any]:
-    """What is answered to requests that are all under way together."""
+    """Return the answers to requests that are in flight together."""
     return [answer.get(timeout=20) for answer in list(answers)]
 
 
 def plant_offsets(client: Any, groups: int, topics: int, partitions: int) -> list[str]:
-    """As `group/topic/partition`, in the order in which they are read."""
+    """Return offsets as `group/topic/partition`, in the order of reading."""
     names = [f"g{g:04}/t{t:02}/{p}" for g in range(groups) for t in range(topics) for p in range(partitions)]
     directories = [f"/consumers/g{g:04}" for g in range(groups)]
     client.ensure_path("/consumers")
@@ -84,7 +84,7 @@ def plant_offsets(client: Any, groups: int, topics: int, partitions: int) -> lis
 
 
 def shown(found: Iterable[object]) -> list[str]:
-    """Offsets as `plant_offsets` has them."""
+    """Offsets in the format of `plant_offsets`."""
     return [f"{o.group}/{o.at}" if isinstance(o, CommittedOffset) else repr(o) for o in found]
 
 
@@ -92,7 +92,7 @@ def data(found: Iterable[Node | ForbiddenNode | None]) -> list[bytes | None]:
     return [node.data if isinstance(node, Node) else None for node in found]
 
 
-# What is asked for, and what comes
+# Requests and answers
 
 
 def test_two_thousand_nodes_are_read_in_few_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
@@ -116,7 +116,7 @@ def test_a_few_nodes_are_read_without_probing_the_server(proxied: Registry, prox
 def test_nodes_come_in_order_with_none_for_missing_ones_and_forbidden_ones_marked(
     registry: Registry, raw: Any, count: int
 ) -> None:
-    """Read and listed; asked for twice and in no order; one that cannot be read stops none."""
+    """Nodes are read and listed, with duplicates, in any order, and with forbidden ones among them."""
     paths = plant(raw, [f"/t{n % 3}/{n}" for n in range(count)])
     plant(raw, [f"{path}/{name}" for path in paths for name in "ab"])
     each(raw.set_async(path, path.encode()) for path in paths)
@@ -192,7 +192,7 @@ def test_a_node_with_any_name_is_found_by_that_name(registry: Registry, raw: Any
 def test_long_names_are_spread_over_requests_that_the_server_accepts(
     proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
 ) -> None:
-    """All in one would be three megabytes, over which the server drops the connection."""
+    """One request for all would have 3 MB, on which the server drops the connection."""
     names = [f"{n}".ljust(10_000, "x") for n in range(300)]
     plant(raw, [f"/long/{name}" for name in names])
     blocks = list(bulk_read.read(proxied._context, Kind.NODE, [Siblings("key", "/long", names)]))
@@ -206,7 +206,7 @@ def test_long_names_are_spread_over_requests_that_the_server_accepts(
 def test_a_single_path_of_almost_a_megabyte_is_read_among_others(
     proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
 ) -> None:
-    longest = "/t/" + "x" * (MAX_READ_REQUEST_BYTES * 4 - 200)  # a server makes no longer one
+    longest = "/t/" + "x" * (MAX_READ_REQUEST_BYTES * 4 - 200)  # the longest path that a server creates
     paths = plant(raw, [*(f"/t/{n}" for n in range(20)), longest, *(f"/t/{n}" for n in range(20, 40))])
     assert [node.path for node in bulk_read.nodes(proxied._context, paths) if isinstance(node, Node)] == paths
     assert states == []
@@ -226,7 +226,7 @@ def test_requests_become_smaller_after_huge_values_and_larger_again_after_small_
     assert 0 < spent[Op.GET_DATA] < 100 + 50
 
 
-# What becomes of the connection
+# Lost connections
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def many(raw: Any) -> list[str]:
 def test_a_connection_lost_at_any_point_does_not_change_the_result(
     arm: Callable[[TcpProxy, int], Any], proxied: Registry, proxy: TcpProxy, many: list[str]
 ) -> None:
-    """After each cut a second connection finds out what the server knows; that goes through the proxy, too."""
+    """After each cut a second connection probes the server, through the proxy, too."""
     assert shown(proxied.offsets()) == many
     before = proxy.requests
     assert shown(proxied.offsets()) == many
@@ -296,13 +296,13 @@ def test_a_lasting_outage_is_reported_in_time(
 def test_no_call_blocks_longer_than_its_timeout_however_many_requests_are_in_flight(
     proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
-    """Whoever asks kazoo for much while there is no connection is stopped until there is one, Ctrl-C or not."""
+    """Without corrections, kazoo blocks a caller with many requests until the next connection, even after Ctrl-C."""
     plant_offsets(raw, 12, 5, 200)
     registry = connect(f"{proxy.address}{raw.chroot}", timeout=3.0)
     reading = registry.offsets()
     for _ in range(3_000):
         next(reading)
-    proxy.delay(0.2)  # so that answers are under way when the connection is lost
+    proxy.delay(0.2)  # answers are in flight when the connection is lost
     for _ in range(2_000):
         next(reading)
     proxy.refuse()
@@ -336,7 +336,7 @@ def test_an_abandoned_walk_leaves_nothing_behind(proxied: Registry, proxy: TcpPr
     assert not proxied.client._pending
 
 
-# Servers that do not know the request
+# Servers without MultiRead
 
 
 def test_a_withheld_request_reaches_no_server_and_is_marked(
@@ -355,7 +355,7 @@ def test_a_withheld_request_reaches_no_server_and_is_marked(
 
 @pytest.mark.parametrize("visible", [True, False])
 def test_a_withheld_request_is_repeated_one_by_one_even_if_the_root_is_forbidden(visible: bool) -> None:
-    """Since 3.9 also who asks whether a node is there needs permission to read it."""
+    """Since ZooKeeper 3.9, `exists` requires read permission."""
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
         with client_of(server.address) as client:
             plant(client, ["/t"])
@@ -367,12 +367,12 @@ def test_a_withheld_request_is_repeated_one_by_one_even_if_the_root_is_forbidden
 
 
 def unlike_clocks(found: Iterable[object]) -> list[object]:
-    """Without what two servers cannot have in common."""
+    """Leave out fields that differ between two servers."""
     return [(o.group, o.at, o.offset, o.version) if isinstance(o, CommittedOffset) else o for o in found]
 
 
 def grow(client: Any) -> None:
-    """A tree with all that is read in a special way."""
+    """A tree with all special kinds of nodes."""
     plant_offsets(client, 8, 2, 40)
     plant(client, [f"/consumers/odd/offsets/{topic}/{n}" for topic in ODD for n in (10, 9, 0)], b"12")
     plant(client, ["/consumers/g0001/offsets/t00/x", "/consumers/g0001/offsets/t00/077"])
@@ -415,7 +415,7 @@ def test_an_old_server_is_read_like_a_new_one_and_never_receives_multiread_on_th
             (d.group, d.state, d.topics) for d in registry.describe()
         ]
         assert old_proxy.requests_by_type[Op.MULTI_READ] == 0
-        assert old_proxy.connections == 2  # the second one asked for the version
+        assert old_proxy.connections == 2  # the second connection asked for the version
         assert claim.held
         claim.commit(5)
     assert states == []
@@ -467,7 +467,7 @@ def run_together(calls: Sequence[Callable[[], object]], trouble: list[object]) -
 def test_a_client_that_reconnects_to_an_old_server_during_a_walk_continues(
     old_zookeeper: ZooKeeperServer, same_address: bool
 ) -> None:
-    """Where an upgrade is undone, or where one address stands for all servers."""
+    """After a rollback of an upgrade, or if one address leads to several servers."""
     with ZooKeeperServer() as new, fresh_chroot(old_zookeeper) as old_hosts:
         chroot = old_hosts.partition("/")[2]
         with client_of(f"{new.address}") as client:
@@ -475,7 +475,7 @@ def test_a_client_that_reconnects_to_an_old_server_during_a_walk_continues(
             last = client.last_zxid
         with client_of(old_zookeeper.address) as client:
             assert plant_offsets_below(client, f"/{chroot}") == expected
-            while client.last_zxid <= last + 100:  # a server refuses who has seen what it has not
+            while client.last_zxid <= last + 100:  # a server refuses a client that has seen later transactions
                 client.set(f"/{chroot}", b"")
         with TcpProxy(new.address) as to_new, TcpProxy(old_zookeeper.address) as to_old:
             to_old.refuse()
@@ -491,14 +491,14 @@ def test_a_client_that_reconnects_to_an_old_server_during_a_walk_continues(
                 else:
                     to_old.accept()
                     to_new.refuse()
-                registry.client.exists("/")  # answered after all that was read ahead: those are counted by now
+                registry.client.exists("/")  # answered after all reads ahead, so those are counted by now
                 before = to_new.requests_by_type + to_old.requests_by_type
                 to_new.cut()
                 assert shown([*found, *reading]) == expected
                 assert shown(registry.offsets()) == expected
                 spent = to_new.requests_by_type + to_old.requests_by_type - before
                 changes, refused = ["SUSPENDED", "LOST", "CONNECTED"], ["SUSPENDED", "CONNECTED"]
-                # under a known address, an old server drops the connection over the request once, and never again
+                # at a known address, an old server drops the connection on the request once, and never again
                 assert spent[Op.MULTI_READ] <= (REQUESTS if same_address else 0)
                 assert states == changes + (refused if same_address else [])
 
@@ -546,7 +546,7 @@ def test_a_server_that_requires_a_login_is_probed() -> None:
 
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "not answered"])
 def test_without_a_second_connection_everything_is_read_after_a_single_wait(silent: bool) -> None:
-    """A server may allow one connection for each client, and a firewall may swallow the second."""
+    """A server may allow one connection per client, and a firewall may drop the second one silently."""
     with ZooKeeperServer(config={} if silent else {"maxClientCnxns": "1"}) as server, socket.socket() as hole:
         hole.bind(("127.0.0.1", 0))
         hole.listen()

@@ -1,4 +1,4 @@
-"""Ctrl-C, whenever it comes: it is heard, and nothing is left behind of what its instance does not know."""
+"""Ctrl-C at any moment raises KeyboardInterrupt, and leaves nothing behind that the instance does not know of."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_ctrl_c_while_waiting_for_an_answer_leaves_nothing_behind(
 def test_ctrl_c_between_several_transactions_leaves_nothing_behind(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first is known, the second is not, the third never began."""
+    """The outcome of the first is known, that of the second is not, and the third was never sent."""
     monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     prepare(registry)
@@ -101,7 +101,7 @@ def test_ctrl_c_between_several_transactions_leaves_nothing_behind(
 
 
 class CtrlC:
-    """Press Ctrl-C at the n-th moment at which Python looks for one in some code: when a function begins or returns."""
+    """Press Ctrl-C at the n-th moment at which Python checks for it: when a function begins or returns."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -117,7 +117,7 @@ class CtrlC:
     def _profile(self, frame: FrameType, event: str, _arg: object) -> None:
         code = frame.f_code
         if event == "c_call" or not code.co_filename.startswith(CODE) or code.co_flags & inspect.CO_GENERATOR:
-            return  # what is raised while a generator is thrown away is not heard of
+            return  # an exception in a generator that is being closed is lost
         self.passed += 1
         if self.passed == self._n:
             raise KeyboardInterrupt(f"{event} in {code.co_qualname}, line {frame.f_lineno}")
@@ -148,7 +148,7 @@ def test_ctrl_c_at_any_moment_leaves_nothing_behind(
 
 
 def interrupt(act: Callable[[Instance], object], registry: Registry, n: int) -> tuple[int, str]:
-    """Act, with Ctrl-C at the n-th moment, and leave; how many moments there were, and where it came."""
+    """Act with Ctrl-C at the n-th moment, and leave. Return the number of moments, and where Ctrl-C was raised."""
     where = ""
     with registry.group("billing").instance("me") as me:
         if act is not register:
@@ -166,7 +166,7 @@ def interrupt(act: Callable[[Instance], object], registry: Registry, n: int) -> 
 def test_a_connection_is_closed_even_if_closing_it_is_interrupted_at_any_moment(
     leave: bool, connect: Connect, tmp_path: Path
 ) -> None:
-    """Its heartbeats would keep the session as long as the process lives; nobody can close it again."""
+    """The heartbeats of an open connection would keep the session as long as the process is alive."""
 
     def closed(n: int) -> int:
         registry = connect(session_file=tmp_path / "session")
@@ -187,7 +187,7 @@ def test_a_connection_is_closed_even_if_closing_it_is_interrupted_at_any_moment(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_ctrl_c_is_raised_and_leaves_nothing_behind(seed: int, registry: Registry, raw: Any) -> None:
-    """kazoo by itself loses one of six, and says that the connection is closed."""
+    """Without corrections, kazoo turns one of six into a closed connection."""
     rng = random.Random(seed)
     for _ in range(60):
         with registry.group("billing").instance("me") as me:
@@ -204,7 +204,7 @@ def come_and_go(me: Instance) -> None:
 
 
 def until_interrupted(act: Callable[[], object], *, after: float) -> None:
-    """Act again and again, with one Ctrl-C after so many seconds; what else is raised is raised."""
+    """Act repeatedly, with one Ctrl-C after so many seconds. Other exceptions pass through."""
     finger = threading.Timer(after, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
     try:
         finger.start()

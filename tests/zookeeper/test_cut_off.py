@@ -1,10 +1,10 @@
-"""Failure 25: a server that is cut off from the others goes on answering, while its clients' sessions end elsewhere.
+"""Failure 25: a server that is cut off from the others keeps answering, while its clients' sessions expire elsewhere.
 
-Three servers reach each other through proxies that hold everything back and close nothing. Each run has four holders of
-a partition each, all connected to the server that is cut off: two know only that one, two know all three; two have a
-session that is shorter than a server goes on answering by itself, and two a longer one, as 6 s, 30 s and the 10 s of
-ZooKeeper's sample configuration. An instance on the other side waits for each partition. `held` must be over when it
-gets it.
+Three servers reach each other through proxies, which stop forwarding but close no connection. Each run has four holders
+of one partition each, all connected to the server that is cut off. Two of them know only that server, two all three.
+Two have a session timeout that is shorter than the time for which a cut-off server keeps answering, and two a longer
+one (6 and 30 s, compared with 10 s in ZooKeeper's sample configuration). An instance on the other side waits for each
+partition. When it gets the partition, `held` of the old holder must be False.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SOAK = int(os.environ.get("ZKGROUPS_SOAK_CUTS", "20"))
 
 @pytest.fixture(scope="module")
 def ensemble() -> Iterator[ZooKeeperEnsemble]:
-    """Every test leaves it healed."""
+    """Three servers. The links are restored after each test."""
     with ZooKeeperEnsemble(tick_time=TICK, sync_limit=SYNC_LIMIT, cuttable=True) as ensemble:
         yield ensemble
 
 
 @dataclass
 class Holder:
-    """A claim, and who waits for it on the other side. All times are monotonic."""
+    """A claim, and the instance that waits for it on the other side. All times are monotonic."""
 
     name: str
     registry: Registry
@@ -64,7 +64,7 @@ class Holder:
 
     @property
     def overlap(self) -> float:
-        """How long two held it; negative where there was time in between."""
+        """How long both held the partition, in seconds. Negative if there was a gap."""
         return -1e9 if self.taken is None else self.last_held - self.taken
 
 
@@ -93,7 +93,7 @@ class Scene:
             thread.start()
 
     def _connected(self, node: ZooKeeperServer, hosts: str, session: float) -> Registry:
-        """kazoo takes any of the servers first."""
+        """kazoo connects to the servers in random order."""
         for _ in range(100):
             registry = Registry.connect(hosts, session_timeout=session, timeout=8.0)
             peer = registry._context.session.server_address
@@ -109,7 +109,7 @@ class Scene:
                 holder.sample()
 
     def end(self) -> None:
-        """Whoever still holds lets go."""
+        """Release all claims that are still held."""
         for holder in self.holders.values():
             if holder.taken is None:
                 holder.claim.release()
@@ -126,7 +126,7 @@ def scene(ensemble: ZooKeeperEnsemble, node: ZooKeeperServer) -> Iterator[Scene]
 
 
 def run(ensemble: ZooKeeperEnsemble, role: str) -> dict[str, float]:
-    """One cut; the overlap of each holder."""
+    """Cut the server off once, and return the overlap of each holder."""
     node = victim(ensemble, role)
     with scene(ensemble, node) as found:
         with cut_off(ensemble, node):
@@ -223,7 +223,7 @@ def test_failure_25_a_longer_timeout_that_is_granted_at_a_reconnect_does_not_cou
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("role", ROLES)
 def test_soak_cuts(ensemble: ZooKeeperEnsemble, role: str) -> None:
-    """Many runs of it; this prints how much time was left for each holder."""
+    """Repeat the cut many times, and print the remaining time of each holder."""
     runs = [run(ensemble, role) for _ in range(SOAK)]
     for name in runs[0]:
         left = sorted(-found[name] for found in runs if found[name] > -1e9)

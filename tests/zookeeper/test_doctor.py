@@ -1,4 +1,4 @@
-"""Checks and repairs on a real tree: what is wrong is found where it is, and only what is safe is ever changed."""
+"""Checks and repairs on a real tree: problems are found with their paths, and only safe repairs are made."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from zkgroups.exceptions import (
     InvalidNameError,
     InvalidOptionError,
     NoPermissionError,
+    NotRegisteredError,
     ReadOnlyError,
     RefusedError,
 )
@@ -52,7 +53,7 @@ def the(found: list[Finding], code: str) -> Finding:
     return finding
 
 
-# What is found
+# Findings
 
 
 def test_every_planted_problem_is_found_by_code_and_path(registry: Registry, tree: Tree) -> None:
@@ -66,7 +67,7 @@ def test_every_planted_problem_is_found_by_code_and_path(registry: Registry, tre
 
 def test_only_planted_problems_are_found(registry: Registry, tree: Tree) -> None:
     planted = plant(tree)
-    # What follows from what is wrong: a partition that is nobody's as its owner is none, two kinds where one is poison.
+    # Consequences of planted problems: an invalid owner leaves its partition unowned; some offsets have two findings.
     follows = {"open-acl", "unowned-partition", "orphan-owner", "mixed-dialects", "scala-cannot-read"}
     assert {code for code, _path in places(findings(registry)) - planted} <= follows
     assert {path for code, path in places(findings(registry)) - planted if code == "scala-cannot-read"} == {
@@ -205,7 +206,7 @@ def test_a_group_deleted_during_a_read_does_not_affect_others(
 
 
 def between_looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something happen after the first look."""
+    """Call a function after the first read."""
     look = doctor_reader._read_and_examine
     looks = iter([True])
 
@@ -227,15 +228,15 @@ def test_many_groups_are_examined_in_few_requests(proxied: Registry, proxy: TcpP
     before = proxy.requests_by_type
     assert len(findings(proxied)) == 30 * 20  # 19 partitions too many in each, and open
     spent = dict(proxy.requests_by_type - before)
-    assert spent.pop(GET_ACL) == 30 * 4  # no request reads several of them
+    assert spent.pop(GET_ACL) == 30 * 4  # no request reads several access control lists
     assert sum(spent.values()) <= 40
 
 
-# What is repaired
+# Repairs
 
 
 def repaired(registry: Registry, found: list[Finding]) -> list[str]:
-    """Repair all that can be, and return the paths that were."""
+    """Make all possible repairs, and return the repaired paths."""
     paths = []
     for finding in found:
         if finding.repairable:
@@ -332,14 +333,14 @@ def test_directories_that_hold_data_are_not_deleted(registry: Registry, tree: Tr
     assert [each.repairable for each in findings(registry) if each.code in codes] == [False, False]
 
 
-# What happens between the look and the repair
+# Changes between the check and the repair
 
 SICK = {
     "padded-offset": ("offsets/orders/0", b"7 "),
     "missing-topic": ("owners/removed", b""),
     "empty-group": ("ids", b""),
 }
-"""What makes a group be found and repairable; `missing-topic` needs an offset beside it."""
+"""Nodes that give a group a repairable finding. `missing-topic` needs an offset in addition."""
 
 
 def sick(registry: Registry, tree: Tree, code: str) -> Finding:
@@ -353,7 +354,7 @@ def sick(registry: Registry, tree: Tree, code: str) -> Finding:
 
 
 def at_the_last_moment(registry: Registry, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something happen after all looking, just before the transaction is sent."""
+    """Call a function after all reads, just before the transaction is sent."""
     session = registry._context.session
     transact = session.transact
     moments = iter([True])
@@ -418,7 +419,7 @@ def test_a_node_that_changes_meanwhile_is_not_overwritten(
         at_the_last_moment(registry, monkeypatch, act)
     else:
         act()
-    with pytest.raises(ConflictError, match="changed meanwhile, nothing was repaired"):
+    with pytest.raises(ConflictError, match="has changed since the check; nothing was repaired"):
         registry.repair(found)
     assert before
     assert dump(tree.client) == before
@@ -498,5 +499,6 @@ def test_a_read_only_registry_repairs_nothing(connect: Connect, tree: Tree) -> N
 
 def test_a_registration_is_shown_byte_by_byte(registry: Registry, tree: Tree) -> None:
     tree.member("billing", "anna", SCALA)
-    assert registry.group("billing").registration("anna") == SCALA
-    assert registry.group("billing").registration("ben") is None
+    assert registry.group("billing").raw_registration("anna") == SCALA
+    with pytest.raises(NotRegisteredError):
+        registry.group("billing").raw_registration("ben")

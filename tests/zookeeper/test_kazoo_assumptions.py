@@ -136,7 +136,7 @@ def _(client: Any) -> None:
     assert client._connection._socket is not None
 
 
-@assumption("_connect sends the stored session by _invoke, and stores the one that is granted", "_invoke")
+@assumption("_connect sends the stored session by _invoke, and stores the granted one", "_invoke")
 def _(client: Any) -> None:
     client._session_id, client._session_passwd = 5, b"o" * 16
     timeouts, invoke, _ = _connect(client, GRANTED)

@@ -1,4 +1,4 @@
-"""Failure 15: very large groups, very many groups, and lists of names near the megabyte that a server takes at once."""
+"""Failure 15: very large groups, very many groups, and lists of names of almost a megabyte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zkgroups.exceptions import ClaimedByOtherError, GroupInUseError, Interrupte
 from zkgroups.testing import Op, TcpProxy, fresh_chroot
 from zkgroups.zookeeper.requests.request_size import MAX_REQUEST_BYTES
 
-# On one worker: what is seeded is large, and is seeded once.
+# On one worker, because the seeded tree is large.
 pytestmark = [pytest.mark.zookeeper, pytest.mark.xdist_group("large")]
 
 TOPICS, PARTITIONS = 50, 1_000
@@ -24,7 +24,7 @@ GROUPS = 5_000
 
 
 def seed(client: Any, paths: Sequence[str], data: bytes = b"7") -> None:
-    """Make nodes quickly: many in a transaction, and many transactions under way."""
+    """Create nodes quickly: many in each transaction, and many transactions in flight."""
     answers = []
     for start in range(0, len(paths), 2_000):
         transaction = client.transaction()
@@ -73,7 +73,7 @@ from collections import Counter
 from pathlib import Path
 from zkgroups import Registry
 
-def peak_kib():  # not ru_maxrss, which begins at what the parent had
+def peak_kib():  # not ru_maxrss, which starts at the value of the parent
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
 with Registry.connect(sys.argv[1]) as registry:
@@ -85,7 +85,7 @@ with Registry.connect(sys.argv[1]) as registry:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of the memory is read from Linux's /proc")
 def test_failure_15_fifty_thousand_offsets_are_read_in_the_memory_of_five_thousand(large: str) -> None:
-    """Kept in a list, the values alone take over 10 MB; one that cannot be read among them is reported."""
+    """A list of the values alone would take over 10 MB. An unreadable offset among them is reported."""
     command = [sys.executable, "-c", READ_ALL, large]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert lines[0::2] == [
@@ -118,7 +118,7 @@ def test_failure_15_a_topic_with_almost_a_megabyte_of_names_is_read_and_deleted(
     assert not group.exists()
 
 
-# Of all names the longest that Kafka takes: three requests would not do.
+# The longest names that Kafka accepts, which do not fit into three requests.
 HELD = [TopicPartition(f"t{topic}".ljust(249, "x"), n) for topic in range(5) for n in range(1_000)]
 
 
@@ -187,7 +187,7 @@ def test_failure_15_a_registration_stops_the_deletion_of_a_large_group_and_no_to
     raw.ensure_path("/consumers/billing/ids")
 
     def register(_event: Any) -> None:
-        """The first topic has gone."""
+        """The first topic has been deleted."""
         raw.create_async("/consumers/billing/ids/late", b"{}", ephemeral=True)
 
     raw.get_children("/consumers/billing/offsets", watch=register)

@@ -1,7 +1,7 @@
-"""Failures 2 and 3, rule 3: whichever answer or request is lost, everything happens once, and nobody hears of an error.
+"""Failures 2 and 3, rule 3: if any answer or request is lost, everything happens once, and no call raises an error.
 
-One scripted run of all that an instance does is repeated until the connection was cut at every single request. After
-each step the tree must be what it is after that step of a run in which nothing goes wrong.
+A script of all operations of an instance is repeated until the connection was cut at every single request. After
+each step the tree must equal the tree after the same step of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
 
 
 def steps(registry: Registry) -> Iterator[str]:
-    """Everything an instance does, from its registration to the end of its group."""
+    """All operations of an instance, from its registration to the deletion of its group."""
     group = registry.group("billing")
     me = group.instance("me")
     me.register(["orders"])
@@ -79,13 +79,13 @@ def leave(registry: Registry, me: Instance) -> Iterator[str]:
 
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registrations carry the time; runs are to be compared byte by byte."""
+    """Registrations contain the time. Freeze it, so that runs can be compared byte by byte."""
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
 
 
 @dataclass(frozen=True)
 class Step:
-    """What the tree is after a step in which nothing goes wrong, and how many requests the step takes."""
+    """The tree after an undisturbed step, and the number of requests of the step."""
 
     name: str
     tree: Tree
@@ -94,7 +94,7 @@ class Step:
 
 @pytest.fixture
 def model(proxied: Registry, proxy: TcpProxy, raw: Any, still: None) -> list[Step]:
-    """A run in which nothing goes wrong."""
+    """An undisturbed run."""
     found = []
     before = proxy.requests
     for name in steps(proxied):
@@ -116,7 +116,7 @@ WAYS = [
 def assert_each_happens_once(
     model: list[Step], registry: Registry, raw: Any, arm: Callable[[Step], Any | None], where: str
 ) -> None:
-    """One run with the faults that `arm` puts before the steps."""
+    """One run, with the faults that `arm` sets before the steps."""
     doing = steps(registry)
     for expected in model:
         fault = arm(expected)
@@ -131,7 +131,7 @@ def assert_each_happens_once(
 def test_rule_3_with_a_lost_connection_in_every_step_everything_happens_once(
     arm: Arm, model: list[Step], proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    """The connection is cut once in every step, in the first run at its first request, in the second at its second."""
+    """The connection is cut once in every step: in the n-th run at the n-th request of the step."""
     assert sum(step.requests for step in model) > 30
     for n in range(1, max(step.requests for step in model) + 1):
         assert_each_happens_once(
@@ -165,7 +165,7 @@ def test_rule_3_a_request_that_never_arrived_is_sent_again_once(proxied: Registr
     claim = me.claim(P0)
     assert fault.fired
     assert claim.verify()
-    assert proxy.requests_by_type[Transaction.type] - before == 2  # the one that was lost, and one more
+    assert proxy.requests_by_type[Transaction.type] - before == 2  # the lost one, and one more
 
 
 def test_rule_3_an_unknown_outcome_is_reported_in_a_lasting_outage(
@@ -197,8 +197,8 @@ def test_rule_3_a_request_that_timed_out_before_it_was_sent_is_not_sent_later(
     with pytest.raises(NotConnectedError, match="orders/0 was not changed"):
         claim.commit(2)
     proxy.heal()
-    claim.commit(3)  # kazoo sends in the order of the calls: the one before would have moved the version
-    assert raw.get("/consumers/billing/offsets/orders/0")[1].version == 2  # the first one made and wrote it
+    claim.commit(3)  # kazoo sends in the order of the calls, so an earlier commit would have changed the version
+    assert raw.get("/consumers/billing/offsets/orders/0")[1].version == 2  # the first commit created and wrote it
 
 
 def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_was_lost_twice(
@@ -225,7 +225,7 @@ def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_
 def test_calls_do_not_block_in_a_long_outage_and_few_requests_are_sent_afterwards(
     proxied: Registry, proxy: TcpProxy
 ) -> None:
-    """kazoo by itself keeps the one after the 278th until the outage is over."""
+    """Without corrections, kazoo blocks the caller of the 279th request until the outage is over."""
     client = proxied.client
     proxy.refuse()
     proxy.cut()
@@ -310,7 +310,7 @@ def test_partitions_whose_release_failed_are_not_held_and_can_be_claimed_again(
     monkeypatch: pytest.MonkeyPatch,
     release: str,
 ) -> None:
-    """Two transactions: another instance has the partition of the second one."""
+    """There are two transactions. Another instance has claimed the partition of the second one."""
     monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 2)
     other = connect().group("billing").instance("other")
     other.register(["orders"])
@@ -338,7 +338,7 @@ def test_partitions_whose_release_failed_are_not_held_and_can_be_claimed_again(
     if release == "claim":
         assert me.claim_many([P0, P1, P2]).verify() == [P0, P1, P2]
         return
-    if release == "hold":  # as a member does, which looks for its own partitions
+    if release == "hold":  # as a member does, which reads its own partitions
         assert set(me.find_owners([P0, P1], {"me", "other"})[0]) == {P0, P1}
         assert me.claim(P2).verify()
         assert len(me.claims_on(list(me.claims)).verify()) == 3

@@ -1,4 +1,4 @@
-"""Servers that lie: a typed error, in bounded time and memory, and a client that can be closed."""
+"""Damaged answers from a server: a typed error, bounded time and memory, and a client that can be closed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PATHS = [f"/t/{name}" for name in NAMES]
 
 @pytest.fixture(autouse=True)
 def undisturbed(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test here: no thread dies, no thread stays, and no traceback is logged."""
+    """In every test here, no thread dies, no thread stays, and no traceback is logged."""
     died: list[object] = []
     monkeypatch.setattr(threading, "excepthook", died.append)
     monkeypatch.setattr(closing, "CLOSE_TIMEOUT", TIMEOUT)
@@ -62,14 +62,14 @@ ACTS: dict[int, Act] = {
         [Create("/made")], deadline=registry._context.deadline()
     ),
 }
-"""What sends one request of each type."""
+"""A call that sends one request, for each type."""
 
 CHILDREN = Op.MULTI_READ + 1000
 ACTS[CHILDREN] = lambda registry: list(bulk_read.children(registry._context, PATHS))
 
 
 def ask(act: Act, lies: dict[int, Lie], *, timeout: float = 30.0, **options: Any) -> ZkgroupsException:
-    """The error that a call ends with, at a server that lies."""
+    """Return the error of a call to a server that lies."""
     with (
         Liar(lies) as server,
         pytest.raises(ZkgroupsException) as caught,
@@ -80,7 +80,7 @@ def ask(act: Act, lies: dict[int, Lie], *, timeout: float = 30.0, **options: Any
 
 
 def after_the_first(lie: Lie) -> Lie:
-    """The first answer is honest, because `connect` asks for the root."""
+    """The first answer is correct, because `connect` reads the root."""
     honest = [True]
     return lambda frame: [frame] if honest and honest.pop() else lie(frame)
 
@@ -102,7 +102,7 @@ def test_a_damaged_answer_to_a_read_is_a_damaged_answer_error(op: int, damage: s
 @pytest.mark.parametrize("absence", ABSENCES)
 @pytest.mark.parametrize("op", [Op.GET_DATA, Op.MULTI_READ])
 def test_a_missing_answer_is_an_error_in_time(op: int, absence: str) -> None:
-    lies = dict.fromkeys([op, Op.GET_DATA], ABSENCES[absence])  # many reads are asked again one by one
+    lies = dict.fromkeys([op, Op.GET_DATA], ABSENCES[absence])  # many reads are repeated one by one
     with in_time(AT_ONCE):
         assert isinstance(ask(ACTS[op], lies, timeout=TIMEOUT), NotConnectedError)
 
@@ -217,7 +217,7 @@ def test_an_answer_of_another_kind_is_rejected(xid: int) -> None:
     assert isinstance(error, NotConnectedError)
 
 
-# While the connection is set up
+# While connecting
 
 CONNECTS: dict[str, Lie] = {
     name: lie for name, lie in DAMAGES.items() if name not in ("another xid", "an unknown error")
@@ -277,7 +277,7 @@ def test_a_damaged_sasl_challenge_is_not_a_refusal(challenge: bytes) -> None:
     assert isinstance(ask(ACTS[Op.GET_DATA], lies, timeout=TIMEOUT, auth=[LOGINS[Op.SASL]]), NotConnectedError)
 
 
-# Chance
+# Random changes
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,4 +1,4 @@
-"""The bytes of many reads in one request, against kazoo's own serialisation of the single ones. No server."""
+"""The format of MultiRead, compared with kazoo's serialization of single reads. No server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ROUND = MultiHeader(-1, True, -1).serialize()
 
 
 def part(kind: Kind, body: Any) -> bytes:
-    """A part of an answer as a server writes it: a body, or the number of an error."""
+    """Encode a part of an answer as a server does: a body, or an error code."""
     if isinstance(body, int):
         return bytes(MultiHeader(-1, False, body).serialize() + int_struct.pack(body))
     return bytes(MultiHeader(kind, False, 0).serialize() + body)
@@ -123,7 +123,7 @@ def test_the_constants_of_the_record_format_are_right(data: bytes, stat: ZnodeSt
 
 
 def test_support_is_checked_once_at_the_moment_of_sending() -> None:
-    """kazoo looks at the type several times while it sends; in between, the answer must not change."""
+    """kazoo reads the type several times while it sends, so the result must not change in between."""
     for understood in (True, False):
         answers = iter([understood, not understood])
         request = MultiRead(b"questions", lambda answers=answers: next(answers))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Which servers answer many reads in one request: each is asked once by a process, and no log shows it."""
+"""Probing servers for MultiRead: once per process and server, and without log messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .test_bulk import client_of, plant_offsets, run_together, shown
 pytestmark = pytest.mark.zookeeper
 
 UNKNOWN = "unknown type"
-"""What an old server writes into its log about the request."""
+"""The message that an old server logs for the request."""
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def old_proxy(old_zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
 
 @pytest.fixture
 def old_address(old_proxy: TcpProxy, old_hosts: str) -> str:
-    """The old server by way of the proxy, in the chroot of this test."""
+    """The address of the old server through the proxy, in the chroot of this test."""
     return f"{old_proxy.address}/{old_hosts.partition('/')[2]}"
 
 
 @pytest.fixture
 def complaints(old_zookeeper: ZooKeeperServer) -> Callable[[], int]:
-    """How often the old server has complained since the test began."""
+    """How many messages the old server has logged since the start of the test."""
     log = old_zookeeper.data_dir / "server.log"
     before = log.read_text().count(UNKNOWN)
     return lambda: log.read_text().count(UNKNOWN) - before
@@ -122,7 +122,7 @@ def test_registries_that_start_together_probe_a_new_server_once(
 def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no_claim(
     old_proxy: TcpProxy, old_address: str, old_hosts: str, connect: Connect
 ) -> None:
-    """As after an upgrade that was undone: the process remembers the newer server."""
+    """As after a rollback of an upgrade: the process remembers the newer server."""
     with client_of(old_hosts) as client:
         expected = plant_offsets(client, 8, 2, 40)
     old = connect(old_address, timeout=60.0)
@@ -160,7 +160,7 @@ def test_one_connection_lost_during_the_request_does_not_count() -> None:
     servers = multiread_support._Servers()
     first, second, third = (Endpoints(("127.0.0.1", port), ("127.0.0.1", 2181), None) for port in (1, 2, 3))
     servers.set_supports(first, True)
-    for _ in range(3):  # several requests were under way
+    for _ in range(3):  # several requests were in flight
         servers.lost(first)
     assert servers.supports(second) is None
     servers.set_supports(second, True)

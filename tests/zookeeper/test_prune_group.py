@@ -125,7 +125,7 @@ def test_an_offset_that_appears_after_the_look_and_before_the_listing_is_not_del
     idle: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = _Pruning(idle.paths, idle._context, read(idle))
-    monkeypatch.setattr(late, "_look", lambda: None)
+    monkeypatch.setattr(late, "_check_unchanged", lambda: None)
     raw.create(f"{OFFSETS}/orders/2", b"1")
     with pytest.raises(GuardFailedError, match="orders/2"):
         late.attempt()

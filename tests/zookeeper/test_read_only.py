@@ -1,4 +1,4 @@
-"""Failure 18: three servers of which two are down, so that the third only reads, if it is asked to."""
+"""Failure 18: two of three servers are down, so the third one only answers reads of read-only clients."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def ensemble() -> Iterator[ZooKeeperEnsemble]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A group for each test, because the servers are shared."""
+    """A group per test, because the servers are shared."""
     return str(request.node.name)
 
 
 @contextmanager
 def minority(ensemble: ZooKeeperEnsemble) -> Iterator[None]:
-    """One server is left, and it reads."""
+    """Stop two servers, and wait until the third one is read-only."""
     for node in ensemble.nodes[1:]:
         node.kill()
     until(lambda: ensemble.nodes[0].mode() == "read-only", 30.0)
@@ -51,7 +51,7 @@ def minority(ensemble: ZooKeeperEnsemble) -> Iterator[None]:
 
 @contextmanager
 def reading_client(ensemble: ZooKeeperEnsemble) -> Iterator[Any]:
-    """A client of the caller's, which takes a server that only reads."""
+    """A plain client that accepts a read-only server."""
     retry = KazooRetry(max_tries=-1, delay=0.05, backoff=1)
     client = KazooClient(ensemble.address, timeout=4.0, read_only=True, connection_retry=retry)
     client.start(timeout=30.0)
@@ -69,7 +69,7 @@ def client(ensemble: ZooKeeperEnsemble) -> Iterator[Any]:
 def test_failure_18_a_read_only_registry_reads_from_a_minority_and_refuses_to_write(
     ensemble: ZooKeeperEnsemble, name: str
 ) -> None:
-    """One that was opened before goes on: its session is unknown to a server without a quorum, so it gets another."""
+    """A registry opened before gets a new session, because a server without a quorum does not know the old one."""
     with Registry.connect(ensemble.address, timeout=30.0) as writer:
         writer.group(name).offsets.set(P0, 5)
     with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as registry:
@@ -130,7 +130,7 @@ def test_a_read_only_registry_refuses_to_write_even_if_the_server_would(ensemble
 def test_failure_18_an_earlier_claim_is_not_trusted_while_only_a_read_only_server_answers(
     ensemble: ZooKeeperEnsemble, client: Any, name: str
 ) -> None:
-    """The server refuses the session that claimed, and still shows its owner node, which may be anybody's next."""
+    """The server refuses the claim's session, but still shows its owner node, which another instance may hold next."""
     registry = Registry(client, timeout=1.0)
     group = registry.group(name)
     me = group.instance("me")
@@ -158,5 +158,5 @@ def test_failure_18_an_earlier_claim_is_not_trusted_while_only_a_read_only_serve
             assert [o.offset for o in reader.group(name).offsets if isinstance(o, CommittedOffset)] == [5]
     until(lambda: client.connected, 30.0)
     assert not claim.held or claim.verify()
-    with Registry.connect(ensemble.address, timeout=30.0) as reader:  # and nothing of it comes late
+    with Registry.connect(ensemble.address, timeout=30.0) as reader:  # and no late effect
         assert [o.offset for o in reader.group(name).offsets if isinstance(o, CommittedOffset)] == [5]

@@ -1,4 +1,4 @@
-"""How much is read at a time, whatever the answers are. No server."""
+"""The size and number of requests, for all lengths of answers. No server."""
 
 from __future__ import annotations
 

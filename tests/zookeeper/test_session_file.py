@@ -1,4 +1,4 @@
-"""A session that outlives its process: the file that keeps it, who may have it, and what a fork must not do to it."""
+"""Session files: resuming, locking, damaged files, copies, logins and forks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def kept(file: Path) -> Any:
-    """What the file says."""
+    """The session in the file."""
     return json.loads(file.read_bytes())
 
 
@@ -73,7 +73,7 @@ def umask(mask: int) -> Iterator[None]:
 
 
 def claimed(registry: Registry) -> int | None:
-    """Register and claim something; return the session in which that is."""
+    """Register and claim. Return the session of the claim."""
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     me.claim(P0)
@@ -84,7 +84,7 @@ def holder(raw: Any) -> int:
     return int(raw.get("/consumers/billing/owners/orders/0")[1].ephemeralOwner)
 
 
-# Going on with a session
+# Resuming a session
 
 
 def test_the_next_registry_resumes_a_session_that_was_not_ended(connect: Connect, file: Path, raw: Any) -> None:
@@ -213,7 +213,7 @@ def test_a_longer_timeout_than_at_the_creation_of_the_session_does_not_count(
 ) -> None:
     first = connect(session_file=file, session_timeout=10.0)
     first.close(leave=False)
-    for _ in range(2):  # the record keeps it
+    for _ in range(2):  # the record contains the smaller one
         second = connect(session_file=file, session_timeout=20.0)
         assert (second.resumed, second.session_timeout, kept(file)["timeout"]) == (True, 10.0, 10.0)
         second.close(leave=False)
@@ -233,7 +233,7 @@ def test_a_record_of_an_older_release_starts_a_new_session(
     assert "from an older release" in caplog.text
 
 
-# Links that break
+# Lost connections
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def test_a_failed_connection_attempt_keeps_the_session_for_the_next_one(
     session = claimed(first)
     first.close(leave=False)
     proxy.delay(1.5, direction="replies")
-    with pytest.raises(NotConnectedError, match="no answer"):  # it is connected, and that is all
+    with pytest.raises(NotConnectedError, match="no answer"):  # it is connected, but does not answer
         Registry.connect(behind, session_file=file, timeout=2.8)
     proxy.drop()
     with pytest.raises(NotConnectedError, match="could not connect"):
@@ -381,7 +381,7 @@ def test_a_connection_for_reading_only_keeps_no_session(file: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_refused(zookeeper_hosts: str, file: Path) -> None:
-    """A disk that is full cannot be had: a file that may not grow does as well."""
+    """Instead of a full disk, the size of files is limited."""
     code = (
         "import resource, signal, sys; from zkgroups import Registry;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
@@ -411,7 +411,7 @@ def test_a_session_of_another_chroot_is_not_resumed(
 def test_failure_27_a_copy_of_the_file_starts_a_new_session_while_the_first_process_is_alive(
     zookeeper_hosts: str, connect: Connect, file: Path, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A volume that was cloned, or a backup that was restored to another path, or to the same one."""
+    """A cloned volume, or a backup that was restored to another path, or to the same one."""
     with process(HOLDER + WAIT, zookeeper_hosts, file) as first:
         session = int(line(first))
         copy = file.with_name("copy")
@@ -461,11 +461,11 @@ def test_an_instance_in_a_resumable_session_needs_an_id(connect: Connect, file: 
     assert group.instance("me").id == "me"
 
 
-# Who logs in
+# Logins
 
 
 def go_on(hosts: str, file: Path, **options: Any) -> None:
-    """Leave a session and go on with it; what is made in it may be limited to who has logged in."""
+    """Leave a session and resume it. Its nodes may be restricted to the logged-in user."""
     with Registry.connect(hosts, session_file=file, **options) as first:
         session = claimed(first)
         first.close(leave=False)
@@ -494,7 +494,7 @@ def test_a_session_is_resumed_over_tls(tmp_path: Path, file: Path) -> None:
     for name, host in (("server", "127.0.0.1"), ("client", "me@example.org")):
         made = authority.issue_cert(host)
         key = load_pem_private_key(made.private_key_pem.bytes(), None)
-        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # the form that Java reads
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # a format that Java reads
         (tmp_path / f"{name}.pem").write_bytes(pem + b"".join(each.bytes() for each in made.cert_chain_pems))
     with ZooKeeperServer(tls=server_side.Tls(tmp_path / "server.pem", tmp_path / "ca.pem")) as server:
         go_on(server.secure_address, file, tls=Tls(tmp_path / "ca.pem", tmp_path / "client.pem"))
@@ -517,7 +517,7 @@ WAIT = "sys.stdin.read()\n"
 
 @contextmanager
 def process(code: str, hosts: str, file: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that is killed in the end."""
+    """A process with a claim, which is killed after the test."""
     with subprocess.Popen(
         [sys.executable, "-c", code, hosts, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as started:
@@ -629,7 +629,7 @@ def test_the_lock_ends_with_its_process_even_if_a_fork_is_alive(
         parent.send_signal(signal.SIGKILL)
         parent.wait(30)
         assert connect(session_file=file).session_id == session
-        os.kill(fork, 0)  # it is still there
+        os.kill(fork, 0)  # the fork is still alive
 
 
 def test_a_child_program_does_not_inherit_the_file(connect: Connect, file: Path) -> None:
@@ -649,7 +649,7 @@ def test_a_later_write_error_is_logged_and_does_not_interrupt_the_client(
     assert opened.file is not None
     assert opened.file._fd is not None
     readable = os.open(file, os.O_RDONLY)
-    os.dup2(readable, opened.file._fd)  # as after a disk was mounted for reading only
+    os.dup2(readable, opened.file._fd)  # as on a disk that was remounted read-only
     os.close(readable)
     with caplog.at_level(logging.ERROR):
         expire(registry)

@@ -1,4 +1,4 @@
-"""When a session is proved, by what, and that nothing of it stays."""
+"""Proofs of sessions: when they are sent, which answers count, and that their thread ends."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_fork_holds_no_claims_and_its_parent_keeps_all(connect: Connect) -> No
 def test_a_server_that_does_not_answer_proofs_is_left_for_another(
     zookeeper: Any, zookeeper_hosts: str, connect: Connect
 ) -> None:
-    """The other way is through a second proxy, so it leads to the same server."""
+    """The other address leads through a second proxy to the same server."""
     chroot = zookeeper_hosts.partition("/")[2]
     with TcpProxy(zookeeper.address) as first, TcpProxy(zookeeper.address) as second:
         registry = connect(f"{first.address},{second.address}/{chroot}", session_timeout=4.0)
@@ -139,7 +139,7 @@ def test_a_server_that_does_not_answer_proofs_is_left_for_another(
 
 
 class SlowLink:
-    """A way to a server on which answers arrive slowly. Requests arrive at once."""
+    """A link on which answers arrive slowly, and requests at once."""
 
     def __init__(self, target: str, bytes_per_second: int) -> None:
         host, _, port = target.rpartition(":")
@@ -187,14 +187,14 @@ def test_a_server_whose_answers_arrive_slowly_is_not_left_for_another(
 def test_registering_after_a_pause_may_wait_longer_than_the_timeout_and_sends_few_proofs(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
-    """The leader may know only of requests from before the pause. It must know better after a quarter of 10 s."""
+    """The leader may know only of requests before the pause. After a quarter of 10 s, it must know of later ones."""
     registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0, timeout=1.5)
     registry.group("billing").create()
     me = registry.group("billing").instance("me")
     liveness = registry._context.session._liveness
     liveness.resume(me._ownership.session.require_id(Deadline(30)), 10.0)
     liveness.forget()
-    liveness._proof.connected(uptime() - 9.6)  # as if nothing had been sent since then
+    liveness._proof.connected(uptime() - 9.6)  # as if no request had been sent since then
     before = proxy.requests_by_type[Op.MULTI]
     me.register(["orders"])
     assert me.registered
@@ -219,13 +219,13 @@ def test_a_session_without_permission_on_the_root_is_proved_by_the_refusal() -> 
 
 
 def answer(*errors: int) -> bytes:
-    """A failed transaction, as a server answers it."""
+    """The answer of a server to a failed transaction."""
     results = b"".join(struct.pack("!i?i", -1, False, error) + struct.pack("!i", error) for error in errors)
     return results + struct.pack("!i?i", -1, True, -1)
 
 
 def test_an_answer_without_a_session_is_not_a_proof() -> None:
-    """The header of such an answer tells of no error, as that of any failed transaction."""
+    """The header of such an answer contains no error, like that of any failed transaction."""
     assert _is_proof(answer(NoAuthError.code), 0)
     assert _is_proof(answer(0, NoAuthError.code, -2), 0)
     assert not _is_proof(answer(SessionExpiredError.code), 0)

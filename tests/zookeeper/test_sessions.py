@@ -1,4 +1,4 @@
-"""Failures 1 and 5: a session that ends under an owner, and an owner that meets its own past."""
+"""Failures 1 and 5: a session that expires during a claim, and an instance that meets its earlier session."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_failure_1_an_expired_claim_is_void_and_the_instance_can_register_and_cl
 
 
 class Worker:
-    """A member that claims, counts the offset up by ones, and lets go, over and over."""
+    """Repeatedly claim a partition, increment its offset, and release it."""
 
     def __init__(self, registry: Registry, id: str, stop: threading.Event, seed: int) -> None:
         self._instance = registry.group("billing").instance(id)
@@ -92,7 +92,7 @@ class Worker:
 
 
 def test_failure_1_under_load_two_sessions_never_commit_for_one_partition_at_the_same_time(connect: Connect) -> None:
-    """Every commit is the last offset and one more: a commit of somebody who no longer holds would be a conflict, or
+    """Every commit increments the last offset. A commit without the claim would be a conflict, or
     would make the final offset differ from the number of commits."""
     print(f"seed {SEED}")
     nemesis = random.Random(SEED)
@@ -118,7 +118,7 @@ def test_failure_1_under_load_two_sessions_never_commit_for_one_partition_at_the
 def test_failure_1_a_claim_without_answers_is_given_up_before_another_instance_can_claim(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, timeout: float, delay: float
 ) -> None:
-    """The server ends the session by its clock, the holder by its own, and the holder's counts from what it sent."""
+    """The server expires the session by its clock. The holder counts from its last answered request, by its own."""
     chroot = zookeeper_hosts.partition("/")[2]
     silent = connect(f"{proxy.address}/{chroot}", session_timeout=timeout)
     other = connect()
@@ -140,7 +140,7 @@ def test_failure_1_a_claim_without_answers_is_given_up_before_another_instance_c
     sampler.start()
     try:
         proxy.delay(delay, direction="replies")
-        claim.verify()  # the server heard of us before its answer came
+        claim.verify()  # the server received the request before its answer arrived
         proxy.drop()
         next_one.claim(P0, timeout=20)
         taken = time.monotonic()
@@ -165,7 +165,7 @@ sys.stdin.read()
 
 
 def crash(hosts: str, session_timeout: float) -> SessionCredentials:
-    """A process that registers and claims, and is killed; what it had written down of its session."""
+    """Run a process that registers and claims, and kill it. Return the credentials of its session."""
     with subprocess.Popen(
         [sys.executable, "-c", CRASHING, hosts, str(session_timeout)],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""A server with a small `jute.maxbuffer` drops the connection over larger requests: they are split, or an error."""
+"""A server with a small `jute.maxbuffer` drops the connection on larger requests, so they are split or an error."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_offsets_are_reset_and_deleted_in_requests_that_the_server_accepts(group
 
 def test_a_group_is_deleted_in_requests_that_the_server_accepts(group: Consumergroup, small: ZooKeeperServer) -> None:
     group.offsets.set_many({TopicPartition("refunds", number): 5 for number in range(MANY)})
-    with Registry.connect(small.address) as registry:  # which has learned nothing yet
+    with Registry.connect(small.address) as registry:  # its limit is not learned yet
         registry.group(group.name).delete()
     assert not group.exists()
 

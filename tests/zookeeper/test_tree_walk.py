@@ -1,4 +1,4 @@
-"""All groups at once: in few requests, in bounded memory, and whatever others do to the tree meanwhile."""
+"""Walking all groups: few requests, bounded memory, and concurrent changes of the tree."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ ALICE = [make_digest_acl("alice", "secret", all=True)]
 
 @pytest.fixture
 def spent(proxied: Registry, proxy: TcpProxy) -> Callable[[Callable[[], object]], dict[int, int]]:
-    """The requests of a call, by their types, without those of the second connection."""
+    """The requests of a call by type, without those of the second connection."""
     proxied._context.session.reads_many = {}
 
     def spent(call: Callable[[], object]) -> dict[int, int]:
-        call()  # finds out what the server knows
+        call()  # probes the server
         before = proxy.requests_by_type
         call()
         return dict(proxy.requests_by_type - before)
@@ -107,11 +107,11 @@ def test_the_first_group_is_available_before_all_are_read_even_if_they_are_empty
     assert drawn < 8_000
 
 
-# What others do meanwhile, and what may not be seen
+# Concurrent changes and forbidden nodes
 
 
 def test_nodes_deleted_between_listing_and_reading_are_left_out(registry: Registry, raw: Any) -> None:
-    """A group, a part of one, a topic and a partition."""
+    """Delete a group, a part of a group, a topic and a partition."""
     expected = plant_offsets(raw, 120, 3, 20)
     listed = registry.offsets()
     found = [next(listed) for _ in range(50)]
@@ -155,7 +155,7 @@ def test_forbidden_nodes_are_reported_in_order_and_all_others_are_read(registry:
     assert shown(registry.offsets()) == expected
 
 
-# The same as one by one
+# Comparison with single reads
 
 
 ODD_DATA = st.sampled_from([b"", b"+4", b"07", b"7 ", b"7.5", b"-1", b"x", b"9" * 18, b"9" * 19, b"9" * 30, b"x" * 300])
@@ -167,7 +167,7 @@ GROUPS = st.dictionaries(NAMES, st.none() | TOPICS, max_size=6)
 
 
 def modelled(tree: dict[str, dict[str, dict[str, bytes]] | None]) -> list[tuple[Any, ...]]:
-    """What `registry.offsets` should say of it."""
+    """The expected result of `registry.offsets`."""
     found: list[tuple[Any, ...]] = []
     for group, topics in sorted(tree.items()):
         for topic, partitions in sorted((topics or {}).items()):
@@ -188,7 +188,7 @@ def number_of(name: str) -> int | None:
 
 
 def by_number(name: str) -> tuple[int, str]:
-    """What is no partition comes before what is one."""
+    """Names that are not partitions come first."""
     number = number_of(name)
     return (-1, name) if number is None else (number, "")
 
@@ -229,7 +229,7 @@ def test_names_of_partitions_are_sorted_by_number_after_all_other_names(names: l
 
 
 def test_groups_described_together_equal_groups_described_alone(registry: Registry, group: Any, raw: Any) -> None:
-    """Members of all kinds, also of patterns, which see every topic; in the order asked, and over several sweeps."""
+    """Members of all kinds, including patterns, which match every topic; in order, and over several batches."""
     for number, topic in enumerate(["orders", "order-lines", "refunds"]):
         partitions = ",".join(f'"{n}":[1]' for n in range(number + 1))
         raw.create(f"/brokers/topics/{topic}", f'{{"partitions":{{{partitions}}}}}'.encode(), makepath=True)
@@ -277,7 +277,7 @@ def test_the_tree_of_a_server_without_a_quorum_is_read(ensemble: Any, request: A
         writer.sync()
     with minority(ensemble), Registry.connect(ensemble.address, timeout=30.0, read_only=True) as registry:
         assert registry.server_is_read_only
-        registry.sync()  # it cannot, and is not asked
+        registry.sync()  # it cannot answer, and is not asked
         found = [o for o in registry.offsets() if isinstance(o, CommittedOffset) and o.group == name]
         assert [o.offset for o in found] == [n for n in range(30) for _ in range(5)]
         assert list(registry._context.session.reads_many.values()) == [True]
@@ -292,7 +292,7 @@ import re, sys
 from pathlib import Path
 from zkgroups import Registry
 
-def peak_kib():  # not ru_maxrss, which begins at what the parent had
+def peak_kib():  # not ru_maxrss, which starts at the value of the parent
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
 for hosts in sys.argv[1:]:
@@ -303,13 +303,13 @@ for hosts in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def roomy() -> Iterator[ZooKeeperServer]:
-    """A server of its own for what is large."""
+    """A separate server for large trees."""
     with ZooKeeperServer(jvm_options=["-Xmx1g"]) as server:
         yield server
 
 
 def counted_and_peaks(*hosts: str) -> Iterator[tuple[int, float]]:
-    """How many there are in each tree, read one after the other, and the memory that took up to then, in MB."""
+    """The number of offsets in each tree, read one after the other, and the peak memory after each, in MB."""
     command = [sys.executable, "-c", WALK, *hosts]
     for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
         count, peak = line.split()
@@ -321,7 +321,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memor
 
 @linux
 def test_two_hundred_thousand_offsets_are_read_in_the_memory_of_twenty_thousand(roomy: ZooKeeperServer) -> None:
-    """Kept in a list, the values alone would take over 60 MB."""
+    """A list of the values alone would take over 60 MB."""
     small, large = f"{roomy.address}/small", f"{roomy.address}/large"
     for hosts, groups in ((small, 200), (large, 2_000)):
         with chroot(hosts) as client:
@@ -333,7 +333,7 @@ def test_two_hundred_thousand_offsets_are_read_in_the_memory_of_twenty_thousand(
 
 @contextmanager
 def chroot(hosts: str) -> Iterator[Any]:
-    """A client in a chroot that is made."""
+    """A client in a new chroot."""
     address, _, name = hosts.partition("/")
     with client_of(address) as client:
         client.create(f"/{name}")
@@ -345,7 +345,7 @@ def chroot(hosts: str) -> Iterator[Any]:
 def test_values_of_nine_hundred_kilobytes_are_read_in_the_memory_of_the_first_few_of_them(
     roomy: ZooKeeperServer,
 ) -> None:
-    """The first request goes alone, so that the others are as small as they must be."""
+    """The first request is sent alone, so that later requests are small enough."""
     first, more = f"{roomy.address}/first", f"{roomy.address}/more"
     for hosts, count in ((first, FIRST), (more, FIRST + 100)):
         with chroot(hosts) as client:

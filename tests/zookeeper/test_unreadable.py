@@ -1,5 +1,7 @@
-"""Nodes that may be written and not read: what became of a lost request cannot be seen there, and is told and not
-forgotten."""
+"""Nodes that may be written but not read, after a lost answer: the outcome is unknown.
+
+It is reported, and the node is not forgotten.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ UNREADABLE = [Acl("world", "anyone", "wa")]
 
 @pytest.fixture
 def blind(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, registry: Registry) -> Registry:
-    """A registry, through the proxy, that may not read what it makes but the directories."""
+    """A registry through the proxy, which may read none of its own nodes except directories."""
     prepare(registry)
     hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
     return connect(hosts, acl=AclPolicy(ephemerals=UNREADABLE, offsets=UNREADABLE))
 
 
 def blind_member(blind: Registry, raw: Any) -> Instance:
-    """Its own registration it may read: without that nothing can be claimed."""
+    """The registry may read its own registration, which claims require."""
     me = member(blind)
     raw.set_acls(ME, OPEN_ACL_UNSAFE)
     return me
@@ -64,7 +66,7 @@ def test_a_forbidden_claim_with_a_lost_answer_is_not_left_behind_silently(
 
 
 def told_of_and_taken_away(me: Instance, path: str, raw: Any) -> None:
-    """Who leaves is told of what cannot be taken away, and takes it away as soon as it can be."""
+    """Leaving raises an error for a node that cannot be deleted, and deletes it as soon as that is possible."""
     with pytest.raises(NoPermissionError) as caught:
         me.deregister()
     assert caught.value.path == path

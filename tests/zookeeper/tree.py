@@ -1,4 +1,4 @@
-"""The tree as it really is, to compare with a model."""
+"""Read the real tree, for comparison with a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Tree = dict[str, tuple[bytes, bool, int]]
 
 
 def dump(client: Any, root: str = "/consumers") -> Tree:
-    """Every node below and with `root`: its data, whether it is ephemeral, and how often it was written."""
+    """Return `root` and every node below it: its data, whether it is ephemeral, and its version."""
     found: Tree = {}
     level = [root]
     while level:
@@ -26,6 +26,6 @@ def dump(client: Any, root: str = "/consumers") -> Tree:
 
 
 def offsets(client: Any, group: str) -> dict[str, bytes]:
-    """The offset nodes of a group."""
+    """Return the offset nodes of a group."""
     root = f"/consumers/{group}/offsets"
     return {p.removeprefix(root + "/"): data for p, (data, _, _) in dump(client, root).items() if p.count("/") == 5}

@@ -15,7 +15,7 @@ from ..core.rebalance.planner_election import AwaitedPlan, PlannerElection
 from ..core.rebalance.release_signals import ReleaseSignals
 from ..core.rebalance.roster import Roster
 from ..core.rebalance.shared_plan import SharedPlan, agreed_strategy, decode_plan, invalid_reason
-from ..core.session_proof import LASTS
+from ..core.session_proof import PROOF_LIFETIME
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
 from ..core.znodes.topic_partition import TopicPartition
@@ -403,7 +403,7 @@ def is_cut_off(session: Session) -> bool:
 def in_a_hurry(context: RegistryContext) -> RegistryContext:
     """Return the context with a shorter timeout, which leaves time for a second attempt before the claims end."""
     session_timeout = context.session.granted_timeout or context.timeout
-    return replace(context, timeout=min(context.timeout, max(session_timeout * LASTS / 2, SHORTEST)))
+    return replace(context, timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:

@@ -15,12 +15,12 @@ know only of an older request:
     |-- follower hears it --|--- half a tick at most ---|---------|---------------|
     T counts from here at the earliest
 
-A request that was answered at least `REPORT` before the proof was sent has been reported by then, because a session
-lasts at least two ticks. The leader keeps the session for T after that request was sent, or longer. `PRUDENCE` is
-reserved for clocks that run at different speeds, and for late pings of the leader. With a proof every `PERIOD`, a
-session is certain for `LASTS` after each proof:
+A request that was answered at least `REPORT_DELAY` before the proof was sent has been reported by then, because a
+session lasts at least two ticks. The leader keeps the session for T after that request was sent, or longer.
+`SAFETY_MARGIN` is reserved for clocks that run at different speeds, and for late pings of the leader. With a proof
+every `PROOF_PERIOD`, a session is certain for `PROOF_LIFETIME` after each proof:
 
-    LASTS = 1 - REPORT - PERIOD - PRUDENCE = 0.6 T
+    PROOF_LIFETIME = 1 - REPORT_DELAY - PROOF_PERIOD - SAFETY_MARGIN = 0.6 T
 
 A new leader, or a server that restarts, gives every session a full timeout, and it gets its majority only after the old
 leader's last proof. So the rule also holds if a leader is cut off.
@@ -37,22 +37,22 @@ import math
 from collections import deque
 from typing import Final
 
-PERIOD: Final = 0.1
+PROOF_PERIOD: Final = 0.1
 """A fraction of the session timeout: how often a session in use is proved."""
 
-REPORT: Final = 0.25
+REPORT_DELAY: Final = 0.25
 """A fraction of the session timeout, at least half a tick: a session lasts at least two ticks, unless the server's
 `minSessionTimeout` was lowered."""
 
-PRUDENCE: Final = 0.05
-"""A fraction of the session timeout."""
+SAFETY_MARGIN: Final = 0.05
+"""A fraction of the session timeout, for clocks that run at different speeds."""
 
-LASTS: Final = 1 - REPORT - PERIOD - PRUDENCE
-"""A fraction of the session timeout: how long a proof counts at least, if proofs are sent every `PERIOD`."""
+PROOF_LIFETIME: Final = 1 - REPORT_DELAY - PROOF_PERIOD - SAFETY_MARGIN
+"""A fraction of the session timeout: how long a proof counts at least, if proofs are sent every `PROOF_PERIOD`."""
 
-PATIENCE: Final = 0.25
+PROOF_TIMEOUT: Final = 0.25
 """A fraction of the session timeout: if a server has not answered a proof after that time, the client connects to
-another server. `LASTS - PERIOD - PATIENCE` is left for that."""
+another server. `PROOF_LIFETIME - PROOF_PERIOD - PROOF_TIMEOUT` is left for that."""
 
 _GAP: Final = 0.01
 """A fraction of the session timeout: requests in quicker succession are not recorded one by one."""
@@ -94,15 +94,15 @@ class Proof:
 
     def proved(self, sent: float) -> None:
         """Record that the leader, with a majority, has answered a transaction that was sent at `sent`."""
-        while self._answered and self._answered[0][1] <= sent - REPORT * self.timeout:
+        while self._answered and self._answered[0][1] <= sent - REPORT_DELAY * self.timeout:
             self._reported = max(self._reported, self._answered.popleft()[0])
         self.sent = max(self.sent, sent)
-        self.until = max(self.until, self._reported + (1 - PRUDENCE) * self.timeout)
+        self.until = max(self.until, self._reported + (1 - SAFETY_MARGIN) * self.timeout)
 
     def due(self, asked: float) -> float:
         """When to send the next proof, if the last one was asked for at `asked`."""
         last = max(self.sent, asked)
-        regular = last + PERIOD * self.timeout
-        if self.until - last < LASTS * self.timeout and self._answered:
-            return min(regular, max(self._answered[0][1] + REPORT * self.timeout, last + _GAP * self.timeout))
+        regular = last + PROOF_PERIOD * self.timeout
+        if self.until - last < PROOF_LIFETIME * self.timeout and self._answered:
+            return min(regular, max(self._answered[0][1] + REPORT_DELAY * self.timeout, last + _GAP * self.timeout))
         return regular

@@ -12,7 +12,7 @@ from ..core.migration.plan_rows import PlanRow
 from ..core.migration.rules import Action
 from ..core.offsets.file_formats import FileFormat, OffsetRecord
 from ..core.offsets.file_writer import format_offsets
-from ..core.offsets.reset_script import file_name, script
+from ..core.offsets.reset_script import group_file_name, reset_script
 from ..exceptions import RefusedError
 from ..input_errors import InvalidOptionError
 
@@ -49,12 +49,12 @@ def export(rows: Iterable[PlanRow], folder: Path) -> ExportResult:
             blocked.append(target)
         elif records := list(_records(group)):
             text = "".join(f"{line}\n" for line in format_offsets(records, FileFormat.KAFKA_CSV))
-            (folder / file_name(target)).write_text(text, encoding="utf-8", newline="\n")
+            (folder / group_file_name(target)).write_text(text, encoding="utf-8", newline="\n")
             groups.append(target)
             offsets += len(records)
     # The script comes last, so that all files that it names exist.
     with (folder / SCRIPT).open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(script(SCRIPT, groups, brokers))
+        file.writelines(reset_script(SCRIPT, groups, brokers))
     return ExportResult(folder / SCRIPT, len(groups), offsets, tuple(blocked))
 
 

@@ -157,7 +157,7 @@ class _Attempt:
             node.last_commit = LastCommit(version, offset, self._registration.version, czxid)
 
     def _with_offset_nodes(self, nodes: Sequence[OwnerNode]) -> list[OwnerNode]:
-        """Return those that may have an offset. For several partitions of a topic, list the topic's directory first."""
+        """Leave out partitions without an offset. For several partitions of a topic, list its directory first."""
         counts = Counter(node.at.topic for node in nodes)
         topics = [topic for topic, count in counts.items() if count > 1]
         listed = bulk_read.children(self._context, map(self._paths.offset_topic, topics))

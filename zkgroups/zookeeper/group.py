@@ -16,11 +16,12 @@ from .admin.copy_group import Copied, copy_group
 from .admin.delete_group import delete_group
 from .admin.prune_group import prune_group
 from .admin.release_partition import release_partition
+from .changes import Watched
 from .instance import Instance, read_registration
 from .offsets import Offsets
 from .reading import group_reader
 from .session.registry_context import RegistryContext
-from .watch import Watch, Watched
+from .watch import Watch
 
 
 class Consumergroup:

@@ -45,7 +45,7 @@ class MemberInstance(Instance):
     def find_owners(
         self, partitions: Iterable[TopicPartition], ids: Collection[str]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Owner | UnreadableNode]]:
-        """Read the owners of these partitions, and of those that this instance owns.
+        """Read the owners of these partitions, and of all partitions of this instance.
 
         Return the partitions of this instance with their streams, and the owners of the others. `ids` are the
         registered ids.

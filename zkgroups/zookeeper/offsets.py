@@ -1,15 +1,15 @@
-"""The committed offsets of one group: read one, some or all, and changed from outside, without a claim.
+"""The committed offsets of one group: read them, and change them without a claim.
 
-What is written here is compared and set: over the version that was read, never over something newer. It is not fenced
-by a claim, so it is for those who administer a group, and for consumers that keep offsets without registering. A member
-commits through its claims (`claim.commit`).
+A member commits with `claim.commit`, which is fenced. The writes here are not. They are for administrators, and for
+consumers that keep offsets without registering. Each write replaces the version of the node that was read, so it never
+overwrites a newer commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
@@ -37,20 +37,21 @@ from .requests.transaction import Create, Delete, Operation, Set, TransactionFai
 from .session.errors import translate
 from .session.registry_context import RegistryContext
 
-Found = CommittedOffset | UnreadableNode | None
-"""What is there: an offset, something that is none, or nothing."""
+ReadOffset: TypeAlias = CommittedOffset | UnreadableNode | None
+"""The result of reading an offset node: None if it is missing."""
 
 
-class _Anything:
-    """Strictly private: no expectation, which is not the same as expecting nothing."""
+class _Unspecified:
+    """The type of `_UNSPECIFIED`."""
 
 
-ANYTHING: Final = _Anything()
+_UNSPECIFIED: Final = _Unspecified()
+"""Any offset is expected. None means that no offset is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One offset to write, over what was found."""
+    """One offset to write, and the node to replace, if any."""
 
     at: TopicPartition
     data: bytes
@@ -58,7 +59,7 @@ class _Write:
 
 
 class Offsets:
-    """The offsets of a group, e.g. `group.offsets`. Iterating reads all of them, in bulk, malformed ones included."""
+    """The offsets of a group: `group.offsets`. Iterating reads all of them in bulk, unreadable nodes included."""
 
     def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
         self._paths = paths
@@ -67,7 +68,7 @@ class Offsets:
     # Reading
 
     def fetch(self, at: TopicPartition) -> CommittedOffset | None:
-        """The committed offset of one partition, None (and never 0) where there is none."""
+        """Return the committed offset of one partition. None if there is none."""
         found = self.fetch_many([at])[at]
         if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
@@ -75,12 +76,12 @@ class Offsets:
             raise MalformedNodeError(found)
         return found
 
-    def fetch_many(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Found]:
-        """What is committed for each of the partitions."""
+    def fetch_many(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ReadOffset]:
+        """Return the committed offset of each partition, None if there is none, or the unreadable node."""
         return {at: self._read_as(at, node) for at, node in self._nodes(partitions).items()}
 
     def fetch_all(self) -> Iterator[CommittedOffset | UnreadableNode]:
-        """Every offset of the group, topic by topic, in the order of the partitions; memory does not grow with them."""
+        """Yield every offset of the group, sorted by topic and partition, in constant memory."""
         return group_reader.every_offset(self._context, [self._paths.group])
 
     __iter__ = fetch_all
@@ -89,15 +90,15 @@ class Offsets:
         wanted = [check_at(at) for at in dict.fromkeys(partitions)]
         return dict(zip(wanted, bulk_read.nodes(self._context, map(self._paths.offset, wanted)), strict=True))
 
-    def _read_as(self, at: TopicPartition, node: Node | ForbiddenNode | None) -> Found:
+    def _read_as(self, at: TopicPartition, node: Node | ForbiddenNode | None) -> ReadOffset:
         return group_reader.offset(self._paths.group, at, node) if isinstance(node, Node) else node
 
     # Checking
 
     def validate(self, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, Exception]:
-        """What is wrong with the committed offsets, measured against the offsets that each partition has.
+        """Compare the committed offsets with these ranges, and return an error for each that is outside or unreadable.
 
-        A partition that is fine, or where nothing was committed, is left out.
+        Partitions whose offset is in range, and those without an offset, are left out.
         """
         problems: dict[TopicPartition, Exception] = {}
         for at, found in self.fetch_many(ranges).items():
@@ -116,14 +117,15 @@ class Offsets:
         at: TopicPartition,
         offset: int,
         *,
-        expected: CommittedOffset | _Anything | None = ANYTHING,
+        expected: CommittedOffset | _Unspecified | None = _UNSPECIFIED,
         backward: bool = False,
     ) -> None:
-        """Write the next message to read. Lower than what is committed only with `backward` (rule 5).
+        """Set the next message to read, without the fence of `claim.commit`. It goes back only with `backward`.
 
-        `expected` is the offset that the caller has read, or None: if it is another by now, `OffsetConflictError`.
+        `expected` is the offset that the caller has read, or None if it found none. If that has changed, raise
+        `OffsetConflictError`.
         """
-        expectations = {} if isinstance(expected, _Anything) else {at: expected}
+        expectations = {} if isinstance(expected, _Unspecified) else {at: expected}
         self.set_many({at: offset}, expected=expectations, backward=backward)
 
     def set_many(
@@ -133,27 +135,28 @@ class Offsets:
         expected: Mapping[TopicPartition, CommittedOffset | None] | None = None,
         backward: bool = False,
     ) -> None:
-        """Write several offsets, in as few transactions as the server's limit allows; each is all or none.
+        """Set several offsets, in as few transactions as the limit of the server allows. Otherwise like `set`.
 
-        All are checked before the first is written.
+        All offsets are checked before the first transaction. Each transaction writes all of its offsets or none.
         """
         self._write(offsets, expected or {}, backward=backward, guard=None)
 
     def reset(self, offsets: Mapping[TopicPartition, int], *, force: bool = False) -> None:
-        """Set offsets, forward or backward, while nobody is registered; `force` does it all the same.
+        """Set offsets, forward or backward. Raise `GroupInUseError` if an instance is registered, unless `force`.
 
-        A registered member has its own idea of where it is, and its next commit would undo this.
+        A registered member would overwrite the offsets with its next commit.
         """
         guard = None if force else NobodyRegistered(self._paths, self._context)
         self._write(offsets, {}, backward=True, guard=guard)
 
     def delete(self, partitions: Iterable[TopicPartition], *, force: bool = False) -> None:
-        """Forget offsets, so that a consumer begins where its own policy says; refused as `reset` is.
+        """Delete offsets, so that consumers start where their own settings say. Refused like `reset`.
 
-        With `force`, members of ours are made to look again: a recreated node has the version of the one they knew.
+        With `force`, all registrations are rewritten, so that zkgroups members read the offsets again: a recreated node
+        has the version of the deleted one.
         """
         guard = (RewriteRegistrations if force else NobodyRegistered)(self._paths, self._context)
-        nodes = {at: _readable(node) for at, node in self._nodes(partitions).items()}
+        nodes = {at: _replaceable(node) for at, node in self._nodes(partitions).items()}
         units = [[Delete(self._paths.offset(at), node.version)] for at, node in nodes.items() if node is not None]
         self._transact_in_batches(units, guard)
 
@@ -161,52 +164,52 @@ class Offsets:
         self,
         offsets: Mapping[TopicPartition, int | None],
         *,
-        expected: Mapping[TopicPartition, Found],
+        expected: Mapping[TopicPartition, ReadOffset],
         force: bool = False,
     ) -> dict[TopicPartition, ZkgroupsException]:
-        """Write offsets, or forget those that are None, over what the caller has read and shown to somebody.
+        """Set offsets, forward or backward, or delete them where the new offset is None.
 
-        What is there must be what was `expected`, malformed nodes included. A partition where it is not is left alone
-        and returned, and does not stop the others. Forward or backward, refused and forced as `reset` and `delete` are:
-        raised where nothing was written yet, and after that returned for each partition that was left alone.
+        Each partition must still have its `expected` offset or malformed node. Partitions that do not are left
+        unchanged, and returned with their errors. Refused like `reset`, and with `force` like `delete`: such an error
+        is raised if nothing was written yet. Otherwise it is returned for each partition that was left unchanged.
         """
         for offset in offsets.values():
             if offset is not None:
                 check_offset(offset)
-        nodes = {at: _readable(node) for at, node in self._nodes(offsets).items()}
-        left_alone: dict[TopicPartition, ZkgroupsException] = {**self._unexpected(nodes, expected)}
-        guard = self._guard(forgets=None in offsets.values(), force=force)
+        nodes = {at: _replaceable(node) for at, node in self._nodes(offsets).items()}
+        unchanged: dict[TopicPartition, ZkgroupsException] = {**self._unexpected(nodes, expected)}
+        guard = self._guard(deletes=None in offsets.values(), force=force)
         units = [
             [operation]
             for at, offset in offsets.items()
-            if at not in left_alone and (operation := self._replacing(at, offset, nodes[at])) is not None
+            if at not in unchanged and (operation := self._replacing(at, offset, nodes[at])) is not None
         ]
         left = [operation for [operation] in units]
 
-        def carry_out(batch: Batch[Operation]) -> None:
-            left_alone.update(self._transact_what_fits([operation for [operation] in batch], guard))
+        def write(batch: Batch[Operation]) -> None:
+            unchanged.update(self._transact_what_fits([operation for [operation] in batch], guard))
             del left[: len(batch)]
 
         try:
-            in_batches(self._context.session, units, carry_out, overhead=guard.operations() if guard else ())
+            in_batches(self._context.session, units, write, overhead=guard.operations() if guard else ())
         except UnavailableError:
             raise
         except ZkgroupsException as error:
             if len(left) == len(units):
                 raise
-            left_alone |= {_at(operation.path): error for operation in left}
-        return left_alone
+            unchanged |= {_at(operation.path): error for operation in left}
+        return unchanged
 
     def _unexpected(
-        self, nodes: Mapping[TopicPartition, Node | None], expected: Mapping[TopicPartition, Found]
+        self, nodes: Mapping[TopicPartition, Node | None], expected: Mapping[TopicPartition, ReadOffset]
     ) -> dict[TopicPartition, OffsetConflictError]:
         found = {at: self._read_as(at, node) for at, node in nodes.items()}
         return {at: OffsetConflictError(at, now) for at, now in found.items() if not _as_expected(expected[at], now)}
 
-    def _guard(self, *, forgets: bool, force: bool) -> Guard | None:
+    def _guard(self, *, deletes: bool, force: bool) -> Guard | None:
         if not force:
             return NobodyRegistered(self._paths, self._context)
-        return RewriteRegistrations(self._paths, self._context) if forgets else None
+        return RewriteRegistrations(self._paths, self._context) if deletes else None
 
     def _replacing(self, at: TopicPartition, offset: int | None, node: Node | None) -> Operation | None:
         if offset is not None:
@@ -216,7 +219,7 @@ class Offsets:
     def _transact_what_fits(
         self, operations: Sequence[Operation], guard: Guard | None
     ) -> dict[TopicPartition, OffsetConflictError]:
-        """Carry out those that nobody has come in between of; the others are returned."""
+        """Write the offsets that have not changed since they were read. Return conflicts for the others."""
         conflicts: dict[TopicPartition, OffsetConflictError] = {}
         while left := [each for each in operations if _at(each.path) not in conflicts]:
             try:
@@ -236,7 +239,7 @@ class Offsets:
     ) -> None:
         for offset in offsets.values():
             check_offset(offset)
-        nodes = {at: _readable(node) for at, node in self._nodes(offsets).items()}
+        nodes = {at: _replaceable(node) for at, node in self._nodes(offsets).items()}
         for at, offset in offsets.items():
             self._check(at, offset, nodes[at], expected, backward=backward)
         writes = [_Write(at, encode_offset(offset), nodes[at]) for at, offset in offsets.items()]
@@ -284,7 +287,7 @@ class Offsets:
                 elif isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
                     self._make_directories(operations)
                     if guard is not None:
-                        guard.refresh()  # where there was no group before, there was nothing to guard
+                        guard.refresh()  # the group has just been created, so an instance may register now
                 else:
                     raise self._conflict(failure) from failure.error
 
@@ -300,22 +303,22 @@ class Offsets:
 
 
 def _at(path: str) -> TopicPartition:
-    """The partition of an offset node that we have named ourselves."""
+    """Return the partition of an offset node that was named here."""
     topic, name = path.split("/")[-2:]
     return TopicPartition(topic, int(name))
 
 
-def _as_expected(expected: Found, found: Found) -> bool:
-    """Whether what is there is what the caller has read: the same node, not written since."""
+def _as_expected(expected: ReadOffset, found: ReadOffset) -> bool:
+    """Return whether the node has not been written since the caller read it."""
     if isinstance(expected, UnreadableNode) and not isinstance(expected, ForbiddenNode):
-        return expected == found  # these carry no zxid, but their bytes
+        return expected == found  # they carry their bytes instead of a zxid
     if not isinstance(expected, CommittedOffset) or not isinstance(found, CommittedOffset):
         return expected is found
     return (expected.offset, expected.version, expected.zxid) == (found.offset, found.version, found.zxid)
 
 
-def _readable(found: Node | ForbiddenNode | None) -> Node | None:
-    """The node to write over."""
+def _replaceable(found: Node | ForbiddenNode | None) -> Node | None:
+    """Return the node to replace. Raise an error if it is forbidden: its version is unknown."""
     if isinstance(found, ForbiddenNode):
-        raise NoPermissionError(found.path)  # there is no version to write over
+        raise NoPermissionError(found.path)
     return found

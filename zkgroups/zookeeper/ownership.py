@@ -101,7 +101,7 @@ class Ownership:
         self.forget_lost(nodes)
 
     def replace(self, known: dict[TopicPartition, OwnerNode], found: dict[TopicPartition, OwnerNode]) -> None:
-        """Replace the known owner nodes by those that were found, unless they have changed since."""
+        """Replace the known owner nodes by the found ones, unless they have changed since."""
         with self._lock:
             for at, node in known.items():
                 if at not in found and self._nodes.get(at) is node:
@@ -111,11 +111,11 @@ class Ownership:
     # Check with the server
 
     def verify(self, nodes: Sequence[OwnerNode]) -> list[OwnerNode]:
-        """Read these owner nodes. Return those that carry this id and this session (rule 1)."""
+        """Read these owner nodes. Leave out nodes without this id and this session (rule 1)."""
         return self._read(nodes)[0]
 
     def _read(self, nodes: Sequence[OwnerNode]) -> tuple[list[OwnerNode], set[OwnerNode]]:
-        """Return the nodes that the instance still owns, and those that it has no permission to read."""
+        """Return the nodes that the instance still owns, and the forbidden nodes."""
         paths = [self.paths.owner(node.at) for node in nodes]
         own: list[OwnerNode] = []
         forbidden: set[OwnerNode] = set()

@@ -1,6 +1,6 @@
-"""The registry: one ZooKeeper, or a chroot of it, with its consumer groups and the topics and brokers of Kafka.
+"""The registry: the consumer groups, topics and brokers in one ZooKeeper ensemble or chroot.
 
-Some methods import what they need when they are called, because listing groups needs only a fraction of this library.
+Some methods import modules when they are called: a program that only lists groups should not load the whole library.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from .session.credentials import SessionCredentials
 
 STALE_AFTER: Final = 90 * 86_400.0
-"""In seconds: offsets without a commit for as long are probably nobody's any more."""
+"""In seconds. Groups without a commit for that long are probably unused."""
 
 
 class Registry:
-    """The consumer groups of one ZooKeeper. Open it with `Registry.connect`, or give it a running kazoo client.
+    """The consumer groups in one ZooKeeper ensemble or chroot.
 
-    A client that was given is not closed with the registry.
+    Open it with `Registry.connect`, or pass a running kazoo client, which `close` does not stop.
     """
 
     def __init__(self, client: Any, *, acl: AclPolicy | None = None, timeout: float = 15.0) -> None:
         Deadline.after("timeout", timeout)
         self._client = client
         self._context = RegistryContext(Session.of(client), KazooAcls(acl or AclPolicy()), float(timeout))
-        self._opened: OpenConnection | None = None  # what is to be closed
+        self._opened: OpenConnection | None = None  # None for a client that was passed
         self._pid = 0
 
     @classmethod
@@ -101,11 +101,10 @@ class Registry:
         return registry
 
     def close(self, *, leave: bool = True) -> None:
-        """End the session, if the registry opened it; with it go all registrations and claims made through it.
+        """Close the session with all its registrations and claims. Does nothing for a client that was passed.
 
-        With `leave=False` only the connection is closed: the session stays for whoever takes it over, which with a
-        `session_file` is the next process, and ends by itself when nobody has after the session timeout. In a fork of
-        the process that connected nothing happens.
+        With `leave=False`, only the connection is closed. The session lives on until its timeout, and the next process
+        with the same `session_file` resumes it. In a fork of the process that connected, `close` does nothing.
         """
         if self._opened is None or self._pid != os.getpid():
             return
@@ -129,41 +128,40 @@ class Registry:
 
     @property
     def client(self) -> Any:
-        """The kazoo client underneath, for what is not offered here."""
+        """The kazoo client, for requests that zkgroups does not offer."""
         return self._client
 
     def sync(self) -> None:
-        """Wait until the server we are with knows of everything that was written before this call.
+        """Wait until the connected server has applied all writes made before this call.
 
-        A server that has lost its quorum cannot find out, and is not asked.
+        Does nothing if the server has lost its quorum, because then it cannot know.
         """
         if not self.server_is_read_only:
             self._context.session.call(lambda: self._client.sync_async("/"), "/", self._context.deadline())
 
     def require_root(self) -> None:
-        """Raise `NoRegistryError` where this ZooKeeper, or the chroot, has neither groups nor brokers.
+        """Raise `NoRegistryError` if there are neither groups nor brokers: the chroot is probably wrong.
 
-        Then the chroot is probably wrong, and `groups()` and `describe()` would find nothing.
+        Without this check, `groups()` and `describe()` return nothing in that case.
         """
         chroot_check.require_root(self._context.session, self._context.deadline())
 
     # Groups
 
     def group(self, name: str) -> Consumergroup:
-        """The group of that name, whether it exists or not."""
+        """Return the group with this name, whether it exists or not."""
         from .group import Consumergroup
 
         return Consumergroup(name, self._context)
 
     def groups(self) -> list[str]:
-        """The names of all groups, sorted: a group is whatever has registrations, owners or offsets."""
+        """Return the names of all groups, sorted. A group has registrations, owners or offsets."""
         return sorted(self._context.session.children(CONSUMERS, deadline=self._context.deadline()) or [])
 
     def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | UnreadableNode]:
-        """Every committed offset of these groups, or of all, as an iterator whose memory does not grow with their
-        number.
+        """Yield every committed offset of these groups, or of all groups, in constant memory.
 
-        What is no offset, or may not be read, is told as such and stops nothing.
+        Malformed and forbidden nodes are yielded as such.
         """
         from .reading import group_reader
 
@@ -171,9 +169,9 @@ class Registry:
         return group_reader.every_offset(self._context, names)
 
     def describe(self, groups: Iterable[str] | None = None) -> Iterator[GroupDescription]:
-        """Describe these groups, or all, in their order: much quicker than one by one.
+        """Describe these groups, or all groups, in the given order. Much faster than one call per group.
 
-        One that is gone is described as dead.
+        A missing group has the state Dead.
         """
         from ..core.znodes.describe_group import describe
         from .reading import group_reader
@@ -193,9 +191,10 @@ class Registry:
         return {name: time for name, time in times if time is not None}
 
     def check(self, groups: Iterable[str] | None = None, *, stale_after: float = STALE_AFTER) -> Iterator[Checkup]:
-        """Look for what is wrong in these groups, or all, in their order; offsets older than `stale_after` are stale.
+        """Check the health of these groups, or of all groups, in the given order.
 
-        What each finding means is in `zkgroups.core.doctor.check_table.CHECKS`.
+        Offsets without a commit for `stale_after` seconds are stale. `zkgroups.core.doctor.check_table.CHECKS` explains
+        each kind of finding.
         """
         from .reading import doctor_reader
 
@@ -205,7 +204,7 @@ class Registry:
         return doctor_reader.check(self._context, names, stale_after=stale_after)
 
     def repair(self, finding: Finding) -> None:
-        """Repair what `check` has found, if it is `repairable`; refused if somebody or something has come between."""
+        """Repair a finding of `check`. Raise an error if it is not `repairable`, or if the nodes have changed since."""
         from .admin import repair
 
         repair.repair(finding, self._context)
@@ -219,11 +218,11 @@ class Registry:
     # Kafka
 
     def topics(self) -> list[str]:
-        """The names of the topics that Kafka has registered, sorted."""
+        """Return the names of the topics that Kafka has registered, sorted."""
         return sorted(self._context.session.children(BROKER_TOPICS, deadline=self._context.deadline()) or [])
 
     def topic(self, name: str) -> Topic | None:
-        """One topic with its partition numbers, None if Kafka has not registered it."""
+        """Return a topic with its partition numbers. None if Kafka has not registered it."""
         from ..core.znodes.values import ForbiddenNode, UnreadableNode
         from .reading import group_reader
 
@@ -235,7 +234,7 @@ class Registry:
         return found
 
     def brokers(self) -> list[Broker | UnreadableNode]:
-        """The living brokers, sorted by number."""
+        """Return the live brokers, sorted by id."""
         from ..core.znodes.broker_codec import decode_broker
         from ..core.znodes.values import UnreadableNode
         from .requests import bulk_read
@@ -255,33 +254,33 @@ class Registry:
     def session_timeout(self) -> float | None:
         """The session timeout that the server granted, in seconds. It may differ from the requested one.
 
-        If it was granted again, at a reconnect or when the session was resumed: the smallest one. None for a client
-        that was connected before the registry was made.
+        If it was granted several times, at reconnects or when the session was resumed, this is the smallest one. None
+        for a client that was connected before it was passed to `Registry`.
         """
         return self._context.session.granted_timeout
 
     @property
     def session_id(self) -> int | None:
-        """The id of the session, None while there is none."""
+        """The id of the session. None before the first connection."""
         return self._context.session.id
 
     @property
     def resumed(self) -> bool:
-        """Whether it began with the session that an earlier process had left in the `session_file`."""
+        """True if the registry resumed the session of an earlier process from the `session_file`."""
         return self._opened is not None and self._opened.file is not None and self._opened.file.resumed
 
     @property
     def server_is_read_only(self) -> bool:
-        """Whether the server has lost its quorum: what it says may be old, and it takes no writes."""
+        """True if the server has lost its quorum: it refuses writes, and its replies may be outdated."""
         return self._context.session.server_is_read_only
 
     def credentials(self) -> SessionCredentials:
-        """What a process keeps to end this session after a crash: see `Instance.register(past_session=...)`."""
+        """Return the credentials to close this session after a crash: see `Instance.register(past_session=...)`."""
         from .session.credentials import SessionCredentials
 
         found = self._client.client_id
         if found is None:
-            raise NotConnectedError("there is no connection, so there is no session to remember")
+            raise NotConnectedError("not connected, so the session has no credentials yet")
         return SessionCredentials(*found)
 
     def __repr__(self) -> str:

@@ -37,7 +37,7 @@ def resume(ownership: Ownership) -> bool:
 def find_owners(
     ownership: Ownership, partitions: Iterable[TopicPartition], ids: Collection[str]
 ) -> tuple[dict[TopicPartition, OwnerNode], dict[TopicPartition, Owner | UnreadableNode]]:
-    """Read the owners of these partitions, and of those that the instance owns. Return its own, and the others.
+    """Read the owners of these and of all known partitions. Return the nodes of this instance, and the others.
 
     Owner nodes of this instance that it did not know become claims. `ids` are the registered ids: the text of an owner
     node is an id with or without the number of a stream, so it is ambiguous without them.
@@ -78,7 +78,7 @@ def _is_own(
 
 
 def _unchanged(known: OwnerNode | None, node: Node, registration: RegistrationVersion) -> OwnerNode | None:
-    """Return the known owner node if it is the one that was read."""
+    """Return the known owner node if the node was not recreated since."""
     if known is None or not known.session_id == node.session == registration.session_id or known.data != node.data:
         return None
     known.version, known.uncertain = node.version, False

@@ -1,15 +1,14 @@
-"""Following what changes in a group: members and their registrations, owners, or offsets.
+"""Watch a group: its members, owners or offsets.
 
-A `Watch` works in the thread of whoever iterates over it, or in one of its own; on kazoo's threads
-`WatchDispatcher` only takes note of which path has changed. So no code of a user runs there, and no call is made there
-(rule 8).
+A `Watch` works in the thread that iterates over it, or in its own thread with `follow`. On kazoo's threads, it only
+records which paths have changed. So no user code runs there, and no request is sent from there (rule 8).
 
-ZooKeeper's watches fire once, and die with the connection, with the session and with their node. What has fired is read
-and armed again. After a loss of the connection everything is, and compared with what was told before; a change of its
-own, `RESCANNED`, says so, because what happened several times meanwhile then shows as one change.
+A watch in ZooKeeper fires once, and is lost with the connection, the session and the node. When it fires, the node is
+read and watched again. After a lost connection, the whole tree is read and compared with the last reports. A
+`RESCANNED` change announces that, because several changes of one node then show up as one.
 
-Nothing waits in between: requests are under way, many together, and `next` goes on where it stopped when its time was
-over. So it is always in time, and so is `close`, whatever the connection does.
+Nothing blocks in between: many requests are in flight at once, and `next` continues where the last call ran out of
+time. So `next` and `close` return in time, whatever the connection does.
 """
 
 from __future__ import annotations
@@ -19,18 +18,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from types import TracebackType
 from typing import Any, Final, Self
 
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
-from ..core.znodes.group_view import RegisteredInstance
 from ..core.znodes.paths import GroupPaths, join, parent
-from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, UnreadableNode
+from ..core.znodes.values import ForbiddenNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
-from .reading import group_reader
+from .changes import Change, ChangeKind, SeenNodes, Watched
 from .requests.node import Node
 from .requests.watch_dispatcher import WatchDispatcher
 from .session.errors import translate
@@ -39,51 +36,18 @@ from .session.session import PIPELINE
 
 log = logging.getLogger("zkgroups.watch")
 
-PATIENCE: Final = 1.0
-"""While there is no connection: how often to look whether kazoo has given up, which it does not always tell."""
+CHECK_CONNECTION_EVERY: Final = 1.0
+"""In seconds, while disconnected: kazoo does not always report that it has given up."""
 
-GLANCE: Final = 0.05
-"""While an answer is due: how often to look whether the watch was closed or the connection lost."""
-
-
-class Watched(StrEnum):
-    """What of a group to follow."""
-
-    MEMBERS = "members"
-    OWNERS = "owners"
-    OFFSETS = "offsets"
-
-
-class ChangeKind(StrEnum):
-    """What happened to a node."""
-
-    APPEARED = "appeared"
-    CHANGED = "changed"
-    VANISHED = "vanished"
-    RESCANNED = "rescanned"
-
-
-Value = RegisteredInstance | Owner | CommittedOffset | UnreadableNode
-
-_Leaf = Node | ForbiddenNode
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change: what is there now and what was there before, or the reason why everything was looked at again."""
-
-    kind: ChangeKind
-    path: str
-    now: Value | None = None
-    before: Value | None = None
-    reason: str = ""
+CHECK_STATE_EVERY: Final = 0.05
+"""In seconds, while waiting for a reply: how often to check whether the watch was closed or the connection lost."""
 
 
 class Watch:
-    """An iterator of changes, which begins with what is there; a context manager; or, by `follow`, a callback.
+    """An iterator of changes that begins with the current nodes, and a context manager.
 
-    Who applies the changes in their order has at any time what was there at one time: `APPEARED` and `CHANGED` carry
-    what is there `now`, and `RESCANNED` changes nothing; what it found to be different comes after it.
+    Applied in order, the changes give the state of the group at a past moment: `APPEARED` and `CHANGED` carry the
+    current value in `now`. `RESCANNED` changes nothing by itself. The differences that it found follow.
 
     >>> with group.watch(Watched.OWNERS) as changes:  # doctest: +SKIP
     ...     for change in changes:
@@ -91,27 +55,25 @@ class Watch:
     """
 
     def __init__(self, paths: GroupPaths, context: RegistryContext, what: Watched) -> None:
-        self._group = paths.group
-        self._session = context.session
         if what not in list(Watched):
             raise InvalidOptionError("what", what, "it must be one of " + ", ".join(Watched))
+        self._group = paths.group
+        self._session = context.session
         self._what = Watched(what)
-        self._root = {Watched.MEMBERS: paths.ids, Watched.OWNERS: paths.owners, Watched.OFFSETS: paths.offsets}[
-            self._what
-        ]
-        self._turn = threading.Lock()  # one thread at a time in `next`; it guards all but the last five
-        self._changes: deque[Change] = deque()
-        self._told: dict[str, dict[str, _Leaf]] = {}  # by directory and path
-        self._armed: dict[str, int] = {}  # the directories whose changes will be heard, each by when it was made
-        self._to_look: deque[str] = deque()
-        self._asked: deque[_Asked] = deque()
-        self._losses: int | None = None  # as many as there had been when all was last looked at
+        roots = {Watched.MEMBERS: paths.ids, Watched.OWNERS: paths.owners, Watched.OFFSETS: paths.offsets}
+        self._root = roots[self._what]
+        self._next_lock = threading.Lock()  # held in `next`; guards the fields up to _session_id
+        self._seen = SeenNodes(self._group, self._what)
+        self._watched: dict[str, int] = {}  # the directories with a watch, with the zxid that created each
+        self._unread: deque[str] = deque()
+        self._pending: deque[_PendingRead] = deque()
+        self._losses: int | None = None  # the number of lost connections when the whole tree was last read
         self._reason = "the watch begins"
         self._session_id: int | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._news = threading.Condition()
-        self._fired: dict[str, None] = {}  # guarded by _news: what has changed, in order
+        self._event = threading.Condition()
+        self._fired: dict[str, None] = {}  # guarded by _event: the changed paths, in order
         self._dispatcher = WatchDispatcher.of(self._session)
         self._dispatcher.add(self._root, self)
 
@@ -122,22 +84,25 @@ class Watch:
             yield change
 
     def next(self, timeout: float | None = None) -> Change | None:
-        """The next change; None when the time is over or the watch was closed."""
+        """Return the next change. None after so many seconds, or if the watch was closed."""
         deadline = Deadline(threading.TIMEOUT_MAX) if timeout is None else Deadline.after("timeout", timeout)
-        if not self._turn.acquire(timeout=deadline.remaining):
+        if not self._next_lock.acquire(timeout=deadline.remaining):
             return None
         try:
             while not self._closed.is_set():
-                if self._changes:
-                    return self._changes.popleft()
+                if self._seen.changes:
+                    return self._seen.changes.popleft()
                 if not self._step(deadline):
                     return None
             return None
         finally:
-            self._turn.release()
+            self._next_lock.release()
 
     def follow(self, callback: Callable[[Change], object]) -> Self:
-        """Call back for every change, on a thread of this watch, until it is closed; an error is logged and goes on."""
+        """Call `callback` for every change, in a thread of this watch, until it is closed.
+
+        An error in the callback is logged, and the next change is reported.
+        """
         if self._thread is not None:
             raise RuntimeError("this watch has a callback already")
         self._thread = threading.Thread(
@@ -152,12 +117,12 @@ class Watch:
                 try:
                     callback(change)
                 except Exception:
-                    log.exception("the callback that watches %s of group %s failed", self._what, self._group)
+                    log.exception("the callback for %s of group %s failed", self._what, self._group)
         except ZkgroupsException as error:
             log.error("stopped watching %s of group %s: %s", self._what, self._group, error)
 
     def close(self) -> None:
-        """End it: iterations end, and the callback's thread with them, after the call that is under way."""
+        """End all iterations, and the thread of the callback after its current call."""
         self._closed.set()
         self._dispatcher.remove(self._root, self)
         self.on_connection()
@@ -172,207 +137,161 @@ class Watch:
     ) -> None:
         self.close()
 
-    # Hearing, on kazoo's threads
+    # Called by the dispatcher on kazoo's threads
 
     def on_change(self, path: str) -> None:
-        """Strictly for the dispatcher: take note of a node that has changed."""
-        with self._news:
+        """Record that a node has changed. For the dispatcher only."""
+        with self._event:
             self._fired[path] = None
-            self._news.notify_all()
+            self._event.notify_all()
 
     def on_connection(self) -> None:
-        """Strictly for the dispatcher: the connection was lost, or is back."""
-        with self._news:
-            self._news.notify_all()
+        """Wake up `next`: the connection was lost or restored. For the dispatcher only."""
+        with self._event:
+            self._event.notify_all()
 
-    # Waiting
+    # Wait
 
     def _step(self, deadline: Deadline) -> bool:
-        """Take one step towards the next change; False if the time was over first."""
+        """Take one step towards the next change. Return False after the deadline."""
         if self._losses != self._dispatcher.losses:
-            return self._start_over(deadline)
-        self._gather()
-        self._ask()
-        if self._asked:
-            return self._await_answer(self._asked[0], deadline)
+            return self._read_everything(deadline)
+        self._collect_fired()
+        self._send_reads()
+        if self._pending:
+            return self._wait_for_reply(self._pending[0], deadline)
         return self._wait(lambda: bool(self._fired) or self._losses != self._dispatcher.losses, deadline)
 
     def _wait(self, ready: Callable[[], bool], deadline: Deadline) -> bool:
-        with self._news:
-            return self._news.wait_for(lambda: self._closed.is_set() or ready(), deadline.remaining)
+        with self._event:
+            return self._event.wait_for(lambda: self._closed.is_set() or ready(), deadline.remaining)
 
-    def _start_over(self, deadline: Deadline) -> bool:
-        """Everything is to be looked at, as soon as there is a connection."""
+    def _read_everything(self, deadline: Deadline) -> bool:
+        """Start to read the whole tree, as soon as there is a connection."""
         losses = self._dispatcher.losses
-        if not self._session.wait_connected(Deadline(0.0)):  # an error where kazoo has given up
-            self._wait(lambda: bool(self._session.client.connected), Deadline(min(PATIENCE, deadline.remaining)))
+        if not self._session.wait_connected(Deadline(0.0)):  # raises an error if kazoo has given up
+            pause = Deadline(min(CHECK_CONNECTION_EVERY, deadline.remaining))
+            self._wait(lambda: bool(self._session.client.connected), pause)
             return not deadline.passed
-        with self._news:
+        with self._event:
             self._fired.clear()
-        self._armed.clear()
-        self._asked.clear()
-        self._to_look.clear()
+        self._watched.clear()
+        self._pending.clear()
+        self._unread.clear()
         self._losses = losses
         self._reason = self._reason or "the connection was lost"
-        # The server we are with now may lag behind the one before. Its answer need not be waited for: it comes first.
+        # This server may lag behind the last one. Its reply to `sync` comes before those to the reads sent after it.
         self._session.client.sync_async("/")
-        self._to_look.append(self._root)
+        self._unread.append(self._root)
         return True
 
-    def _gather(self) -> None:
-        with self._news:
-            self._to_look.extend(self._fired)
+    def _collect_fired(self) -> None:
+        with self._event:
+            self._unread.extend(self._fired)
             self._fired.clear()
 
-    def _ask(self) -> None:
+    def _send_reads(self) -> None:
         client, on_watch = self._session.client, self._dispatcher.on_watch
-        while self._to_look and len(self._asked) < PIPELINE:
-            path = self._to_look.popleft()
+        while self._unread and len(self._pending) < PIPELINE:
+            path = self._unread.popleft()
             if path == self._root or self._is_topic(path):
-                answer = client.get_children_async(path, watch=on_watch, include_data=True)
-                self._asked.append(_Asked(path, answer, self._look_at_directory))
+                reply = client.get_children_async(path, watch=on_watch, include_data=True)
+                self._pending.append(_PendingRead(path, reply, self._on_directory))
             else:
-                answer = client.get_async(path, watch=on_watch)
-                self._asked.append(_Asked(path, answer, self._look_at_leaf))
+                reply = client.get_async(path, watch=on_watch)
+                self._pending.append(_PendingRead(path, reply, self._on_leaf))
 
     def _is_topic(self, path: str) -> bool:
         return self._what is not Watched.MEMBERS and parent(path) == self._root
 
-    def _await_answer(self, asked: _Asked, deadline: Deadline) -> bool:
-        while not asked.answer.ready():
+    def _wait_for_reply(self, read: _PendingRead, deadline: Deadline) -> bool:
+        while not read.reply.ready():
             if self._closed.is_set() or self._losses != self._dispatcher.losses:
                 return True
             if deadline.passed:
                 return False
-            asked.answer.wait(min(GLANCE, deadline.remaining))
-        self._asked.popleft()
+            read.reply.wait(min(CHECK_STATE_EVERY, deadline.remaining))
+        self._pending.popleft()
         try:
-            asked.look(asked.path, _found(asked))
+            read.handle(read.path, _result(read))
         except UnavailableError:
             losses, self._losses = self._losses, None
-            # Lost with the connection, which is told in a moment; else the server is overloaded, and gets a rest.
-            self._wait(lambda: self._dispatcher.losses != losses, Deadline(min(PATIENCE, deadline.remaining)))
+            # Either the connection was lost, which is reported soon, or the server is overloaded and gets a pause.
+            pause = Deadline(min(CHECK_CONNECTION_EVERY, deadline.remaining))
+            self._wait(lambda: self._dispatcher.losses != losses, pause)
         except ZkgroupsException:
             self._losses = None
             raise
         return True
 
-    # Looking
+    # Handle replies
 
-    def _look_at_directory(self, path: str, found: tuple[list[str], Any] | ForbiddenNode | None) -> None:
-        """Compare the names with what was told before; in a recreated directory everything is looked at."""
+    def _on_directory(self, path: str, found: tuple[list[str], Any] | ForbiddenNode | None) -> None:
+        """Compare the names with the last reports. In a recreated directory, read all nodes again."""
         names, czxid = (found[0], found[1].czxid) if isinstance(found, tuple) else ([], None)
-        known = self._armed.pop(path, None)
+        known = self._watched.pop(path, None)
         if path == self._root:
-            self._say_why(found, anew=known not in (None, czxid))
+            self._report_rescan(found, recreated=known not in (None, czxid))
         else:
-            self._take(path, found if isinstance(found, ForbiddenNode) else None)
+            self._seen.update(path, found if isinstance(found, ForbiddenNode) else None)
         below = [join(path, name) for name in sorted(names, key=lambda name: (len(name), name))]
-        told = self._told.setdefault(path, {})
-        for gone in sorted(told.keys() - set(below)):
-            self._take(gone, None)
+        self._seen.keep_only(path, below)
         if path == self._root and self._what is not Watched.MEMBERS:
             self._forget_topics(set(below))
-            self._to_look.extend(topic for topic in below if topic not in self._armed)
+            self._unread.extend(topic for topic in below if topic not in self._watched)
         elif known == czxid:
-            # What could not be read has no watch: there may be another node by now.
-            self._to_look.extend(leaf for leaf in below if not isinstance(told.get(leaf), Node))
+            # Nodes that could not be read have no watch, and may have been recreated.
+            self._unread.extend(leaf for leaf in below if not self._seen.is_readable(leaf))
         else:
-            self._to_look.extend(below)
+            self._unread.extend(below)
         if czxid is not None:
-            self._armed[path] = czxid
+            self._watched[path] = czxid
         elif path == self._root:
-            answer = self._session.client.exists_async(path, watch=self._dispatcher.on_watch)
-            self._asked.append(_Asked(path, answer, self._look_at_absence))
+            reply = self._session.client.exists_async(path, watch=self._dispatcher.on_watch)
+            self._pending.append(_PendingRead(path, reply, self._on_missing_root))
 
-    def _say_why(self, found: object, *, anew: bool) -> None:
-        """The root was read: say so where that was not for what happens every day."""
+    def _report_rescan(self, found: object, *, recreated: bool) -> None:
+        """After the root was read, report why, unless a watch on it has fired as usual."""
         if isinstance(found, ForbiddenNode):
             raise NoPermissionError(found.path)
         session_id = self._session.id
         if self._reason and self._session_id not in (None, session_id):
-            self._reason = "the session has ended, and there is a new one"
-        elif anew:
+            self._reason = "the session expired, and a new one has begun"
+        elif recreated:
             self._reason = "it was deleted" if found is None else "it was deleted and recreated"
         if self._reason:
-            self._changes.append(Change(ChangeKind.RESCANNED, self._root, reason=self._reason))
+            self._seen.changes.append(Change(ChangeKind.RESCANNED, self._root, reason=self._reason))
         self._session_id, self._reason = session_id, ""
 
-    def _forget_topics(self, there: set[str]) -> None:
-        for topic in sorted((self._told.keys() | self._armed.keys()) - there - {self._root}):
-            self._armed.pop(topic, None)
-            for path in list(self._told.get(topic, ())):
-                self._take(path, None)
-            self._told.pop(topic, None)
+    def _forget_topics(self, existing: set[str]) -> None:
+        for topic in sorted((self._seen.directories() | self._watched.keys()) - existing - {self._root}):
+            self._watched.pop(topic, None)
+            self._seen.remove_directory(topic)
 
-    def _look_at_absence(self, path: str, found: object) -> None:
-        """There was no directory, and there is a watch on its being made: unless it was made in between."""
+    def _on_missing_root(self, path: str, found: object) -> None:
+        """Read the root if it was created before this request set a watch on its creation."""
         if found is not None:
-            self._to_look.append(path)
+            self._unread.append(path)
 
-    def _look_at_leaf(self, path: str, found: tuple[bytes, Any] | ForbiddenNode | None) -> None:
-        self._take(path, Node.of(path, *found) if isinstance(found, tuple) else found)
-
-    # Telling
-
-    def _take(self, path: str, now: _Leaf | None) -> None:
-        """Compare a leaf with what was told of it, and tell what is new."""
-        told = self._told.setdefault(parent(path), {})
-        before = told.pop(path, None)
-        if now is not None:
-            told[path] = now
-        if before is None or now is None or _is_another(before, now):
-            if before is not None:
-                self._tell(ChangeKind.VANISHED, path, before=before)
-            if now is not None:
-                self._tell(ChangeKind.APPEARED, path, now=now)
-        elif self._has_changed(before, now):
-            self._tell(ChangeKind.CHANGED, path, now=now, before=before)
-
-    def _has_changed(self, before: _Leaf, now: _Leaf) -> bool:
-        if isinstance(before, Node) and isinstance(now, Node):
-            # A commit of the same offset is a commit; a registration written anew as it was says nothing.
-            return before.mzxid != now.mzxid and (self._what is Watched.OFFSETS or before.data != now.data)
-        return type(before) is not type(now)
-
-    def _tell(self, kind: ChangeKind, path: str, *, now: _Leaf | None = None, before: _Leaf | None = None) -> None:
-        self._changes.append(Change(kind, path, self._value(now), self._value(before)))
-
-    def _value(self, leaf: _Leaf | None) -> Value | None:
-        if leaf is None:
-            return None
-        topic, name = leaf.path.rsplit("/", 2)[-2:]
-        if isinstance(leaf, ForbiddenNode):
-            return RegisteredInstance(name, 0, leaf) if self._what is Watched.MEMBERS else leaf
-        match self._what:
-            case Watched.MEMBERS:
-                return group_reader.registered_instance(name, leaf)
-            case Watched.OWNERS:
-                return group_reader.owner(topic, name, leaf)
-            case Watched.OFFSETS:
-                return group_reader.offset_named(self._group, topic, name, leaf)
+    def _on_leaf(self, path: str, found: tuple[bytes, Any] | ForbiddenNode | None) -> None:
+        self._seen.update(path, Node.of(path, *found) if isinstance(found, tuple) else found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request under way, and what to do with its answer."""
+class _PendingRead:
+    """A request in flight, and the method that handles its reply."""
 
     path: str
-    answer: Any
-    look: Callable[[str, Any], None]
+    reply: Any
+    handle: Callable[[str, Any], None]
 
 
-def _found(asked: _Asked) -> Any:
+def _result(read: _PendingRead) -> Any:
     try:
-        return asked.answer.get_nowait()
+        return read.reply.get_nowait()
     except NoNodeError:
         return None
     except NoAuthError:
-        return ForbiddenNode(asked.path)
+        return ForbiddenNode(read.path)
     except KazooException as error:
-        raise translate(error, asked.path) from error
-
-
-def _is_another(before: _Leaf, now: _Leaf) -> bool:
-    """Whether a node was deleted and one of the same name made."""
-    return isinstance(before, Node) and isinstance(now, Node) and before.czxid != now.czxid
+        raise translate(error, read.path) from error

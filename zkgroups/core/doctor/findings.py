@@ -95,7 +95,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem in a group: what it is, and how to fix it. Its code says which check found it."""
+    """One problem in a group, with advice on how to fix it. `code` identifies the check that found it."""
 
     severity: Severity
     group: str

@@ -60,7 +60,7 @@ class GroupNodes:
 
     @property
     def is_quiet(self) -> bool:
-        """True if no registered instance may be alive and there are no owners, as far as permissions show."""
+        """True if the group certainly has no live instance and no owner. Forbidden nodes make this uncertain."""
         return not (
             self.view.living
             or self.view.owners

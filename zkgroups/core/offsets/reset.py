@@ -128,7 +128,7 @@ class ToCurrent:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """The same offset for every partition."""
+    """One fixed offset, for all partitions."""
 
     offset: int
 

@@ -1,4 +1,4 @@
-"""Calls of Kafka's own tool that set the offsets of groups from files, as a script for any shell."""
+"""A shell script that sets the offsets of groups from files, with Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _PLAIN: Final = re.compile(rf"(?!.*-[0-9a-f]{{12}}$)[a-z0-9_][a-z0-9._-]{{0,{_LO
 
 _HEAD: Final = """\
 #!/bin/sh
-# Sets the offsets of consumer groups by Kafka's own tool, one call for each. What it would do is only shown:
+# Sets the offsets of consumer groups with Kafka's own tool, one call per group. The first line is a dry run:
 #
 #     sh {name}
 #     sh {name} --execute
 #
-# KAFKA_CONSUMER_GROUPS names the tool, BOOTSTRAP_SERVER the brokers, COMMAND_CONFIG a file for TLS and logins.
-# A group with live members is refused by the tool; members in ZooKeeper it does not see.
+# Environment: KAFKA_CONSUMER_GROUPS is the tool, BOOTSTRAP_SERVER the brokers, COMMAND_CONFIG a file for TLS and SASL.
+# The tool refuses a group with live members in Kafka, but it does not see members in ZooKeeper.
 
 planned={brokers}
 tool=${{KAFKA_CONSUMER_GROUPS:-kafka-consumer-groups.sh}}
@@ -27,7 +27,7 @@ brokers=${{BOOTSTRAP_SERVER:-$planned}}
 mode=${{1:---dry-run}}
 case $mode in --dry-run | --execute) ;; *) echo "usage: $0 [--dry-run | --execute]" >&2; exit 2 ;; esac
 [ -n "$brokers" ] || {{ echo "$0: BOOTSTRAP_SERVER must name the brokers" >&2; exit 2; }}
-# Java reads names by the locale.
+# Java decodes group names with the encoding of the locale.
 case ${{LC_ALL:-${{LC_CTYPE:-${{LANG:-}}}}}} in *[Uu][Tt][Ff]*8*) ;; *) LC_ALL=C.UTF-8; export LC_ALL ;; esac
 folder=$(dirname -- "$0")
 failed=0
@@ -40,10 +40,10 @@ reset() {{
 """
 
 
-def file_name(group: str) -> str:
-    """What the file of a group is called: a name for every file system, different for different groups.
+def group_file_name(group: str) -> str:
+    """Return the file name for a group: valid on every file system, and unique for each group.
 
-    >>> file_name("billing"), file_name("Billing: Süd")
+    >>> group_file_name("billing"), group_file_name("Billing: Süd")
     ('billing.csv', 'Billing_S_d-3d9107ed0504.csv')
     """
     if _PLAIN.fullmatch(group):
@@ -52,9 +52,9 @@ def file_name(group: str) -> str:
     return f"{readable}-{hashlib.sha256(group.encode()).hexdigest()[:12]}.csv"
 
 
-def script(name: str, groups: Iterable[str], brokers: str | None) -> Iterator[str]:
-    """The text of the script of that name, bit by bit: for each group a call with the file that lies beside it."""
+def reset_script(name: str, groups: Iterable[str], brokers: str | None) -> Iterator[str]:
+    """Yield the text of the script. It has one call per group, which reads the group's file in the same folder."""
     yield _HEAD.format(name=name, brokers=shlex.quote(brokers or ""))
     for group in groups:
-        yield f"reset {shlex.quote(group)} {shlex.quote(file_name(group))}\n"
+        yield f"reset {shlex.quote(group)} {shlex.quote(group_file_name(group))}\n"
     yield "\nexit $failed\n"

@@ -39,7 +39,7 @@ class PastEnd:
         self._first: dict[TopicPartition, tuple[int, float]] = {}
 
     def is_confirmed(self, at: TopicPartition, position: int, now: float) -> bool:
-        """Whether the same position was past the end at least `CONFIRM_AFTER` seconds ago, too."""
+        """Return True if the same position was also past the end at least `CONFIRM_AFTER` seconds ago."""
         known, since = self._first.get(at, (None, now))
         if known != position or now - since > FORGET_AFTER:
             since = now
@@ -47,7 +47,7 @@ class PastEnd:
         return known == position and now - since >= CONFIRM_AFTER
 
     def forget(self, at: TopicPartition) -> None:
-        """The position was in the log at a later reading."""
+        """Discard the first reading, because a later one found the position in the log."""
         self._first.pop(at, None)
 
 

@@ -1,9 +1,9 @@
-"""Deleting a whole group without pulling it out from under anybody.
+"""Delete a whole group, but never while an instance is registered.
 
-What fits goes in one transaction, `ids` first: it fails, and nothing is changed, if somebody is registered by then.
-What is larger goes topic by topic, so that no topic is half gone when it is interrupted, and every transaction asserts
-anew that nobody is registered. Only a topic that alone is larger than one request, of over ten thousand partitions, is
-split.
+If the group fits into one transaction, it is deleted at once. The transaction deletes `ids` first, so it fails and
+changes nothing if an instance has registered. A larger group is deleted topic by topic, so that an interruption leaves
+whole topics. Each of these transactions checks again that no instance is registered. Only a topic that is larger than
+one request, with more than ten thousand partitions, is split.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from ..session.registry_context import RegistryContext
 from .guards import NobodyRegistered
 
 ATTEMPTS: Final = 5
-"""How often to begin anew when the group is changed while it is being deleted."""
+"""How often to start again if the group changes while it is being deleted."""
 
 
-_TAKEN: Final = (BadVersionError, NoChildrenForEphemeralsError)
-"""The reason for leaving a persistent registration that was replaced by another node."""
+_REPLACED: Final = (BadVersionError, NoChildrenForEphemeralsError)
+"""Errors that show that a persistent registration was replaced by another node."""
 
 
 def delete_group(paths: GroupPaths, context: RegistryContext) -> None:
-    """Delete the group; `GroupInUseError`, `GroupNotFoundError`, or `InterruptedDeleteError` with what is left."""
+    """Delete the group. Raise `InterruptedDeleteError` with the remaining topics if only a part could be deleted."""
     Deletion(paths, context).carry_out()
 
 
 class Deletion:
-    """One deletion of a group, over as many attempts as it takes."""
+    """The deletion of one group, in one or more attempts."""
 
     def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
         self._paths = paths
         self._context = context
         self._unlisted: set[str] = set()
-        """The nodes whose children may not be listed: only the server knows whether they have any."""
+        """The nodes whose children cannot be listed without permission."""
         self.begun = False
         self.left: list[str] = []
 
     def carry_out(self) -> None:
-        """Until the group is gone; once something is, an error says what is left."""
+        """Delete the group. Once a part is deleted, all errors become `InterruptedDeleteError`."""
         try:
             for _ in range(ATTEMPTS):
                 if self._attempt_what_fits():
@@ -69,7 +69,7 @@ class Deletion:
             raise InterruptedDeleteError(self._paths.group, self.left, str(error)) from error
 
     def _attempt_what_fits(self) -> bool:
-        """Try smaller and smaller transactions until the server accepts them."""
+        """Try smaller transactions until the server accepts them."""
         while True:
             limit = self._limit
             try:
@@ -84,7 +84,7 @@ class Deletion:
         return session.limit.most(session.id)
 
     def attempt(self) -> bool:
-        """Read the group and delete it; False if it was changed meanwhile, so that it must be read again."""
+        """Read the group and delete it. Return False if it has changed since it was read."""
         paths, context = self._paths, self._context
         if not context.session.exists(paths.root, deadline=context.deadline()):
             raise GroupNotFoundError(paths.group)
@@ -114,14 +114,14 @@ class Deletion:
         return True
 
     def _transact(self, operations: Sequence[Operation], guard: NobodyRegistered | None = None) -> bool:
-        """Carry it out; False where something has come or gone meanwhile."""
+        """Carry out the operations. Return False if the group has changed since it was read."""
         guards = guard.operations() if guard else []
         try:
             self._context.session.transact([*guards, *operations], deadline=self._context.deadline())
         except TransactionFailed as failure:
             if guard is not None and failure.index < len(guards):
                 guard.handle_failure(failure)
-            elif self._is_registration(failure.operation) and isinstance(failure.error, _TAKEN):
+            elif self._is_registration(failure.operation) and isinstance(failure.error, _REPLACED):
                 return False
             elif isinstance(failure.error, NotEmptyError) and failure.operation.path in self._unlisted:
                 raise NoPermissionError(failure.operation.path) from failure.error
@@ -134,7 +134,7 @@ class Deletion:
         return operation.path.startswith(f"{self._paths.ids}/")
 
     def _topics(self) -> dict[str, list[Operation]]:
-        """For each topic, the operations that delete its offsets and its owners' directory."""
+        """Return the operations that delete the offsets and the owners of each topic."""
         offsets = self._below(self._paths.offsets)
         owners = self._below(self._paths.owners)
         return {
@@ -143,7 +143,7 @@ class Deletion:
         }
 
     def _below(self, directory: str) -> dict[str, list[str]]:
-        """The subtrees below a directory by the names of their roots, each deepest first."""
+        """Return the subtrees below a directory by name, each with the deepest nodes first."""
         names = self._context.session.children(directory, deadline=self._context.deadline()) or []
         found: dict[str, list[str]] = {name: [] for name in names}
         for path in self._tree([join(directory, name) for name in names]):
@@ -152,7 +152,7 @@ class Deletion:
         return found
 
     def _rest(self) -> list[str]:
-        """Everything else in the group, `ids` first, whatever it is and whoever put it there; deepest first."""
+        """Return all other nodes of the group, also unknown ones: `ids` first, and the deepest nodes first."""
         paths, context = self._paths, self._context
         names = context.session.children(paths.root, deadline=context.deadline()) or []
         known = [path for path in (paths.ids, paths.owners, paths.offsets) if path.rpartition("/")[2] in names]
@@ -160,7 +160,7 @@ class Deletion:
         return [*known, *self._tree(other)]
 
     def _tree(self, roots: Iterable[str]) -> list[str]:
-        """The nodes of subtrees, deepest first."""
+        """Return the nodes of these subtrees, deepest first."""
         level = list(roots)
         found: list[str] = []
         while level:
@@ -170,7 +170,7 @@ class Deletion:
         return found[::-1]
 
     def _names(self, found: list[str] | ForbiddenNode | None) -> list[str]:
-        """The names that were listed. Where that is not permitted, the deletion fails if there are any."""
+        """Return the listed names. Without permission to list them, the deletion fails if there are any."""
         if isinstance(found, ForbiddenNode):
             self._unlisted.add(found.path)
             return []
@@ -178,7 +178,7 @@ class Deletion:
 
 
 def _refuse_living_owners(paths: GroupPaths, context: RegistryContext) -> None:
-    """An owner node belongs to a session that lives, also where nothing is registered (rule 2)."""
+    """Raise `GroupInUseError` if an owner node belongs to a session, even without a registration (rule 2)."""
     owners = [owner for _group, owner in group_reader.read_owners(context, [paths.group])]
     living = []
     for owner in owners:

@@ -1,9 +1,10 @@
-"""What is put at the start of a transaction to keep the members of a group from harm: the assertion that nobody is
-registered, or a push that makes everybody look again.
+"""Guards: operations at the start of a transaction that protect the members of a group.
 
-ZooKeeper cannot check that a node has no children; but it refuses to delete one that has. So a transaction that deletes
-`ids` and recreates it, with the same data and access list, fails if anybody is registered at that very moment, and
-changes nothing else. Where there is no `ids`, it is made and deleted again.
+`NobodyRegistered` makes the transaction fail while an instance is registered. ZooKeeper cannot check that a node has no
+children, but it refuses to delete a node with children. So the guard deletes `ids` and recreates it with the same data
+and ACL. If `ids` does not exist, the guard creates and deletes it.
+
+`RewriteRegistrations` makes all zkgroups members read their claims and offsets again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 
 _HIDDEN: Final = ":x"
-"""What a server shows instead of a hash to those who may not administer the node."""
+"""Shown instead of a password hash to clients without the admin permission."""
 _PROOF: Final = "zkgroups-repair"
 """The name of a node that is created and deleted in one transaction, so no client ever sees it."""
 
@@ -37,13 +38,12 @@ _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NodeExistsErro
 
 
 class NobodyRegistered:
-    """The guard of one group; its constructor checks whether an instance is registered now.
+    """Makes a transaction fail while an instance is registered. The constructor raises an error if one is.
 
-    A persistent registration has no client behind it (`core/znodes/group_description.py`). `ids` cannot be deleted
-    before its children.
-    So the transaction deletes such registrations first, with everything below them, and recreates them at the end.
-    Before that it creates a node below each of them. ZooKeeper refuses that below an ephemeral node, so the
-    registration of a client that has come meanwhile is never deleted.
+    Persistent registrations have no client (`core/znodes/group_view.py`), but `ids` cannot be deleted before them. So
+    the transaction deletes them first, with all nodes below them, and recreates them at the end. Before deleting one,
+    it creates a node below it. ZooKeeper refuses that below an ephemeral node, so the registration of a client that has
+    just started is never deleted.
     """
 
     def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
@@ -55,11 +55,11 @@ class NobodyRegistered:
         self.refresh()
 
     def operations(self) -> list[Operation]:
-        """What to put at the start of a transaction."""
+        """Return the operations for the start of a transaction."""
         return self._operations
 
     def handle_failure(self, failure: TransactionFailed) -> None:
-        """One of the operations above has failed: somebody has registered, or `ids` has come or gone meanwhile."""
+        """Raise `GroupInUseError` if an instance has registered. If `ids` was created or deleted, prepare a retry."""
         path = failure.operation.path
         if isinstance(failure.error, NotEmptyError) and path == self._paths.ids:
             raise GroupInUseError(self._paths.group, self._registered()) from failure.error
@@ -74,26 +74,26 @@ class NobodyRegistered:
         return sorted(self._context.session.children(self._paths.ids, deadline=self._context.deadline()) or [])
 
     def refresh(self) -> None:
-        """Read the group again, and choose the operations that fit its current state."""
+        """Read the group again, and choose the operations for its current state."""
         dead = self._persistent(self._registered())
         deepest_first = reversed(dead)
         self.removals = [step for node in deepest_first for step in remove_persistent(node.path, node.version)]
         deadline = self._context.deadline()
         node = self._context.session.get(self._paths.ids, deadline=deadline)
         if node is not None:
-            again = [self._anew(each) for each in (node, *dead)]
-            self._operations = [*self.removals, Delete(self._paths.ids), *again]
+            recreations = [self._recreate(each) for each in (node, *dead)]
+            self._operations = [*self.removals, Delete(self._paths.ids), *recreations]
         elif self._context.session.exists(self._paths.root, deadline=deadline):
             create = Create(self._paths.ids, acl=self._context.acls.directories)
             self._operations = [create, Delete(self._paths.ids)]
-        else:  # no group, so nobody in it; whoever registers makes it first
+        else:  # the group is missing; a registration would create it
             directories = self._context.acls.directories
             self._operations = [Create(self._paths.root, acl=directories), Delete(self._paths.root)]
 
     def _persistent(self, registered: list[str]) -> list[Node]:
         """Return the nodes of these ids and all nodes below them, parents before their children.
 
-        `GroupInUseError` if any of them may be alive. An id with a slash in it is a node below another.
+        Raise `GroupInUseError` if one of them may be alive. An id that contains a slash is a node below another.
         """
         if not registered:
             return []
@@ -105,12 +105,12 @@ class NobodyRegistered:
         found: list[Node] = []
         level = [join(self._paths.ids, id) for id in registered]
         while level:
-            nodes = [self._of_no_session(node) for node in bulk_read.nodes(self._context, level) if node is not None]
+            nodes = [self._without_session(node) for node in bulk_read.nodes(self._context, level) if node is not None]
             found += nodes
             level = self._below(nodes)
         return found  # the transaction fails if others have registered
 
-    def _of_no_session(self, node: Node | ForbiddenNode) -> Node:
+    def _without_session(self, node: Node | ForbiddenNode) -> Node:
         if isinstance(node, ForbiddenNode):
             raise NoPermissionError(node.path)
         if node.session:
@@ -125,10 +125,10 @@ class NobodyRegistered:
         pairs = zip(nodes, listed, strict=True)
         return [join(node.path, name) for node, names in pairs if isinstance(names, list) for name in sorted(names)]
 
-    def _anew(self, node: Node) -> Create:
+    def _recreate(self, node: Node) -> Create:
         acl = self._context.session.acl(node.path, deadline=self._context.deadline())
         if any(entry.id.scheme == "digest" and entry.id.id.endswith(_HIDDEN) for entry in acl):
-            raise NoPermissionError(node.path)  # recreating it would lock everybody out
+            raise NoPermissionError(node.path)  # with the masked hash, no client could use the node
         return Create(node.path, node.data, acl=acl)
 
 
@@ -139,10 +139,10 @@ def remove_persistent(path: str, version: int) -> list[Operation]:
 
 
 class RewriteRegistrations:
-    """Operations that write every registration of a group anew, with the same bytes.
+    """Rewrites every registration of a group with the same bytes.
 
-    Each instance of ours checks the version of its registration with whatever it does: so after this it first looks
-    what is still its own, and what is committed. Members of other kinds take no notice.
+    Every write of a zkgroups instance checks the version of its registration. So the instance first reads its claims
+    and offsets again. Other clients do not notice.
     """
 
     def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
@@ -150,18 +150,18 @@ class RewriteRegistrations:
         self._context = context
 
     def operations(self) -> list[Operation]:
-        """What to put at the start of a transaction: read anew each time, because each time moves the versions."""
+        """Read the registrations, and return the operations for the start of a transaction."""
         names = self._context.session.children(self._paths.ids, deadline=self._context.deadline()) or []
         nodes = bulk_read.nodes(self._context, [join(self._paths.ids, name) for name in sorted(names)])
         return [Set(node.path, node.data, node.version) for node in nodes if isinstance(node, Node)]
 
     def handle_failure(self, failure: TransactionFailed) -> None:
-        """One of the operations above has failed: somebody has come or gone, or changed a registration, meanwhile."""
+        """Do nothing if a registration was deleted or changed: `operations` reads them again. Else raise the error."""
         if not isinstance(failure.error, NoNodeError | BadVersionError):
             raise translate(failure.error, failure.operation.path) from failure.error
 
     def refresh(self) -> None:
-        """Nothing is kept that could be old."""
+        """Do nothing: `operations` reads the registrations each time."""
 
 
 Guard = NobodyRegistered | RewriteRegistrations

@@ -3,10 +3,9 @@
     /zkgroups/targets/<cluster>:<target>    ephemeral    the id of the plan that is writing there
 
 The mark of a migration (`migration_marks.py`) belongs to a source group, so it does not stop two plans that move
-different groups
-to one target. A lock ends with the session of the process that holds it. The same plan may take it again, because a
-killed Spark task may be retried before its session has expired. Then the new session replaces the node with its own,
-and the old session has lost the lock. A node without a session has no holder, and any plan replaces it.
+different groups to one target. A lock ends with the session of the process that holds it. The same plan may take it
+again, because a killed Spark task may be retried before its session has expired. Then the new session replaces the node
+with its own, and the old session has lost the lock. A node without a session has no holder, and any plan replaces it.
 
 A process that was paused for longer than its session loses its locks without noticing. So it must look at them right
 before and right after it writes (`Locks.lost`): no broker refuses the write.
@@ -42,7 +41,7 @@ class Locks:
         self._cluster = cluster
         self._plan = plan.encode()
         self._taken: dict[str, int | None] = {}
-        """The locks by target, with the zxid that made each. None if it was lost at once."""
+        """The taken locks by target, with the zxid that created each. None if it was lost at once."""
 
     def take(self, targets: Iterable[str]) -> Outcomes:
         """Lock these targets. For each, return None, or an error that names the plan that holds it."""
@@ -53,47 +52,47 @@ class Locks:
         except NoPermissionError as error:
             _log.warning("targets are not locked against other plans: %s", error)
             return dict.fromkeys(names)
-        bad: Outcomes = {target: why for target in names if (why := self._bad_name(target)) is not None}
+        bad: Outcomes = {target: reason for target in names if (reason := self._bad_name(target)) is not None}
         good = [target for target in names if target not in bad]
         outcomes: Outcomes = bad | change(self._context, good, self._path, self._to_take)
         taken = [target for target, error in outcomes.items() if error is None]
-        self._taken |= self._ours(taken)
+        self._taken |= self._own_locks(taken)
         return outcomes
 
     def _to_take(self, target: str, node: Node | None) -> list[Operation]:
-        ours = Create(self._path(target), self._plan, ephemeral=True, acl=self._context.acls.ephemerals)
+        own = Create(self._path(target), self._plan, ephemeral=True, acl=self._context.acls.ephemerals)
         if node is None:
-            return [ours]
+            return [own]
         if node.session and node.data != self._plan:
             raise ConflictError(f"plan {node.data.decode(errors='replace')} is writing to {target!r}: try again later")
-        return [] if self._is_ours(node) else [Delete(node.path, node.version), ours]
+        return [] if self._is_own(node) else [Delete(node.path, node.version), own]
 
     def lost(self, targets: Iterable[str]) -> list[str]:
-        """Those of these targets that were locked, and are not any more."""
+        """Return the targets whose locks were taken and have been lost since."""
         names = [target for target in dict.fromkeys(targets) if target in self._taken]
         if not names:
             return []
         self._context.session.sync(deadline=self._context.deadline())
-        now = self._ours(names)
+        now = self._own_locks(names)
         return [target for target in names if now[target] is None or now[target] != self._taken[target]]
 
     def release(self, targets: Iterable[str]) -> None:
         """Unlock these targets, if this session has locked them for this plan."""
 
         def decide(_target: str, node: Node | None) -> list[Operation]:
-            return [Delete(node.path, node.version)] if node is not None and self._is_ours(node) else []
+            return [Delete(node.path, node.version)] if node is not None and self._is_own(node) else []
 
         change(self._context, list(dict.fromkeys(targets)), self._path, decide)
 
-    def _ours(self, targets: list[str]) -> dict[str, int | None]:
-        """The zxid that made each lock, None for one that is not ours."""
+    def _own_locks(self, targets: list[str]) -> dict[str, int | None]:
+        """Return the zxid that created each lock. None if this session does not hold it for this plan."""
         nodes = bulk_read.nodes(self._context, map(self._path, targets))
         return {
-            target: node.czxid if isinstance(node, Node) and self._is_ours(node) else None
+            target: node.czxid if isinstance(node, Node) and self._is_own(node) else None
             for target, node in zip(targets, nodes, strict=True)
         }
 
-    def _is_ours(self, node: Node) -> bool:
+    def _is_own(self, node: Node) -> bool:
         return node.data == self._plan and node.session == self._context.session.id
 
     def _bad_name(self, target: str) -> InvalidNameError | None:

@@ -1,10 +1,9 @@
-"""The marks of migrations (`core/znodes/migration_mark.py`): read and written for many groups at once, and obeyed by
-who registers.
+"""The marks of migrations (`core/znodes/migration_mark.py`): read and write them in bulk, and refuse registrations.
 
-No request of ZooKeeper's checks that a node is missing. But a transaction that makes one and deletes it again fails if
-it is there, and leaves nothing behind: with these two a registration is made only where there is no mark at that very
-moment. Who may make no nodes in the group itself looks afterwards instead: ZooKeeper has one order for all writes, so
-either whoever puts the mark and then looks sees the registration, or whoever registers and then looks sees the mark.
+ZooKeeper has no request that checks that a node is missing. But a transaction that creates the mark and deletes it
+again fails if the group has one, and otherwise leaves no trace. So a registration in the same transaction succeeds only
+without a mark. A client without permission to create the mark looks for it after registering. ZooKeeper orders all
+writes, so either the migration, which sets the mark and then looks, sees the registration, or the client sees the mark.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from ..requests.transaction import Create, Delete, Operation, Set, TransactionFa
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 
-Found = Mark | UnreadableNode
+ReadMark = Mark | UnreadableNode
 Outcomes = dict[str, ZkgroupsException | None]
-"""For each group None where it is now as it was to be, or why it is not."""
+"""For each group, None if it now has the desired state, or the reason why not."""
 
 Decide = Callable[[str, Node | None], list[Operation]]
 """Returns the operations for the node of a group, carried out together; raises an error to leave it unchanged."""
 
 
-def read(context: RegistryContext, groups: Iterable[str]) -> dict[str, Found]:
-    """The marks of these groups; those that have none are left out."""
+def read(context: RegistryContext, groups: Iterable[str]) -> dict[str, ReadMark]:
+    """Return the marks of these groups. Groups without a mark are left out."""
     nodes = _nodes(context, groups)
     return {group: _found(group, node) for group, node in nodes.items() if node is not None}
 
 
 def put(context: RegistryContext, targets: Mapping[str, str], *, plan: str, state: MarkState) -> Outcomes:
-    """Mark these groups, each with what it is called on the target; refused where there is another plan's mark."""
+    """Mark these groups with their names on the target. Groups with the mark of another plan are refused."""
     since_ms = int(time.time() * 1000)
 
     def decide(group: str, node: Node | None) -> list[Operation]:
@@ -51,16 +50,16 @@ def put(context: RegistryContext, targets: Mapping[str, str], *, plan: str, stat
         found = _found(group, node)
         if isinstance(found, UnreadableNode) or found.plan != plan:
             raise migrated(group, found)
-        there = (found.target, found.state) == (mark.target, mark.state)
-        return [] if there else [Set(node.path, encode_mark(mark), node.version)]
+        unchanged = (found.target, found.state) == (mark.target, mark.state)
+        return [] if unchanged else [Set(node.path, encode_mark(mark), node.version)]
 
     return change(context, list(targets), _mark, decide)
 
 
 def remove(context: RegistryContext, groups: Iterable[str], *, plan: str | None, force: bool = False) -> Outcomes:
-    """Take the marks of this plan away, or with None those of any; refused where there is another's.
+    """Delete the marks of this plan, or of any plan if None. Groups with the mark of another plan are refused.
 
-    With `force` whatever is there goes, also what cannot be read.
+    With `force`, delete every mark, also malformed ones.
     """
 
     def decide(group: str, node: Node | None) -> list[Operation]:
@@ -74,30 +73,30 @@ def remove(context: RegistryContext, groups: Iterable[str], *, plan: str | None,
     return change(context, list(dict.fromkeys(groups)), _mark, decide)
 
 
-def migrated(group: str, found: Found) -> GroupMigratedError:
-    """The error of who is kept out by a mark."""
+def migrated(group: str, found: ReadMark) -> GroupMigratedError:
+    """Return the error for an instance that may not register because of a mark."""
     if isinstance(found, UnreadableNode):
         what = f"has the mark of a migration that cannot be read, {found.path}: {found.reason} ({found.shown})"
         return GroupMigratedError(group, what)
     return GroupMigratedError(group, found.shown, plan=found.plan, target=found.target)
 
 
-# For who registers
+# For instances that register
 
 
 def unmarked(paths: GroupPaths, context: RegistryContext) -> list[Operation]:
-    """What to put at the start of a transaction, so that it fails if there is a mark; it leaves nothing behind."""
+    """Return operations that make a transaction fail if the group has a mark, and otherwise leave no trace."""
     return [Create(paths.mark, acl=context.acls.directories), Delete(paths.mark)]
 
 
 def refuse_marked(paths: GroupPaths, context: RegistryContext) -> None:
-    """Raise why nobody may register, if there is a mark."""
+    """Raise `GroupMigratedError` if the group has a mark."""
     node = context.session.get(paths.mark, deadline=context.deadline())
     if node is not None:
         raise migrated(paths.group, _found(paths.group, node))
 
 
-# Many at once
+# In bulk
 
 
 def _nodes(context: RegistryContext, groups: Iterable[str]) -> dict[str, Node | ForbiddenNode | None]:
@@ -109,12 +108,12 @@ def _mark(group: str) -> str:
     return GroupPaths(group).mark
 
 
-def _found(group: str, node: Node | ForbiddenNode) -> Found:
+def _found(group: str, node: Node | ForbiddenNode) -> ReadMark:
     return node if isinstance(node, ForbiddenNode) else decode_mark(node.path, group, node.data, version=node.version)
 
 
 Units = dict[str, list[Operation]]
-"""For each group the operations on its node."""
+"""The operations on the node of each group."""
 
 
 def change(context: RegistryContext, groups: list[str], where: Callable[[str], str], decide: Decide) -> Outcomes:
@@ -153,7 +152,7 @@ def _decided(group: str, node: Node | ForbiddenNode | None, decide: Decide, unit
 
 
 def _transact(context: RegistryContext, units: Units) -> Outcomes:
-    """Carry these out. One that fails has its error, or is left out if it has to be read again."""
+    """Carry out the operations. Return the error of each group that fails; leave out groups to be read again."""
     left = dict(units)
     groups = {unit[0].path: group for group, unit in units.items()}
     outcomes: Outcomes = {}

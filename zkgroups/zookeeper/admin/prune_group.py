@@ -1,4 +1,4 @@
-"""Deleting groups that nobody uses any more, as they were shown and exported, or not at all."""
+"""Delete an unused group, but only if it is exactly as it was exported."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .guards import NobodyRegistered
 
 
 def prune_group(paths: GroupPaths, context: RegistryContext, offsets: Iterable[CommittedOffset]) -> None:
-    """Delete a group that has these offsets and nothing else, each as it was read.
+    """Delete a group that has exactly these offsets, unchanged since they were read, and nothing else.
 
-    `OffsetConflictError` where one was committed since, `GuardFailedError` where there is something else; and whatever
-    `Consumergroup.delete` raises.
+    Raise `OffsetConflictError` if an offset was committed since, `GuardFailedError` if the group has other nodes, and
+    otherwise the errors of `Consumergroup.delete`.
     """
     _Pruning(paths, context, offsets).carry_out()
 
 
 class _Pruning(Deletion):
-    """A deletion that knows what it may delete."""
+    """A deletion of known nodes only."""
 
     def __init__(self, paths: GroupPaths, context: RegistryContext, offsets: Iterable[CommittedOffset]) -> None:
         super().__init__(paths, context)
@@ -36,11 +36,11 @@ class _Pruning(Deletion):
         self._parts = (paths.root, paths.ids, paths.owners, paths.offsets, paths.mark)
 
     def attempt(self) -> bool:
-        """As every deletion; but what was committed meanwhile is told before anything is done."""
-        self._look()
+        """Check that the offsets are unchanged, then read the group and delete it."""
+        self._check_unchanged()
         return super().attempt()
 
-    def _look(self) -> None:
+    def _check_unchanged(self) -> None:
         group = self._paths.group
         moving = migration_marks.read(self._context, [group]).get(group)
         if moving is not None and not (isinstance(moving, Mark) and moving.state is MarkState.MOVED):
@@ -53,19 +53,19 @@ class _Pruning(Deletion):
 
     def _transact(self, operations: Sequence[Operation], guard: NobodyRegistered | None = None) -> bool:
         try:
-            return super()._transact([self._as_known(operation) for operation in operations], guard)
+            return super()._transact([self._checked(operation) for operation in operations], guard)
         except ZkgroupsException as error:
             if isinstance(error.__cause__, BadVersionError):
-                self._look()  # it says which
+                self._check_unchanged()  # raises an error that names the offset
             raise
 
-    def _as_known(self, operation: Operation) -> Operation:
-        """The same, of an offset in the version that was read; of what nobody knows, nothing."""
+    def _checked(self, operation: Operation) -> Operation:
+        """Return the operation, for offsets with the version that was read. Raise an error for unknown nodes."""
         path = operation.path
         if (offset := self._known.get(path)) is not None:
             return Delete(path, offset.version)
         if path in self._parts or parent(path) in (self._paths.owners, self._paths.offsets):
             return operation
-        if self._is_registration(operation):  # a persistent registration, which has no client
+        if self._is_registration(operation):  # a persistent registration: it has no client
             return operation
-        raise GuardFailedError(f"{path} is there, too, and it is no offset that was read before")
+        raise GuardFailedError(f"node {path} exists and was not part of the original read")

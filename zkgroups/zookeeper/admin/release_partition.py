@@ -38,7 +38,7 @@ def release_partition(
 
 
 def _owning_instance(owner: Owner, instances: Iterable[RegisteredInstance]) -> RegisteredInstance | None:
-    """Return the instance whose registration must be rewritten. It may be one whose registration is forbidden."""
+    """Return the instance whose registration must be rewritten. Its registration may be forbidden."""
     candidates = {
         instance.id: instance
         for instance in instances

@@ -1,9 +1,9 @@
-"""Carrying out the repairs of `core/doctor/check_table.py`: all of one or nothing, and only over what was seen.
+"""Carry out the repairs of `core/doctor/check_table.py`. Each is one transaction over the nodes that were read.
 
-A version alone is no guard: a node that was deleted and recreated has version 0 again. So a node that is deleted must
-still be without children, which a directory that is in use is not; and one that should be no session's is made to prove
-it, because ZooKeeper lets no node stand below an ephemeral one: a member's claim made meanwhile is never deleted. What
-is rewritten is read once more just before.
+A version alone is not a guard, because a recreated node has version 0 again. So a node to delete must have no children;
+a directory in use has some. A node that should belong to no session must prove it: the transaction creates a node below
+it, which ZooKeeper refuses below an ephemeral node. So the new claim of a member is never deleted. A node to rewrite is
+read again just before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ATTEMPTS: Final = 5
 
 
 def repair(finding: Finding, context: RegistryContext) -> None:
-    """Repair what was found; refused where somebody has come or something has changed meanwhile."""
+    """Repair a finding. Raise an error if an instance has registered or a node has changed since the check."""
     if finding.repair is None:
         raise RefusedError(f"{finding.path} is not repaired: {finding.not_repaired}")
     paths = GroupPaths(finding.group)
@@ -45,10 +45,10 @@ def repair(finding: Finding, context: RegistryContext) -> None:
     _carry_out(finding, _guard(finding.repair, paths, context), context)
 
 
-def _guard(planned: Repair, paths: GroupPaths, context: RegistryContext) -> NobodyRegistered | _NobodyNamed | None:
+def _guard(planned: Repair, paths: GroupPaths, context: RegistryContext) -> NobodyRegistered | _IdsNotRegistered | None:
     if planned.is_always_safe:
         return None
-    return _NobodyNamed(paths, context, planned.unless) if planned.unless else NobodyRegistered(paths, context)
+    return _IdsNotRegistered(paths, context, planned.unless) if planned.unless else NobodyRegistered(paths, context)
 
 
 def _compare(step: Rewrite, context: RegistryContext) -> None:
@@ -57,11 +57,11 @@ def _compare(step: Rewrite, context: RegistryContext) -> None:
         raise _changed(step.path)
 
 
-def _carry_out(finding: Finding, guard: NobodyRegistered | _NobodyNamed | None, context: RegistryContext) -> None:
+def _carry_out(finding: Finding, guard: NobodyRegistered | _IdsNotRegistered | None, context: RegistryContext) -> None:
     steps = finding.repair.steps if finding.repair else ()
     operations = [operation for step in steps for operation in _operations(step)]
     for _ in range(ATTEMPTS):
-        guards = _not_in_the_way(guard.operations(), operations) if guard else []
+        guards = _needed_guards(guard.operations(), operations) if guard else []
         try:
             context.session.transact([*guards, *operations], deadline=context.deadline())
             return
@@ -75,8 +75,8 @@ def _carry_out(finding: Finding, guard: NobodyRegistered | _NobodyNamed | None, 
     raise ConflictError(f"group {finding.group!r} keeps changing while it is being repaired")
 
 
-def _not_in_the_way(guards: Sequence[Operation], operations: Sequence[Operation]) -> Sequence[Operation]:
-    """Where `ids` itself is deleted, that asserts by itself that nobody is registered; recreated, it has version 0."""
+def _needed_guards(guards: Sequence[Operation], operations: Sequence[Operation]) -> Sequence[Operation]:
+    """Leave out the guard if the repair deletes `ids`: that fails too if an instance is registered."""
     deleted = {operation.path for operation in operations if isinstance(operation, Delete)}
     return [] if any(operation.path in deleted for operation in guards) else guards
 
@@ -88,13 +88,13 @@ def _operations(step: RepairStep) -> list[Operation]:
 
 
 def _changed(path: str) -> ConflictError:
-    return ConflictError(f"{path} was changed meanwhile, nothing was repaired")
+    return ConflictError(f"{path} has changed since the check; nothing was repaired")
 
 
-class _NobodyNamed:
-    """The guard that nobody is registered by some names: nodes of these names are made and deleted again.
+class _IdsNotRegistered:
+    """Makes a transaction fail while one of these ids is registered, by creating and deleting their nodes.
 
-    Members that watch `ids` look again after that, and find the partition free.
+    Members watch `ids`. So they read the group afterwards, and find the released partition.
     """
 
     def __init__(self, paths: GroupPaths, context: RegistryContext, names: Sequence[str]) -> None:
@@ -103,14 +103,14 @@ class _NobodyNamed:
         self._names = names
 
     def operations(self) -> list[Operation]:
-        """What to put at the start of a transaction; without `ids` there is nobody at all."""
+        """Return the operations for the start of a transaction. Without `ids`, no instance is registered."""
         if not self._context.session.exists(self._paths.ids, deadline=self._context.deadline()):
             return [Create(self._paths.ids), Delete(self._paths.ids)]
         nodes = [self._paths.instance(name) for name in self._names]
         return [operation for node in nodes for operation in (Create(node), Delete(node))]
 
     def handle_failure(self, failure: TransactionFailed) -> None:
-        """One of the operations above has failed: somebody has registered, or `ids` has come or gone meanwhile."""
+        """Raise `GroupInUseError` if an instance has registered. If `ids` was created or deleted, allow a retry."""
         path = failure.operation.path
         if isinstance(failure.error, NodeExistsError) and path != self._paths.ids:
             raise GroupInUseError(self._paths.group, [path.rpartition("/")[2]]) from failure.error

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     """What the nodes show about a transaction whose reply was lost."""
 
     CARRIED_OUT = "carried out"
@@ -47,9 +47,9 @@ def was_carried_out(
             f"the connection was lost before the answer about {path}, and could not be restored in time"
         ) from error
     outcome = outcome_of_all(list(changes.values()), nodes, session_id=session_id, zxid_before=request.zxid_before)
-    if outcome is Outcome.UNKNOWN:
+    if outcome is TransactionOutcome.UNKNOWN:
         raise OutcomeUnknownError(f"the answer about {path} was lost, and the node was changed again since")
-    return outcome is Outcome.CARRIED_OUT
+    return outcome is TransactionOutcome.CARRIED_OUT
 
 
 def final_changes(operations: Sequence[Operation]) -> dict[str, Operation]:
@@ -71,7 +71,7 @@ def final_changes(operations: Sequence[Operation]) -> dict[str, Operation]:
 
 def outcome_of_all(
     operations: Sequence[Operation], nodes: Sequence[Node | None], *, session_id: int, zxid_before: int
-) -> Outcome:
+) -> TransactionOutcome:
     """Combine the outcomes of all operations of one transaction.
 
     One untouched node of a `Set` or `Delete` is proof enough that nothing was carried out. Else all must agree.
@@ -81,12 +81,12 @@ def outcome_of_all(
         for operation, node in zip(operations, nodes, strict=True)
     ]
     for operation, outcome in zip(operations, outcomes, strict=True):
-        if outcome is Outcome.NOT_CARRIED_OUT and isinstance(operation, Set | Delete):
+        if outcome is TransactionOutcome.NOT_CARRIED_OUT and isinstance(operation, Set | Delete):
             return outcome
-    return outcomes[0] if len(set(outcomes)) == 1 else Outcome.UNKNOWN
+    return outcomes[0] if len(set(outcomes)) == 1 else TransactionOutcome.UNKNOWN
 
 
-def outcome_of(operation: Operation, node: Node | None, *, session_id: int, zxid_before: int) -> Outcome:
+def outcome_of(operation: Operation, node: Node | None, *, session_id: int, zxid_before: int) -> TransactionOutcome:
     """Judge one operation by its node, read after a `sync`.
 
     `zxid_before` is the last transaction that this client had seen when it sent the request. A node that existed then
@@ -100,22 +100,22 @@ def outcome_of(operation: Operation, node: Node | None, *, session_id: int, zxid
                 and node.data == operation.data
                 and node.czxid > zxid_before
             )
-            return Outcome.CARRIED_OUT if created else Outcome.NOT_CARRIED_OUT
+            return TransactionOutcome.CARRIED_OUT if created else TransactionOutcome.NOT_CARRIED_OUT
         case Create():
             created = node is not None and node.czxid > zxid_before and node.data == operation.data
-            return Outcome.CARRIED_OUT if created else Outcome.NOT_CARRIED_OUT
+            return TransactionOutcome.CARRIED_OUT if created else TransactionOutcome.NOT_CARRIED_OUT
         case Delete():
             deleted = node is None or node.czxid > zxid_before
-            return Outcome.CARRIED_OUT if deleted else Outcome.NOT_CARRIED_OUT
+            return TransactionOutcome.CARRIED_OUT if deleted else TransactionOutcome.NOT_CARRIED_OUT
         case Set():
             return _outcome_of_set(operation, node, zxid_before)
-    return Outcome.UNKNOWN
+    return TransactionOutcome.UNKNOWN
 
 
-def _outcome_of_set(operation: Set, node: Node | None, zxid_before: int) -> Outcome:
+def _outcome_of_set(operation: Set, node: Node | None, zxid_before: int) -> TransactionOutcome:
     if node is None or node.czxid > zxid_before:
-        return Outcome.UNKNOWN
+        return TransactionOutcome.UNKNOWN
     if node.version == operation.version:
-        return Outcome.NOT_CARRIED_OUT
+        return TransactionOutcome.NOT_CARRIED_OUT
     ours = node.version == operation.version + 1 and node.mzxid > zxid_before and node.data == operation.data
-    return Outcome.CARRIED_OUT if ours else Outcome.UNKNOWN
+    return TransactionOutcome.CARRIED_OUT if ours else TransactionOutcome.UNKNOWN

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.session_proof import LASTS
+from ...core.session_proof import PROOF_LIFETIME
 from ...core.znodes.names import check_name
 from ...exceptions import InvalidNameError, InvalidOptionError, MissingDependencyError
 
@@ -91,9 +91,9 @@ def check_session_timeout(seconds: object) -> float:
         raise InvalidOptionError("session_timeout", seconds, f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} s")
     if seconds < SHORT_SESSION_TIMEOUT:
         warnings.warn(
-            f"a session timeout of {seconds:g} s is short: claims end if for {LASTS * seconds:g} s nothing proves that "
-            "the session is alive, for example during a long pause or an election, or if the server is cut off from "
-            f"its leader; use {SHORT_SESSION_TIMEOUT:g} s or more",
+            f"a session timeout of {seconds:g} s is short: claims end if for {PROOF_LIFETIME * seconds:g} s nothing "
+            "proves that the session is alive, for example during a long pause or an election, or if the server is "
+            f"cut off from its leader; use {SHORT_SESSION_TIMEOUT:g} s or more",
             ShortSessionWarning,
             stacklevel=4,
         )

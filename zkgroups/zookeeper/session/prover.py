@@ -15,18 +15,27 @@ import logging
 import math
 import os
 import threading
+import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from ...core.session_proof import PATIENCE, PERIOD
-from ...deadline import uptime
+from ...core.session_proof import PROOF_PERIOD, PROOF_TIMEOUT
+from ...core.znodes.session_ids import session_hex
+from ...deadline import Deadline, uptime
+from ...exceptions import NotConnectedError, SessionLostError
 from ..kazoo_compat import internals
 from ..kazoo_compat.tcp_connection import leave_server, seconds_without_data
 from .liveness import Liveness, ProofRequest
 
+if TYPE_CHECKING:
+    from .session import Session
+
 log = logging.getLogger("zkgroups.session")
+
+_POLL_INTERVAL: Final = 0.05
+"""How often to check whether another request has proved the session, in seconds."""
 
 _LOOKS: Final = 5
 """How often to look for an answer before closing the connection. After a pause of the whole process, the first look
@@ -73,6 +82,21 @@ class Prover:
         internals.send(self._client, ProofRequest(), answer)
         return answer
 
+    def wait_proved(self, session: Session, session_id: int, deadline: Deadline) -> None:
+        """Send proofs until that session is certain to live. See `Session.prove`."""
+        last_sent, limit = -math.inf, Deadline(deadline.seconds + self._liveness.timeout)
+        while not session.alive(session_id):
+            if session.id not in (session_id, None):
+                raise SessionLostError(f"session {session_hex(session_id)} has expired")
+            if deadline.passed or limit.passed:
+                raise _not_proved(session_id, deadline, limit)
+            if (due := self._liveness.due(last_sent) - uptime()) > 0:
+                time.sleep(min(due, _POLL_INTERVAL))  # meanwhile other requests may prove the session
+                deadline = Deadline(deadline.seconds)
+                continue
+            last_sent = uptime()
+            session.call(self.send_proof, "/", deadline)
+
     def on_state(self) -> None:
         """Called by kazoo on a new or a lost connection. Only wakes the thread, which starts or stops the proofs."""
         self._sent_at, self._looks = -math.inf, 0
@@ -83,7 +107,7 @@ class Prover:
         now = uptime()
         if not self._client.connected:
             self._pending, self._looks = None, 0
-            return PERIOD * self._liveness.timeout
+            return PROOF_PERIOD * self._liveness.timeout
         if self._pending is not None and not self._pending.ready():
             return self._look_for_answer(now)
         left = self._liveness.due(self._sent_at) - now
@@ -95,7 +119,7 @@ class Prover:
 
     @property
     def _between_looks(self) -> float:
-        return PATIENCE * self._liveness.timeout / _LOOKS
+        return PROOF_TIMEOUT * self._liveness.timeout / _LOOKS
 
     def _look_for_answer(self, now: float) -> float:
         if now < self._next_look:
@@ -118,6 +142,18 @@ class Prover:
         self._users = WeakKeyDictionary()
         self._pending = None
         self._liveness.forget()
+
+
+def _not_proved(session_id: int, deadline: Deadline, limit: Deadline) -> NotConnectedError:
+    if limit.passed:
+        return NotConnectedError(
+            f"the server has answered for {limit.seconds:g} s, but the answers do not prove that session "
+            f"{session_hex(session_id)} is alive: this process may have been suspended again and again"
+        )
+    return NotConnectedError(
+        f"no server has proved within {deadline.seconds:g} s that session {session_hex(session_id)} is alive: "
+        "the server may be cut off from its leader"
+    )
 
 
 class _Thread:

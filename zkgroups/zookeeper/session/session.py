@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from weakref import WeakSet
@@ -22,7 +21,6 @@ from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsEr
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
 
-from ...core.znodes.session_ids import session_hex
 from ...deadline import Deadline, uptime
 from ...exceptions import (
     AuthenticationError,
@@ -31,7 +29,6 @@ from ...exceptions import (
     NotConnectedError,
     NotFoundError,
     ReadOnlyError,
-    SessionLostError,
 )
 from ..kazoo_compat import internals
 from ..kazoo_compat.request_queue import correct_request_queue
@@ -45,9 +42,6 @@ from .deletions import Deletions
 from .errors import LOSSES, translate, translate_of_read, translated
 from .liveness import Liveness
 from .prover import Prover
-
-_POLL_INTERVAL: Final = 0.05
-"""How often to check whether another request has proved the session, in seconds."""
 
 PIPELINE: Final = 64
 """How many single requests to send before waiting for the first answer."""
@@ -180,29 +174,7 @@ class Session:
         The deadline limits the time without answers. After a pause of this process, answers prove little until the
         leader must have heard from the session again. That wait is limited by the session timeout in addition.
         """
-        last_sent, limit = -math.inf, Deadline(deadline.seconds + self._liveness.timeout)
-        while not self.alive(session_id):
-            if self.id not in (session_id, None):
-                raise SessionLostError(f"session {session_hex(session_id)} has expired")
-            if deadline.passed or limit.passed:
-                raise self._not_proved(session_id, deadline, limit)
-            if (due := self._liveness.due(last_sent) - uptime()) > 0:
-                time.sleep(min(due, _POLL_INTERVAL))  # meanwhile other requests may prove the session
-                deadline = Deadline(deadline.seconds)
-                continue
-            last_sent = uptime()
-            self.call(self._prover.send_proof, "/", deadline)
-
-    def _not_proved(self, session_id: int, deadline: Deadline, limit: Deadline) -> NotConnectedError:
-        if limit.passed:
-            return NotConnectedError(
-                f"the server has answered for {limit.seconds:g} s, but the answers do not prove that session "
-                f"{session_hex(session_id)} is alive: this process may have been suspended again and again"
-            )
-        return NotConnectedError(
-            f"no server has proved within {deadline.seconds:g} s that session {session_hex(session_id)} is alive: "
-            "the server may be cut off from its leader"
-        )
+        self._prover.wait_proved(self, session_id, deadline)
 
     # Reading
 

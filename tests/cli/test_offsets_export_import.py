@@ -1,4 +1,4 @@
-"""`zkgroups offsets export` and `import`: what goes out comes back in, and nothing broken does."""
+"""`zkgroups offsets export` and `import`: round trips, files of other tools, and invalid files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def everything(registry: Registry) -> dict[tuple[str, TopicPartition], int]:
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl", "csv", "kafka-csv", "path"])
-def test_what_is_exported_and_imported_into_nothing_is_what_it_was(
+def test_deleted_groups_are_restored_by_importing_their_export(
     zkgroups: Zkgroups, registry: Registry, odd: Any, tmp_path: Path, form: str
 ) -> None:
     assert everything(registry) == odd
@@ -110,7 +110,7 @@ def test_an_export_is_chosen_by_group_and_topic_and_formats_are_what_they_say(
     assert zkgroups("offsets", "export").code == 2
 
 
-def test_what_is_no_offset_is_not_exported_and_said(
+def test_malformed_offsets_are_not_exported_but_reported(
     zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient, registry: Registry
 ) -> None:
     kazoo.create("/consumers/invoices/offsets/orders/2", b"many")
@@ -123,7 +123,9 @@ def test_what_is_no_offset_is_not_exported_and_said(
     assert (alone.code, alone.json["offsets"]) == (10, [])
 
 
-def test_what_get_prints_can_be_imported(zkgroups: Zkgroups, invoices: Any, registry: Registry, tmp_path: Path) -> None:
+def test_the_output_of_get_can_be_imported(
+    zkgroups: Zkgroups, invoices: Any, registry: Registry, tmp_path: Path
+) -> None:
     before, file = everything(registry), tmp_path / "offsets"
     for form in ("json", "jsonl", "csv"):
         file.write_text(zkgroups("offsets", "get", "-o", form).out)
@@ -177,7 +179,7 @@ def test_of_a_broken_file_nothing_is_imported(
     assert tree(kazoo, "/consumers") == before
 
 
-def test_a_file_that_is_no_text_or_not_there_is_wrong_usage(zkgroups: Zkgroups, tmp_path: Path) -> None:
+def test_a_missing_or_binary_file_is_wrong_usage(zkgroups: Zkgroups, tmp_path: Path) -> None:
     file = tmp_path / "offsets"
     assert zkgroups("offsets", "import", str(file)).code == 2
     file.write_bytes(b"a,b,0,5\xff\n")
