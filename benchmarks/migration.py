@@ -1,15 +1,15 @@
-"""Moving groups to Kafka's own offsets: against the loop that one would write, on a real broker.
+"""Moving groups to Kafka's committed offsets, compared with a simple loop, on a real broker.
 
     python -m benchmarks.migration [--groups 2000] [--partitions 50] [--loop 40]
 
-- moved: planned, applied and verified by Spark, local[2], all as `zkgroups migrate` does it, in a session that has done
-  it once. A tenth of the groups, and then as many others as are asked for
-- loop: for one partition after the other `KazooClient.get` and `AdminClient.alter_consumer_group_offsets`, between and
-  after these. It looks at nothing else, neither before nor after
-- bare: the requests of a plan, an apply and a verify by themselves, all under way at once: no Spark, no mark, nobody
-  who looks at an answer or writes anything down. Nothing that asks by this client can take less time
+- moved: plan, apply and verify with Spark (local[2]), like `zkgroups migrate`, in a warm session. First with a tenth of
+  the groups, and then with as many other groups as requested
+- loop: `KazooClient.get` and `AdminClient.alter_consumer_group_offsets` for one partition after the other, without any
+  check
+- bare: only the requests of a plan, an apply and a verify, all in flight at once, without Spark, marks, checks or
+  reports. This is the lower bound for this client
 
-Memory: what Spark's Java, its workers and this process hold together at most, sampled, in megabytes.
+Memory: the peak of Spark's JVM, its workers and this process together, sampled, in megabytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TOPICS = 5
 MESSAGES = 100
 WARM = 100
 SETTINGS = {"spark.driver.memory": "1g"}
-"""As much as Spark has by itself, so that what Java holds does not follow from the size of the machine."""
+"""Spark's default, so that the heap does not depend on the size of the machine."""
 
 
 class Bench:
@@ -72,7 +72,7 @@ class Bench:
             producer.flush()
 
     def plant(self, prefix: str, groups: int) -> None:
-        """So many groups, each with an offset of every partition."""
+        """Create groups with an offset for every partition."""
         commit_all(self._group(f"{prefix}-{number:05d}", number) for number in range(groups))
 
     def _group(self, name: str, number: int) -> Any:
@@ -87,7 +87,7 @@ class Bench:
         return made
 
     def move(self, spark: Any, folder: Path, prefix: str) -> Times:
-        """Plan, apply and verify; every offset must be there then."""
+        """Plan, apply and verify, and check that every offset was moved."""
         watch = Stopwatch()
         source = SourceOptions(zookeeper=self.zookeeper, groups=f"{prefix}-.*")
         options = BrokerOptions(self.broker.address)
@@ -102,7 +102,7 @@ class Bench:
         return watch.seconds | {"all": sum(watch.seconds.values())}
 
     def loop(self, groups: int, prefix: str) -> float:
-        """Seconds for each offset: read from ZooKeeper, and written to Kafka."""
+        """Return the seconds per offset of a loop that reads from ZooKeeper and writes to Kafka."""
         self.plant(prefix, groups)
         admin = AdminClient({"bootstrap.servers": self.broker.address})
         ats = [(topic, number) for topic, count in self.topics.items() for number in range(count)]
@@ -117,7 +117,7 @@ class Bench:
         return (time.perf_counter() - began) / (groups * len(ats))
 
     def bare(self, groups: int, prefix: str) -> float:
-        """Seconds for each offset: both sides read for a plan, before all is written, and to verify it."""
+        """Return the seconds per offset of the bare requests: read for a plan, read and write, and read to verify."""
         self.plant(prefix, groups)
         admin = AdminClient({"bootstrap.servers": self.broker.address})
         names = [f"{prefix}-{number:05d}" for number in range(groups)]
@@ -144,7 +144,7 @@ class Bench:
 
 
 class Peak:
-    """The most memory that this process and all that descend from it have held, servers aside."""
+    """The peak memory of this process and its descendants, without servers."""
 
     def __init__(self, *aside: int) -> None:
         self._aside = aside
@@ -152,7 +152,7 @@ class Peak:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """While the block lasts."""
+        """Measure during the block."""
         self.megabytes, over = 0.0, threading.Event()
 
         def look() -> None:

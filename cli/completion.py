@@ -1,4 +1,4 @@
-"""`zkgroups completion`: what makes a shell complete commands, options and real names."""
+"""`zkgroups completion`: shell code that completes commands, options and names."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ SHELLS: Final = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 @click.pass_obj
 def completion(options: Options, shell: str | None) -> None:
-    """Print what makes a shell complete commands, options, and the real names of groups, topics and partitions.
+    """Print shell code that completes commands, options, and the names of groups, topics, partitions and instances.
 
-    The shell is that of $SHELL, unless one is named. Names come from the ZooKeeper of the context in use, of the
-    environment, or of the line that is being typed; where it does not answer in a second, there are none. For good,
-    put the line into ~/.bashrc: source <(zkgroups completion bash). zsh takes the same in ~/.zshrc, and fish
-    `zkgroups completion fish | source`.
+    The default shell is $SHELL. Names come from ZooKeeper. Its address is taken from the line being typed, the
+    environment or the context in use. If it does not answer within a second, no names are offered.
+
+    To install it, add this line to ~/.bashrc: source <(zkgroups completion bash). For zsh, add the same line with zsh
+    to ~/.zshrc. For fish, add to config.fish: zkgroups completion fish | source
 
     \b
     Example:
@@ -38,6 +39,6 @@ def completion(options: Options, shell: str | None) -> None:
     name = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(name) if name in SHELLS else None
     if kind is None:
-        raise click.UsageError(f"name the shell: {', '.join(SHELLS)}", click.get_current_context())
+        raise click.UsageError(f"the shell is unknown; name one of {', '.join(SHELLS)}", click.get_current_context())
     root = click.get_current_context().find_root().command
     Output(options).text(kind(root, {}, "zkgroups", VARIABLE).source())

@@ -1,4 +1,4 @@
-"""`zkgroups context`: save options under a name, and choose among them; `shared/saved_contexts.py` has the file."""
+"""`zkgroups context`: save options under a name, and switch between them. `saved_contexts.py` reads the file."""
 
 from __future__ import annotations
 
@@ -36,32 +36,30 @@ def _checked_name(_ctx: click.Context, _param: click.Parameter, name: str) -> st
 def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
         return [name for name in Contexts().names() if name.startswith(incomplete)]
-    except Exception:  # who presses Tab is not told of errors
+    except Exception:  # completion is silent
         return []
 
 
 _name_argument = click.argument("name", metavar="NAME", callback=_checked_name, shell_complete=_complete)
 
 
-class _Apart(Command):
-    """A command about the contexts themselves: none of them is used for it, not even one that cannot be."""
+class _ContextCommand(Command):
+    """A command on the contexts themselves. It works without any of them, even if one is invalid."""
 
     uses_context = False
 
 
-class _Contexts(Group):
-    """Whose commands are such commands."""
-
-    command_class = _Apart
+class _ContextGroup(Group):
+    command_class = _ContextCommand
 
 
-@click.group(cls=_Contexts)
+@click.group(cls=_ContextGroup)
 def context() -> None:
-    """Save options under a name, and choose among them.
+    """Save options under a name, and switch between them.
 
-    A context is what would otherwise be typed each time: addresses, users, files with passwords and certificates. What
-    is on the command line or in the environment counts more; a context named by -c on the command line counts more than
-    the environment. No password is saved.
+    A context contains global options: addresses, users, and the paths of password and certificate files. Options on the
+    command line or in the environment win over the context. A context named with -c on the command line wins over the
+    environment. Passwords are not saved.
 
     \b
     Example:
@@ -74,7 +72,7 @@ def context() -> None:
 @_name_argument
 @click.pass_obj
 def add(options: Options, name: str) -> None:
-    """Save the global options of this very command line, under a name that may be taken already.
+    """Save the global options of this command line as a context. Replace a context of the same name.
 
     \b
     Example:
@@ -86,7 +84,7 @@ def add(options: Options, name: str) -> None:
         if source is ParameterSource.COMMANDLINE and key not in NOT_SAVED
     }
     if not values:
-        raise click.UsageError("give the options that are to be saved, such as -z", click.get_current_context())
+        raise click.UsageError("there are no options to save; give some, e.g. -z", click.get_current_context())
     contexts = Contexts()
     replaced = name in contexts.names()
     contexts.put(name, values)
@@ -97,7 +95,7 @@ def add(options: Options, name: str) -> None:
 @_name_argument
 @click.pass_obj
 def use(options: Options, name: str) -> None:
-    """Use a context from now on, where no other is named by -c.
+    """Use a context from now on, unless another one is named with -c.
 
     \b
     Example:
@@ -110,7 +108,7 @@ def use(options: Options, name: str) -> None:
         if options.given.get(key) is ParameterSource.ENVIRONMENT:
             say(
                 options,
-                f"but {PREFIX}{key.upper()} is set in the environment, and counts more: unset it, or use -c {name}",
+                f"warning: {PREFIX}{key.upper()} is set in the environment and wins; unset it, or use -c {name}",
             )
 
 
@@ -133,7 +131,7 @@ def list_contexts(options: Options) -> None:
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=_complete)
 @click.pass_obj
 def show(options: Options, name: str | None) -> None:
-    """Show the options of a context, or of the one in use.
+    """Show the options of a context, by default of the one in use.
 
     \b
     Example:
@@ -150,7 +148,7 @@ def show(options: Options, name: str | None) -> None:
 @_name_argument
 @click.pass_obj
 def delete(options: Options, name: str) -> None:
-    """Forget a context.
+    """Delete a context.
 
     \b
     Example:

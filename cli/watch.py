@@ -1,4 +1,4 @@
-"""`zkgroups watch`: what happens in a group, as it happens."""
+"""`zkgroups watch`: print the changes in a group as they happen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from zkgroups.deadline import Deadline
 from zkgroups.exceptions import GroupNotFoundError
 from zkgroups.zookeeper.changes import Value
 
-from .claim.connection_state import CONNECTED, LOST, Link
+from .claim.connection_state import CONNECTED, LOST, ConnectionState
 from .shared.arguments import group_argument
 from .shared.command_classes import Command
 from .shared.connect import connected
@@ -39,7 +39,7 @@ from .shared.durations import seconds_option
 from .shared.messages import say
 from .shared.options import Format, Options
 from .shared.output import Column, Output, Row, Table, wait_while_read
-from .shared.signals import Terminated, noted_signals, raise_noted
+from .shared.signals import Terminated, raise_recorded, recorded_signals
 
 EVENTS: Final = Table(
     "events",
@@ -72,20 +72,20 @@ _NAMES: Final = {
 }
 
 _PACE: Final = 0.05
-"""In seconds: how long a change of one kind may have to wait for those of another."""
+"""The longest delay of a change of one kind by waiting for another kind, in seconds."""
 
 
 @click.command(cls=Command)
 @group_argument
-@seconds_option("--for", "seconds", help="End after so long; without it, by Ctrl-C.")
-@click.option("--all", "everything", is_flag=True, help="Begin with what is there already.")
+@seconds_option("--for", "seconds", help="End after this time; by default at Ctrl-C.")
+@click.option("--all", "everything", is_flag=True, help="First print the existing members, owners and offsets.")
 @click.pass_obj
 def watch(options: Options, group: str, seconds: float | None, everything: bool) -> None:
-    """Follow a group: who joins and leaves, who claims and releases, and what is committed.
+    """Print the changes in a group as they happen: members, claims and commits.
 
-    The events are join, subscribe (to something else), leave, claim, release, commit, and forget, of an offset that was
-    deleted. Their time is the server's, where it keeps one, and else that of this machine. After a loss of the
-    connection it goes on, and tells what has changed meanwhile; what happened several times then shows as one event.
+    The events are join, leave, subscribe (a changed subscription), claim, release, commit, and forget (a deleted
+    offset). Their time is the server's if the node has one, otherwise the time of this machine. After a lost connection
+    the command reconnects and prints the changes since then; several changes of one node are then one event.
 
     \b
     Example:
@@ -97,8 +97,8 @@ def watch(options: Options, group: str, seconds: float | None, everything: bool)
         found = registry.group(group)
         if not found.exists():
             raise GroupNotFoundError(group)
-        patience = Deadline(math.inf if seconds is None else seconds)
-        events = _events(options, registry, found, patience, everything=everything)
+        deadline = Deadline(math.inf if seconds is None else seconds)
+        events = _events(options, registry, found, deadline, everything=everything)
         if output.format in {Format.TABLE, Format.WIDE}:
             _write_lines(options, output, events)
         elif output.format in {Format.JSON, Format.YAML}:
@@ -108,11 +108,11 @@ def watch(options: Options, group: str, seconds: float | None, everything: bool)
 
 
 def _events(
-    options: Options, registry: Registry, group: Consumergroup, patience: Deadline, *, everything: bool
+    options: Options, registry: Registry, group: Consumergroup, deadline: Deadline, *, everything: bool
 ) -> Iterator[Row]:
-    """All changes, of which nothing is left out but, unless `everything` is wanted, what was there at the start."""
-    old = {} if everything else _what_is_there(group)
-    for what, change in _changes(options, registry, group, patience):
+    """Yield all changes. Without `everything`, skip the nodes that existed at the start."""
+    old = {} if everything else _existing_nodes(group)
+    for what, change in _changes(options, registry, group, deadline):
         before = old.pop(change.path, None)
         if change.before is None and before is not None:
             change = replace(change, before=before)
@@ -120,8 +120,8 @@ def _events(
             yield _row(group.name, what, change)
 
 
-def _what_is_there(group: Consumergroup) -> dict[str, Value]:
-    """By path."""
+def _existing_nodes(group: Consumergroup) -> dict[str, Value]:
+    """Return the members, owners and offsets by path."""
     paths = group.paths
     found: dict[str, Value] = {join(paths.ids, instance.id): instance for instance in group.instances()}
     found |= {owner.path: owner for owner in group.owners()}
@@ -131,21 +131,21 @@ def _what_is_there(group: Consumergroup) -> dict[str, Value]:
 
 
 def _changes(
-    options: Options, registry: Registry, group: Consumergroup, patience: Deadline
+    options: Options, registry: Registry, group: Consumergroup, deadline: Deadline
 ) -> Iterator[tuple[Watched, Change]]:
-    """What three watches tell, one from each in turn, so that none has to wait for one that has much to tell."""
-    with Link(registry) as link, ExitStack() as stack:
+    """Yield the changes of three watches in turn, so that a busy one does not delay the others."""
+    with ConnectionState(registry) as connection, ExitStack() as stack:
         watches = {what: stack.enter_context(group.watch(what)) for what in Watched}
         to_begin = set(Watched)
         busy, begun = True, False
-        while not patience.passed:
+        while not deadline.passed:
             wait_while_read(0.0)
             if not to_begin and not begun:
                 begun = True
                 say(options, f"Watching {group.name}. Ctrl-C ends.")
-            if _say_news(options, link):
+            if _report_connection(options, connection):
                 to_begin = set(Watched)
-            some = _next(watches, 0.0 if busy else min(_PACE, patience.remaining))
+            some = _next(watches, 0.0 if busy else min(_PACE, deadline.remaining))
             busy = bool(some)
             for what, change in some:
                 if change.kind is not ChangeKind.RESCANNED:
@@ -153,29 +153,29 @@ def _changes(
                 elif what in to_begin:
                     to_begin.remove(what)
                 else:
-                    say(options, f"{change.path} was looked at again: {change.reason}")
+                    say(options, f"{change.path} was read again: {change.reason}")
 
 
 def _next(watches: Mapping[Watched, Watch], pause: float) -> list[tuple[Watched, Change]]:
-    """At most one change from each; only the first is waited for."""
+    """Return at most one change of each watch. Wait only for the first one."""
     some: list[tuple[Watched, Change]] = []
-    with noted_signals() as noted:
+    with recorded_signals() as recorded:
         for what, watched in watches.items():
             if (change := watched.next(timeout=pause)) is not None:
                 some.append((what, change))
             pause = 0.0
-    raise_noted(noted)
+    raise_recorded(recorded)
     return some
 
 
-def _say_news(options: Options, link: Link) -> bool:
-    """Say what has become of the connection; True if it was lost, after which every watch begins anew."""
-    states = list(link.news())
+def _report_connection(options: Options, connection: ConnectionState) -> bool:
+    """Report changes of the connection. Return True if it was lost; then all watches read everything again."""
+    states = list(connection.changes())
     for state in states:
         if state == CONNECTED:
-            say(options, "connected again")
+            say(options, "reconnected")
         else:
-            say(options, "the session has ended" if state == LOST else "the connection is lost")
+            say(options, "session expired" if state == LOST else "connection lost")
     return any(state != CONNECTED for state in states)
 
 
@@ -202,7 +202,7 @@ def _row(group: str, what: Watched, change: Change) -> Row:
 
 
 def _time_ms(change: Change) -> int:
-    """When it happened, as the server has it in the node, else when it was heard."""
+    """Return the time in the node, or else the current time."""
     appeared = change.kind is ChangeKind.APPEARED
     match change.now:
         case CommittedOffset(committed_at=committed):
@@ -215,7 +215,7 @@ def _time_ms(change: Change) -> int:
 
 
 def _detail(value: object) -> str | None:
-    """What an instance subscribes to, or why a node cannot be read."""
+    """Return the subscription of an instance, or the reason why a node cannot be read."""
     if isinstance(value, RegisteredInstance):
         return _detail(value.registration)
     if isinstance(value, Registration):
@@ -229,7 +229,7 @@ def _detail(value: object) -> str | None:
 
 
 def _write_lines(options: Options, output: Output, events: Iterator[Row]) -> None:
-    """A line for each event, at once: the columns of a table would have to know the last one."""
+    """Write each event at once. A table would need all of them for the widths of its columns."""
     if not options.no_headers:
         output.line(_line("TIME", "EVENT", "WHERE", "DETAIL"))
     for row in events:
@@ -241,7 +241,7 @@ def _line(time: str, event: str, where: str, what: str) -> str:
 
 
 def _where(row: Row) -> str:
-    """A partition where it is about one, else an instance; the path, where that is all there is."""
+    """Return the partition of an event, or the instance, or the path."""
     if row["partition"] is not None:
         return f"{row['topic']}/{row['partition']}"
     return str(row["instance"] or row["path"])
@@ -262,7 +262,7 @@ def _number(offset: int | None) -> str:
 
 
 def _write_all(output: Output, events: Iterator[Row]) -> None:
-    """One document, which is written in the end, also where Ctrl-C is the end."""
+    """Write one document at the end, also after Ctrl-C."""
     ended: list[BaseException] = []
 
     def until_the_end() -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""`zkgroups zookeeper`: the embedded server in the foreground."""
+"""`zkgroups zookeeper`: a ZooKeeper server in the foreground."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from .shared.options import Format, Options
 from .shared.output import Column, Output, Table
 
 _SERVERS: Final = Table("servers", key="address", columns=(Column("ADDRESS", "address"), Column("DATA", "data_dir")))
-_TICK: Final = 2.0  # as in ZooKeeper's own sample configuration, so that sessions last as long as elsewhere
+_TICK: Final = 2.0  # the value of ZooKeeper's sample configuration, for the usual session timeouts
 _POLL: Final = 0.5
 
 
 @click.command(cls=Command)
-@click.option("--port", type=click.IntRange(1, 65535), help="Where to listen; a free port if not given.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on; by default a free one.")
 @click.option(
     "--data-dir",
     type=FilePath(file_okay=False, path_type=Path),
-    help="Where to keep the data; without it the data is thrown away at the end.",
+    metavar="DIR",
+    help="A folder that keeps the data; by default it is deleted at the end.",
 )
 @click.pass_obj
 def zookeeper(options: Options, port: int | None, data_dir: Path | None) -> None:
-    """Run a ZooKeeper server in the foreground, for trying things out, until Ctrl-C.
+    """Run a ZooKeeper server in the foreground until Ctrl-C, for experiments.
 
-    It listens on the loopback interface only. Its address is the one line on stdout.
+    It listens only on the loopback interface. The command prints its address on stdout.
 
     \b
     Example:
@@ -42,8 +43,8 @@ def zookeeper(options: Options, port: int | None, data_dir: Path | None) -> None
     with ZooKeeperServer(tick_time=_TICK, port=port, data_dir=data_dir) as server:
         row = {"address": server.address, "data_dir": str(server.data_dir)}
         Output(options, default=Format.NAME).write(_SERVERS, [row])
-        kept = f"its data stays in {data_dir}" if data_dir else "its data goes with it"
-        say(options, f"ZooKeeper is running; Ctrl-C ends it, and {kept}.")
+        kept = f"keeps its data in {data_dir}" if data_dir else "deletes its data"
+        say(options, f"ZooKeeper is running. Ctrl-C stops it and {kept}.")
         while server.running:
             time.sleep(_POLL)
-        raise ServerStartError(f"the server has ended by itself; the end of its log:\n{server.log_tail()}")
+        raise ServerStartError(f"the server stopped unexpectedly; its last log lines:\n{server.log_tail()}")

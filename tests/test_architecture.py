@@ -51,7 +51,7 @@ HOMES = {
     "pyarrow": {"spark", "datadir"},
     "matplotlib": {"spark"},
     "click": {"cli"},
-    "yaml": ("cli",),
+    "yaml": {"cli"},
     "rich": {"cli"},
     "docker": {"testing"},
     # `testing` needs one to make topics, and to see that a broker serves: Kafka's own tools take seconds for it.

@@ -1,1 +1,1 @@
-"""The `zkgroups claim`, `release` and `owners` commands."""
+"""The commands `zkgroups claim`, `release` and `owners`."""

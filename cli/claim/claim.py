@@ -48,8 +48,8 @@ from ..shared.durations import seconds_option
 from ..shared.messages import say
 from ..shared.options import SECRETS, Options, secret_variable
 from ..shared.output import Column, Output, Row, Table
-from ..shared.signals import noted_signals, raise_noted
-from .child_process import Child, Ended
+from ..shared.signals import raise_recorded, recorded_signals
+from .child_process import Child, CommandResult
 from .lease import Lease, longest_margin
 
 CLAIMS: Final = Table(
@@ -68,38 +68,38 @@ CLAIMS: Final = Table(
 
 _COMMAND: Final = "zkgroups.command"
 _PACE: Final = 0.05
-"""In seconds: how often to look what has become of a command."""
+"""The interval between two checks of a running command, in seconds."""
 _PACE_OF_WAITING: Final = 0.5
-"""In seconds: how often somebody who waits looks whether members have come."""
+"""The interval between two checks for members while waiting, in seconds."""
 
 
 class _WithCommand(Command):
-    """Takes the command line of another program after `--`."""
+    """A command that accepts the command line of another program after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """What stands after `--` is not ours; one in the first place is, before names that begin with a dash."""
+        """Split off the command after `--`. A leading `--` only introduces names that begin with a dash."""
         if "--" in args[1:]:
             end = args.index("--", 1)
             args, command = args[:end], args[end + 1 :]
             if not command:
-                raise click.UsageError("there is no command after --", ctx)
+                raise click.UsageError("the command after -- is missing", ctx)
             ctx.meta[_COMMAND] = _known(command)
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """With the command."""
+        """Add the command."""
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND ...]"]
 
 
 def _known(command: list[str]) -> list[str]:
     if shutil.which(command[0]) is None:
-        raise click.UsageError(f"there is no command {command[0]!r}", click.get_current_context(silent=True))
+        raise click.UsageError(f"command {command[0]!r} was not found", click.get_current_context(silent=True))
     return command
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """What is to be claimed, and how."""
+class _ClaimRequest:
+    """The partitions to claim, and the options."""
 
     group: str
     partitions: Sequence[TopicPartition]
@@ -112,10 +112,10 @@ class _Wish:
 @group_argument
 @topic_argument
 @partitions_argument
-@instance_option("--as", "id", help="The id to register; by default a new one, of the form host:uuid.")
-@seconds_option("--wait", help="How long to wait for partitions that are held; by default not at all.")
-@click.option("--force", is_flag=True, help="Also where live members subscribe to the topic.")
-@seconds_option("--grace", default=5.0, help="Between SIGTERM and SIGKILL, when the command is stopped.")
+@instance_option("--as", "id", help="The instance id to register; by default a new one of the form host:uuid.")
+@seconds_option("--wait", help="How long to wait for partitions that are owned; by default not at all.")
+@click.option("--force", is_flag=True, help="Also if live members subscribe to the topic.")
+@seconds_option("--grace", default=5.0, help="The time between SIGTERM and SIGKILL when COMMAND is stopped.")
 @click.pass_context
 def claim(
     ctx: click.Context,
@@ -127,37 +127,40 @@ def claim(
     force: bool,
     grace: float,
 ) -> None:
-    """Hold partitions, all or none: in the foreground until Ctrl-C, or while COMMAND runs.
+    """Hold partitions, all or none, until Ctrl-C or while COMMAND runs.
 
-    An instance is registered that subscribes to nothing, which other members ignore. But a Scala member that meets a
-    foreign owner releases all it has: where live members subscribe to the topic, --force is needed.
+    The command registers an instance without subscriptions, which other members ignore. But a Scala member that finds a
+    foreign owner of its partition releases all of its partitions. So if live members subscribe to the topic, --force is
+    needed.
 
-    COMMAND finds in its environment
+    COMMAND has these environment variables:
 
     \b
       ZKGROUPS_GROUP       the group
       ZKGROUPS_TOPIC       the topic
       ZKGROUPS_PARTITIONS  the partitions: 0,1
-      ZKGROUPS_OFFSETS     where each begins: 0:1200,1: (nothing was committed for 1)
-      ZKGROUPS_INSTANCE    the id that is registered
-      ZKGROUPS_TOKEN       a number that is greater with every later claim of these
-                           partitions (the zxid that made the owner node), for a
-                           store that turns away whoever comes with an old one
+      ZKGROUPS_OFFSETS     committed offsets: 0:1200,1: (none committed for 1)
+      ZKGROUPS_INSTANCE    the registered instance id
+      ZKGROUPS_TOKEN       a fencing token: greater with every later claim of
+                           these partitions (the zxid of the owner node), so
+                           that a store can refuse writes with an older one
 
-    ZKGROUPS_PASSWORD and ZKGROUPS_TLS_KEY_PASSWORD are removed from its environment. If COMMAND runs zkgroups, it can
-    read the passwords from files: --password-file or ZKGROUPS_PASSWORD_FILE.
+    ZKGROUPS_PASSWORD and ZKGROUPS_TLS_KEY_PASSWORD are removed from its environment. If COMMAND runs zkgroups, give the
+    passwords in files: --password-file or ZKGROUPS_PASSWORD_FILE.
 
-    When COMMAND ends, everything it has started is ended too, and then the partitions are released. Its exit code is
-    passed on, 128 + n for signal n. If the connection is lost, the session expires, or a partition is taken away,
-    COMMAND gets SIGTERM, and SIGKILL after the grace time; the exit code is 7. Two helper processes make sure that
-    COMMAND ends before the session does, even if zkgroups is killed or suspended. On Linux they also end everything
-    that COMMAND has started, even if SIGKILL hits any two of zkgroups and its two helpers at once. If it hits all
-    three, only COMMAND itself is killed, and on other systems not even that. If all three are suspended at once
-    (SIGSTOP), COMMAND continues, even when another instance has the partitions, until one of them is resumed. So
-    suspend COMMAND, too. Processes that COMMAND runs as another user or on another machine cannot be stopped. Ctrl-C
-    and SIGTERM are passed on, and end with 130 and 143.
+    When COMMAND ends, the processes it has started are stopped, and then the partitions are released. The exit code is
+    that of COMMAND, or 128 + n for signal n. If the connection is lost, the session expires, or a partition is taken
+    away, COMMAND gets SIGTERM, and SIGKILL after the grace time; the exit code is 7. Ctrl-C and SIGTERM are passed on,
+    and the exit codes are 130 and 143.
 
-    A group whose name begins with a dash stands after a -- of its own.
+    Two helper processes stop COMMAND before the session expires, even if zkgroups is killed or suspended. On Linux they
+    also stop all processes that COMMAND has started, even if SIGKILL hits any two of zkgroups and its two helpers at
+    once. If it hits all three, only COMMAND itself is killed, and on other systems not even that. If all three are
+    suspended at once (SIGSTOP), COMMAND continues until one of them is resumed, even if another instance owns the
+    partitions by then. So suspend COMMAND, too. Processes that COMMAND runs as another user or on another machine
+    cannot be stopped.
+
+    If the name of the group begins with a dash, write another -- before it.
 
     \b
     Example:
@@ -166,15 +169,15 @@ def claim(
     """
     options = ctx.ensure_object(Options)
     command = ctx.meta.get(_COMMAND)
-    wish = _Wish(group, partitions_of(topic, partitions), id, wait, force)
+    request = _ClaimRequest(group, partitions_of(topic, partitions), id, wait, force)
     code = 0
     with connected(options, writes=True) as registry:
         _check_grace(registry, grace, command)
-        with _claimed(registry, wish) as claims:
+        with _claimed(registry, request) as claims:
             if command is None:
-                _hold(options, registry, wish, claims)
+                _hold(options, registry, request, claims)
             else:
-                code = _run(options, registry, wish, claims, command, grace)
+                code = _run(options, registry, request, claims, command, grace)
     ctx.exit(code)
 
 
@@ -194,54 +197,56 @@ def _check_grace(registry: Registry, grace: float, command: object) -> None:
 
 
 @contextlib.contextmanager
-def _claimed(registry: Registry, wish: _Wish) -> Iterator[tuple[Instance, Claims]]:
-    """The claims; at the end they are let go, and the instance is deregistered."""
-    group = registry.group(wish.group)
+def _claimed(registry: Registry, request: _ClaimRequest) -> Iterator[tuple[Instance, Claims]]:
+    """Claim the partitions. At the end, release them and deregister the instance."""
+    group = registry.group(request.group)
     if not group.exists():
-        raise GroupNotFoundError(wish.group)
-    patience = Deadline(wish.wait or 0.0)
-    _wait_until_possible(group, wish, patience)
-    with group.instance(wish.id) as instance:
-        instance.register(timeout=patience.remaining)
-        yield instance, _claim(group, instance, wish, patience)
+        raise GroupNotFoundError(request.group)
+    deadline = Deadline(request.wait or 0.0)
+    _wait_until_possible(group, request, deadline)
+    with group.instance(request.id) as instance:
+        instance.register(timeout=deadline.remaining)
+        yield instance, _claim(group, instance, request, deadline)
 
 
-def _claim(group: Consumergroup, instance: Instance, wish: _Wish, patience: Deadline) -> Claims:
-    """Retry until the partitions are claimed or time is up: members may come between two attempts.
+def _claim(group: Consumergroup, instance: Instance, request: _ClaimRequest, deadline: Deadline) -> Claims:
+    """Retry until the partitions are claimed or the time is up. Members may register between two attempts.
 
-    The owner nodes carry `<id>-0`, as those of Scala members do. Kafka's own tool cuts off the part after the last
+    The owner nodes contain `<id>-0`, as those of Scala members do. Kafka's own tool cuts off the part after the last
     dash, and fails for the whole group if an owner has no dash.
     """
-    streams = dict.fromkeys(wish.partitions, 0)
+    streams = dict.fromkeys(request.partitions, 0)
     while True:
-        _wait_until_possible(group, wish, patience)
+        _wait_until_possible(group, request, deadline)
         try:
-            wait = min(patience.remaining, _PACE_OF_WAITING)
-            return instance.claim_many(wish.partitions, timeout=wait, streams=streams)
+            wait = min(deadline.remaining, _PACE_OF_WAITING)
+            return instance.claim_many(request.partitions, timeout=wait, streams=streams)
         except ClaimTimeout as taken:
-            if patience.passed:
-                raise _in_vain(taken.at, taken.owner, wish) from None
+            if deadline.passed:
+                raise _still_owned(taken.at, taken.owner, request) from None
 
 
-def _wait_until_possible(group: Consumergroup, wish: _Wish, patience: Deadline) -> None:
-    """Refuse beside live members of the topic; a partition that is held, by whomever and in whichever form, is told
-    first, and waited for."""
+def _wait_until_possible(group: Consumergroup, request: _ClaimRequest, deadline: Deadline) -> None:
+    """Wait until the partitions have no owner. Then raise GroupInUseError if live members subscribe to the topic.
+
+    Owners are reported first, also if their nodes cannot be read.
+    """
     while True:
-        members = [] if wish.force else _subscribers(group, wish.partitions[0].topic)
-        held = _held(group, wish.partitions)
+        members = [] if request.force else _subscribers(group, request.partitions[0].topic)
+        held = _held(group, request.partitions)
         if held is None and members:
             raise GroupInUseError(group.name, members)
         if held is None:
             return
-        if patience.passed:
-            raise _in_vain(*held, wish)
-        time.sleep(min(patience.remaining, _PACE_OF_WAITING))
+        if deadline.passed:
+            raise _still_owned(*held, request)
+        time.sleep(min(deadline.remaining, _PACE_OF_WAITING))
 
 
-def _in_vain(at: TopicPartition, owner: Owner | UnreadableNode | None, wish: _Wish) -> Exception:
-    if wish.wait is None and owner is not None:
+def _still_owned(at: TopicPartition, owner: Owner | UnreadableNode | None, request: _ClaimRequest) -> Exception:
+    if request.wait is None and owner is not None:
         return ClaimedByOtherError(at, owner)
-    return ClaimTimeout(at, owner, wish.wait or 0.0)
+    return ClaimTimeout(at, owner, request.wait or 0.0)
 
 
 def _held(
@@ -256,7 +261,7 @@ def _held(
 
 
 def _subscribers(group: Consumergroup, topic: str) -> list[str]:
-    """The live members that subscribe to the topic, or whose registrations cannot be read."""
+    """Return the live members that subscribe to the topic, or that have an unreadable registration."""
     return [
         instance.id
         for instance in group.living()
@@ -268,26 +273,29 @@ def _subscribers(group: Consumergroup, topic: str) -> list[str]:
 # Holding
 
 
-def _hold(options: Options, registry: Registry, wish: _Wish, claimed: tuple[Instance, Claims]) -> None:
-    """Hold until a signal comes or the claim is lost."""
+def _hold(options: Options, registry: Registry, request: _ClaimRequest, claimed: tuple[Instance, Claims]) -> None:
+    """Hold the claims until a signal arrives or a claim is lost."""
     instance, claims = claimed
-    group = registry.group(wish.group)
-    with noted_signals() as noted, Lease(registry, group, claims) as lease:
-        lease.see(options.timeout)
-        offsets = group.offsets.fetch_many(wish.partitions)
-        Output(options).write(CLAIMS, [_row(instance, lease.owners[at], offsets[at]) for at in wish.partitions])
-        say(options, "Held. Ctrl-C lets go.")
-        _wait_for_the_end(options, lease, noted)
+    group = registry.group(request.group)
+    with recorded_signals() as recorded, Lease(registry, group, claims) as lease:
+        lease.read_owners(options.timeout)
+        offsets = group.offsets.fetch_many(request.partitions)
+        Output(options).write(CLAIMS, [_row(instance, lease.owners[at], offsets[at]) for at in request.partitions])
+        say(options, "Claimed. Ctrl-C releases.")
+        _wait_for_end(options, lease, recorded)
 
 
-def _wait_for_the_end(options: Options, lease: Lease, noted: Sequence[int]) -> None:
+def _wait_for_end(options: Options, lease: Lease, recorded: Sequence[int]) -> None:
     suspended = False
-    while not (noted or lease.lost):
+    while not (recorded or lease.lost):
         if lease.suspended != suspended:
             suspended = lease.suspended
-            say(options, "No connection; held until the session ends." if suspended else "Connected again, still held.")
+            say(
+                options,
+                "Connection lost; claimed until the session expires." if suspended else "Reconnected; still claimed.",
+            )
         lease.wait(_PACE_OF_WAITING)
-    raise_noted(noted)
+    raise_recorded(recorded)
     raise UnavailableError(f"the claim is lost: {lease.lost}")
 
 
@@ -309,35 +317,35 @@ def _row(instance: Instance, owner: Owner, found: CommittedOffset | UnreadableNo
 def _run(
     options: Options,
     registry: Registry,
-    wish: _Wish,
+    request: _ClaimRequest,
     claimed: tuple[Instance, Claims],
     command: Sequence[str],
     grace: float,
 ) -> int:
-    """Run the command for as long as the claim lasts, and return its exit code."""
+    """Run the command while the claim lasts. Return its exit code."""
     instance, claims = claimed
-    group = registry.group(wish.group)
-    with noted_signals() as noted, Lease(registry, group, claims, margin=grace) as lease:
-        lease.see(options.timeout)
-        environment = {**_without_secrets(os.environ), **_environment(group, instance, wish, lease)}
+    group = registry.group(request.group)
+    with recorded_signals() as recorded, Lease(registry, group, claims, margin=grace) as lease:
+        lease.read_owners(options.timeout)
+        environment = {**_without_secrets(os.environ), **_environment(group, instance, request, lease)}
         with Child(command, environment, grace=grace, until=lease.until) as child:
-            ended = _attend(options, child, lease, noted)
-        raise_noted(noted)
-        if not ended.by_itself:
-            raise UnavailableError(f"the command was stopped, as the claim is no longer certain: {_reason(lease)}")
-    return ended.code
+            result = _attend(options, child, lease, recorded)
+        raise_recorded(recorded)
+        if not result.by_itself:
+            raise UnavailableError(f"the command was stopped because the claim may be lost: {_reason(lease)}")
+    return result.code
 
 
-def _attend(options: Options, child: Child, lease: Lease, noted: Sequence[int]) -> Ended:
-    """Wait for the end of the command, which comes at the latest with that of the claim."""
-    while (ended := child.ended()) is None and not (noted or lease.lost or lease.disturbed):
+def _attend(options: Options, child: Child, lease: Lease, recorded: Sequence[int]) -> CommandResult:
+    """Wait for the end of the command. Stop it if a signal arrives or the claim may be lost."""
+    while (result := child.result()) is None and not (recorded or lease.lost or lease.disturbed):
         lease.wait(_PACE)
         child.extend(lease.until)
-    if ended is not None:
-        return ended
-    if not noted:
+    if result is not None:
+        return result
+    if not recorded:
         say(options, f"stopping the command: {_reason(lease)}")
-    child.stop(noted[0] if noted else signal.SIGTERM)
+    child.stop(recorded[0] if recorded else signal.SIGTERM)
     return child.wait()
 
 
@@ -351,14 +359,14 @@ def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in secrets}
 
 
-def _environment(group: Consumergroup, instance: Instance, wish: _Wish, lease: Lease) -> Mapping[str, str]:
-    """What the help says. One token for all: the greatest is greater than all of an earlier claim."""
-    offsets = group.offsets.fetch_many(wish.partitions)
+def _environment(group: Consumergroup, instance: Instance, request: _ClaimRequest, lease: Lease) -> Mapping[str, str]:
+    """Return the variables that the help lists. The token is the greatest of all partitions."""
+    offsets = group.offsets.fetch_many(request.partitions)
     return {
         "ZKGROUPS_GROUP": group.name,
-        "ZKGROUPS_TOPIC": wish.partitions[0].topic,
-        "ZKGROUPS_PARTITIONS": ",".join(str(at.partition) for at in wish.partitions),
-        "ZKGROUPS_OFFSETS": ",".join(f"{at.partition}:{_start(offsets[at])}" for at in wish.partitions),
+        "ZKGROUPS_TOPIC": request.partitions[0].topic,
+        "ZKGROUPS_PARTITIONS": ",".join(str(at.partition) for at in request.partitions),
+        "ZKGROUPS_OFFSETS": ",".join(f"{at.partition}:{_start(offsets[at])}" for at in request.partitions),
         "ZKGROUPS_INSTANCE": instance.id,
         "ZKGROUPS_TOKEN": str(max(owner.czxid for owner in lease.owners.values())),
     }

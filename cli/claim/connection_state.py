@@ -1,4 +1,4 @@
-"""What becomes of the connection, for a command that goes on and looks at it from time to time."""
+"""Record the state of the connection, for commands that check it periodically."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ CONNECTED: Final = "CONNECTED"
 LOST: Final = "LOST"
 
 
-class Link:
-    """The states that kazoo tells of, one after the other; on its thread they are only noted."""
+class ConnectionState:
+    """Records the connection states that kazoo reports on its own thread."""
 
     def __init__(self, registry: Registry) -> None:
         self._client = registry.client
         self._states: deque[str] = deque()
 
-    def news(self) -> Iterator[str]:
-        """What has happened since the last call."""
+    def changes(self) -> Iterator[str]:
+        """Yield the states since the last call."""
         while self._states:
             yield str(self._states.popleft())
 
     def __enter__(self) -> Self:
-        self._client.add_listener(self._note)
+        self._client.add_listener(self._record)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client.remove_listener(self._note)
+        self._client.remove_listener(self._record)
 
-    def _note(self, state: str) -> None:
+    def _record(self, state: str) -> None:
         self._states.append(state)

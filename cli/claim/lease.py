@@ -1,8 +1,7 @@
-"""Until when claims are certain to be held. A command that runs under them needs this at any time, without waiting.
+"""Track until when claims are certainly held. A command that runs under claims needs this at any time without waiting.
 
-While its instance is registered, the session is proved periodically (`zkgroups/core/session_proof.py`). The owner
-nodes are
-read once, and a watch reports when they go.
+While its instance is registered, its session is proved periodically (`zkgroups/core/session_proof.py`). The owner nodes
+are read once, and a watch reports their changes.
 """
 
 from __future__ import annotations
@@ -15,72 +14,73 @@ from zkgroups.core.session_proof import PROOF_LIFETIME, PROOF_PERIOD
 from zkgroups.deadline import Deadline, uptime
 from zkgroups.exceptions import NotClaimedError, UnavailableError, ZkgroupsException
 
-from .connection_state import CONNECTED, LOST, Link
+from .connection_state import CONNECTED, LOST, ConnectionState
 
-_PRUDENCE: Final = 0.2
-"""A fraction of the time for which a proof counts: on a busy machine everything is late, even SIGKILL."""
+_SAFETY: Final = 0.2
+"""A safety margin, as a fraction of the validity of a proof: on a busy machine even SIGKILL is late."""
 
 _SPARE: Final = 2 * PROOF_PERIOD
 """A fraction of the session timeout: one or two late proofs do not end the lease."""
 
 
 def longest_margin(session_timeout: float) -> float:
-    """The longest `margin`, in seconds, with which a lease does not end between two proofs."""
+    """Return the longest `margin`, in seconds, with which a lease does not end between two proofs."""
     return (PROOF_LIFETIME - _SPARE) * session_timeout
 
 
 class Lease:
-    """Claims that have just been made, watched until the end of the `with` block.
+    """New claims, watched until the end of the `with` block.
 
-    Their end counts as so many seconds earlier as `margin` says: who needs that long to stop is told in time.
+    The lease ends `margin` seconds before the claims could be lost. A command that needs that long to stop is stopped
+    in time.
     """
 
     def __init__(self, registry: Registry, group: Consumergroup, claims: Claims, *, margin: float = 0.0) -> None:
         self._claims = claims
         lasts = PROOF_LIFETIME * (registry.session_timeout or 0.0)
-        self._margin = margin + max(lasts - margin, 0.0) * _PRUDENCE
+        self._margin = margin + max(lasts - margin, 0.0) * _SAFETY
         self._at = {group.paths.owner(at): at for at in claims}
-        self._link = Link(registry)
+        self._connection = ConnectionState(registry)
         self._watch = group.watch(Watched.OWNERS)
         self.owners: dict[TopicPartition, Owner] = {}
-        """The owner node of each claim, as the server showed it."""
+        """The owner node of each claim, as read from the server."""
         self.disturbed = False
-        """Whether the connection has been lost at any time."""
+        """True if the connection was lost at any time."""
         self.suspended = False
-        """Whether there is no connection at this moment."""
+        """True while the connection is lost."""
         self.lost = ""
-        """Why the claims are not certainly held any more; empty as long as they are."""
+        """The reason why the claims may be lost; empty while they are certainly held."""
 
-    def see(self, timeout: float) -> None:
-        """Look whether all owner nodes are ours."""
-        patience = Deadline(timeout)
+    def read_owners(self, timeout: float) -> None:
+        """Read the owner nodes. Raise an error if one does not belong to its claim."""
+        deadline = Deadline(timeout)
         while not self.lost and self.owners.keys() != set(self._at.values()):
-            if patience.passed:
+            if deadline.passed:
                 raise UnavailableError(f"the owners could not be read within {timeout:g} s")
-            self.wait(min(patience.remaining, 1.0))
+            self.wait(min(deadline.remaining, 1.0))
         if self.lost:
             raise UnavailableError(self.lost)
 
     @property
     def until(self) -> float:
-        """Until when the claims are certain without another proof, on the clock of `uptime`."""
+        """The time, on the clock of `uptime`, until which the claims are certain without another proof."""
         return self._claims.certain_until - self._margin
 
     def wait(self, seconds: float) -> None:
-        """Wait for so many seconds, or until something happens, and record the changes."""
+        """Wait for a change, at most this many seconds, and update the state."""
         try:
-            self._look(seconds)
+            self._read_change(seconds)
         except ZkgroupsException as error:
             self.lost = self.lost or str(error)
-        for state in self._link.news():
+        for state in self._connection.changes():
             self.suspended = state != CONNECTED
             self.disturbed = self.disturbed or self.suspended
             if state == LOST:
-                self.lost = self.lost or "the session has ended"
+                self.lost = self.lost or "the session expired"
         if not self.lost and (uptime() >= self.until or not self._claims.held):
-            self.lost = _UNHEARD if self.suspended else _UNPROVED
+            self.lost = _NO_ANSWER if self.suspended else _UNPROVED
 
-    def _look(self, seconds: float) -> None:
+    def _read_change(self, seconds: float) -> None:
         change = self._watch.next(timeout=seconds)
         if change is None or change.path not in self._at:
             return
@@ -88,21 +88,20 @@ class Lease:
         if isinstance(change.now, Owner) and change.now.session == self._claims[at].session_id and not change.before:
             self.owners.setdefault(at, change.now)
         if self.owners.get(at) != change.now:
-            raise NotClaimedError(at, "was taken away by somebody else")
+            raise NotClaimedError(at, "was taken away")
 
     def __enter__(self) -> Self:
-        self._link.__enter__()
+        self._connection.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._watch.close()
-        self._link.__exit__(kind, error, trace)
+        self._connection.__exit__(kind, error, trace)
 
 
-_UNHEARD: Final = "no server has answered for as long as the claim would last"
+_NO_ANSWER: Final = "no server answered for as long as the claim would last"
 _UNPROVED: Final = (
-    "nothing has proved in time that the session lives: this process could not run, or the server is cut off from its "
-    "leader"
+    "no proof in time that the session is alive: this process was suspended, or the server is cut off from its leader"
 )

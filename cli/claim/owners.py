@@ -1,4 +1,4 @@
-"""`zkgroups owners`: who holds which partition."""
+"""`zkgroups owners`: the owners of partitions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ OWNERS: Final = Table(
 
 @click.group(cls=Group)
 def owners() -> None:
-    """Show who holds which partition.
+    """List the owners of partitions.
 
     \b
     Example:
@@ -76,10 +76,11 @@ def owners() -> None:
 def list_owners(
     options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: ChosenPartitions | None
 ) -> None:
-    """List the owners of partitions, of all groups where none is chosen.
+    """List the owners of partitions in the chosen groups, or in all groups.
 
-    The state is "live" where the owner is a registered instance, "orphan" where it is none or one of another session,
-    and "malformed" where the node cannot be read. With -o wide there is the command that takes the partition away.
+    The state is "live" if the owner is a registered instance, "orphan" if it is not registered or registered in another
+    session, and "malformed" if the owner node cannot be read. With -o wide, the column RELEASE has the command that
+    takes the partition away.
 
     \b
     Example:
@@ -91,17 +92,17 @@ def list_owners(
     with connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else None
         found = _owners(registry.describe(chosen), names, topics, tally)
-        Output(options).write(OWNERS, _or_say(options, (_row(options, *each) for each in found), tally))
+        Output(options).write(OWNERS, _or_message(options, (_row(options, *each) for each in found), tally))
     tally.finish()
 
 
-_Found = tuple[GroupDescription, Owner | UnreadableNode]
+_OwnerOfGroup = tuple[GroupDescription, Owner | UnreadableNode]
 
 
 def _owners(
     groups: Iterable[GroupDescription], named: Collection[str], topics: ChosenPartitions | None, tally: Tally
-) -> Iterator[_Found]:
-    """The owners of all of the groups; one that is gone is missed where it was named."""
+) -> Iterator[_OwnerOfGroup]:
+    """Yield the owners of all groups. A named group that does not exist is an error."""
     for group in groups:
         with tally.attempt():
             if group.state is GroupState.DEAD and group.group in named:
@@ -112,7 +113,7 @@ def _owners(
 
 
 def _owners_of(group: GroupDescription, topics: ChosenPartitions | None) -> Iterator[Owner | UnreadableNode]:
-    """Those that can be read, in their order, and then those that cannot."""
+    """Yield the owners in order, then the unreadable owner nodes."""
     for partition in group.partitions:
         if is_chosen(partition.at, topics):
             yield from partition.owners
@@ -127,7 +128,7 @@ def _malformed(group: GroupDescription) -> list[UnreadableNode]:
 
 
 def _place(group: str, path: str) -> tuple[str | None, int | None]:
-    """The topic and the partition that a path is about, as far as it tells."""
+    """Return the topic and the partition of a path, as far as it contains them."""
     topic, _, name = path.removeprefix(GroupPaths(group).owners).removeprefix("/").partition("/")
     return topic or None, parse_partition(name)
 
@@ -176,7 +177,7 @@ def _reason(group: GroupDescription, owner: Owner) -> str | None:
 
 
 def _release(options: Options, group: str, owner: Owner) -> str:
-    """What to type to take the partition away, quoted for a shell, with what this command line says of the server."""
+    """Return the command line that takes the partition away, quoted for a shell."""
     expected = [f"--expect-owner={owner.id}", f"--expect-session={session_hex(owner.session)}"]
     place = [group, owner.at.topic, str(owner.at.partition)]
     if any(name.startswith("-") for name in place):
@@ -184,8 +185,8 @@ def _release(options: Options, group: str, owner: Owner) -> str:
     return shlex.join(["zkgroups", *as_typed(options), "release", *expected, *place])
 
 
-def _or_say(options: Options, rows: Iterator[Row], tally: Tally) -> Iterator[Row]:
-    """The rows; where there are none, and every group was looked at, a word is said."""
+def _or_message(options: Options, rows: Iterator[Row], tally: Tally) -> Iterator[Row]:
+    """Yield the rows. If there are none, although every group could be read, print a message."""
     row = None
     for row in rows:
         yield row

@@ -1,4 +1,4 @@
-"""`zkgroups release`: take partitions from whoever holds them."""
+"""`zkgroups release`: take partitions away from their owner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST_OF_JAVA = 2**63
 
 
 def _session(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    """As it is shown: the bits of a Java long, in hexadecimal."""
+    """Parse a hexadecimal session id. Ids from 2**63 are negative, as Java longs."""
     if text is None:
         return None
     try:
@@ -24,7 +24,7 @@ def _session(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
     except ValueError:
         number = -1
     if not 0 < number < _LARGEST:
-        raise click.BadParameter(f"{text!r} is not a session, such as 0x10000a1b2c3d4e5")
+        raise click.BadParameter(f"{text!r} is not a session id like 0x10000a1b2c3d4e5")
     return number if number < _LARGEST_OF_JAVA else number - _LARGEST
 
 
@@ -32,18 +32,19 @@ def _session(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 @group_argument
 @topic_argument
 @partitions_argument
-@instance_option("--expect-owner", "owner", required=True, help="Who must hold them, or nothing is done.")
+@instance_option("--expect-owner", "owner", required=True, help="The owner that the partitions must have.")
 @click.option(
-    "--expect-session", "session", metavar="HEX", callback=_session, help="In which session, or nothing is done."
+    "--expect-session", "session", metavar="HEX", callback=_session, help="The session that the owner must have."
 )
 @click.pass_obj
 def release(
     options: Options, group: str, topic: str, partitions: tuple[int, ...], owner: str, session: int | None
 ) -> None:
-    """Take partitions from the instance that holds them, where it does not let go by itself.
+    """Take partitions away from an owner that does not release them itself.
 
-    The next commit of an instance of zkgroups that held them is refused. Other clients do not notice, and go on: stop
-    them first. `zkgroups owners list -o wide` shows this command ready-made for each owner.
+    If another instance or session owns a partition, nothing is changed. The next commit of a zkgroups owner is refused.
+    Other clients do not notice the release and continue, so stop them first. `zkgroups owners list -o wide` prints this
+    command for each owner.
 
     \b
     Example:

@@ -1,12 +1,10 @@
-"""A program of its own, started by `child_process.py`: it runs a command, and ends it together with all that it has
-started.
+"""A separate program, started by `child_process.py`: run a command, and stop it together with all its descendants.
 
-It stands between the holder of a claim and the command, so that the command ends in time also when the holder is
-killed, suspended or blocked. The holder sends the moment until which the claim is certain, again and again; the command
-is stopped when that has passed, when the holder says so, and when the holder is gone, which the kernel tells by the end
-of the pipe. Stopped means: SIGTERM, and SIGKILL after the grace time. Whoever the command has left behind is stopped
-when it has ended: on Linux orphans become children of this process, also those that have left the command's process
-group, so that nobody is overlooked.
+It stands between the holder of a claim and the command, so that the command ends in time even if the holder is killed,
+suspended or blocked. The holder periodically sends the time until which the claim is certain. The command is stopped
+when that time has passed, when the holder requests it, and when the holder dies, which closes the pipe. Stopping means
+SIGTERM, and SIGKILL after the grace time. When the command has ended, its remaining descendants are stopped. On Linux
+orphans become children of this process, even if they have left the command's process group, so none is missed.
 
 Two processes run this program: the supervisor, and its parent, the guardian, which only waits. If the supervisor is
 suspended, the guardian resumes it. If the supervisor is killed, the kernel kills the command. All other processes that
@@ -14,9 +12,9 @@ the command has started become children of the guardian, which kills them, even 
 moment. If the guardian is killed, the supervisor continues, and the holder takes the guardian's place. So processes are
 left only if a SIGKILL hits all three at once.
 
-It is run with `python -I -S`, and needs nothing but the standard library. Its orders are lines: `until TIME`, a time of
-the clock that goes on while the machine sleeps, and `stop SIGNAL`. What it tells are lines, too: `started PID`,
-`failed REASON`, `ended CODE itself`, `ended CODE stopped`.
+It runs with `python -I -S`, and needs only the standard library. Its orders are lines: `until TIME`, on the clock that
+continues while the machine sleeps, and `stop SIGNAL`. It reports in lines, too: `started PID`, `failed REASON`,
+`ended CODE itself`, `ended CODE stopped`.
 """
 
 from __future__ import annotations
@@ -35,16 +33,16 @@ from pathlib import Path
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _SET_DEATH_SIGNAL = 1
 _BECOME_REAPER_OF_ORPHANS = 36
-_PACE = 0.25  # in seconds: a sleeping machine does not wake whoever waits longer in time
+_PACE = 0.25  # in seconds: after the machine slept, a longer wait might end too late
 _PACE_OF_STOPPING = 0.02
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Supervision:
-    """One command, from its start until nobody is left of it."""
+    """One command, from its start until all its processes have ended."""
 
-    def __init__(self, orders: int, told: int, *, grace: float, until: float, holders_group: int) -> None:
-        self._orders, self._told = orders, told
+    def __init__(self, orders: int, reports: int, *, grace: float, until: float, holders_group: int) -> None:
+        self._orders, self._reports = orders, reports
         self._grace, self._until = grace, until
         self._holders_group = holders_group
         self._unread = b""
@@ -60,45 +58,48 @@ class Supervision:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def run(self, command: list[str]) -> None:
-        """Start the command, and return when it has ended and nothing of it is left."""
+        """Start the command. Return when it and all its descendants have ended."""
         try:
-            # Kept, because Python waits for a process whose object is forgotten: its status would be lost.
+            # Keep the object: Python reaps a process whose object is deleted, and its status would be lost.
             self._process = subprocess.Popen(command, process_group=0, preexec_fn=self._before_command)
         except OSError as error:
-            self._tell(f"failed {error.strerror}")
+            self._report(f"failed {error.strerror}")
             return
         self._leader = self._process.pid
-        while self._somebody_left():
+        while self._is_running():
             self._listen()
             self._act()
         self._take_terminal_back()
-        self._tell(f"ended {self._code} {'itself' if self._by_itself else 'stopped'}")
+        self._report(f"ended {self._code} {'itself' if self._by_itself else 'stopped'}")
 
     def _before_command(self) -> None:
-        """In the new process: it must not go on without us, and the holder must know of it before it does anything."""
+        """Run in the new process before the command: tie its life to ours, and report its pid."""
         _control(_SET_DEATH_SIGNAL, signal.SIGKILL)
-        self._tell(f"started {os.getpid()}")
+        self._report(f"started {os.getpid()}")
 
-    def _tell(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # the holder may be gone
-            os.write(self._told, f"{line}\n".encode())
+    def _report(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # the holder may have died
+            os.write(self._reports, f"{line}\n".encode())
 
-    # Whoever is left
+    # Running processes
 
-    def _somebody_left(self) -> bool:
+    def _is_running(self) -> bool:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
-                return self._send(0)  # where orphans are not ours, their group is all there is to see of them
+                return self._send(0)  # without adopted orphans, only their process group is visible
             if pid == 0:
                 return True
             if pid == self._leader:
-                self._leader_has(status)
+                self._leader_changed(status)
 
-    def _leader_has(self, status: int) -> None:
-        """Ended, or been suspended: for reading from a terminal, which it may be given, or by Ctrl-Z, which a claim
-        does not know."""
+    def _leader_changed(self, status: int) -> None:
+        """Handle the end or the suspension of the command.
+
+        A command suspended for reading from the terminal gets the terminal. One suspended by Ctrl-Z is resumed, because
+        a claim cannot be suspended.
+        """
         if not os.WIFSTOPPED(status):
             code = os.waitstatus_to_exitcode(status)
             self._code = code if code >= 0 else 128 - code
@@ -108,7 +109,7 @@ class Supervision:
             self._send(signal.SIGCONT)
 
     def _send(self, number: int) -> bool:
-        """A signal to the command's process group; False if there is none any more."""
+        """Send a signal to the command's process group. Return False if the group is empty."""
         try:
             os.killpg(self._leader, number)
         except PermissionError:
@@ -121,13 +122,13 @@ class Supervision:
 
     def _listen(self) -> None:
         pipes = [self._woken] if self._orders < 0 else [self._woken, self._orders]
-        ready, _, _ = select.select(pipes, [], [], self._patience())
+        ready, _, _ = select.select(pipes, [], [], self._wait_time())
         if self._woken in ready:
             os.read(self._woken, 4096)
         if self._orders in ready:
             self._obey(os.read(self._orders, 65536))
 
-    def _patience(self) -> float:
+    def _wait_time(self) -> float:
         if self._kill_at is not None or self._code is not None:
             return _PACE_OF_STOPPING
         return min(max(self._until - _now(), 0.0), _PACE)
@@ -154,7 +155,7 @@ class Supervision:
         if self._kill_at is None and self._code is None:
             return
         if self._kill_at is None:
-            self._end_all(signal.SIGTERM)  # what the command has left behind
+            self._end_all(signal.SIGTERM)  # the remaining descendants
         elif _now() >= self._kill_at:
             self._send(signal.SIGKILL)
             for pid in descendants():
@@ -168,14 +169,14 @@ class Supervision:
             self._end_all(number)
 
     def _end_all(self, number: int) -> None:
-        """Begin to end all of them. Who was late to hear that the claim ends has less grace."""
+        """Begin to stop all processes. If the supervisor was late, the grace time is shorter."""
         self._kill_at = min(_now(), self._until) + self._grace
         self._send(number)
-        self._send(signal.SIGCONT)  # who is suspended does not hear
+        self._send(signal.SIGCONT)  # a suspended process does not receive it
         self._ask_orphans()
 
     def _ask_orphans(self) -> None:
-        """Those outside of the group whose parent is gone: whoever has one that lives may be ended by it in order."""
+        """Send SIGTERM to orphans outside of the process group. Other processes may be stopped by their own parent."""
         for pid, (_state, parent, group) in processes().items():
             if parent == os.getpid() and group != self._leader and pid not in self._asked:
                 self._asked.add(pid)
@@ -185,13 +186,15 @@ class Supervision:
     # The terminal
 
     def _lend_terminal(self) -> None:
-        """Put the command in the foreground, in the place of the holder: it is not there from the start, so that Ctrl-C
-        is the holder's as long as the command does not ask for the terminal."""
+        """Put the command in the foreground instead of the holder.
+
+        Only a command that reads from the terminal gets it, so that until then Ctrl-C goes to the holder.
+        """
         with contextlib.suppress(OSError, termios.error):
             terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
             if os.tcgetpgrp(terminal) != self._holders_group:
                 os.close(terminal)
-                return  # who runs in the background waits
+                return  # in the background, the command waits
             self._terminal = terminal, termios.tcgetattr(terminal)
             _put_in_foreground(terminal, self._leader)
         self._wants_terminal = False
@@ -210,7 +213,7 @@ def _now() -> float:
 
 
 def guard(supervisor: int) -> None:
-    """Wait until the supervisor ends, and kill all processes that it has left. Only a killed supervisor leaves any.
+    """Wait until the supervisor ends, and kill its remaining descendants. Only a killed supervisor leaves any.
 
     If the supervisor is suspended, resume it: it must end the command in time.
     """
@@ -241,7 +244,7 @@ def kill_descendants() -> None:
 
 def _rename(title: str) -> None:
     """Replace the command line that `ps` shows, so that `pkill -f supervisor.py` does not kill both processes."""
-    with contextlib.suppress(OSError, ValueError, IndexError):  # there is no /proc
+    with contextlib.suppress(OSError, ValueError, IndexError):  # no /proc on this system
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
         start, end = int(fields[45]), int(fields[46])
         if 0 < start < end:
@@ -256,7 +259,7 @@ def _kill(pid: int, number: int) -> None:
 
 
 def processes() -> dict[int, tuple[str, int, int]]:
-    """All there are, each with its state, its parent and its process group; none where the system does not tell."""
+    """Return the state, parent and process group of all processes; nothing on systems without /proc."""
     found: dict[int, tuple[str, int, int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -266,7 +269,7 @@ def processes() -> dict[int, tuple[str, int, int]]:
 
 
 def descendants() -> list[int]:
-    """The children of this process, and theirs."""
+    """Return the pids of the descendants of this process."""
     children: dict[int, list[int]] = {}
     for pid, (_state, parent, _group) in processes().items():
         children.setdefault(parent, []).append(pid)
@@ -277,13 +280,13 @@ def descendants() -> list[int]:
 
 
 def _control(option: int, value: int) -> None:
-    """Ask the Linux kernel for something; elsewhere there is no such call."""
+    """Call prctl on Linux. Do nothing on other systems."""
     if sys.platform == "linux":
         _LIBC.prctl(option, value, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """From now on the orphans of this process's descendants become its children."""
+    """Adopt orphaned descendants from now on (Linux only)."""
     _control(_BECOME_REAPER_OF_ORPHANS, 1)
 
 
@@ -299,26 +302,26 @@ def _put_in_foreground(terminal: int, group: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run what the arguments say: two pipes, the grace time, the end of the claim, the holder's group, the command.
+    """Run the command in the arguments, after two pipes, the grace time, the end of the claim, and the holder's group.
 
     This forks: the process that the holder has started becomes the guardian, and its child the supervisor.
     """
-    orders, told, grace, until, holders_group, *command = arguments
+    orders, reports, grace, until, holders_group, *command = arguments
     for number in (*_IGNORED, signal.SIGCHLD):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # the command inherits that, but not a handler
+        if signal.getsignal(number) is not signal.SIG_IGN:  # the command inherits ignored signals, but no handlers
             signal.signal(number, lambda *_: None)
     adopt_orphans()
     if supervisor := os.fork():
-        for pipe in (int(orders), int(told)):
-            os.close(pipe)  # or the end of the supervisor or the holder would not close the pipes
+        for pipe in (int(orders), int(reports)):
+            os.close(pipe)  # otherwise the pipes would stay open when the supervisor or the holder ends
         guard(supervisor)
         return
     os.setpgid(0, 0)
     adopt_orphans()
     supervision = Supervision(
-        int(orders), int(told), grace=float(grace), until=float(until), holders_group=int(holders_group)
+        int(orders), int(reports), grace=float(grace), until=float(until), holders_group=int(holders_group)
     )
-    for pipe in (int(orders), int(told)):
+    for pipe in (int(orders), int(reports)):
         os.set_inheritable(pipe, False)
     supervision.run(command)
 

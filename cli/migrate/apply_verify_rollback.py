@@ -18,7 +18,7 @@ from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Output
-from ..shared.progress import unseen
+from ..shared.progress import is_hidden
 from ..shared.spark_options import spark_options, steps_shown, writing_options
 from .both_sides import broker_options, installed, own_spark, plan_argument, source_options, without_zookeeper_option
 from .tables import DONE, MATCHES, STATES, counts_text, done_row, plain
@@ -45,7 +45,7 @@ class MigrationSession:
         from zkgroups.spark.migration.execution import STEPS
         from zkgroups.spark.migration.planning import read_plan
 
-        offsets = None if unseen(self.options) else read_plan(self.session, self.destination).count()
+        offsets = None if is_hidden(self.options) else read_plan(self.session, self.destination).count()
         with steps_shown(self.options, self.session, STEPS, offsets) as on_progress:
             yield on_progress
 

@@ -21,7 +21,7 @@ from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.progress import status_line
-from ..shared.signals import NotedStop, noted_signals, raise_noted
+from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
 from ..shared.spark_options import SparkOptions, spark_options
 from .both_sides import installed, own_spark, plan_argument
 from .options import out_of_range_option
@@ -91,7 +91,7 @@ def follow(
     with (
         connected(options, writes=execute) as registry,
         brokers(options, what_for="following") as found,
-        noted_signals() as noted,
+        recorded_signals() as recorded,
         status_line(options) as line,
     ):
         groups = follow(
@@ -103,10 +103,10 @@ def follow(
             rule=Rule(OutOfRange(on_out_of_range)),
             every=every,
             on_progress=_PassPrinter(options, line, execute=execute),
-            stop=NotedStop(noted),
+            stop=SignalEvent(recorded),
         )
     Output(options).write(_FOLLOWED, map(plain, groups))
-    raise_noted(noted)
+    raise_recorded(recorded)
     if not execute:
         say(options, "Nothing was changed: add --execute to apply.")
     if any(group.state is FollowState.LEFT for group in groups):

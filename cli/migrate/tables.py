@@ -35,7 +35,7 @@ def days(seconds: float) -> str:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """Format counts by name, without those that are zero."""
+    """Format counts by name, without zeros."""
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
 
 

@@ -1,9 +1,8 @@
-"""The one place that writes data to stdout: rows of a declared table, in the format that was asked for.
+"""Write data to stdout: the rows of a declared table in the chosen format. No other module writes data.
 
-A row is what its JSON is: a mapping of plain values, where a number is a number and what is unknown is None. A table
-says which of the fields stand in which column. What a row has in several lines (the partitions of a group) is a table
-inside the table. CSV and names are one line for each row, so they leave such tables out, unless the table says
-which one of them CSV is about.
+A row is a mapping of JSON values; an unknown value is None. A table declares its columns, and the fields they show.
+Details of a row with several lines, e.g. the partitions of a group, are tables inside the table. CSV and names have one
+line per row, so they omit such details; but a table may name one of them whose rows become the lines of CSV.
 """
 
 from __future__ import annotations
@@ -31,29 +30,29 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA: Final = 1
-"""The version of what JSON looks like; it changes when a field goes or changes its meaning, not when one is added."""
+"""The version of the JSON and YAML output. It changes if a field is removed or redefined, not if one is added."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its header, the field it shows, and how. A path such as `owners.id` goes into nested fields."""
+    """One column: its header, and the field it shows. A path such as `owners.id` leads to a nested field."""
 
     header: str
     field: str
     wide: bool = False
-    """Only in the format `wide`."""
+    """Show the column only in the format `wide`."""
     show: Callable[[Any], str] = str
-    """How people see the value; None is always a dash, and of a list each element is shown."""
+    """Format a value for a table. None is shown as a dash, and a list element by element."""
     right: bool = False
     styles: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """The colour of some values, by the text that is shown."""
+    """Colours, by the formatted text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What the rows are called in JSON, their columns, and the tables inside each row."""
+    """The name of the rows in JSON, their columns, and the tables inside each row."""
 
     name: str
     columns: tuple[Column, ...]
@@ -61,11 +60,11 @@ class Table:
     """The field that names a row."""
     details: tuple[Table, ...] = ()
     csv: Table | None = None
-    """The one of `details` that has the lines of CSV."""
+    """The element of `details` whose rows are the lines of CSV."""
 
 
 class Output:
-    """Where a command puts its data."""
+    """Writes the data of a command in the chosen format."""
 
     def __init__(self, options: Options, *, default: Format = Format.TABLE) -> None:
         self.format = Format(options.output or default)
@@ -74,12 +73,12 @@ class Output:
         self._options = options
         self._headers = not options.no_headers
         self._color = Color(options.color)
-        # Python has no stdout where the shell has closed it.
+        # The shell may have closed stdout.
         self._stream: TextIO = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
         self._is_terminal = self._stream.isatty()
 
     def write(self, table: Table, rows: Iterable[Row]) -> None:
-        """Write all rows. JSON lines, CSV and names appear as the rows come, the others at the end."""
+        """Write all rows. JSON lines, CSV and names are written row by row, other formats at the end."""
         writers = {
             Format.JSON: self._write_json,
             Format.YAML: self._write_yaml,
@@ -90,8 +89,8 @@ class Output:
         writers.get(self.format, self._write_table)(table, rows)
 
     def write_done(self, table: Table, rows: Iterable[Row]) -> None:
-        """Write rows that are made by doing something: it is done to the end, also where nobody reads of it."""
-        doing = map(dict, rows)  # no generator: whoever stops to read does not close it
+        """Write rows whose iteration makes changes. All rows are iterated, even if stdout cannot be written."""
+        doing = map(dict, rows)  # not a generator, which a failed write would close
         try:
             self.write(table, doing)
         except OSError as error:
@@ -100,18 +99,18 @@ class Output:
                 raise
 
     def line(self, text: str = "") -> None:
-        """Write a line of a story."""
+        """Write a line of text, with invisible characters escaped."""
         self._put(printable(text))
 
     def text(self, text: str) -> None:
-        """Write what is our own and has several lines."""
+        """Write several lines of trusted text."""
         self._put(text.rstrip("\n"))
 
     def _put(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
     def _all(self, table: Table, rows: Iterable[Row]) -> list[Row]:
-        """For formats that need all before the first: who waits sees how many there are so far."""
+        """Collect all rows, for formats that need them at once. Show on a terminal how many were read so far."""
         return list(counted(self._options, rows, table.name))
 
     # For programs
@@ -146,12 +145,12 @@ class Output:
             self._put(self._raw(row[table.key]))
 
     def _cell(self, value: Any) -> str:
-        """A value in CSV: numbers unchanged, text escaped if a spreadsheet would take it for a formula."""
+        """Return a value for CSV. Text is escaped if a spreadsheet would take it for a formula."""
         text = self._raw(value)
         return escape_formula(text) if _is_text(value) else text
 
     def _raw(self, value: Any) -> str:
-        """A value as it is, for a program to read; a terminal is protected all the same."""
+        """Return a value unchanged, for programs. On a terminal, invisible characters are escaped."""
         if isinstance(value, Mapping):
             value = json.dumps(value)
         text = "" if value is None else ",".join(map(self._raw, value)) if isinstance(value, list) else str(value)
@@ -183,7 +182,7 @@ class Output:
             self._draw_plain(columns, cells)
 
     def _draw_plain(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-        """Aligned and never cut, for a file or another program; also much quicker where there are many rows."""
+        """Draw a table aligned and never cut, for a file or a pipe. It is also much faster than rich."""
         lines = [[column.header for column in columns], *cells] if self._headers else cells
         cell_len = _cell_len(lines)
         widths = [max(map(cell_len, texts)) for texts in zip(*lines, strict=True)]
@@ -196,7 +195,7 @@ class Output:
         self._stream.flush()
 
     def _draw_rich(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-        """Fitted to the terminal: what is too long goes on in the next line, so that nothing is hidden."""
+        """Draw a table that fits the terminal. Long cells continue on the next line."""
         from rich.table import Table as RichTable
         from rich.text import Text
 
@@ -219,7 +218,7 @@ class Output:
         always = self._color is Color.ALWAYS
         return Console(
             file=self._stream,
-            # What is wide is to be copied, and a terminal breaks lines in a way that can be copied.
+            # Wide lines are not folded, so that they can be copied from the terminal.
             width=None if self._is_terminal and self.format is not Format.WIDE else _UNLIMITED,
             color_system=None if self._color is Color.NEVER else "standard" if always else "auto",
             force_terminal=True if always else None,
@@ -228,15 +227,15 @@ class Output:
 
 _UNLIMITED: Final = 1_000_000
 _LONGEST_PAUSE: Final = 86_400.0
-"""In seconds. What waits longer looks once a day."""
+"""The longest wait for one poll, in seconds."""
 
 
 def wait_while_read(seconds: float) -> None:
-    """Wait, but raise `BrokenPipeError` once nobody reads stdout any more: a write may be hours away."""
+    """Wait, but raise BrokenPipeError if the reader of stdout has closed it: the next write may be hours away."""
     watched = select.poll()
-    with contextlib.suppress(OSError):  # stdout is no file
+    with contextlib.suppress(OSError):  # stdout is not a file
         if sys.stdout is not None:
-            watched.register(sys.stdout.fileno(), 0)  # an error is told all the same
+            watched.register(sys.stdout.fileno(), 0)  # errors are always reported
     if watched.poll(min(seconds, _LONGEST_PAUSE) * 1000):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
@@ -259,7 +258,7 @@ def _cell_len(lines: Iterable[Iterable[str]]) -> Callable[[str], int]:
 
 
 def _pick(row: Any, path: str) -> Any:
-    """The value at a path; of a list on the way, the values of its elements."""
+    """Return the value at a path. For a list on the path, return a list of the values of its elements."""
     name, _, rest = path.partition(".")
     value = row[name]
     if not rest or value is None:

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for what takes long; only on a terminal, and with neither `--quiet` nor `--verbose`."""
+"""Progress on stderr. It is shown only on a terminal, and not with `--quiet` or `--verbose`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .options import Options
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-Told = Callable[[str], None]
+ShowText = Callable[[str], None]
 T = TypeVar("T")
 
-PATIENCE: Final = 2.0
-"""In seconds: what is done sooner needs no bar."""
+SHOWN_AFTER: Final = 2.0
+"""Show a count only after this many seconds."""
 
 
 def counted(options: Options, things: Iterable[T], what: str) -> Iterator[T]:
-    """The same things; if they take long, how many there were so far is shown on a terminal."""
-    if unseen(options):
+    """Yield the same items. If that takes long, show on a terminal how many there were so far."""
+    if is_hidden(options):
         yield from things
         return
     bars: list[tuple[Progress, Any]] = []
-    # A signal, because the first of them may take long, too.
+    # Use a signal, because even the first item may take long.
     usual = signal.signal(signal.SIGALRM, lambda *_: bars.append(_count(what)))
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    signal.setitimer(signal.ITIMER_REAL, SHOWN_AFTER)
     try:
         for number, thing in enumerate(things, 1):
             for bar, task in bars:
@@ -61,13 +61,13 @@ def _count(what: str) -> tuple[Progress, Any]:
 @contextmanager
 def progress(
     options: Options, steps: int, share_done: Callable[[], float], amount: int | None = None
-) -> Iterator[Told]:
-    """A bar of so many steps: what is returned is told the name of each as it begins.
+) -> Iterator[ShowText]:
+    """Show a progress bar of several steps. Call the result with the name of each step when it begins.
 
-    `share_done` says how much of the present one is done; it is called now and then, from another thread. Where the
-    first step goes through an `amount` of offsets that is known, it is shown how many a second, and how long it takes.
+    `share_done` returns the finished share of the current step. It is called periodically from another thread. With
+    `amount`, the number of offsets in the first step, the bar also shows the speed and the time left.
     """
-    if unseen(options):
+    if is_hidden(options):
         yield lambda _step: None
         return
     from rich.console import Console
@@ -99,7 +99,7 @@ def progress(
 
 
 def pace(share: float, amount: int, seconds: float) -> str:
-    """How far, how fast and how long yet, when a share of so many offsets has taken so long.
+    """Format the progress, the speed and the time left after a share of some offsets took some seconds.
 
     >>> pace(0.25, 100_000, 5.0), pace(0.0, 100_000, 5.0)
     ('25,000 of 100,000 offsets, 5,000/s, 0:00:15 left', '0 of 100,000 offsets')
@@ -112,9 +112,9 @@ def pace(share: float, amount: int, seconds: float) -> str:
 
 
 @contextmanager
-def status_line(options: Options) -> Iterator[Told]:
-    """One line on a terminal, which says what it is told until it is told something else."""
-    if unseen(options):
+def status_line(options: Options) -> Iterator[ShowText]:
+    """Show one line on a terminal. Call the result to change its text."""
+    if is_hidden(options):
         yield lambda _text: None
         return
     from rich.console import Console
@@ -126,6 +126,6 @@ def status_line(options: Options) -> Iterator[Told]:
         yield lambda text: bar.update(shown, description=text)
 
 
-def unseen(options: Options) -> bool:
-    """Whether nobody looks, or there is something else to see."""
+def is_hidden(options: Options) -> bool:
+    """Return whether progress is hidden: not on a terminal, with --quiet, or between the log lines of --verbose."""
     return bool(options.quiet or options.verbose or sys.stderr is None or not sys.stderr.isatty())

@@ -1,8 +1,10 @@
-"""Contexts: options saved under a name, so that they need not be given again.
+"""Contexts: global options saved under a name.
 
-They are in `zkgroups/contexts.ini` in the user's folder for configuration (XDG_CONFIG_HOME, by default ~/.config), or
-in the file that ZKGROUPS_CONFIG names. No secret is among them: passwords come from files, the environment or a
-terminal.
+They are saved in `zkgroups/contexts.ini` in the user's configuration folder (XDG_CONFIG_HOME, by default ~/.config), or
+in the file named by ZKGROUPS_CONFIG. They contain no secrets: passwords come from files, the environment or a prompt.
+
+This is not click's `default_map`, because a context that is named on the command line wins over the environment, and
+because `--context` may stand after the name of the command.
 """
 
 from __future__ import annotations
@@ -10,6 +12,11 @@ from __future__ import annotations
 import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.core import ParameterSource
+
+from .global_options import parameter
 
 if TYPE_CHECKING:
     from configparser import ConfigParser
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 
 FILE_VARIABLE: Final = "ZKGROUPS_CONFIG"
 NOT_SAVED: Final = frozenset({"context", "output", "verbose", "quiet", "no_headers", "color"})
-"""Options of one run, or of one's taste."""
+"""Options that depend on the run or on personal taste."""
 
 _CHOICE: Final = "zkgroups"
 _CURRENT: Final = "context"
@@ -27,7 +34,7 @@ _PREFIX: Final = "context "
 
 
 def file() -> Path:
-    """Where contexts are kept."""
+    """Return the file of the contexts."""
     from pathlib import Path
 
     if named := os.environ.get(FILE_VARIABLE):
@@ -37,53 +44,49 @@ def file() -> Path:
 
 
 class Contexts:
-    """What is in the file."""
+    """The contexts in the file."""
 
     def __init__(self) -> None:
         from configparser import ConfigParser, Error
-
-        import click
 
         self._file = file()
         self._parser: ConfigParser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
         try:
             with contextlib.suppress(FileNotFoundError), self._file.open(encoding="utf-8") as saved:
-                self._parser.read_file(saved)  # `read` takes a file that may not be read for none
+                self._parser.read_file(saved)  # `read` would ignore a forbidden file
         except UnicodeDecodeError as error:
             raise click.UsageError(f"{self._file} cannot be read: it is not UTF-8 at byte {error.start}") from None
         except (Error, OSError) as error:
             raise click.UsageError(f"{self._file} cannot be read: {str(error).splitlines()[0]}") from error
 
     def names(self) -> list[str]:
-        """All that there are, sorted."""
+        """Return the names of all contexts, sorted."""
         return sorted(name.removeprefix(_PREFIX) for name in self._parser.sections() if name.startswith(_PREFIX))
 
     @property
     def current(self) -> str | None:
-        """The one that is used where none is named."""
+        """The context in use."""
         return self._parser.get(_CHOICE, _CURRENT, fallback=None)
 
     def get(self, name: str) -> dict[str, str]:
-        """The options of one, as they are written on a command line."""
-        import click
-
+        """Return the options of a context as text."""
         if name not in self.names():
-            raise click.UsageError(f"there is no context {name!r}: zkgroups context list")
+            raise click.UsageError(f"context {name!r} does not exist; `zkgroups context list` shows all")
         return dict(self._parser[_PREFIX + name])
 
     def put(self, name: str, values: dict[str, str]) -> None:
-        """Save one, over what has that name."""
+        """Save a context. Replace one of the same name."""
         self._parser[_PREFIX + name] = values
         self._save()
 
     def use(self, name: str) -> None:
-        """Use it from now on where none is named."""
+        """Use a context from now on."""
         self.get(name)
         self._parser[_CHOICE] = {_CURRENT: name}
         self._save()
 
     def delete(self, name: str) -> None:
-        """Forget one."""
+        """Delete a context."""
         self.get(name)
         self._parser.remove_section(_PREFIX + name)
         if self.current == name:
@@ -91,7 +94,7 @@ class Contexts:
         self._save()
 
     def _save(self) -> None:
-        """Replace the file as a whole: a run that is killed leaves the old one or the new one."""
+        """Replace the file atomically: a process that is killed leaves the old file or the new one."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         scratch = self._file.with_name(f".{self._file.name}.{os.getpid()}")
         with scratch.open("w", encoding="utf-8") as out:
@@ -100,9 +103,9 @@ class Contexts:
 
 
 def apply_context(options: Options) -> None:
-    """Take from the context what was given neither on the command line nor by environment.
+    """Set the options of the context that were given neither on the command line nor in the environment.
 
-    A context that is itself named on the command line counts more than the environment: who types its name means it.
+    A context that is named on the command line wins over the environment.
     """
     if options.context is None and not file().exists():
         return
@@ -110,24 +113,18 @@ def apply_context(options: Options) -> None:
     name = contexts.current if options.context is None else options.context
     if name is None:
         return
-    from click.core import ParameterSource
-
     typed = {key for key, source in options.given.items() if source is ParameterSource.COMMANDLINE}
-    counts_more = typed if "context" in typed else options.given.keys()
+    wins = typed if "context" in typed else options.given.keys()
     for key, text in contexts.get(name).items():
-        if key not in counts_more:
+        if key not in wins:
             setattr(options, key, _value(name, key, text))
             options.given[key] = ParameterSource.DEFAULT_MAP
 
 
 def _value(name: str, key: str, text: str) -> Any:
-    """What the option's own type makes of the text."""
-    import click
-
-    from .global_options import parameter
-
+    """Convert the text of an option to its type."""
     if key in NOT_SAVED or (found := parameter(key)) is None:
-        raise click.UsageError(f"{file()}: context {name!r} has an option {key!r}, which there is not")
+        raise click.UsageError(f"{file()}: context {name!r} has an unknown option {key!r}")
     try:
         return found.type.convert(text, found, None)
     except click.UsageError as error:

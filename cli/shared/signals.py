@@ -1,7 +1,7 @@
-"""SIGTERM as an exception, so that every `with` on the way out lets go of what it holds, as after Ctrl-C.
+"""Raise SIGTERM as an exception, like Ctrl-C, so that `with` blocks release what they hold.
 
-An exception that comes in the midst of waiting may leave a lock behind, for which kazoo's threads then wait for good.
-So a command that waits for hours notes its signals meanwhile, and raises them when it does not wait.
+An exception during a wait may leave a lock taken, and kazoo's threads would then block for ever. So a command that
+waits for hours records its signals meanwhile, and raises them after the wait.
 """
 
 from __future__ import annotations
@@ -15,54 +15,54 @@ from types import FrameType
 from typing import Final
 
 _SLICE: Final = 0.1
-"""In seconds: how long a signal may have to wait."""
+"""The longest delay of a recorded signal, in seconds."""
 
 
 class Terminated(BaseException):
-    """Somebody has asked the process to end."""
+    """The process received SIGTERM or SIGHUP."""
 
 
 def raise_on_sigterm() -> None:
-    """From now on SIGTERM raises `Terminated` in the main thread, once; so does SIGHUP, when a terminal goes away."""
+    """Raise `Terminated` in the main thread at the first SIGTERM, or at the first SIGHUP, when a terminal closes."""
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _terminate)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    # Letting go takes a moment, and a second signal must not stop it half way.
+    # A second signal must not interrupt the cleanup.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     raise Terminated
 
 
 @contextmanager
-def noted_signals() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM are put into a list, instead of being raised; after the first one they count no more."""
-    noted: list[int] = []
+def recorded_signals() -> Iterator[list[int]]:
+    """Record Ctrl-C, SIGTERM and SIGHUP in a list instead of raising them. After the first one they are ignored."""
+    recorded: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _frame: noted.append(number))
+            signal.signal(number, lambda number, _frame: recorded.append(number))
     try:
-        yield noted
+        yield recorded
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if noted else handler)  # what is left to do is letting go
+            signal.signal(number, signal.SIG_IGN if recorded else handler)  # only the cleanup is left
 
 
-def raise_noted(noted: Sequence[int]) -> None:
-    """Raise what the first of the signals would have raised, if there was one."""
-    if noted:
-        raise KeyboardInterrupt if noted[0] == signal.SIGINT else Terminated
+def raise_recorded(recorded: Sequence[int]) -> None:
+    """Raise the exception of the first recorded signal, if any."""
+    if recorded:
+        raise KeyboardInterrupt if recorded[0] == signal.SIGINT else Terminated
 
 
-class NotedStop(threading.Event):
-    """Set by a signal, and seen soon; a handler could not set one that somebody is just looking at."""
+class SignalEvent(threading.Event):
+    """An event that counts as set after a recorded signal. (Setting an event in a handler may deadlock.)"""
 
-    def __init__(self, noted: Sequence[int]) -> None:
+    def __init__(self, recorded: Sequence[int]) -> None:
         super().__init__()
-        self._signals = noted
+        self._signals = recorded
 
     def is_set(self) -> bool:
         return bool(self._signals) or super().is_set()

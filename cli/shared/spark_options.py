@@ -1,4 +1,4 @@
-"""A Spark for a command: the options that it has everywhere, and a session with a progress bar."""
+"""Options of commands that run Spark, and a Spark session with a progress bar."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import click
 from zkgroups.exceptions import MissingDependencyError
 
 from .options import Options
-from .progress import Told, progress, status_line
+from .progress import ShowText, progress, status_line
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _SHARED: Final = "spark.zkgroups.sharedFileSystem"
-"""As in `zkgroups.spark.storage.writing`, which is not imported for `--help`."""
+"""The setting of `zkgroups.spark.storage.writing`, which `--help` does not import."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Which Spark to run on, and how it is set up."""
+    """The Spark master and settings."""
 
     master: str | None
     settings: dict[str, str]
 
     def check_writes_to(self, destination: str) -> None:
-        """Refuse a folder, before Spark is started, that its workers may not share with this machine."""
+        """Refuse a folder that Spark's workers may not share with this machine, before Spark starts."""
         from zkgroups.spark.session import LOCAL
         from zkgroups.spark.storage.writing import check_shared_before_start
 
@@ -36,12 +36,12 @@ class SparkOptions:
 
     @contextmanager
     def session(self, options: Options) -> Iterator[Any]:
-        """One for this command alone; it is gone with it."""
+        """Run Spark for this command, and stop it afterwards."""
         from zkgroups.spark.session import LOCAL, own_session
 
         with ExitStack() as stack:
-            with status_line(options) as said:
-                said("starting Spark")
+            with status_line(options) as show:
+                show("starting Spark")
                 started = own_session(self.settings, master=self.master or LOCAL, verbose=options.verbose > 0)
                 session = stack.enter_context(started)
             yield session
@@ -50,35 +50,38 @@ class SparkOptions:
 def spark_options(command: Decorated) -> Decorated:
     """`--master` and `--conf`, as `master` and `settings`: see `SparkOptions`."""
     conf = click.option(
-        "--conf", "settings", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A setting of Spark's."
+        "--conf",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_settings,
+        help="A Spark setting; may be repeated.",
     )
-    master = click.option(
-        "--master", metavar="URL", help="The Spark to run on; one of its own on this machine by default."
-    )
+    master = click.option("--master", metavar="URL", help="The Spark master. By default Spark runs on this machine.")
     return master(conf(command))
 
 
 def writing_options(command: Decorated) -> Decorated:
-    """`spark_options` of a command whose workers write files."""
+    """`spark_options`, and `--shared-file-system` for commands whose workers write files."""
     shared = click.option(
         "--shared-file-system",
         is_flag=True,
         is_eager=True,
         expose_value=False,
         callback=_shared,
-        help="With --master: DEST is a folder that all machines of Spark have mounted.",
+        help="With --master: DEST is mounted on all machines of Spark.",
     )
     return shared(spark_options(command))
 
 
 def _shared(ctx: click.Context, _param: click.Parameter, given: bool) -> None:
-    """Run before the callback of --conf, which adds it to the settings."""
+    """Store the flag for the callback of --conf, which runs later and adds it to the settings."""
     if given:
         ctx.meta[_SHARED] = "true"
 
 
 def selection_options(command: Decorated) -> Decorated:
-    """`--groups` and `--topics`, as `groups` and `topics`: what is none is told before anything is reached."""
+    """`--groups` and `--topics`, as `groups` and `topics`. Bad expressions are reported before anything is read."""
     groups, topics = (
         click.option(f"--{what}", metavar="REGEX", callback=_regex, help=f"Only {what} whose whole name matches.")
         for what in ("groups", "topics")
@@ -133,7 +136,7 @@ def _settings(ctx: click.Context, _param: click.Parameter, given: tuple[str, ...
 
 @contextmanager
 def spark_installed() -> Iterator[None]:
-    """Say what to type where something is imported that is not there."""
+    """If Spark is not installed, raise an error with the command that installs it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -143,9 +146,9 @@ def spark_installed() -> Iterator[None]:
 
 
 @contextmanager
-def steps_shown(options: Options, session: Any, steps: int, offsets: int | None = None) -> Iterator[Told]:
-    """A bar of so many steps, each as far as Spark is with it; the first may be known to go through so many offsets."""
+def steps_shown(options: Options, session: Any, steps: int, offsets: int | None = None) -> Iterator[ShowText]:
+    """Show a progress bar of several Spark steps. `offsets` is the number of offsets in the first step, if known."""
     from zkgroups.spark.session import share_done
 
-    with progress(options, steps, lambda: share_done(session), offsets) as told:
-        yield told
+    with progress(options, steps, lambda: share_done(session), offsets) as show:
+        yield show

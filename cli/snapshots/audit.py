@@ -19,8 +19,8 @@ from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
-from ..shared.progress import Told, status_line
-from ..shared.signals import NotedStop, noted_signals, raise_noted
+from ..shared.progress import ShowText, status_line
+from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
 from ..shared.spark_options import SparkOptions, spark_installed, writing_options
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def _audit(
 ) -> None:
     from zkgroups.spark import run_audit
 
-    with spark.session(options) as session, noted_signals() as noted, status_line(options) as line:
-        stop = NotedStop(noted)
+    with spark.session(options) as session, recorded_signals() as recorded, status_line(options) as line:
+        stop = SignalEvent(recorded)
         done = run_audit(
             session,
             destination,
@@ -136,7 +136,7 @@ def _audit(
             stop=stop,
         )
     Output(options).write(_AUDITED, [dataclasses.asdict(done)])
-    raise_noted(noted)
+    raise_recorded(recorded)
     if done.forbidden:
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
@@ -144,7 +144,7 @@ def _audit(
 class _ProgressReporter:
     """Shows each batch in a status line, and prints errors, malformed offsets and forbidden nodes."""
 
-    def __init__(self, options: Options, line: Told) -> None:
+    def __init__(self, options: Options, line: ShowText) -> None:
         self._options = options
         self._line = line
         self._trouble = ""

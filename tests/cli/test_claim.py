@@ -144,7 +144,7 @@ def test_a_command_that_is_not_there_is_exit_code_2_before_anything_is_claimed(
     not_executable.write_text("no script")
     for name in ("no-such-command", str(not_executable), str(tmp_path / "nothing")):
         done = zkgroups("claim", "invoices", "orders", "0", "-z", "127.0.0.1:1", "--", name)
-        assert (done.code, done.err.splitlines()[0]) == (2, f"zkgroups: there is no command {name!r}")
+        assert (done.code, done.err.splitlines()[0]) == (2, f"zkgroups: command {name!r} was not found")
 
 
 def test_a_command_that_cannot_be_started_is_exit_code_2_and_lets_go(
@@ -155,7 +155,7 @@ def test_a_command_that_cannot_be_started_is_exit_code_2_and_lets_go(
     broken.chmod(0o755)
     done = zkgroups("claim", "invoices", "orders", "0", "--", broken)
     assert done.code == 2
-    assert done.err.startswith("zkgroups: the command cannot be started: Exec format error")
+    assert done.err.startswith("zkgroups: the command could not be started: Exec format error")
     assert left(invoices) == EMPTY
 
 
@@ -202,7 +202,7 @@ def holding(hosts: str, *partitions: str) -> Iterator[tuple[subprocess.Popen[str
         assert process.stdout is not None
         assert process.stderr is not None
         lines = list(iter(process.stdout.readline, "}\n"))
-        assert process.stderr.readline() == "Held. Ctrl-C lets go.\n"
+        assert process.stderr.readline() == "Claimed. Ctrl-C releases.\n"
         yield process, json.loads("".join([*lines, "}"]))["claims"]
 
 
@@ -235,7 +235,7 @@ def test_in_the_foreground_it_holds_until_a_signal_and_lets_go(
 
 def test_ctrl_c_at_a_terminal_lets_go(zookeeper_hosts: str, invoices: Consumergroup) -> None:
     with Terminal("claim", "invoices", "orders", "0", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as terminal:
-        terminal.wait_for("Ctrl-C lets go.")
+        terminal.wait_for("Ctrl-C releases.")
         assert "GROUP" in terminal.seen
         terminal.type("\x03")
         assert terminal.end().code == 130
@@ -246,7 +246,7 @@ def test_a_claim_that_is_taken_away_ends_with_exit_code_7(zookeeper_hosts: str, 
     with holding(zookeeper_hosts, "0") as (process, [row]):
         invoices.release(AT, expected_owner=row["instance"])
         done = ended(process)
-        assert (done.code, done.err) == (7, "zkgroups: the claim is lost: orders/0 was taken away by somebody else\n")
+        assert (done.code, done.err) == (7, "zkgroups: the claim is lost: orders/0 was taken away\n")
     assert left(invoices) == EMPTY
 
 

@@ -160,7 +160,7 @@ def test_when_the_session_is_ended_the_command_ends_within_the_grace_time(
         gone = holder.wait_gone()
         done = holder.ended()
         assert done.code == 7
-        assert "the command was stopped, as the claim is no longer certain" in done.err
+        assert "the command was stopped because the claim may be lost" in done.err
         assert not holder.alive()
         assert holder.last_beat() < gone + GRACE + SLACK
         assert holder.next_claims().code == 0
@@ -206,7 +206,7 @@ def test_when_somebody_takes_the_partition_away_the_command_ends_within_the_grac
         invoices.release(AT, expected_owner=owner.id)
         done = holder.ended()
         assert done.code == 7
-        assert "orders/0 was taken away by somebody else" in done.err
+        assert "orders/0 was taken away" in done.err
         assert holder.last_beat() < holder.wait_gone() + GRACE + SLACK
         assert not holder.alive()
         assert invoices.instances() == []
@@ -409,7 +409,7 @@ def in_the_foreground(proxy: TcpProxy, hosts: str) -> Iterator[subprocess.Popen[
     arguments = ("claim", "invoices", "orders", "0", "--session-timeout", "10", "--timeout", "4")
     with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": same_chroot(proxy, hosts)}) as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == "Held. Ctrl-C lets go.\n"
+        assert process.stderr.readline() == "Claimed. Ctrl-C releases.\n"
         yield process
 
 
@@ -420,9 +420,9 @@ def test_in_the_foreground_a_claim_is_held_through_a_short_loss_of_the_connectio
         assert process.stderr is not None
         proxy.refuse()
         proxy.cut()
-        assert process.stderr.readline() == "No connection; held until the session ends.\n"
+        assert process.stderr.readline() == "Connection lost; claimed until the session expires.\n"
         proxy.accept()
-        assert process.stderr.readline() == "Connected again, still held.\n"
+        assert process.stderr.readline() == "Reconnected; still claimed.\n"
         assert isinstance(invoices.owner(AT), Owner)
         interrupt(process)
     assert process.returncode == 130
@@ -442,4 +442,4 @@ def test_in_the_foreground_a_claim_ends_by_our_own_clock_where_no_server_answers
             proxy.cut()
             _, err = process.communicate(timeout=20)
     assert process.returncode == 7
-    assert "the claim is lost: no server has answered for as long as the claim would last" in err
+    assert "the claim is lost: no server answered for as long as the claim would last" in err

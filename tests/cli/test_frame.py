@@ -101,7 +101,7 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...]) -
         ("--timeout", "nan"),
         ("--timeout", "soon"),
         ("--session-timeout", "301"),
-        ("-o", "yaml"),
+        ("-o", "xml"),
         ("--color", "red"),
     ],
 )

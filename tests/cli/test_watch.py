@@ -184,11 +184,11 @@ def test_a_loss_of_the_connection_is_said_and_what_happened_meanwhile_is_told(
             assert process.stderr is not None
             proxy.refuse()
             proxy.cut()
-            assert process.stderr.readline() == "the connection is lost\n"
+            assert process.stderr.readline() == "connection lost\n"
             group.offsets.set(AT, 5)
             group.offsets.set(AT, 6)
             proxy.accept()
-            assert process.stderr.readline() == "connected again\n"
+            assert process.stderr.readline() == "reconnected\n"
             [row] = told(process)
             assert short(row) == ("commit", "orders", 0, None, 6, None)
             group.offsets.set(AT, 8)

@@ -95,7 +95,7 @@ def test_a_server_that_ends_by_itself_ends_the_command(tmp_path: Path) -> None:
         os.kill(server_process(tmp_path), signal.SIGKILL)
         _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
-    assert "zkgroups: the server has ended by itself" in err
+    assert "zkgroups: the server stopped unexpectedly" in err
 
 
 def test_a_port_that_is_taken_is_one_sentence() -> None:

@@ -73,7 +73,7 @@ def test_what_no_broker_can_be_is_refused(release: str, zookeeper: str | None, w
         KafkaBroker(release=release, zookeeper=zookeeper)
 
 
-@pytest.mark.parametrize("fixture", ["kafka", "legacy_kafka"])
+@pytest.mark.parametrize("fixture", ["zkgroups_kafka", "zkgroups_legacy_kafka"])
 @pytest.mark.parametrize(("required", "outcomes"), [("", {"skipped": 1}), ("kafka", {"errors": 1})])
 def test_where_no_broker_can_be_had_tests_are_skipped_or_fail(
     pytester: pytest.Pytester,

@@ -561,7 +561,7 @@ def test_a_dry_run_reads_once_and_changes_nothing(
         assert tree(registry.client, "/consumers") == before
         assert [found[name].detail for name in names[:2]] == [
             "2 offsets would be written",
-            "2 offsets would be written, and it would be cut over",
+            "2 offsets would be written, and the group would be cut over",
         ]
         assert found[names[2]].state is LEFT
         assert [(told.behind, told.written) for told in running.passes] == [(24, 4)]
@@ -813,7 +813,7 @@ def test_following_back_leaves_groups_that_this_plan_has_not_moved(
     found = run(rows, to_zookeeper=True).end()
     assert [(found[name].state, found[name].detail) for name in names] == [
         (LEFT, "the group has active members on the brokers: anna"),
-        (LEFT, "this plan has not moved it, or it is back already: there is no mark"),
+        (LEFT, "the group has no mark of this plan in ZooKeeper"),
         (DONE, ""),
     ]
     assert [offsets_of(registry, name)[at] for name in names] == [5, 5, 8]

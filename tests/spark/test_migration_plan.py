@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
-from zkgroups.core.migration.plan_rows import GroupPlan, MatchRow, MigrationStep, PlanRow, ReportRow
+from zkgroups.core.migration.plan_rows import PLAN_VERSION, GroupPlan, MatchRow, MigrationStep, PlanRow, ReportRow
 from zkgroups.core.migration.rules import Action, NoLog, Reason
 from zkgroups.core.migration.target_names import Renaming
 from zkgroups.exceptions import NotFoundError, RefusedError, SparkJobError
@@ -315,6 +315,25 @@ def test_a_plan_appears_completely_or_not_at_all_and_is_never_overwritten(
     with pytest.raises(RefusedError, match="already has a plan"):
         plan(spark, str(destination), source, None)
     assert summary(spark, str(destination)) == first
+
+
+def test_a_plan_with_another_format_is_refused_with_advice(
+    spark: SparkSession, raw: Any, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    """Plans of earlier versions have no `_VERSION`."""
+    plant(raw, {"g/offsets/orders/0": b"5"})
+    plan(spark, str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts), None)
+    version = tmp_path / "plan" / "_VERSION"
+    assert version.read_text() == str(PLAN_VERSION)
+
+    for found, replace_version in (("1", version.unlink), ("99", lambda: version.write_text("99"))):
+        (tmp_path / "plan" / "._VERSION.crc").unlink(missing_ok=True)
+        replace_version()
+        with pytest.raises(
+            RefusedError, match=f"has format {found}, but .* reads format 2: make a new plan in another"
+        ):
+            read_plan(spark, str(tmp_path))
+        assert PlanFolder(spark, str(tmp_path)).has_plan()
 
 
 def test_reports_are_stored_beside_the_plan_and_listed_oldest_first(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One group as a whole: made, deleted, copied, described and administered, beside members of every kind."""
+"""Groups: create, delete, copy, describe and administer them, with members of all clients."""
 
 from __future__ import annotations
 
@@ -80,9 +80,7 @@ def test_create_completes_a_group_that_has_offsets_only(group: Consumergroup, ra
 # Delete
 
 
-def test_delete_takes_everything_in_one_transaction_whatever_it_is(
-    proxy: TcpProxy, proxied: Registry, raw: Any
-) -> None:
+def test_delete_removes_all_nodes_in_one_transaction(proxy: TcpProxy, proxied: Registry, raw: Any) -> None:
     group = proxied.group("billing")
     group.create()
     group.offsets.set_many({P0: 1, P1: 2, TopicPartition("refunds", 0): 3})
@@ -113,7 +111,7 @@ def test_delete_is_refused_while_an_instance_is_registered(group: Consumergroup,
     assert dump(raw) == before
 
 
-def test_delete_is_refused_while_a_living_session_owns_a_partition_though_nobody_is_registered(
+def test_delete_is_refused_while_a_live_session_owns_a_partition_without_a_registration(
     group: Consumergroup, raw: Any
 ) -> None:
     raw.create(f"{OWNERS}/b'orders'/1001-0", b"pykafka", ephemeral=True, makepath=True)
@@ -128,7 +126,7 @@ def test_delete_is_refused_while_a_living_session_owns_a_partition_though_nobody
 
 
 class Interrupted(Deletion):
-    """A deletion in which somebody else does something, between the look at the group and the first transaction."""
+    """A deletion during which another client acts, between the read and the first transaction."""
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
         super().__init__(group.paths, group._context)
@@ -141,7 +139,7 @@ class Interrupted(Deletion):
 
 
 @pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
-def test_delete_is_refused_when_an_instance_registers_in_between(group: Consumergroup, raw: Any, ids: bool) -> None:
+def test_delete_is_refused_when_an_instance_registers_after_the_read(group: Consumergroup, raw: Any, ids: bool) -> None:
     group.offsets.set(P0, 5)
     if ids:
         raw.create(IDS)
@@ -154,7 +152,7 @@ def test_delete_is_refused_when_an_instance_registers_in_between(group: Consumer
     assert dump(raw) == before
 
 
-def test_what_is_written_or_deleted_in_between_is_deleted_all_the_same(group: Consumergroup, raw: Any) -> None:
+def test_nodes_written_or_deleted_after_the_read_do_not_stop_a_delete(group: Consumergroup, raw: Any) -> None:
     for act in (
         lambda: raw.create(f"{OFFSETS}/orders/1", b"6"),
         lambda: raw.delete(f"{OFFSETS}/orders/0"),
@@ -167,7 +165,7 @@ def test_what_is_written_or_deleted_in_between_is_deleted_all_the_same(group: Co
         assert not group.exists()
 
 
-# Deleting more than fits one request
+# Delete a group larger than one request
 
 
 TOPICS, PARTITIONS, NAME = 24, 60, "t" * 900
@@ -179,14 +177,14 @@ def topic(number: int) -> str:
 
 @pytest.fixture
 def large(group: Consumergroup, raw: Any) -> Consumergroup:
-    """A group whose paths alone are larger than one request may be: 1.3 MB of them."""
+    """A group whose paths alone (1.3 MB) exceed the limit of one request."""
     group.create()
     group.offsets.set_many({TopicPartition(topic(t), p): p for t in range(TOPICS) for p in range(PARTITIONS)})
     raw.create(f"{OWNERS}/{topic(3)}")
     return group
 
 
-def test_a_group_larger_than_one_request_is_deleted_in_a_transaction_for_each_topic(
+def test_a_group_larger_than_one_request_is_deleted_with_one_transaction_per_topic(
     large: Consumergroup, proxy: TcpProxy, proxied: Registry, raw: Any
 ) -> None:
     before = proxy.requests_by_type[Op.MULTI]
@@ -196,7 +194,7 @@ def test_a_group_larger_than_one_request_is_deleted_in_a_transaction_for_each_to
     assert not large.exists()
 
 
-def test_one_that_registers_while_a_large_group_is_deleted_stops_it_and_no_topic_is_half_gone(
+def test_an_instance_that_registers_while_a_large_group_is_deleted_stops_it_between_topics(
     large: Consumergroup, raw: Any, connect: Connect
 ) -> None:
     member = connect().client
@@ -221,7 +219,7 @@ def test_one_that_registers_while_a_large_group_is_deleted_stops_it_and_no_topic
     assert not raw.exists(GROUP)
 
 
-def test_a_topic_that_alone_is_larger_than_one_request_is_deleted_in_pieces(
+def test_a_topic_larger_than_one_request_is_deleted_in_several_transactions(
     group: Consumergroup, registry: Registry
 ) -> None:
     group.offsets.set_many({TopicPartition("t" * 12_000, number): 1 for number in range(100)})
@@ -232,7 +230,7 @@ def test_a_topic_that_alone_is_larger_than_one_request_is_deleted_in_pieces(
 # Copy
 
 
-def test_a_copy_has_the_offsets_and_not_the_members_and_says_what_it_left_out(
+def test_a_copy_has_the_offsets_without_members_and_returns_the_malformed_nodes(
     group: Consumergroup, registry: Registry, raw: Any
 ) -> None:
     group.offsets.set_many({P0: 5, TopicPartition("refunds", 3): 0})
@@ -251,7 +249,7 @@ def test_a_copy_has_the_offsets_and_not_the_members_and_says_what_it_left_out(
     assert dump(raw, GROUP) == before
 
 
-def test_a_copy_is_refused_where_there_is_a_group_already_be_it_empty(group: Consumergroup, raw: Any) -> None:
+def test_a_copy_to_an_existing_group_is_refused_even_if_it_is_empty(group: Consumergroup, raw: Any) -> None:
     group.offsets.set(P0, 5)
     raw.create("/consumers/stray")
     before = dump(raw)
@@ -265,15 +263,13 @@ def test_a_copy_is_refused_where_there_is_a_group_already_be_it_empty(group: Con
     assert dump(raw) == before
 
 
-def test_a_group_that_is_not_there_is_not_copied(group: Consumergroup, raw: Any) -> None:
+def test_copying_a_missing_group_is_an_error(group: Consumergroup, raw: Any) -> None:
     with pytest.raises(GroupNotFoundError):
         group.copy("copy")
     assert raw.get_children("/") == []
 
 
-def test_a_group_without_offsets_and_one_with_more_than_fit_a_batch_are_copied(
-    group: Consumergroup, registry: Registry
-) -> None:
+def test_an_empty_group_and_a_group_larger_than_one_batch_are_copied(group: Consumergroup, registry: Registry) -> None:
     group.create()
     assert group.copy("empty").offsets == 0
     assert registry.group("empty").exists()
@@ -285,7 +281,7 @@ def test_a_group_without_offsets_and_one_with_more_than_fit_a_batch_are_copied(
 # Instances
 
 
-def test_an_instance_gets_an_id_of_its_own_of_the_form_host_uuid4(group: Consumergroup) -> None:
+def test_an_instance_without_an_id_gets_a_new_one_of_the_form_host_uuid4(group: Consumergroup) -> None:
     ids = [group.instance().id for _ in range(3)]
     assert len(set(ids)) == 3
     for id in ids:
@@ -317,7 +313,7 @@ def test_instances_are_sorted_by_id_and_carry_session_time_and_registration(
 # Owners
 
 
-def test_owners_are_read_in_the_form_of_every_client(group: Consumergroup, raw: Any) -> None:
+def test_owners_are_read_in_the_formats_of_all_clients(group: Consumergroup, raw: Any) -> None:
     scala = "billing_host-1795255170109-ab12cd34"
     for path, data in (
         ("orders/10", f"{scala}-0"),
@@ -350,9 +346,7 @@ def test_owners_are_read_in_the_form_of_every_client(group: Consumergroup, raw: 
     assert isinstance(group.owner(P1), MalformedNode)
 
 
-def test_the_owner_of_a_partition_comes_with_its_session_and_since_when(
-    group: Consumergroup, registry: Registry, raw: Any
-) -> None:
+def test_an_owner_has_its_session_and_the_time_of_the_claim(group: Consumergroup, registry: Registry, raw: Any) -> None:
     with group.instance("me") as me:
         me.register(["orders"])
         me.claim(P0)
@@ -364,12 +358,12 @@ def test_the_owner_of_a_partition_comes_with_its_session_and_since_when(
     assert group.owner(P0) is None
 
 
-# Waiting
+# Wait
 
 
 @contextmanager
 def in_background(call: Callable[[], object]) -> Iterator[list[object]]:
-    """Run it on a thread meanwhile; what it returned or raised is in the list afterwards."""
+    """Call it in a thread during the block. The list then contains its result or error."""
     outcome: list[object] = []
     thread = threading.Thread(target=lambda: outcome.append(attempt(call)))
     thread.start()
@@ -387,7 +381,7 @@ def until(condition: Callable[[], object], timeout: float = 30.0) -> None:
 
 
 @pytest.mark.parametrize("form", ["orders/0", "b'orders'/1001-0"])
-def test_waiting_ends_when_the_owner_lets_go(proxy: TcpProxy, proxied: Registry, raw: Any, form: str) -> None:
+def test_waiting_ends_when_the_owner_releases(proxy: TcpProxy, proxied: Registry, raw: Any, form: str) -> None:
     group = proxied.group("billing")
     group.wait_free(P0, timeout=0)
     raw.create(f"{OWNERS}/{form}", b"other", ephemeral=True, makepath=True)
@@ -399,7 +393,7 @@ def test_waiting_ends_when_the_owner_lets_go(proxy: TcpProxy, proxied: Registry,
     assert outcome == [None]
 
 
-def test_waiting_goes_on_when_another_takes_it_at_once_and_ends_in_time_naming_who_and_since_when(
+def test_waiting_continues_when_another_instance_claims_at_once_and_the_timeout_names_it(
     proxy: TcpProxy, proxied: Registry, raw: Any
 ) -> None:
     group = proxied.group("billing")
@@ -437,9 +431,7 @@ def test_a_lost_connection_does_not_end_the_wait(proxy: TcpProxy, proxied: Regis
     assert outcome == [None]
 
 
-def test_closing_the_registry_ends_the_wait_also_for_a_node_of_the_same_session(
-    proxy: TcpProxy, proxied: Registry
-) -> None:
+def test_closing_the_registry_ends_the_wait_even_for_an_own_node(proxy: TcpProxy, proxied: Registry) -> None:
     group = proxied.group("billing")
     holder = group.instance("holder")
     holder.register([])
@@ -452,7 +444,7 @@ def test_closing_the_registry_ends_the_wait_also_for_a_node_of_the_same_session(
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "5", None])
-def test_a_time_limit_that_is_none_is_refused(group: Consumergroup, timeout: Any) -> None:
+def test_an_invalid_timeout_is_refused(group: Consumergroup, timeout: Any) -> None:
     with pytest.raises(InvalidOptionError, match="timeout"):
         group.wait_free(P0, timeout=timeout)
 
@@ -460,7 +452,7 @@ def test_a_time_limit_that_is_none_is_refused(group: Consumergroup, timeout: Any
 # The administrative release
 
 
-def test_an_administrative_release_says_whom_it_was_taken_from_and_only_that_partition_is_free(
+def test_an_administrative_release_returns_the_owner_and_frees_only_that_partition(
     group: Consumergroup, connect: Connect, raw: Any
 ) -> None:
     me = connect().group("billing").instance("me")
@@ -478,7 +470,7 @@ def test_an_administrative_release_says_whom_it_was_taken_from_and_only_that_par
         me.claim(P0)
 
 
-def test_an_administrative_release_takes_pykafkas_node_too(group: Consumergroup, raw: Any) -> None:
+def test_an_administrative_release_deletes_pykafkas_node_too(group: Consumergroup, raw: Any) -> None:
     path = f"{OWNERS}/b'orders'/1001-0"
     raw.create(path, b"pykafka", ephemeral=True, makepath=True)
     raw.create(f"{IDS}/pykafka", b"orders", ephemeral=True, makepath=True)
@@ -487,14 +479,14 @@ def test_an_administrative_release_takes_pykafkas_node_too(group: Consumergroup,
     assert raw.get(f"{IDS}/pykafka")[1].version == 1
 
 
-def test_an_administrative_release_of_an_owner_that_cannot_be_read_is_refused(group: Consumergroup, raw: Any) -> None:
+def test_an_administrative_release_of_a_malformed_owner_is_refused(group: Consumergroup, raw: Any) -> None:
     raw.create(f"{OWNERS}/orders/0", b"", ephemeral=True, makepath=True)
     with pytest.raises(GuardFailedError, match="malformed node"):
         group.release(P0, expected_owner="")
     assert raw.exists(f"{OWNERS}/orders/0")
 
 
-def test_an_administrative_release_changes_nothing_when_the_holder_changes_between_look_and_act(
+def test_an_administrative_release_changes_nothing_if_the_owner_has_changed_since_the_read(
     group: Consumergroup, raw: Any
 ) -> None:
     raw.create(f"{OWNERS}/orders/0", b"other", ephemeral=True, makepath=True)
@@ -521,7 +513,7 @@ def test_an_administrative_release_changes_nothing_when_the_holder_changes_betwe
 # Describe
 
 
-def test_a_group_that_is_not_there_is_dead_and_one_with_offsets_only_is_empty(group: Consumergroup, raw: Any) -> None:
+def test_a_missing_group_is_dead_and_a_group_with_offsets_only_is_empty(group: Consumergroup, raw: Any) -> None:
     description = group.describe()
     assert (description.state, description.partitions, description.last_commit_at) == (GroupState.DEAD, (), None)
     group.offsets.set(P0, 5)
@@ -531,9 +523,7 @@ def test_a_group_that_is_not_there_is_dead_and_one_with_offsets_only_is_empty(gr
     assert group.topics() == ["orders"]
 
 
-def test_a_group_of_members_of_every_kind_is_described_in_one_sweep(
-    group: Consumergroup, connect: Connect, raw: Any
-) -> None:
+def test_a_group_with_members_of_all_clients_is_described(group: Consumergroup, connect: Connect, raw: Any) -> None:
     scala, go, pykafka = (connect().client for _ in range(3))
     scala_id, go_id, pykafka_id = "billing_host-1795255170109-ab12cd34", f"host:{uuid.uuid4()}", f"host:{uuid.uuid4()}"
     raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1],"7":[1]}}', makepath=True)
@@ -588,7 +578,7 @@ def test_a_group_of_members_of_every_kind_is_described_in_one_sweep(
     assert [i.state for i in description.instances].count(InstanceState.LEAVING) == 2
 
 
-def test_what_cannot_be_read_is_listed_by_path_and_stops_nothing(group: Consumergroup, raw: Any) -> None:
+def test_malformed_nodes_are_listed_by_path_beside_the_others(group: Consumergroup, raw: Any) -> None:
     raw.create(
         f"{IDS}/me", b'{"version":1,"subscription":{"orders":1},"pattern":"static"}', ephemeral=True, makepath=True
     )

@@ -1,4 +1,4 @@
-"""Offsets from outside, without a claim: read, compared and set, reset and deleted, whatever old clients left there."""
+"""Offsets without a claim: fetch, set, reset and delete them, including malformed offsets of old clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 GROUP = "/consumers/billing"
 ROOT = f"{GROUP}/offsets/orders"
 UNREADABLE = [b"", b" 7", b"7 ", b"3\n", b"abc", b"1.0", b"-1", b"99999999999999999999", b"9223372036854775808", None]
-"""What old clients left and no reader of theirs, or not every one, takes for an offset."""
+"""Contents left by old clients that not every client reads as an offset."""
 
 
 def read(group: Consumergroup, at: TopicPartition = P0) -> CommittedOffset:
@@ -46,11 +46,11 @@ def read(group: Consumergroup, at: TopicPartition = P0) -> CommittedOffset:
     return found
 
 
-# Reading
+# Fetch
 
 
-def test_an_offset_that_is_missing_is_none_and_never_zero(group: Consumergroup, raw: Any) -> None:
-    """Where there is no group, no topic, no partition, and where the partition has become a directory of nothing."""
+def test_a_missing_offset_is_none_and_not_zero(group: Consumergroup, raw: Any) -> None:
+    """The group, the topic or the partition is missing, or the partition is an empty directory."""
     assert group.offsets.fetch(P0) is None
     assert (list(group.offsets), group.offsets.fetch_many([P0, P1])) == ([], {P0: None, P1: None})
     raw.create(f"{ROOT}/1", b"5", makepath=True)
@@ -68,9 +68,7 @@ def test_zero_is_an_offset(group: Consumergroup, raw: Any) -> None:
         group.offsets.set(P0, 5, expected=None)
 
 
-def test_an_offset_comes_with_its_version_and_the_times_of_its_first_and_its_last_commit(
-    group: Consumergroup, raw: Any
-) -> None:
+def test_an_offset_has_its_version_and_the_times_of_its_first_and_last_commit(group: Consumergroup, raw: Any) -> None:
     before = int(time.time() * 1000)
     group.offsets.set(P0, 5)
     first = read(group)
@@ -84,7 +82,7 @@ def test_an_offset_comes_with_its_version_and_the_times_of_its_first_and_its_las
     assert (second.group, second.at, second.offset) == ("billing", P0, 6)
 
 
-def test_all_offsets_come_topic_by_topic_sorted_as_numbers_and_what_is_none_is_marked_in_its_place(
+def test_all_offsets_are_sorted_by_topic_and_number_with_malformed_nodes_in_place(
     group: Consumergroup, raw: Any
 ) -> None:
     for name in ("10", "9", "0", "2147483647"):
@@ -103,7 +101,7 @@ def test_all_offsets_come_topic_by_topic_sorted_as_numbers_and_what_is_none_is_m
     assert [str(o.at) for o in found if isinstance(o, CommittedOffset)][:3] == ["audit/7", "orders/0", "orders/9"]
 
 
-def test_many_are_fetched_once_each_in_the_order_asked_for(group: Consumergroup, raw: Any) -> None:
+def test_fetch_many_returns_each_partition_once_in_the_given_order(group: Consumergroup, raw: Any) -> None:
     raw.create(f"{ROOT}/0", b"5", makepath=True)
     raw.create(f"{ROOT}/1", b"what")
     found = group.offsets.fetch_many([P2, P1, P0, P1])
@@ -112,23 +110,23 @@ def test_many_are_fetched_once_each_in_the_order_asked_for(group: Consumergroup,
 
 
 @pytest.mark.parametrize("partition", [-1, 2**31, "0", 1.0, None, True])
-def test_a_partition_that_is_no_number_is_refused_and_named(partition: Any) -> None:
+def test_an_invalid_partition_number_is_refused(partition: Any) -> None:
     with pytest.raises(InvalidNameError, match="partition") as caught:
         TopicPartition("orders", partition)
     assert caught.value.name is partition
 
 
-# Committing
+# Set
 
 
-def test_a_commit_makes_its_parents_and_writes_plain_decimal_text(group: Consumergroup, raw: Any) -> None:
+def test_set_creates_missing_parents_and_writes_decimal_text(group: Consumergroup, raw: Any) -> None:
     group.offsets.set_many({P0: 5, TopicPartition("refunds", 3): 2**63 - 1})
     assert offsets(raw, "billing") == {"orders/0": b"5", "refunds/3": b"9223372036854775807"}
     assert raw.get_children(GROUP) == ["offsets"]
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63, pytest.param(10**5000, id="huge"), "5", 5.0, None, True])
-def test_what_is_no_offset_is_refused_before_anything_is_sent(group: Consumergroup, raw: Any, offset: Any) -> None:
+def test_an_invalid_offset_is_refused_before_any_request(group: Consumergroup, raw: Any, offset: Any) -> None:
     for call in (group.offsets.set_many, lambda values: group.offsets.reset(values, force=True)):
         with pytest.raises(InvalidOptionError) as caught:
             call({P0: 5, P1: offset})
@@ -136,14 +134,14 @@ def test_what_is_no_offset_is_refused_before_anything_is_sent(group: Consumergro
     assert raw.get_children("/") == []
 
 
-def test_a_commit_of_nothing_does_nothing(group: Consumergroup, raw: Any) -> None:
+def test_setting_no_offsets_does_nothing(group: Consumergroup, raw: Any) -> None:
     group.offsets.set_many({})
     group.offsets.reset({})
     group.offsets.delete([])
     assert raw.get_children("/") == []
 
 
-def test_what_the_caller_has_read_is_what_is_written_over(group: Consumergroup, raw: Any) -> None:
+def test_set_replaces_only_the_expected_offset(group: Consumergroup, raw: Any) -> None:
     group.offsets.set(P0, 5, expected=None)
     seen = read(group)
     group.offsets.set(P0, 6, expected=seen)
@@ -155,10 +153,8 @@ def test_what_the_caller_has_read_is_what_is_written_over(group: Consumergroup, 
     assert raw.get(f"{ROOT}/0")[0] == b"6"
 
 
-def test_an_offset_written_anew_with_the_same_number_is_not_the_one_that_was_read(
-    group: Consumergroup, raw: Any
-) -> None:
-    """Deleted and made anew, it has the same value and the same version; written over, the same value."""
+def test_an_offset_rewritten_or_recreated_with_the_same_number_is_a_conflict(group: Consumergroup, raw: Any) -> None:
+    """A recreated node has the same value and version, a rewritten one the same value."""
     group.offsets.set(P0, 5)
     seen = read(group)
     raw.delete(f"{ROOT}/0")
@@ -176,7 +172,7 @@ def test_an_offset_written_anew_with_the_same_number_is_not_the_one_that_was_rea
     assert raw.get(f"{ROOT}/0")[0] == b"5"
 
 
-def test_one_that_is_not_as_expected_keeps_all_from_being_written(group: Consumergroup, raw: Any) -> None:
+def test_one_unexpected_offset_prevents_all_writes(group: Consumergroup, raw: Any) -> None:
     group.offsets.set_many({P0: 1, P1: 1})
     expected = {P0: read(group), P1: read(group, P1), P2: None}
     raw.create(f"{ROOT}/2", b"9")
@@ -187,7 +183,7 @@ def test_one_that_is_not_as_expected_keeps_all_from_being_written(group: Consume
 
 
 class Interrupted(Offsets):
-    """Offsets of which somebody else changes some, just when they have been looked at for the first time."""
+    """Offsets that another client changes right after the first read."""
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
         super().__init__(group.paths, group._context)
@@ -201,7 +197,7 @@ class Interrupted(Offsets):
 
 
 @pytest.mark.parametrize("change", ["set", "delete", "create"])
-def test_a_change_between_the_look_and_the_write_is_a_conflict_and_nothing_is_written(
+def test_a_change_between_read_and_write_is_a_conflict_and_nothing_is_written(
     group: Consumergroup, raw: Any, change: str
 ) -> None:
     group.offsets.set_many({P0: 5, P1: 5} if change != "create" else {P0: 5})
@@ -217,7 +213,7 @@ def test_a_change_between_the_look_and_the_write_is_a_conflict_and_nothing_is_wr
     assert offsets(raw, "billing") == left
 
 
-def test_an_offset_never_goes_back_unless_told(group: Consumergroup, raw: Any) -> None:
+def test_an_offset_goes_back_only_with_backward(group: Consumergroup, raw: Any) -> None:
     group.offsets.set_many({P0: 5, P1: 5})
     seen = read(group)
     for call in (
@@ -234,7 +230,7 @@ def test_an_offset_never_goes_back_unless_told(group: Consumergroup, raw: Any) -
     assert raw.get(f"{ROOT}/0")[0] == b"4"
 
 
-def test_five_thousand_are_written_in_batches_and_each_of_them_is(group: Consumergroup) -> None:
+def test_five_thousand_offsets_are_written_in_batches(group: Consumergroup) -> None:
     group.offsets.set_many({TopicPartition("orders", number): number for number in range(5000)})
     found = [offset for offset in group.offsets if isinstance(offset, CommittedOffset)]
     assert [(offset.at.partition, offset.offset) for offset in found] == [(number, number) for number in range(5000)]
@@ -248,11 +244,11 @@ def test_all_batches_are_checked_before_the_first_is_written(group: Consumergrou
     assert offsets(raw, "billing") == {"orders/2100": b"1"}
 
 
-# What old clients left
+# Malformed offsets of old clients
 
 
 @pytest.mark.parametrize("data", UNREADABLE)
-def test_what_is_no_offset_is_malformed_and_may_be_written_over(group: Consumergroup, raw: Any, data: bytes) -> None:
+def test_a_malformed_offset_can_be_overwritten(group: Consumergroup, raw: Any, data: bytes) -> None:
     raw.create(f"{ROOT}/0", data, makepath=True)
     with pytest.raises(MalformedNodeError) as caught:
         group.offsets.fetch(P0)
@@ -271,7 +267,7 @@ def test_what_is_no_offset_is_malformed_and_may_be_written_over(group: Consumerg
     ("data", "offset"),
     [(b"+4", 4), (b"007", 7), (b"9223372036854775807", 2**63 - 1), pytest.param(b"0" * 5000 + b"8", 8, id="zeros")],
 )
-def test_what_scala_takes_for_an_offset_is_one_and_does_not_go_back_by_accident(
+def test_an_offset_that_scala_accepts_does_not_go_back_without_backward(
     group: Consumergroup, raw: Any, data: bytes, offset: int
 ) -> None:
     raw.create(f"{ROOT}/0", data, makepath=True)
@@ -283,19 +279,17 @@ def test_what_scala_takes_for_an_offset_is_one_and_does_not_go_back_by_accident(
     assert raw.get(f"{ROOT}/0")[0] == b"%d" % offset
 
 
-def test_something_unreadable_that_became_an_offset_meanwhile_is_not_written_over(
-    group: Consumergroup, raw: Any
-) -> None:
+def test_a_malformed_offset_that_became_valid_after_the_read_is_not_overwritten(group: Consumergroup, raw: Any) -> None:
     raw.create(f"{ROOT}/0", b"", makepath=True)
     with pytest.raises(OffsetConflictError, match="is now 100"):
         Interrupted(group, lambda: raw.set(f"{ROOT}/0", b"100")).set(P0, 1)
     assert raw.get(f"{ROOT}/0")[0] == b"100"
 
 
-# Checking
+# Validate
 
 
-def test_validate_tells_what_lies_outside_its_range_and_what_cannot_be_read(group: Consumergroup, raw: Any) -> None:
+def test_validate_returns_offsets_outside_their_range_and_malformed_ones(group: Consumergroup, raw: Any) -> None:
     at = [TopicPartition("orders", number) for number in range(6)]
     for number, data in enumerate((b"9", b"10", b"20", b"21", b"what")):
         raw.create(f"{ROOT}/{number}", data, makepath=True)
@@ -312,7 +306,7 @@ def test_validate_tells_what_lies_outside_its_range_and_what_cannot_be_read(grou
 # Reset and delete
 
 
-def test_reset_goes_forward_and_back_while_nobody_is_registered(group: Consumergroup, raw: Any) -> None:
+def test_reset_moves_offsets_forward_and_back_without_registered_instances(group: Consumergroup, raw: Any) -> None:
     group.create()
     group.offsets.set(P0, 5)
     group.offsets.reset({P0: 2, P1: 9})
@@ -321,7 +315,7 @@ def test_reset_goes_forward_and_back_while_nobody_is_registered(group: Consumerg
 
 
 @pytest.mark.parametrize("ids", [None, b"", b"data"], ids=["no ids", "ids", "ids with data"])
-def test_reset_and_delete_leave_ids_as_it_was(group: Consumergroup, raw: Any, ids: bytes | None) -> None:
+def test_reset_and_delete_leave_ids_unchanged(group: Consumergroup, raw: Any, ids: bytes | None) -> None:
     raw.create(f"{ROOT}/0", b"5", makepath=True)
     if ids is not None:
         raw.create(f"{GROUP}/ids", ids)
@@ -332,7 +326,7 @@ def test_reset_and_delete_leave_ids_as_it_was(group: Consumergroup, raw: Any, id
     assert (raw.exists(f"{GROUP}/ids") and raw.get(f"{GROUP}/ids")[0]) == ids
 
 
-def test_reset_and_delete_are_refused_while_an_instance_is_registered_and_forced_all_the_same(
+def test_reset_and_delete_are_refused_while_an_instance_is_registered_unless_forced(
     group: Consumergroup, raw: Any
 ) -> None:
     group.offsets.set(P0, 5)
@@ -350,7 +344,7 @@ def test_reset_and_delete_are_refused_while_an_instance_is_registered_and_forced
 
 @pytest.mark.parametrize("ids", [False, True], ids=["no ids", "ids"])
 @pytest.mark.parametrize("act", ["reset", "delete"])
-def test_one_that_registers_between_the_look_and_the_transaction_keeps_it_from_happening(
+def test_an_instance_that_registers_between_read_and_transaction_prevents_a_reset(
     group: Consumergroup, raw: Any, ids: bool, act: str
 ) -> None:
     raw.create(f"{ROOT}/0", b"5", makepath=True)
@@ -368,9 +362,7 @@ def test_one_that_registers_between_the_look_and_the_transaction_keeps_it_from_h
     assert dump(raw) == before
 
 
-def test_one_that_registers_in_a_group_that_was_not_there_keeps_a_reset_from_happening(
-    group: Consumergroup, raw: Any
-) -> None:
+def test_an_instance_that_registers_in_a_missing_group_prevents_a_reset(group: Consumergroup, raw: Any) -> None:
     guard = NobodyRegistered(group.paths, group._context)
     raw.create(f"{GROUP}/ids/late", b"{}", ephemeral=True, makepath=True)
     with pytest.raises(GroupInUseError, match="late"):
@@ -379,7 +371,7 @@ def test_one_that_registers_in_a_group_that_was_not_there_keeps_a_reset_from_hap
 
 
 @pytest.mark.parametrize("change", ["ids appear", "ids vanish", "the group appears"])
-def test_directories_that_come_and_go_between_the_look_and_the_transaction_do_not_stop_a_reset(
+def test_directories_created_or_deleted_between_read_and_transaction_do_not_stop_a_reset(
     group: Consumergroup, raw: Any, change: str
 ) -> None:
     if change == "ids appear":
@@ -396,7 +388,7 @@ def test_directories_that_come_and_go_between_the_look_and_the_transaction_do_no
     assert (raw.exists(f"{GROUP}/ids") is None) == (change == "ids vanish")
 
 
-def test_a_commit_between_the_look_and_the_reset_is_a_conflict_and_is_not_lost(group: Consumergroup, raw: Any) -> None:
+def test_a_commit_between_read_and_reset_is_a_conflict_and_is_kept(group: Consumergroup, raw: Any) -> None:
     group.offsets.set(P0, 5)
     for act in ("reset", "delete"):
         interrupted = Interrupted(group, lambda: raw.set(f"{ROOT}/0", b"100"))
@@ -409,7 +401,7 @@ def test_a_commit_between_the_look_and_the_reset_is_a_conflict_and_is_not_lost(g
         assert raw.get(f"{ROOT}/0")[0] == b"100"
 
 
-def test_delete_forgets_only_what_is_named(group: Consumergroup, raw: Any) -> None:
+def test_delete_removes_only_the_named_partitions(group: Consumergroup, raw: Any) -> None:
     group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{ROOT}/2", b"what")
     group.offsets.delete([P0, P2, TopicPartition("unknown", 0)])

@@ -1,4 +1,4 @@
-"""Offsets written or forgotten over what somebody was shown: only where it is still there, and where nobody is hurt."""
+"""`Offsets.replace`: offsets replace the ones shown before, if these are unchanged."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ ROOT = "/consumers/billing/offsets/orders"
 
 @pytest.fixture
 def shown(group: Consumergroup, raw: Any) -> Mapping[TopicPartition, CurrentOffset]:
-    """5 and 6, something that is no offset, and nothing."""
+    """The offsets 5 and 6, a malformed offset, and a missing one."""
     group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{ROOT}/2", b"many")
     return group.offsets.fetch_many([P0, P1, P2, P3])
 
 
-def test_offsets_go_forward_and_back_are_made_and_forgotten_in_one_go(
+def test_offsets_are_moved_created_and_deleted_in_one_call(
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset]
 ) -> None:
     assert group.offsets.replace({P0: 1, P1: None, P2: 7, P3: 0}, expected=shown) == {}
     assert offsets(raw, "billing") == {"orders/0": b"1", "orders/2": b"7", "orders/3": b"0"}
 
 
-def test_what_is_read_all_at_once_is_as_good_as_what_is_read_by_partition(
+def test_offsets_read_with_fetch_all_can_be_expected_too(
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset]
 ) -> None:
     everything = list(group.offsets)
@@ -48,7 +48,7 @@ def test_what_is_read_all_at_once_is_as_good_as_what_is_read_by_partition(
 
 
 @pytest.mark.parametrize("new", [9, None])
-def test_what_was_changed_meanwhile_is_left_alone_and_told_and_stops_no_other(
+def test_a_changed_offset_is_left_unchanged_and_returned_and_the_others_are_written(
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset], new: int | None
 ) -> None:
     raw.set(f"{ROOT}/0", b"100")
@@ -73,7 +73,7 @@ def test_the_same_number_written_again_is_another_offset(
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("new", [9, None])
-def test_what_is_changed_between_the_look_and_the_write_is_left_alone_and_the_rest_is_written(
+def test_an_offset_changed_between_read_and_write_is_left_unchanged_and_the_others_are_written(
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset], new: int | None, force: bool
 ) -> None:
     def meanwhile() -> None:
@@ -83,12 +83,12 @@ def test_what_is_changed_between_the_look_and_the_write_is_left_alone_and_the_re
 
     conflicts = Interrupted(group, meanwhile).replace({P0: new, P1: new, P2: new, P3: 9}, expected=shown, force=force)
     assert sorted(conflicts) == [P0, P2, P3]
-    assert "is gone" in str(conflicts[P2])
+    assert "was deleted" in str(conflicts[P2])
     left = {"orders/0": b"100", "orders/3": b"4"}
     assert offsets(raw, "billing") == left | ({} if new is None else {"orders/1": b"9"})
 
 
-def test_one_who_has_registered_keeps_everything_as_it_is_unless_forced(
+def test_a_registered_instance_prevents_all_writes_unless_forced(
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset]
 ) -> None:
     raw.create("/consumers/billing/ids/late", b"{}", ephemeral=True, makepath=True)
@@ -103,7 +103,7 @@ def test_one_who_has_registered_keeps_everything_as_it_is_unless_forced(
     assert raw.get("/consumers/billing/ids/late")[1].version == 1
 
 
-def test_what_is_no_offset_is_refused_before_anything_is_written(
+def test_an_invalid_offset_is_refused_before_any_write(
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset]
 ) -> None:
     before = dump(raw)
@@ -112,7 +112,7 @@ def test_what_is_no_offset_is_refused_before_anything_is_written(
     assert dump(raw) == before
 
 
-def test_what_may_not_be_read_is_not_written_over(group: Consumergroup, raw: Any) -> None:
+def test_a_forbidden_offset_is_not_overwritten(group: Consumergroup, raw: Any) -> None:
     raw.add_auth("digest", "alice:sesame")
     raw.create(ROOT, makepath=True)
     raw.create(f"{ROOT}/0", b"5", acl=[make_digest_acl("alice", "sesame", all=True)])
@@ -142,15 +142,15 @@ def test_the_offsets_of_several_groups_come_group_by_group_in_the_order_asked_fo
     assert list(registry.offsets([])) == []
 
 
-def test_what_fails_after_something_was_written_is_told_for_each_that_was_left_alone(
+def test_an_error_after_the_first_batch_is_returned_for_each_unwritten_partition(
     group: Consumergroup, raw: Any, shown: Mapping[TopicPartition, CurrentOffset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error alone would say that nothing was done, and who tries again would move some of them twice."""
+    """An error alone would mean that nothing was written, and a retry would move some offsets twice."""
     monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
     raw.set_acls(f"{ROOT}/1", [make_acl("world", "anyone", read=True)])
-    left_alone = group.offsets.replace({P0: 9, P1: 9, P2: 9}, expected=shown)
-    assert list(left_alone) == [P1, P2]
-    assert all(isinstance(error, NoPermissionError) for error in left_alone.values())
+    unchanged = group.offsets.replace({P0: 9, P1: 9, P2: 9}, expected=shown)
+    assert list(unchanged) == [P1, P2]
+    assert all(isinstance(error, NoPermissionError) for error in unchanged.values())
     assert offsets(raw, "billing") == {"orders/0": b"9", "orders/1": b"6", "orders/2": b"many"}
     with pytest.raises(NoPermissionError):
         group.offsets.replace({P1: 9, P0: 10}, expected=group.offsets.fetch_many([P0, P1]))

@@ -1,4 +1,4 @@
-"""The registry: what it lists, what it is opened with, and what becomes of a connection that cannot be had or goes."""
+"""The registry: its lists, its options, and connections that fail or are lost."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.zookeeper
 P0 = TopicPartition("orders", 0)
 TIMEOUT = 2.0
 LATE = 2 * TIMEOUT - 0.1
-"""When a call that may take TIMEOUT must have ended, on a machine that does other things, too; twice is too long."""
+"""In seconds. A call with TIMEOUT must end by then, even on a busy machine."""
 AT_ONCE = 5.0
-"""For what waits for nobody, on such a machine: whoever waits for a server waits for longer."""
+"""In seconds, on a busy machine, for calls that do not wait for a server."""
 
 
 @contextmanager
 def in_time(seconds: float) -> Iterator[None]:
-    """What is done inside takes less than so many seconds."""
+    """Assert that the block takes less than so many seconds."""
     start = time.monotonic()
     yield
     assert time.monotonic() - start < seconds
@@ -50,7 +50,7 @@ def in_time(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def no_thread_stays(within: float = 5.0) -> Iterator[None]:
-    """Every thread that was started inside ends, at the latest soon afterwards."""
+    """Assert that every thread started in the block ends soon after it."""
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
@@ -74,7 +74,7 @@ def test_a_registry_is_true_without_a_request_and_has_no_length() -> None:
     assert not hasattr(registry, "__len__")
 
 
-def test_a_group_is_whatever_has_registrations_owners_or_offsets(registry: Registry, raw: Any) -> None:
+def test_a_group_has_registrations_owners_or_offsets(registry: Registry, raw: Any) -> None:
     raw.create("/consumers/members/ids/x", b"{}", ephemeral=True, makepath=True)
     raw.create("/consumers/owned/owners/orders/0", b"x", ephemeral=True, makepath=True)
     raw.create("/consumers/offsets only/offsets/orders/0", b"5", makepath=True)
@@ -89,9 +89,7 @@ def test_a_group_is_whatever_has_registrations_owners_or_offsets(registry: Regis
 
 
 @pytest.mark.parametrize("name", ["a/b", "", ".", "..", "a\x00b", "a\nb", "\ud800", 5, None])
-def test_a_name_that_cannot_be_a_group_is_refused_and_named_before_anything_is_sent(
-    registry: Registry, raw: Any, name: Any
-) -> None:
+def test_an_invalid_group_name_is_refused_before_any_request(registry: Registry, raw: Any, name: Any) -> None:
     with pytest.raises(InvalidNameError) as caught:
         registry.group(name)
     assert (caught.value.kind, caught.value.name) == ("group", name)
@@ -103,9 +101,7 @@ def test_a_name_that_cannot_be_a_group_is_refused_and_named_before_anything_is_s
 # Kafka
 
 
-def test_topics_are_what_kafka_has_registered_with_the_partition_numbers_there_are(
-    registry: Registry, raw: Any
-) -> None:
+def test_topics_are_those_registered_by_kafka_with_their_partition_numbers(registry: Registry, raw: Any) -> None:
     assert registry.topics() == []
     raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"10":[1],"0":[1,2],"2":[3]}}', makepath=True)
     raw.create("/brokers/topics/audit", b'{"version":1,"partitions":{}}')
@@ -118,7 +114,7 @@ def test_topics_are_what_kafka_has_registered_with_the_partition_numbers_there_a
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"[]", b"{}", b'{"partitions":[0]}', b'{"partitions":{"x":[1]}}', None])
-def test_a_topic_that_cannot_be_read_is_malformed_with_its_path(registry: Registry, raw: Any, data: bytes) -> None:
+def test_a_malformed_topic_is_reported_with_its_path(registry: Registry, raw: Any, data: bytes) -> None:
     raw.create("/brokers/topics/orders", data, makepath=True)
     with pytest.raises(MalformedNodeError) as caught:
         registry.topic("orders")
@@ -126,7 +122,7 @@ def test_a_topic_that_cannot_be_read_is_malformed_with_its_path(registry: Regist
     assert registry.topics() == ["orders"]
 
 
-def test_brokers_are_sorted_by_number_and_one_that_cannot_be_read_stops_none(registry: Registry, raw: Any) -> None:
+def test_brokers_are_sorted_by_id_and_a_malformed_one_is_listed_too(registry: Registry, raw: Any) -> None:
     assert registry.brokers() == []
     raw.create(
         "/brokers/ids/10", b'{"host":"kafka10","port":9092,"endpoints":["PLAINTEXT://kafka10:9092"]}', makepath=True
@@ -142,10 +138,10 @@ def test_brokers_are_sorted_by_number_and_one_that_cannot_be_read_stops_none(reg
     ]
 
 
-# A client of the caller's
+# A client that was passed
 
 
-def test_a_running_client_is_taken_over_and_is_not_closed(raw: Any) -> None:
+def test_a_running_client_can_be_passed_and_is_not_closed(raw: Any) -> None:
     with Registry(raw) as registry:
         assert registry.session_id == raw.client_id[0]
         assert registry.session_timeout is None  # it was granted before anybody listened
@@ -156,7 +152,7 @@ def test_a_running_client_is_taken_over_and_is_not_closed(raw: Any) -> None:
 
 
 @pytest.mark.parametrize("client", ["zk1:2181", None])
-def test_what_is_no_client_is_refused_and_the_right_call_is_named(client: Any) -> None:
+def test_an_object_that_is_not_a_client_is_refused_with_a_hint(client: Any) -> None:
     with pytest.raises(InvalidOptionError, match=r"Registry\.connect"):
         Registry(client)
 
@@ -178,7 +174,7 @@ def test_two_registries_over_one_client_are_one_session_and_two_instances(raw: A
             b.registration()
 
 
-def test_a_client_that_hears_what_it_is_granted_later_says_so(zookeeper_hosts: str, raw: Any) -> None:
+def test_a_client_that_connects_later_reports_its_session_timeout(zookeeper_hosts: str, raw: Any) -> None:
     registry = Registry(raw)
     raw.stop()
     raw.start()
@@ -186,7 +182,7 @@ def test_a_client_that_hears_what_it_is_granted_later_says_so(zookeeper_hosts: s
     assert registry.session_id == raw.client_id[0]
 
 
-# Session time-outs
+# Session timeouts
 
 
 @pytest.fixture(scope="module")
@@ -197,9 +193,7 @@ def narrow() -> Iterator[ZooKeeperServer]:
 
 
 @pytest.mark.parametrize(("asked", "granted"), [(300.0, 8.0), (7.0, 7.0), (0.5, 1.0), (0.0001, 1.0)])
-def test_the_session_timeout_shown_is_the_one_the_server_grants(
-    narrow: ZooKeeperServer, asked: float, granted: float
-) -> None:
+def test_the_session_timeout_is_the_granted_one(narrow: ZooKeeperServer, asked: float, granted: float) -> None:
     with Registry.connect(narrow.address, session_timeout=asked) as registry:
         assert registry.session_timeout == granted
 
@@ -216,7 +210,7 @@ def test_a_session_timeout_outside_its_bounds_is_refused_at_once(seconds: Any) -
 
 
 @pytest.mark.parametrize(("seconds", "warned"), [(9.999, True), (0.5, True), (10, False), (300, False)])
-def test_a_session_timeout_under_ten_seconds_warns_at_the_line_that_asked(
+def test_a_session_timeout_below_ten_seconds_warns_at_the_callers_line(
     narrow: ZooKeeperServer, seconds: float, warned: bool
 ) -> None:
     with warnings.catch_warnings(record=True) as caught:
@@ -227,7 +221,7 @@ def test_a_session_timeout_under_ten_seconds_warns_at_the_line_that_asked(
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "5", None, True])
-def test_a_time_limit_that_is_none_is_refused_at_once(seconds: Any, raw: Any) -> None:
+def test_an_invalid_timeout_is_refused_at_once(seconds: Any, raw: Any) -> None:
     for make in (lambda: Registry.connect("127.0.0.1:1", timeout=seconds), lambda: Registry(raw, timeout=seconds)):
         with pytest.raises(InvalidOptionError, match="timeout") as caught, in_time(AT_ONCE):
             make()
@@ -274,7 +268,7 @@ def test_a_time_limit_that_is_none_is_refused_at_once(seconds: Any, raw: Any) ->
         "zk1:2181/a\nb",
     ],
 )
-def test_a_hosts_string_that_cannot_be_one_is_refused_at_once_and_named(hosts: Any) -> None:
+def test_an_invalid_hosts_string_is_refused_at_once(hosts: Any) -> None:
     with pytest.raises(InvalidOptionError) as caught, in_time(AT_ONCE), no_thread_stays():
         Registry.connect(hosts)
     assert caught.value.option == "zookeeper"
@@ -282,7 +276,7 @@ def test_a_hosts_string_that_cannot_be_one_is_refused_at_once_and_named(hosts: A
     assert "host:port" in str(caught.value)
 
 
-def test_a_hosts_string_may_have_blanks_around_it_a_slash_at_its_end_and_no_port(
+def test_a_hosts_string_may_have_spaces_a_trailing_slash_and_no_port(
     zookeeper: Any, zookeeper_hosts: str, connect: Connect
 ) -> None:
     registry = connect(zookeeper_hosts)
@@ -302,7 +296,7 @@ def test_a_wrong_hosts_string_is_an_input_error_and_a_value_error() -> None:
     assert isinstance(caught.value, InvalidInputError)
 
 
-def test_a_chroot_that_is_not_there_is_named(zookeeper: Any) -> None:
+def test_a_missing_chroot_is_named_in_the_error(zookeeper: Any) -> None:
     with (
         pytest.raises(NotFoundError, match=f"/kafka/one does not exist in the ZooKeeper at {zookeeper.address}"),
         no_thread_stays(),
@@ -310,7 +304,7 @@ def test_a_chroot_that_is_not_there_is_named(zookeeper: Any) -> None:
         Registry.connect(f"{zookeeper.address}/kafka/one")
 
 
-def test_the_registry_shows_where_it_is_connected_to(registry: Registry, zookeeper_hosts: str) -> None:
+def test_the_repr_of_a_registry_shows_hosts_and_chroot(registry: Registry, zookeeper_hosts: str) -> None:
     assert repr(registry) == f"<Registry {zookeeper_hosts}>"
 
 
@@ -319,7 +313,7 @@ def test_the_registry_shows_where_it_is_connected_to(registry: Registry, zookeep
 
 @pytest.fixture
 def unreachable(request: pytest.FixtureRequest, zookeeper: Any) -> Iterator[tuple[str, str]]:
-    """The address of a server that does not answer, and what the error says about it."""
+    """The address of an unreachable server, and the text of the error."""
     with ExitStack() as stack:
         match request.param:
             case "closed port":
@@ -347,7 +341,7 @@ def _port_that_is_closed() -> Iterator[int]:
 
 @contextmanager
 def _black_hole() -> Iterator[str]:
-    """An address to which every new connection hangs: nobody takes those that wait, and no more may wait."""
+    """An address where every new connection hangs: the backlog is full, and no process accepts connections."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -367,7 +361,7 @@ UNREACHABLE = ["closed port", "black hole", "silent", "hangs up", "no such host"
     [("silent", 10.0), *((name, 300.0) for name in UNREACHABLE)],
     indirect=["unreachable"],
 )
-def test_a_server_that_cannot_be_reached_is_told_of_in_time_with_the_reason_and_leaves_nothing_behind(
+def test_connecting_to_an_unreachable_server_fails_in_time_with_the_reason_and_ends_all_threads(
     unreachable: tuple[str, str], session_timeout: float
 ) -> None:
     hosts, reason = unreachable
@@ -378,7 +372,7 @@ def test_a_server_that_cannot_be_reached_is_told_of_in_time_with_the_reason_and_
 
 
 @pytest.mark.parametrize("unreachable", ["black hole"], indirect=True)
-def test_an_attempt_that_cannot_be_broken_off_is_not_waited_for_and_leaves_nothing_behind(
+def test_an_attempt_that_cannot_be_cancelled_does_not_delay_the_error_and_ends_later(
     unreachable: tuple[str, str],
 ) -> None:
     with no_thread_stays(), in_time(AT_ONCE), pytest.raises(NotConnectedError):
@@ -386,10 +380,10 @@ def test_an_attempt_that_cannot_be_broken_off_is_not_waited_for_and_leaves_nothi
 
 
 @pytest.mark.parametrize("unreachable", UNREACHABLE, indirect=True)
-def test_a_server_that_cannot_be_reached_does_not_keep_us_from_another_that_can(
+def test_an_unreachable_server_does_not_prevent_connecting_to_another(
     unreachable: tuple[str, str], zookeeper: Any
 ) -> None:
-    """The order is drawn by lot, so the one that answers is seldom the first."""
+    """kazoo shuffles the hosts, so the reachable server is seldom the first."""
     hosts = f"{unreachable[0]},{unreachable[0]},{zookeeper.address}"
     with no_thread_stays(), Registry.connect(hosts, timeout=6.0, session_timeout=300.0) as registry:
         assert registry.session_id
@@ -415,7 +409,7 @@ def test_without_a_connection_the_error_names_the_servers() -> None:
         group.instance("me").register(["orders"])
 
 
-def test_what_is_asked_after_close_is_refused_at_once(connect: Connect) -> None:
+def test_calls_after_close_are_refused_at_once(connect: Connect) -> None:
     registry = connect()
     group = registry.group("billing")
     group.create()
@@ -448,7 +442,7 @@ def server() -> Iterator[ZooKeeperServer]:
 
 
 def stand_still(server: ZooKeeperServer) -> None:
-    """Suspend it, and return when it stands: the signal takes its time on a busy machine."""
+    """Suspend the process, and return once it is stopped: on a busy machine, the signal takes a while."""
     server.suspend()
     deadline = time.monotonic() + 10
     while not all(_stands(thread) for thread in Path(f"/proc/{server.pid}/task").iterdir()):
@@ -462,7 +456,7 @@ def _stands(thread: Path) -> bool:
         return True  # it has ended
 
 
-def test_calls_to_a_server_that_stands_still_end_in_time_and_work_again_when_it_goes_on(
+def test_calls_to_a_suspended_server_end_in_time_and_work_again_after_it_resumes(
     server: ZooKeeperServer,
 ) -> None:
     with Registry.connect(server.address, timeout=TIMEOUT) as registry:
@@ -487,7 +481,7 @@ def test_calls_to_a_server_that_stands_still_end_in_time_and_work_again_when_it_
         assert found.offset == 7
 
 
-def test_closing_a_connection_to_a_server_that_stands_still_takes_seconds_at_most(server: ZooKeeperServer) -> None:
+def test_closing_a_connection_to_a_suspended_server_takes_seconds_at_most(server: ZooKeeperServer) -> None:
     with no_thread_stays():
         registry = Registry.connect(server.address, timeout=TIMEOUT, session_timeout=300.0)
         stand_still(server)

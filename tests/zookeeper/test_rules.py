@@ -1,5 +1,7 @@
-"""The rules that are never broken, 1, 2, 4 and 5, each as an attempt to break it. Rule 3: test_lost_replies.py; rule 6:
-test_malformed.py and tests/core/test_paths.py."""
+"""Attempts to break the rules 1, 2, 4 and 5.
+
+For rule 3 see test_lost_replies.py, for rule 6 test_malformed.py and tests/core/test_paths.py.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def test_rule_1_a_node_with_my_id_of_another_session_is_not_mine(registry: Regis
     assert me.claims == {}
 
 
-def test_rule_1_a_claim_whose_node_was_made_anew_by_another_session_with_my_id_does_not_verify(
+def test_rule_1_a_claim_whose_node_was_recreated_by_another_session_with_my_id_does_not_verify(
     registry: Registry, raw: Any
 ) -> None:
     claim = member(registry).claim(P0)
@@ -80,7 +82,7 @@ def test_rule_1_my_id_registered_by_another_session_is_not_my_registration(regis
 # Rule 2
 
 
-def test_rule_2_release_leaves_a_node_that_another_has_made_anew(registry: Registry, raw: Any) -> None:
+def test_rule_2_release_keeps_a_node_recreated_by_another_client(registry: Registry, raw: Any) -> None:
     claim = member(registry).claim(P0)
     registry.group("billing").release(P0, expected_owner="me")
     raw.create(OWNER, b"other", ephemeral=True)  # version 0, as ours was
@@ -88,7 +90,7 @@ def test_rule_2_release_leaves_a_node_that_another_has_made_anew(registry: Regis
     assert raw.get(OWNER)[0] == b"other"
 
 
-def test_rule_2_release_after_the_session_has_ended_leaves_what_the_next_one_made(registry: Registry, raw: Any) -> None:
+def test_rule_2_release_after_the_session_expired_keeps_nodes_of_the_next_session(registry: Registry, raw: Any) -> None:
     me = member(registry)
     claim = me.claim(P0)
     expire(registry)
@@ -98,7 +100,7 @@ def test_rule_2_release_after_the_session_has_ended_leaves_what_the_next_one_mad
     assert raw.get(OWNER)[1].ephemeralOwner == raw.client_id[0]
 
 
-def test_rule_2_deregister_after_the_session_has_ended_leaves_the_successor_of_the_same_id(
+def test_rule_2_deregister_after_the_session_expired_keeps_the_successor_with_the_same_id(
     registry: Registry, raw: Any
 ) -> None:
     me = member(registry)
@@ -108,9 +110,7 @@ def test_rule_2_deregister_after_the_session_has_ended_leaves_the_successor_of_t
     assert raw.exists(ME)
 
 
-def test_rule_2_deregister_leaves_a_registration_that_was_made_anew_by_hand_and_changed(
-    registry: Registry, raw: Any
-) -> None:
+def test_rule_2_deregister_keeps_a_registration_recreated_by_hand_and_changed(registry: Registry, raw: Any) -> None:
     me = member(registry)
     me.update(["orders", "refunds"])
     raw.delete(ME)
@@ -119,7 +119,7 @@ def test_rule_2_deregister_leaves_a_registration_that_was_made_anew_by_hand_and_
     assert raw.exists(ME)
 
 
-def test_rule_2_an_administrative_release_needs_the_owner_and_the_session_to_be_as_expected(
+def test_rule_2_an_administrative_release_needs_the_expected_owner_and_session(
     registry: Registry, raw: Any, group: Consumergroup
 ) -> None:
     member(registry).claim(P0)
@@ -136,7 +136,7 @@ def test_rule_2_an_administrative_release_needs_the_owner_and_the_session_to_be_
         group.release(P0, expected_owner="me")
 
 
-def test_rule_2_an_administrative_release_takes_the_owner_of_a_stream_by_its_instance_too(
+def test_rule_2_an_administrative_release_accepts_the_instance_of_a_stream_as_owner(
     registry: Registry, raw: Any, group: Consumergroup
 ) -> None:
     member(registry)
@@ -151,7 +151,7 @@ def test_rule_2_an_administrative_release_takes_the_owner_of_a_stream_by_its_ins
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["an offset exists", "no offset exists yet"])
-def test_rule_4_a_claim_of_an_ended_session_commits_nothing_though_the_successor_looks_the_same(
+def test_rule_4_a_claim_of_an_expired_session_commits_nothing_even_if_the_successor_has_the_same_nodes(
     registry: Registry, raw: Any, committed: bool
 ) -> None:
     claim = member(registry).claim(P0)
@@ -168,10 +168,10 @@ def test_rule_4_a_claim_of_an_ended_session_commits_nothing_though_the_successor
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["an offset exists", "no offset exists yet"])
-def test_rule_4_a_commit_that_waits_while_its_session_ends_is_not_sent_in_the_next_one(
+def test_rule_4_a_commit_queued_while_its_session_expires_is_not_sent_in_the_next_session(
     zookeeper: Any, proxied: Registry, proxy: TcpProxy, raw: Any, committed: bool
 ) -> None:
-    """The request is queued in kazoo when the session ends; the last moment to notice is when it is serialised."""
+    """The request is queued in kazoo when the session expires. It is checked once more when it is serialised."""
     claim = member(proxied).claim(P0)
     if committed:
         claim.commit(5)
@@ -191,12 +191,12 @@ def test_rule_4_a_commit_that_waits_while_its_session_ends_is_not_sent_in_the_ne
 
 
 def session_of(registry: Registry) -> tuple[int, bytes]:
-    """Also while it is not connected, when kazoo does not tell."""
+    """Also while disconnected, when kazoo does not report it."""
     return registry.client._session_id, registry.client._session_passwd
 
 
 def test_rule_4_a_request_is_not_sent_in_a_session_other_than_its_own(registry: Registry, raw: Any) -> None:
-    """The innermost fence: what is queued while one session ends and the next begins."""
+    """The innermost fence, for requests queued while one session expires and the next begins."""
     session, old = registry._context.session, registry.session_id
     expire(registry)
     with pytest.raises(SessionLostError):
@@ -206,7 +206,7 @@ def test_rule_4_a_request_is_not_sent_in_a_session_other_than_its_own(registry: 
     assert raw.exists("/x")
 
 
-def test_rule_4_a_claim_of_an_ended_session_stays_dead_when_the_instance_registers_and_claims_anew(
+def test_rule_4_a_claim_of_an_expired_session_stays_invalid_after_registering_and_claiming_again(
     registry: Registry, raw: Any
 ) -> None:
     me = member(registry)
@@ -223,7 +223,7 @@ def test_rule_4_a_claim_of_an_ended_session_stays_dead_when_the_instance_registe
     assert raw.get(OFFSET)[0] == b"7"
 
 
-def test_rule_4_after_an_administrative_release_the_holder_commits_nothing_more(
+def test_rule_4_after_an_administrative_release_the_former_owner_commits_nothing(
     registry: Registry, connect: Connect, raw: Any
 ) -> None:
     claim = member(registry).claim(P0)
@@ -237,7 +237,7 @@ def test_rule_4_after_an_administrative_release_the_holder_commits_nothing_more(
     assert raw.get(OFFSET)[0] == b"6"
 
 
-def test_rule_4_an_administrative_release_of_one_partition_leaves_the_holders_others_alone(
+def test_rule_4_an_administrative_release_of_one_partition_keeps_the_other_claims_of_the_owner(
     registry: Registry, raw: Any
 ) -> None:
     claims = member(registry).claim_many([P0, P1])
@@ -257,7 +257,7 @@ def test_rule_4_a_released_claim_commits_nothing(registry: Registry, raw: Any) -
         raw.get(OFFSET)
 
 
-def test_rule_4_a_claim_whose_owner_node_is_gone_commits_nothing(registry: Registry, raw: Any) -> None:
+def test_rule_4_a_claim_whose_owner_node_was_deleted_commits_nothing(registry: Registry, raw: Any) -> None:
     claims = member(registry).claim_many([P0, P1])
     raw.delete(OWNER)
     with pytest.raises(NotClaimedError, match="orders/0"):
@@ -274,7 +274,7 @@ def test_rule_4_without_a_registration_nothing_is_committed(registry: Registry, 
     assert raw.exists(OFFSET) is None
 
 
-def test_rule_4_a_registration_found_missing_is_not_replaced_by_somebody_elses(registry: Registry, raw: Any) -> None:
+def test_rule_4_a_missing_registration_is_not_replaced_by_that_of_another_client(registry: Registry, raw: Any) -> None:
     me = member(registry)
     claim = me.claim(P0)
     raw.delete(ME)
@@ -291,7 +291,7 @@ def test_rule_4_a_registration_found_missing_is_not_replaced_by_somebody_elses(r
     assert raw.get(ME)[1].ephemeralOwner == raw.client_id[0]
 
 
-def test_rule_4_who_lost_the_registration_by_hand_can_register_again_and_keeps_its_claims(
+def test_rule_4_an_instance_whose_registration_was_deleted_by_hand_registers_again_and_keeps_its_claims(
     registry: Registry, raw: Any
 ) -> None:
     me = member(registry)
@@ -304,7 +304,7 @@ def test_rule_4_who_lost_the_registration_by_hand_can_register_again_and_keeps_i
     assert raw.get(OFFSET)[0] == b"1"
 
 
-def test_threads_that_claim_one_partition_through_one_instance_get_it_once(registry: Registry) -> None:
+def test_threads_that_claim_one_partition_through_one_instance_claim_it_once(registry: Registry) -> None:
     me = member(registry)
     found: list[object] = []
     threads = [threading.Thread(target=lambda: found.append(attempt(lambda: me.claim(P0)))) for _ in range(8)]
@@ -318,7 +318,7 @@ def test_threads_that_claim_one_partition_through_one_instance_get_it_once(regis
 # Rule 5
 
 
-def test_rule_5_a_claim_does_not_commit_backward_unless_told(registry: Registry, raw: Any) -> None:
+def test_rule_5_a_claim_commits_backward_only_with_backward(registry: Registry, raw: Any) -> None:
     claim = member(registry).claim(P0)
     claim.commit(5)
     with pytest.raises(OffsetWouldGoBackError, match="is 5 and would go back to 4"):
@@ -328,9 +328,7 @@ def test_rule_5_a_claim_does_not_commit_backward_unless_told(registry: Registry,
     assert raw.get(OFFSET)[0] == b"4"
 
 
-def test_rule_5_the_first_commit_of_a_claim_does_not_go_back_behind_its_predecessor(
-    registry: Registry, raw: Any
-) -> None:
+def test_rule_5_the_first_commit_of_a_claim_does_not_go_behind_its_predecessor(registry: Registry, raw: Any) -> None:
     raw.create(OFFSET, b"50", makepath=True)
     claim = member(registry).claim(P0)
     with pytest.raises(OffsetWouldGoBackError):
@@ -359,7 +357,7 @@ def test_rule_5_a_foreign_commit_in_between_is_a_conflict_and_is_not_overwritten
     assert raw.get(OFFSET)[0] == b"101"
 
 
-def test_rule_5_an_offset_set_without_a_claim_does_not_go_back_unless_told(group: Consumergroup, raw: Any) -> None:
+def test_rule_5_an_offset_set_without_a_claim_goes_back_only_with_backward(group: Consumergroup, raw: Any) -> None:
     group.offsets.set(P0, 5)
     with pytest.raises(OffsetWouldGoBackError):
         group.offsets.set(P0, 4)
@@ -368,10 +366,10 @@ def test_rule_5_an_offset_set_without_a_claim_does_not_go_back_unless_told(group
 
 
 @pytest.mark.parametrize("there_before", [False, True])
-def test_rule_5_an_offset_that_another_tool_deletes_and_makes_anew_under_a_claim_is_not_written_over(
+def test_rule_5_an_offset_recreated_by_another_tool_under_a_claim_is_not_overwritten(
     registry: Registry, raw: Any, there_before: bool
 ) -> None:
-    """The node made anew has version 0, as the first one had."""
+    """The recreated node has version 0, like the first one."""
     if there_before:
         raw.create(OFFSET, b"3", makepath=True)
     claim = member(registry).claim(P0)
@@ -384,7 +382,7 @@ def test_rule_5_an_offset_that_another_tool_deletes_and_makes_anew_under_a_claim
     claim.commit(10)
 
 
-def test_an_offset_made_anew_and_written_as_often_is_written_over_and_that_is_logged(
+def test_an_offset_recreated_and_written_as_often_is_overwritten_with_a_warning(
     registry: Registry, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A limit that docs/guarantees.md names: versions are all that ZooKeeper compares."""
@@ -403,7 +401,7 @@ def test_an_offset_made_anew_and_written_as_often_is_written_over_and_that_is_lo
 
 
 @pytest.mark.parametrize("written", [1, 3])
-def test_rule_5_an_offset_node_that_lasts_as_long_as_a_session_of_another_client_is_replaced(
+def test_rule_5_an_ephemeral_offset_node_of_another_client_is_replaced(
     registry: Registry, raw: Any, zookeeper_hosts: str, caplog: pytest.LogCaptureFixture, written: int
 ) -> None:
     other = KazooClient(zookeeper_hosts)
@@ -426,11 +424,11 @@ def test_rule_5_an_offset_node_that_lasts_as_long_as_a_session_of_another_client
     assert "recreated" not in caplog.text
 
 
-# Found by trying to break it
+# Races and lost replies
 
 
 def script(*steps: Any) -> list[object]:
-    """The steps side by side, each on a thread of its own; what they return or raise."""
+    """Run the steps at once, each in its own thread. Return their results or errors."""
     found: list[object] = [None] * len(steps)
     threads = [
         threading.Thread(target=lambda n=n, step=step: found.__setitem__(n, attempt(step)))
@@ -443,10 +441,10 @@ def script(*steps: Any) -> list[object]:
     return found
 
 
-def test_rule_4_a_commit_that_is_sent_again_while_another_thread_releases_does_not_reach_the_successors_offset(
+def test_rule_4_a_commit_retried_while_another_thread_releases_does_not_change_the_successors_offset(
     proxied: Registry, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
-    """The successor's owner node looks like ours did; so a release waits for the commit that is under way."""
+    """The owner node of the successor may have the same version, so a release waits for a commit in progress."""
     successor = member(connect(), "successor")
     for _ in range(30):
         me = member(proxied)
@@ -471,7 +469,7 @@ def test_rule_4_a_commit_that_is_sent_again_while_another_thread_releases_does_n
         proxy.heal()
 
 
-def test_rule_4_after_a_release_whose_outcome_nobody_learned_the_claim_is_not_held_and_commits_nothing(
+def test_rule_4_after_a_release_with_an_unknown_outcome_the_claim_is_not_held_and_commits_nothing(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
@@ -492,8 +490,8 @@ def test_rule_4_after_a_release_whose_outcome_nobody_learned_the_claim_is_not_he
     assert raw.get(OWNER)[0] == b"other"
 
 
-def test_rule_3_a_refusal_whose_answer_is_lost_is_still_a_refusal(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
-    """We hold P1: that it is there, and ours, does not mean that P0 and P1 were taken together."""
+def test_rule_3_a_refusal_whose_reply_is_lost_is_still_a_refusal(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
+    """The instance owns P1. Finding its own node there does not mean that P0 and P1 were claimed together."""
     me = member(proxied)
     me.claim(P1)
     fault = proxy.cut_before_reply(1)
@@ -507,7 +505,7 @@ def test_rule_3_a_refusal_whose_answer_is_lost_is_still_a_refusal(proxied: Regis
     assert fault.fired
 
 
-def test_rule_3_part_of_what_a_lost_commit_would_have_written_is_not_taken_for_all_of_it(
+def test_rule_3_a_part_of_a_lost_commit_does_not_count_as_the_whole(
     zookeeper: Any, proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     claims = member(proxied).claim_many([P0, P1])
@@ -525,7 +523,7 @@ def test_rule_3_part_of_what_a_lost_commit_would_have_written_is_not_taken_for_a
     assert raw.get(OFFSET)[0] == b"1"
 
 
-def test_rule_2_a_claim_that_was_taken_after_an_unknown_outcome_is_not_swept_away(
+def test_rule_2_a_claim_made_after_an_unknown_outcome_is_not_deleted_as_a_leftover(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
@@ -543,7 +541,7 @@ def test_rule_2_a_claim_that_was_taken_after_an_unknown_outcome_is_not_swept_awa
     assert claim.verify()
 
 
-def test_rule_4_claims_kept_over_a_new_registration_are_those_that_are_still_ours(registry: Registry, raw: Any) -> None:
+def test_rule_4_after_registering_again_only_claims_that_still_exist_are_held(registry: Registry, raw: Any) -> None:
     me = member(registry)
     claim = me.claim(P0)
     raw.delete(ME)
@@ -557,10 +555,10 @@ def test_rule_4_claims_kept_over_a_new_registration_are_those_that_are_still_our
         claim.commit(1)
 
 
-def test_rule_5_an_offset_deleted_and_made_anew_is_not_taken_for_the_one_that_was_read(
+def test_rule_5_a_recreated_offset_does_not_count_as_the_one_that_was_read(
     registry: Registry, connect: Connect, raw: Any
 ) -> None:
-    """Both nodes have version 0. Who deletes under members makes them look again."""
+    """Both nodes have version 0. A forced delete makes members read the offsets again."""
     claim = member(registry).claim(P0)
     claim.commit(10)
     operator = connect().group("billing").offsets
@@ -572,7 +570,7 @@ def test_rule_5_an_offset_deleted_and_made_anew_is_not_taken_for_the_one_that_wa
     claim.commit(1001)
 
 
-def test_rule_4_an_administrative_release_makes_everybody_look_again(registry: Registry, raw: Any) -> None:
+def test_rule_4_an_administrative_release_rewrites_all_registrations(registry: Registry, raw: Any) -> None:
     other = member(registry, "other")
     other.claim(P1)
     member(registry).claim(P0)
@@ -580,7 +578,7 @@ def test_rule_4_an_administrative_release_makes_everybody_look_again(registry: R
     assert raw.get("/consumers/billing/ids/other")[1].version == 1
 
 
-def test_rule_3_registering_again_after_two_unknown_outcomes_takes_away_what_either_left(
+def test_rule_3_registering_again_after_two_unknown_outcomes_deletes_the_leftovers_of_both(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)

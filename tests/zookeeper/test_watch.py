@@ -51,7 +51,7 @@ ROOT = "/consumers/billing"
 IDS, OWNERS, OFFSETS = f"{ROOT}/ids", f"{ROOT}/owners", f"{ROOT}/offsets"
 
 ENOUGH = 40.0
-"""Seconds after which a change is not late but missed."""
+"""In seconds. A change that takes longer counts as missed."""
 
 
 def told(watch: Watch) -> Change:
@@ -70,7 +70,7 @@ def seen(change: Change) -> tuple[str, str]:
 
 @pytest.fixture
 def watch(group: Consumergroup) -> Iterator[Callable[[Watched], Watch]]:
-    """Begin to watch, past the first `RESCANNED`."""
+    """Return the watch after its first `RESCANNED`."""
     watches: list[Watch] = []
 
     def begin(what: Watched) -> Watch:
@@ -83,10 +83,10 @@ def watch(group: Consumergroup) -> Iterator[Callable[[Watched], Watch]]:
         each.close()
 
 
-# What is told
+# Reported changes
 
 
-def test_a_watch_begins_with_rescanned_and_everything_that_is_there(group: Consumergroup) -> None:
+def test_a_watch_begins_with_rescanned_and_all_current_nodes(group: Consumergroup) -> None:
     me = group.instance("me")
     me.register({"orders": 2})
     me.claim_many([P0, P1])
@@ -110,9 +110,7 @@ def test_a_watch_begins_with_rescanned_and_everything_that_is_there(group: Consu
     assert found == list(group.offsets)
 
 
-def test_a_member_is_told_when_it_joins_and_when_it_leaves(
-    group: Consumergroup, watch: Callable[[Watched], Watch]
-) -> None:
+def test_members_that_join_and_leave_are_reported(group: Consumergroup, watch: Callable[[Watched], Watch]) -> None:
     members = watch(Watched.MEMBERS)
     with group.instance("me") as me:
         me.register(["orders"])
@@ -123,7 +121,7 @@ def test_a_member_is_told_when_it_joins_and_when_it_leaves(
     assert (left.now, left.before) == (None, joined.now)
 
 
-def test_a_registration_is_told_when_it_is_updated(group: Consumergroup, watch: Callable[[Watched], Watch]) -> None:
+def test_an_updated_registration_is_reported(group: Consumergroup, watch: Callable[[Watched], Watch]) -> None:
     members = watch(Watched.MEMBERS)
     me = group.instance("me")
     me.register(["orders"])
@@ -137,10 +135,10 @@ def test_a_registration_is_told_when_it_is_updated(group: Consumergroup, watch: 
     assert updated.now.registration.pattern is Pattern.WHITE_LIST
 
 
-def test_a_registration_that_is_written_anew_as_it_was_is_not_told(
+def test_a_registration_rewritten_with_the_same_bytes_is_not_reported(
     group: Consumergroup, raw: Any, watch: Callable[[Watched], Watch]
 ) -> None:
-    """An administrative release does that, to have the holder's next commit refused."""
+    """An administrative release does that, so that the next commit of the owner fails."""
     members = watch(Watched.MEMBERS)
     me = group.instance("me")
     me.register(["orders"])
@@ -150,11 +148,13 @@ def test_a_registration_that_is_written_anew_as_it_was_is_not_told(
     assert raw.get(f"{IDS}/me")[1].version == 1
     group.instance("other").register(["orders"])
     assert seen(told(members)) == ("appeared", f"{IDS}/other")
-    me.update(["orders", "refunds"])  # whoever was not armed again would miss this
+    me.update(["orders", "refunds"])  # missed if the watch was not set again
     assert seen(told(members)) == ("changed", f"{IDS}/me")
 
 
-def test_claims_and_releases_are_told_with_the_owner(group: Consumergroup, watch: Callable[[Watched], Watch]) -> None:
+def test_claims_and_releases_are_reported_with_the_owner(
+    group: Consumergroup, watch: Callable[[Watched], Watch]
+) -> None:
     owners = watch(Watched.OWNERS)
     me = group.instance("me")
     me.register(["orders"])
@@ -171,7 +171,7 @@ def test_claims_and_releases_are_told_with_the_owner(group: Consumergroup, watch
     assert released.before == claimed.now
 
 
-def test_every_commit_is_told_with_its_value(group: Consumergroup, watch: Callable[[Watched], Watch]) -> None:
+def test_every_commit_is_reported_with_its_value(group: Consumergroup, watch: Callable[[Watched], Watch]) -> None:
     offsets = watch(Watched.OFFSETS)
     for offset in (5, 6, 6, 7):
         group.offsets.set(P0, offset)
@@ -183,7 +183,7 @@ def test_every_commit_is_told_with_its_value(group: Consumergroup, watch: Callab
     assert (change.before.offset, change.now.offset) == (6, 7)
 
 
-def test_commits_that_nobody_looked_at_in_between_are_told_as_one_with_the_last_value(
+def test_commits_between_two_reads_are_reported_as_one_with_the_last_value(
     group: Consumergroup, watch: Callable[[Watched], Watch]
 ) -> None:
     group.offsets.set_many({P0: 0, P1: 0})
@@ -215,7 +215,9 @@ def test_a_group_that_does_not_exist_yet_can_be_watched(
     assert seen(told(changes)) == ("appeared", path)
 
 
-def test_directories_of_topics_come_and_go(raw: Any, watch: Callable[[Watched], Watch]) -> None:
+def test_topic_directories_that_are_created_and_deleted_are_followed(
+    raw: Any, watch: Callable[[Watched], Watch]
+) -> None:
     offsets = watch(Watched.OFFSETS)
     for offset in (b"1", b"2"):
         raw.create(f"{OFFSETS}/orders/0", offset, makepath=True)
@@ -232,7 +234,7 @@ def test_directories_of_topics_come_and_go(raw: Any, watch: Callable[[Watched], 
         assert seen(told(offsets)) == ("vanished", f"{OFFSETS}/refunds/0")
 
 
-def test_a_node_that_was_made_anew_with_the_same_bytes_has_vanished_and_appeared(
+def test_a_node_recreated_with_the_same_bytes_has_vanished_and_appeared(
     raw: Any, watch: Callable[[Watched], Watch]
 ) -> None:
     members, offsets = watch(Watched.MEMBERS), watch(Watched.OFFSETS)
@@ -247,7 +249,7 @@ def test_a_node_that_was_made_anew_with_the_same_bytes_has_vanished_and_appeared
         assert gone.path == back.path == path
 
 
-def test_a_group_that_is_deleted_and_made_again_is_followed_on(
+def test_a_group_that_is_deleted_and_recreated_is_followed_further(
     group: Consumergroup, watch: Callable[[Watched], Watch]
 ) -> None:
     group.create()
@@ -266,10 +268,10 @@ def test_a_group_that_is_deleted_and_made_again_is_followed_on(
         assert "it was deleted" in {change.reason for change in changes}
 
 
-def test_a_directory_that_is_made_anew_between_two_looks_is_looked_at_from_scratch_and_that_is_said(
+def test_a_directory_recreated_between_two_reads_is_read_again_after_a_rescan_change(
     group: Consumergroup, watch: Callable[[Watched], Watch]
 ) -> None:
-    """A reset asserts that nobody is registered by deleting `ids` and making it anew."""
+    """A reset deletes and recreates `ids`, to check that no instance is registered."""
     group.create()
     group.offsets.set(P0, 5)
     members = watch(Watched.MEMBERS)
@@ -280,9 +282,7 @@ def test_a_directory_that_is_made_anew_between_two_looks_is_looked_at_from_scrat
     assert seen(told(members)) == ("appeared", f"{IDS}/me")
 
 
-def test_what_cannot_be_decoded_is_told_as_malformed_and_stops_nothing(
-    raw: Any, watch: Callable[[Watched], Watch]
-) -> None:
+def test_malformed_nodes_are_reported_beside_the_others(raw: Any, watch: Callable[[Watched], Watch]) -> None:
     members, owners, offsets = watch(Watched.MEMBERS), watch(Watched.OWNERS), watch(Watched.OFFSETS)
     raw.create(f"{IDS}/me", b"\xff", makepath=True)
     raw.create(f"{OWNERS}/orders/0", b"me", makepath=True)  # persistent
@@ -303,7 +303,7 @@ def test_what_cannot_be_decoded_is_told_as_malformed_and_stops_nothing(
 NOBODY = [make_acl("digest", "nobody:x", all=True)]
 
 
-def test_what_may_not_be_read_is_told_as_denied_and_is_read_when_it_may(
+def test_forbidden_nodes_are_reported_and_read_once_permissions_allow(
     group: Consumergroup, raw: Any, watch: Callable[[Watched], Watch]
 ) -> None:
     raw.ensure_path(f"{OFFSETS}/orders")
@@ -323,7 +323,7 @@ def test_what_may_not_be_read_is_told_as_denied_and_is_read_when_it_may(
     assert seen(told(offsets)) == ("vanished", f"{OFFSETS}/secret")
 
 
-def test_a_group_that_may_not_be_read_at_all_is_an_error_until_it_may(group: Consumergroup, raw: Any) -> None:
+def test_a_forbidden_group_is_an_error_until_permissions_allow(group: Consumergroup, raw: Any) -> None:
     raw.ensure_path(OFFSETS)
     raw.set_acls(OFFSETS, [make_acl("world", "anyone", admin=True)])
     offsets = group.watch(Watched.OFFSETS)
@@ -338,12 +338,12 @@ def test_a_group_that_may_not_be_read_at_all_is_an_error_until_it_may(group: Con
     ]
 
 
-# What is survived
+# Lost connections and sessions
 
 
 @pytest.fixture
 def far(proxied: Registry, watch: Callable[[Watched], Watch]) -> Iterator[Watch]:
-    """A watch of the offsets through the proxy, with one offset told."""
+    """A watch of the offsets through the proxy, after one reported offset."""
     group = proxied.group("billing")
     group.offsets.set(P0, 1)
     with group.watch(Watched.OFFSETS) as offsets:
@@ -351,7 +351,7 @@ def far(proxied: Registry, watch: Callable[[Watched], Watch]) -> Iterator[Watch]
         yield offsets
 
 
-def test_after_a_lost_connection_everything_is_looked_at_again_and_that_is_said_first(
+def test_after_a_lost_connection_everything_is_read_again_after_a_rescan_change(
     far: Watch, proxy: TcpProxy, group: Consumergroup
 ) -> None:
     proxy.refuse()
@@ -368,7 +368,7 @@ def test_after_a_lost_connection_everything_is_looked_at_again_and_that_is_said_
     assert seen(told(far)) == ("changed", f"{OFFSETS}/orders/0")
 
 
-def test_after_an_expired_session_the_reason_is_the_new_one(
+def test_after_an_expired_session_the_reason_names_the_new_session(
     far: Watch, zookeeper: Any, proxied: Registry, group: Consumergroup
 ) -> None:
     expire(proxied, zookeeper.address)
@@ -378,7 +378,7 @@ def test_after_an_expired_session_the_reason_is_the_new_one(
     assert changed.now == group.offsets.fetch(P0)
 
 
-def test_a_restarted_server_is_followed_on() -> None:
+def test_a_watch_continues_after_a_server_restart() -> None:
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
         group = registry.group("billing")
         group.offsets.set(P0, 1)
@@ -392,7 +392,7 @@ def test_a_restarted_server_is_followed_on() -> None:
             assert told(offsets).now == group.offsets.fetch(P0)
 
 
-def test_events_that_never_came_are_made_up_for_with_the_next_connection(
+def test_lost_watch_events_are_recovered_with_the_next_connection(
     far: Watch, proxy: TcpProxy, group: Consumergroup, raw: Any
 ) -> None:
     proxy.swallow_watch_events()
@@ -411,10 +411,10 @@ def test_events_that_never_came_are_made_up_for_with_the_next_connection(
     assert told(far).now == group.offsets.fetch(P1)
 
 
-def test_a_lost_connection_costs_one_look_at_everything_however_many_nodes_there_are(
+def test_a_lost_connection_causes_one_read_of_everything(
     proxied: Registry, proxy: TcpProxy, group: Consumergroup
 ) -> None:
-    """kazoo tells of a lost connection once for every watch that dies with it."""
+    """kazoo reports a lost connection once for every watch that is lost with it."""
     nodes = 300
     group.offsets.set_many({TopicPartition("orders", n): 1 for n in range(nodes)})
     with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
@@ -427,16 +427,16 @@ def test_a_lost_connection_costs_one_look_at_everything_however_many_nodes_there
         assert proxy.requests - before < 2 * nodes
 
 
-def test_an_answer_over_the_connection_before_counts_for_nothing(
+def test_a_reply_from_the_previous_connection_is_ignored(
     proxied: Registry, proxy: TcpProxy, group: Consumergroup
 ) -> None:
-    """It came in time, but with it came a watch that has died since."""
+    """The reply arrived in time, but its watch was lost with the connection."""
     group.offsets.set(P0, 1)
     with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
         while (change := offsets.next(timeout=0.0)) is None:
             proxied.groups()  # answers come in the order of the questions
         assert change.kind is ChangeKind.RESCANNED
-        assert offsets.next(timeout=0.0) is None  # now it has asked for what is in the directory of the topic,
+        assert offsets.next(timeout=0.0) is None  # now it has read the directory of the topic,
         proxied.groups()  # and the answer is there
         proxy.cut()
         assert [seen(change) for change in told_many(offsets, 2)] == [
@@ -447,7 +447,7 @@ def test_an_answer_over_the_connection_before_counts_for_nothing(
         assert seen(told(offsets)) == ("appeared", f"{OFFSETS}/orders/1")
 
 
-def test_an_answer_may_be_lost_before_it_is_told_that_the_connection_is(
+def test_a_reply_may_be_lost_before_the_lost_connection_is_reported(
     proxied: Registry, proxy: TcpProxy, group: Consumergroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group.offsets.set(P0, 1)
@@ -547,7 +547,7 @@ def test_close_ends_an_iteration_in_another_thread(far: Watch, proxy: TcpProxy, 
 
 
 @TROUBLE
-def test_close_ends_a_watch_that_has_not_even_begun(proxied: Registry, proxy: TcpProxy, trouble: Trouble) -> None:
+def test_close_ends_a_watch_before_its_first_read(proxied: Registry, proxy: TcpProxy, trouble: Trouble) -> None:
     offsets = proxied.group("billing").watch(Watched.OFFSETS)
     with trouble(proxy):
         blocked = Blocked(offsets)
@@ -566,7 +566,7 @@ def test_next_returns_in_time(far: Watch, proxy: TcpProxy, raw: Any, trouble: Tr
                 raw.set(f"{OFFSETS}/orders/0", b"2")
 
 
-def test_next_without_patience_gets_on_all_the_same(group: Consumergroup) -> None:
+def test_next_with_a_tiny_timeout_makes_progress(group: Consumergroup) -> None:
     group.offsets.set_many({P0: 1, P1: 1})
     with group.watch(Watched.OFFSETS) as offsets:
         end = time.monotonic() + ENOUGH
@@ -577,12 +577,12 @@ def test_next_without_patience_gets_on_all_the_same(group: Consumergroup) -> Non
     assert [change.kind for change in found] == [ChangeKind.RESCANNED, ChangeKind.APPEARED, ChangeKind.APPEARED]
 
 
-def test_a_time_limit_that_is_none_is_refused(group: Consumergroup) -> None:
+def test_an_invalid_timeout_is_refused(group: Consumergroup) -> None:
     with group.watch(Watched.OFFSETS) as offsets, pytest.raises(InvalidOptionError):
         offsets.next(timeout=-1.0)
 
 
-def test_changes_are_told_once_however_many_threads_ask(
+def test_each_change_is_reported_once_to_several_threads(
     group: Consumergroup, watch: Callable[[Watched], Watch]
 ) -> None:
     offsets = watch(Watched.OFFSETS)
@@ -597,7 +597,7 @@ def test_changes_are_told_once_however_many_threads_ask(
     assert found == Counter(f"{OFFSETS}/orders/{n}" for n in range(50))
 
 
-def test_a_watch_over_a_closed_registry_says_so(connect: Connect) -> None:
+def test_a_watch_of_a_closed_registry_raises_an_error(connect: Connect) -> None:
     registry = connect()
     with registry.group("billing").watch(Watched.MEMBERS) as members:
         told(members)
@@ -657,7 +657,7 @@ def test_a_callback_that_fails_is_logged_and_called_again(
         group.offsets.set(P0, 5)
         assert done.wait(ENOUGH)
     assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
-    assert "watches offsets of group billing failed" in caplog.text
+    assert "the callback for offsets of group billing failed" in caplog.text
 
 
 def test_a_callback_may_close_its_watch(group: Consumergroup) -> None:
@@ -687,7 +687,7 @@ def test_close_ends_the_thread_of_a_callback(far: Watch, proxy: TcpProxy, troubl
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("zkgroups-watch")]
 
 
-def test_a_callback_over_a_closed_registry_ends_and_that_is_logged(
+def test_a_callback_of_a_closed_registry_ends_with_a_log_line(
     connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = connect()
@@ -709,18 +709,16 @@ def test_a_watch_has_one_callback(group: Consumergroup) -> None:
         members.follow(lambda _change: None)
 
 
-# What is left behind in kazoo
+# Watchers in kazoo
 
 
 def watchers(registry: Registry) -> int:
-    """How many callables kazoo keeps."""
+    """The number of watchers that kazoo keeps."""
     client = registry.client
     return sum(len(found) for each in (client._data_watchers, client._child_watchers) for found in each.values())
 
 
-def test_however_many_commits_are_told_kazoo_keeps_one_watcher_for_each_node(
-    registry: Registry, group: Consumergroup
-) -> None:
+def test_kazoo_keeps_one_watcher_per_node_after_many_commits(registry: Registry, group: Consumergroup) -> None:
     with group.watch(Watched.OFFSETS) as offsets:
         for offset in range(1000):
             group.offsets.set(P0, offset)
@@ -731,7 +729,7 @@ def test_however_many_commits_are_told_kazoo_keeps_one_watcher_for_each_node(
         assert watchers(registry) <= 3  # offsets, orders, orders/0
 
 
-def test_watches_that_were_closed_or_forgotten_leave_no_watchers_behind(
+def test_closed_and_garbage_collected_watches_leave_no_watchers_in_kazoo(
     registry: Registry, group: Consumergroup
 ) -> None:
     group.offsets.set(P0, 5)
@@ -749,7 +747,7 @@ def test_watches_that_were_closed_or_forgotten_leave_no_watchers_behind(
     assert len(registry.client.state_listeners) == 3  # of the session, its log, and all watches
 
 
-def test_waits_in_vain_leave_no_watchers_behind(registry: Registry, group: Consumergroup, raw: Any) -> None:
+def test_waits_that_time_out_leave_no_watchers_in_kazoo(registry: Registry, group: Consumergroup, raw: Any) -> None:
     raw.create(f"{OWNERS}/orders/0", b"other", ephemeral=True, makepath=True)
     me = group.instance("me")
     me.register(["orders"])
@@ -763,7 +761,7 @@ def test_waits_in_vain_leave_no_watchers_behind(registry: Registry, group: Consu
     assert watchers(registry) == 1
 
 
-def test_two_watches_of_one_group_do_not_take_each_others_changes(
+def test_two_watches_of_one_group_each_report_all_changes(
     group: Consumergroup, watch: Callable[[Watched], Watch]
 ) -> None:
     first, second = watch(Watched.OFFSETS), watch(Watched.OFFSETS)
@@ -776,7 +774,7 @@ def test_two_watches_of_one_group_do_not_take_each_others_changes(
     assert not second._fired
 
 
-def test_a_watch_that_nobody_asks_does_not_grow_with_what_another_is_told(
+def test_an_idle_watch_does_not_grow_with_changes_reported_to_another(
     group: Consumergroup, watch: Callable[[Watched], Watch]
 ) -> None:
     asked, idle = watch(Watched.OFFSETS), watch(Watched.OFFSETS)
@@ -792,13 +790,13 @@ def test_a_watch_that_nobody_asks_does_not_grow_with_what_another_is_told(
 
 @dataclass
 class Replica:
-    """What somebody knows who hears of a group from a watch only."""
+    """The state of a group according to the changes of a watch."""
 
     nodes: dict[str, object] = field(default_factory=dict)
     rescans: int = 0
 
     def apply(self, change: Change) -> None:
-        """Take a change over, which must fit to what was told before."""
+        """Apply a change. It must fit the changes before it."""
         if change.kind is ChangeKind.RESCANNED:
             self.rescans += 1
             return
@@ -810,7 +808,7 @@ class Replica:
 
 
 def without_version(value: Any) -> object:
-    """An owner or a registration may be written anew with the same bytes, and nobody is told."""
+    """Rewriting an owner or a registration with the same bytes is not reported."""
     if isinstance(value, RegisteredInstance):
         registration = value.registration
         if isinstance(registration, MalformedNode):
@@ -820,7 +818,7 @@ def without_version(value: Any) -> object:
 
 
 def tree(group: Consumergroup, what: Watched) -> dict[str, object]:
-    """What a watch should have told, read without one."""
+    """The state that a watch should have reported, read without it."""
     paths = group.paths
     if what is Watched.MEMBERS:
         return {paths.instance(found.id): without_version(found) for found in group.instances()}
@@ -887,7 +885,7 @@ class Chaos:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_failure_10_who_hears_only_changes_knows_in_the_end_what_is_there(
+def test_failure_10_the_reported_changes_add_up_to_the_current_state(
     seed: int, zookeeper: Any, proxied: Registry, proxy: TcpProxy, raw: Any, group: Consumergroup
 ) -> None:
     chaos = Chaos(seed, raw, proxy, proxied, zookeeper.address)

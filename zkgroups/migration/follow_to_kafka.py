@@ -71,7 +71,7 @@ class FollowToKafka(Follower):
                 group.leave(*member_obstacles(TargetState(members)))
 
     def _read_groups(self) -> list[TrackedGroup]:
-        """Update all groups. Return those that can be cut over."""
+        """Update all groups. Return the groups that can be cut over."""
         ready: list[TrackedGroup] = []
         active: list[TrackedGroup] = []
         for group, source in self.read_sources(group for group in self.groups if group.state is not FollowState.LEFT):

@@ -50,7 +50,7 @@ class FollowToZooKeeper(Follower):
             self._finish([group for group in ready if group.following])
 
     def _read_groups(self) -> list[TrackedGroup]:
-        """Update all groups. Return those without members."""
+        """Update all groups. Return the groups without members."""
         targets = read_targets(self.brokers, [group.target for group in self.following])
         for group, source in self.read_sources(self.following):
             if obstacles := instance_obstacles(source):

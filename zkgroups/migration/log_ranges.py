@@ -1,4 +1,4 @@
-"""The log ranges of partitions on the brokers, each read once, and what they mean for an offset."""
+"""The log ranges of partitions on the brokers, each read once, and their meaning for an offset."""
 
 from __future__ import annotations
 

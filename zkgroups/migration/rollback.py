@@ -57,8 +57,8 @@ def rollback_groups(
     ZooKeeper first. Only progress is copied: a target that was moved back is still left without `force`.
 
     A target whose group has no mark of this plan is left, because other clients may have written the same offsets;
-    `force` restores it, but copies nothing. A target with active members is always left, and so is one that this plan
-    cannot have moved. Offsets of missing topics are skipped. Marks are removed at the end.
+    `force` restores it, but copies nothing. A target with active members is always left, and so is a target that
+    this plan cannot have moved. Offsets of missing topics are skipped. Marks are removed at the end.
     """
     check_made_with_brokers(rows)
     if to_zookeeper and registry is None:
@@ -167,7 +167,7 @@ class _Rollback(RunContext):
         self._marks = {groups[group]: mark for group, mark in found.items()}
 
     def _has_removable_mark(self, target: str) -> bool:
-        """Return whether the group has a mark of this plan, or one that cannot be read."""
+        """Return whether the group has a mark of this plan, or an unreadable mark."""
         mark = self._marks.get(target)
         return isinstance(mark, UnreadableNode) or (mark is not None and mark.plan == self._plan)
 

@@ -4,7 +4,7 @@
 that are due. It keeps four rules:
 
 - Offsets only move forward, compared with a fresh read of the following side.
-- An offset that could not be written stays due, and one that was committed again is due again.
+- An offset stays due until it is written, and is due again after every commit.
 - A group is done when both sides agree after all members have left.
 - A planned offset is refused, not skipped, if the brokers no longer have its log: otherwise it would never arrive.
 """
@@ -52,7 +52,7 @@ class FollowPass:
     behind: int
     """The messages that all groups were behind, before anything was written."""
     written: int
-    """The offsets written; in a dry run, those that would be."""
+    """The number of offsets written, or to write in a dry run."""
     groups: tuple[FollowedGroup, ...]
     trouble: str = ""
     """The error that ended the pass early, if a server was unavailable."""

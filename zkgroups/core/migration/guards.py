@@ -1,4 +1,4 @@
-"""Checks before and after writing: what has changed since the plan was made, as obstacles.
+"""Checks before and after writing: changes since the plan was made become obstacles.
 
 Each function compares the rows of one group with the current state, and keeps nothing in memory. So a run that was
 killed can start again and reach the same result.
@@ -59,7 +59,7 @@ def source_obstacles(rows: PlanRows, state: SourceState) -> list[Obstacle]:
     planned = {(row.topic, row.partition): row.zxid for row in rows if is_of_source(row)}
     for key, zxid in planned.items():
         if key[1] is None:
-            continue  # a topic that may not be listed, or a name that is not a partition: there is no zxid
+            continue  # a forbidden topic, or a name that is not a partition: it has no zxid
         if key not in state.offsets:
             changes.add(ObstacleKind.SOURCE_OFFSETS_DELETED, key_text(key))
         elif state.offsets[key].zxid != zxid:

@@ -155,7 +155,7 @@ def _obstacle(kind: ObstacleKind, partitions: Sequence[TopicPartition] | frozens
 
 
 def progress(rows: PlanRows, committed: Mapping[TopicPartition, NativeOffset]) -> dict[TopicPartition, int]:
-    """Return the offsets of the target that are higher than those that the plan has written."""
+    """Return the offsets of the target that are higher than the offsets written by the plan."""
     prior = {row.at: row.prior for row in rows}
     applied = _applied_offsets(rows)
     return {
