@@ -1,11 +1,11 @@
-"""How much hostile registrations slow down others: describing all groups, and a member's look at its own group.
+"""Measure how much hostile registrations slow down `describe` of all groups, and a member that reads its own group.
 
     python -m benchmarks.hostile [--rounds 9] [--groups 200] [--topics 2000]
 
 Both trees have the same topics, with four partitions each, the same healthy groups, some of which subscribe by a
-pattern, and two groups with a member that looks repeatedly. The hostile tree has hostile registrations, in groups of
-their own and in the groups of the two members. The healthy tree has harmless ones instead. Ratios are the time in the
-hostile tree over the time in the healthy one: 1 means no cost, 1.5 means half as much again.
+pattern, and two groups with a member that reads its group repeatedly. The hostile tree has hostile registrations, in
+groups of their own and in the groups of the two members. The healthy tree has harmless ones instead. Ratios are the
+time in the hostile tree over the time in the healthy one: 1 means no cost, 1.5 means half as much again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AUTOMATA = 40
 
 
 def names(count: int) -> list[str]:
-    """A quarter of them consists of the letters that hostile expressions are about."""
+    """Return topic names. A quarter of them contains only the letters of the hostile expressions."""
     random = Random(3)
     letters = ["".join(random.choices("ab", k=200)) for _ in range(count // 4)]
     services = [f"service-{number % 50:02}.events.{number:04}" for number in range(count - 1 - len(letters))]
@@ -43,7 +43,7 @@ def names(count: int) -> list[str]:
 
 
 def harmless(topics: list[str]) -> dict[str, Mapping[str, Any]]:
-    """The harmless counterpart of each registration in `hostile`."""
+    """Return the harmless counterpart of each registration in `hostile`."""
     one = {"pattern": "static", "subscription": {topics[1]: 1}}
     listed = dict.fromkeys(("backtracking", "lookahead", "java-only", "long", "largest", "alternatives"), _listed("x"))
     listed |= {f"automaton-{number}": _listed("x") for number in range(AUTOMATA)}
@@ -51,7 +51,7 @@ def harmless(topics: list[str]) -> dict[str, Mapping[str, Any]]:
 
 
 def hostile(topics: list[str]) -> dict[str, Mapping[str, Any]]:
-    """Registrations that are made to hurt, each under its name."""
+    """Return hostile registrations by name."""
     largest = "|".join(f".*[aeio{letter}]{{9}}.*" for letter in string.ascii_lowercase[:20])
     automata = {
         f"automaton-{number}": _listed("(?:a|b)*a" + "(?:a|b)" * length + f".*x{number}.*")

@@ -84,7 +84,7 @@ def add(options: Options, name: str) -> None:
         if source is ParameterSource.COMMANDLINE and key not in NOT_SAVED
     }
     if not values:
-        raise click.UsageError("there are no options to save; give some, e.g. -z", click.get_current_context())
+        raise click.UsageError("no options to save; give some, e.g. -z", click.get_current_context())
     contexts = Contexts()
     replaced = name in contexts.names()
     contexts.put(name, values)

@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "offsets": (".offsets.commands:offsets", "Read, set, reset, delete, compare, export and import offsets."),
     "lag": (".lag:lag", "Show how far groups are behind the log ends."),
     "watch": (".watch:watch", "Print the changes in a group as they happen."),
-    "doctor": (".doctor:doctor", "Check groups for problems, and repair those that can be repaired safely."),
+    "doctor": (".doctor:doctor", "Check groups for problems, and repair them where that is safe."),
     "snapshot": (".snapshots.snapshot:snapshot", "Save all offsets, owners and members as Parquet."),
     "snapshots": (".snapshots.commands:snapshots", "List, compare, verify and plot snapshots."),
     "audit": (".snapshots.audit:audit", "Record every commit as Parquet."),

@@ -40,16 +40,16 @@ PICTURES: Final = {
     "diff": "zkgroups snapshots diff {history}",
 }
 PLOT: Final = "plot"
-"""A picture that the command draws itself."""
+"""The picture that `zkgroups snapshots plot` draws."""
 
 SNAPSHOTS: Final = 30
-SAID: Final = "/data/groups"
-"""Where they are said to be."""
+SHOWN_FOLDER: Final = "/data/groups"
+"""The folder that the pictures show instead of the temporary one."""
 
 GONE: Final = re.compile(r"[^\n]*\n(?:\x1b\[\?25h)?\r\x1b\[1A\x1b\[2K")
-"""A line that was taken away when the next one came."""
+"""A line of output that was overwritten by the next one."""
 
-# Without rich's own web font: a picture asks nobody for anything.
+# Without rich's own web font: a picture must not load anything.
 SVG: Final = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -69,7 +69,7 @@ SVG: Final = """\
 
 @contextmanager
 def scene() -> Iterator[str]:
-    """A server with a group at work, and others that something is wrong with."""
+    """Start a server with a healthy group and some with problems. Return its address."""
     with ExitStack() as stack:
         server = stack.enter_context(ZooKeeperServer())
         kazoo = KazooClient(server.address)
@@ -87,11 +87,11 @@ def scene() -> Iterator[str]:
             instance.register(["orders"])
             held = [TopicPartition("orders", number) for number in partitions]
             instance.claim_many(held).commit({at: 1200 + 7 * at.partition for at in held})
-        _what_is_wrong(kazoo)
+        _add_problems(kazoo)
         yield server.address
 
 
-def _what_is_wrong(kazoo: KazooClient) -> None:
+def _add_problems(kazoo: KazooClient) -> None:
     kazoo.create("/consumers/audit/ids/old-1", b"payments", makepath=True)
     kazoo.create("/consumers/audit/offsets/payments/0", b"1 000", makepath=True)
     kazoo.create("/consumers/audit/offsets/refunds/0", b"17", makepath=True)
@@ -100,7 +100,7 @@ def _what_is_wrong(kazoo: KazooClient) -> None:
 
 
 def write_history(folder: Path) -> str:
-    """Snapshots of groups, one of which stops half-way and one begins anew; returned is which server they are of."""
+    """Take snapshots of groups: one group stalls, another is recreated. Return the address of the server."""
     paces = {"billing": (7, 11, 5), "invoices": (9, 4), "reports": (3,)}
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry, own_session() as spark:
         for group in paces:
@@ -117,12 +117,12 @@ def write_history(folder: Path) -> str:
 
 
 def zkgroups(command: str) -> list[str]:
-    """The words to run it by."""
+    """Return the arguments to run a command."""
     return [str(Path(sys.executable).with_name("zkgroups")), *shlex.split(command)[1:]]
 
 
 def shown(command: str, hosts: str) -> str:
-    """What a terminal is sent."""
+    """Return the output of a command on a terminal."""
     screen, keyboard = pty.openpty()
     termios.tcsetwinsize(keyboard, (60, COLUMNS))
     env = {**os.environ, "TERM": "xterm-256color", "ZKGROUPS_ZOOKEEPER": hosts, "ZKGROUPS_CONFIG": os.devnull}
@@ -141,7 +141,7 @@ def _read(screen: int) -> bytes:
 
 
 def draw(name: str, command: str, said: str) -> None:
-    """Write the picture; of a progress bar only what is left of it when it is gone."""
+    """Write the picture, without the progress bars that the command has erased."""
     lines = [line.rpartition("\x1b[2K")[2] for line in GONE.sub("", said).split("\n")]
     text = Text.from_ansi("\n".join([f"$ {command}", *lines]).rstrip())
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
@@ -163,8 +163,8 @@ def main() -> None:
                 subprocess.run(zkgroups(command), check=True)
             else:
                 said = shown(PICTURES[name].format(history=history), hosts)
-                said = said.replace(str(history), SAID).replace(server, "zk1:2181")
-                draw(name, PICTURES[name].format(history=SAID), said)
+                said = said.replace(str(history), SHOWN_FOLDER).replace(server, "zk1:2181")
+                draw(name, PICTURES[name].format(history=SHOWN_FOLDER), said)
 
 
 if __name__ == "__main__":

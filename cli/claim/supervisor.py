@@ -230,7 +230,7 @@ def guard(supervisor: int) -> None:
 
 
 def kill_descendants() -> None:
-    """Kill all descendants, and return when none is left. Wait for those that cannot be killed."""
+    """Kill all descendants, and return when none is left. Wait for processes that cannot be killed."""
     pace = _PACE_OF_STOPPING
     while left := descendants():
         for pid in left:

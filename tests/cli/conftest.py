@@ -1,4 +1,4 @@
-"""The command, pointed at a corner of the server that no other test uses; and what it needs to find there."""
+"""Fixtures: the command, in a chroot that no other test uses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def zkgroups(zookeeper_hosts: str) -> Zkgroups:
 
 @pytest.fixture
 def kazoo(zookeeper_hosts: str) -> Iterator[KazooClient]:
-    """For what no group of ours would write."""
+    """A kazoo client, for nodes that zkgroups would not write."""
     client = KazooClient(zookeeper_hosts)
     client.start()
     yield client

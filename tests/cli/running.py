@@ -119,7 +119,7 @@ class Terminal:
             assert self._read(), f"the command ended without {text!r}:\n{self.seen}"
 
     def end(self) -> Ended:
-        """Read until the command has ended; on a terminal, what it prints and what it says are one."""
+        """Read until the command has ended. On a terminal, stdout and stderr are one stream."""
         while self._read():
             pass
         return Ended(self.process.wait(TIMEOUT), self.seen.replace("\r\n", "\n"), "")

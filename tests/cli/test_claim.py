@@ -1,4 +1,4 @@
-"""`zkgroups claim`: what is held, what a command finds in its environment, and what is left behind: nothing."""
+"""`zkgroups claim`: claims, the environment of the command, and a clean end."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Holder:
         return self.gone[0]
 
     def next_claims(self) -> Ended:
-        """Somebody else, who waits for it; its command tells the time at which it runs."""
+        """Wait for the claim in another process, whose command prints the time."""
         tell = "import time; print(time.time())"
         arguments = ("claim", "invoices", "orders", "0", "--wait", "20", "--", sys.executable, "-c", tell)
         return run(*arguments, env={"ZKGROUPS_ZOOKEEPER": self.hosts})
@@ -219,7 +219,7 @@ def test_sigterm_ends_the_command_before_the_claim(
         holder.process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):  # of two signals at once Python may take the other one first
             holder.process.wait(GRACE / 2)
-        while holder.process.poll() is None:  # whoever is impatient does not stop the letting go
+        while holder.process.poll() is None:  # more signals do not interrupt the release
             holder.process.send_signal(signal.SIGINT)
             time.sleep(0.002)
         assert holder.ended().code == 143
@@ -285,7 +285,7 @@ def test_when_the_holder_is_killed_the_command_ends_within_the_grace_time(
 def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_let_go(
     zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup
 ) -> None:
-    """Not those who have left the process group of the command: nobody knows of them any more."""
+    """Processes outside of the process group of the command survive."""
     script = "sleep 60 & echo $PPID $$ $!; wait"
     arguments = ("claim", "invoices", "orders", "0", "--", "sh", "-c", script)
     with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
@@ -299,9 +299,8 @@ def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_l
     assert (invoices.instances(), list(invoices.owners())) == ([], [])
 
 
-# What no process can do anything about by itself: the holder and the supervisor are killed in the same moment. The
-# command starts seven processes: children, one in a session of its own, and one that is nobody's child any more, all of
-# which ignore every signal that can be ignored.
+# The holder and the supervisor are killed at the same moment. The command starts seven processes: children, a process
+# in its own session, and an orphan. All of them ignore every signal that can be ignored.
 SEVEN = """
 import os, signal, sys, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -352,7 +351,7 @@ def parent_of(pid: int) -> int:
 
 
 def supervisor_of(pids: list[int]) -> int:
-    """Whoever has the orphans is the parent of all that are not each other's."""
+    """Return the parent of the orphans."""
     [supervisor] = {parent_of(pid) for pid in pids} - set(pids)
     return supervisor
 

@@ -46,7 +46,7 @@ def test_commands_and_options_are_completed(complete: Complete) -> None:
 def test_groups_topics_partitions_and_instances_are_those_that_are_there(complete: Complete, billing: Any) -> None:
     billing.copy("bikes")
     assert complete("zkgroups groups describe b") == ["bikes", "billing"]
-    assert complete("zkgroups groups describe bikes b") == ["billing"], "one that was named is not named again"
+    assert complete("zkgroups groups describe bikes b") == ["billing"], "a name is offered once"
     assert complete("zkgroups claim billing ") == ["orders"]
     assert complete("zkgroups claim billing orders ") == ["0", "1"]
     assert complete("zkgroups claim billing orders 0 ") == ["1"]

@@ -103,7 +103,7 @@ def test_a_table_on_a_terminal_fits_and_hides_nothing(zookeeper_hosts: str, regi
 def test_a_wide_table_on_a_terminal_runs_over_its_edge_in_whole_lines(zookeeper_hosts: str, registry: Registry) -> None:
     registry.group("x" * 70 + "z").create()
     text = without_colour(on_terminal(zookeeper_hosts, "groups", "list", "-o", "wide", columns=60))
-    assert "x" * 70 + "z" in text, "what is copied from there is whole"
+    assert "x" * 70 + "z" in text, "a copied name is complete"
 
 
 def test_a_terminal_has_colours_unless_told_not_to(zookeeper_hosts: str, registry: Registry) -> None:

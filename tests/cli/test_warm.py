@@ -1,4 +1,4 @@
-"""A command that is forked from a warm process does what one that is started does."""
+"""A command in a forked process behaves like one in a new process."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def serves(address: str) -> bool:
 
 
 def server_process(data_dir: Path) -> int:
-    """The process of the server with that data: the one whose last argument is its configuration."""
+    """Return the server process with this data folder, found by its configuration file."""
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = file.read_bytes().split(b"\0")

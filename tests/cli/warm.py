@@ -1,8 +1,8 @@
-"""The command in a process that is not started but forked, from one that has imported all of it already.
+"""Run the command in a process that is forked from a warm one, in which all modules are imported already.
 
-To start Python and import takes several times as long as most commands do, and there are a thousand of them. Each is a
-process as any other: with arguments, an environment, a folder, pipes and an end of its own. What is about the start is
-shown by those that are started: `running.started`, `running.Terminal`, and the examples of every `--help`.
+Starting Python and importing takes several times as long as most commands, and the tests run a thousand of them. Each
+command still has its own process, with arguments, environment, folder and pipes. Tests of the start use new processes:
+`running.started` and `running.Terminal`.
 
 This file is also the program that forks.
 """
@@ -93,7 +93,7 @@ def _serve(asking: socket.socket) -> None:
 
 
 def _begin(asking: socket.socket) -> tuple[int, int, socket.socket] | None:
-    """Fork for the next request: what can be waited for, the process, and whom to tell."""
+    """Fork for the next request. Return the file to wait for, the process, and the pipe for its status."""
     message, fds, *_ = socket.recv_fds(asking, 1, 4)
     if not message:
         return None
@@ -111,7 +111,7 @@ def _begin(asking: socket.socket) -> tuple[int, int, socket.socket] | None:
 def _end(pidfd: int, pid: int, status: socket.socket) -> None:
     os.close(pidfd)
     _, how = os.waitpid(pid, 0)
-    with status, suppress(OSError):  # who was to hear it has given up
+    with status, suppress(OSError):  # the reader may have given up
         status.send(str(os.waitstatus_to_exitcode(how)).encode())
 
 

@@ -134,7 +134,7 @@ def obeys(registry: Registry, raw: Any) -> None:
     """What holds of registrations, on every release."""
     group = registry.group("billing")
     before = registry.group("other").instance("me")
-    before.register(["orders"])  # where there was no directory at all
+    before.register(["orders"])  # the directories did not exist
     assert raw.get_children("/consumers/other") == ["ids"]
     group.create()
     already = group.instance("already")
@@ -147,7 +147,7 @@ def obeys(registry: Registry, raw: Any) -> None:
     assert "`zkgroups migrate unmark billing` to let members join again" in str(caught.value)
     assert not late.registered
     assert raw.get_children("/consumers/billing/ids") == ["already"]
-    with already.claim(P0) as claim:  # who is there already goes on
+    with already.claim(P0) as claim:  # a registered instance continues
         claim.commit(5)
     already.update(["orders", "refunds"])
     remove(registry, "billing")

@@ -1,4 +1,4 @@
-"""`Offsets.replace`: offsets are written over those that were shown, if these are unchanged."""
+"""`Offsets.replace`: offsets replace the ones shown before, if these are unchanged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What was once found by trying to break it: two threads of one process, and an administrator at the
-wrong moment. Each test brings about the one order in which it went wrong."""
+"""Races between two threads of one process, and with an administrator.
+
+Each test forces the order of requests in which an earlier version failed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The rules that are never broken, 1, 2, 4 and 5, each as an attempt to break it. Rule 3: test_lost_replies.py; rule 6:
-test_malformed.py and tests/core/test_paths.py."""
+"""Attempts to break the rules 1, 2, 4 and 5.
+
+For rule 3 see test_lost_replies.py, for rule 6 test_malformed.py and tests/core/test_paths.py.
+"""
 
 from __future__ import annotations
 

@@ -436,7 +436,7 @@ def test_a_reply_from_the_previous_connection_is_ignored(
         while (change := offsets.next(timeout=0.0)) is None:
             proxied.groups()  # answers come in the order of the questions
         assert change.kind is ChangeKind.RESCANNED
-        assert offsets.next(timeout=0.0) is None  # now it has asked for what is in the directory of the topic,
+        assert offsets.next(timeout=0.0) is None  # now it has read the directory of the topic,
         proxied.groups()  # and the answer is there
         proxy.cut()
         assert [seen(change) for change in told_many(offsets, 2)] == [
