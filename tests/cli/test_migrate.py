@@ -418,7 +418,7 @@ def test_every_option_in_an_example_exists(name: str) -> None:
         (("plan", "x", "-b", NOWHERE, "--rename", "a=b", "--rename", "a=c"), "two new names for 'a'"),
         (("plan", "x", "-b", NOWHERE, "--rename-regex", "(", "b"), "it is not a regular expression"),
         (("plan", "x", "-b", NOWHERE, "--skip-stale"), "--skip-stale needs --stale-after"),
-        (("plan", "x", "--without-brokers", "--at", "y"), "--at needs --from-snapshot"),
+        (("plan", "x", "--without-brokers", "--at", "latest"), "--at needs --from-snapshot"),
         (("plan", "x", "-b", NOWHERE, "--groups", "("), "groups is '(', but it is not a regular expression"),
         (("plan", "x", "--without-brokers", "--groups", "("), "groups is '(', but it is not a regular expression"),
         (("apply", "x"), "migrate apply needs the Kafka brokers"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ..datadir.small import Small, make, records, written
+from ..datadir.small_directories import Small, make, records, written
 from .running import Ended, run
 
 WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"}

@@ -14,8 +14,8 @@ from zkgroups.datadir.snapshot_file import END_OF_NODES
 from zkgroups.exceptions import DamagedDataError
 
 from ..lasting import lasting_client
-from .left import left
-from .small import Small, make, named, records, server_of
+from .server_files import tree_in_files
+from .small_directories import Small, make, named, records, server_of
 
 pytestmark = pytest.mark.zookeeper
 
@@ -57,9 +57,9 @@ def test_a_snapshot_with_a_later_deletion_is_not_used_for_an_earlier_state(small
         server.kill()
     newest = small.snapshots[-1]
     assert named(newest) < before
-    true = {zxid: left(small.folder, zxid) for zxid in (before, gone, gone + 1)}
+    true = {zxid: tree_in_files(small.folder, zxid) for zxid in (before, gone, gone + 1)}
     newest.write_bytes(without(newest.read_bytes(), GOES))
-    assert {zxid: left(small.folder, zxid) for zxid in true} == true
+    assert {zxid: tree_in_files(small.folder, zxid) for zxid in true} == true
     data = DataDir(str(small.folder))
     assert data.state(before).snapshot != newest.name
     assert data.state(gone).snapshot == data.state().snapshot == newest.name
@@ -107,7 +107,7 @@ def test_missing_last_transactions_of_a_leader_are_detected_by_a_snapshot(small:
 def test_the_log_of_an_ensemble_starts_with_its_first_leader(small: Small, tmp_path: Path) -> None:
     """The log of a standalone server starts with 1, that of an ensemble with 1 of an epoch."""
     folder = relabelled(small, tmp_path / "leaders", lambda old: 1 << 32 | old)
-    found = left(folder)
+    found = tree_in_files(folder)
     assert {key: node.data for key, node in found.items()} == {
-        key: node.data for key, node in left(small.folder).items()
+        key: node.data for key, node in tree_in_files(small.folder).items()
     }

@@ -13,8 +13,8 @@ from zkgroups.datadir.files import DataFile
 from zkgroups.datadir.snapshot_file import check_snapshot
 from zkgroups.exceptions import DamagedDataError, NotFoundError
 
-from .left import left, tree_of
-from .small import Small, make, named, records, written
+from .server_files import tree_in_files, tree_of
+from .small_directories import Small, make, named, records, written
 
 pytestmark = pytest.mark.zookeeper
 
@@ -52,7 +52,7 @@ def test_the_state_after_each_transaction_is_the_same_from_any_snapshot(small: S
     assert len(small.snapshots) > 2
     assert len({str(state) for state in small.states}) > 10
     for zxid, state in enumerate(small.states):
-        assert left(small.folder, zxid) == state
+        assert tree_in_files(small.folder, zxid) == state
     while small.snapshots:
         assert found(small) == DataDirState(small.last, small.snapshots[-1].name)
         small.snapshots[-1].unlink()
@@ -140,11 +140,11 @@ def test_a_damage_error_names_the_last_readable_state(small: Small) -> None:
     (data, first), (_, at), *_ = records(log)
     log.write_bytes(turned(data, at + 40))
     with pytest.raises(DamagedDataError, match="a record has a wrong checksum") as caught:
-        left(small.folder)
+        tree_in_files(small.folder)
     last = zxid_of(data, first)
     assert caught.value.last_zxid == last
     assert f"the data is intact up to zxid 0x{last:x}, and can be read up to it" in str(caught.value)
-    assert left(small.folder, last) == small.states[last]
+    assert tree_in_files(small.folder, last) == small.states[last]
 
 
 def test_a_missing_log_is_an_error_unless_a_snapshot_covers_it(small: Small) -> None:
@@ -153,11 +153,11 @@ def test_a_missing_log_is_an_error_unless_a_snapshot_covers_it(small: Small) -> 
     assert found(small) == DataDirState(small.last, small.snapshots[-1].name)
     small.snapshots[-1].unlink()
     with pytest.raises(DamagedDataError, match="transactions are missing") as caught:
-        left(small.folder)
+        tree_in_files(small.folder)
     last = caught.value.last_zxid
     assert last is not None
     assert last >= named(missing) - 1
-    assert left(small.folder, last) == small.states[last]
+    assert tree_in_files(small.folder, last) == small.states[last]
 
 
 def test_the_named_state_is_readable_even_if_a_snapshot_reaches_beyond_the_damage(
@@ -169,11 +169,11 @@ def test_the_named_state_is_readable_even_if_a_snapshot_reaches_beyond_the_damag
     newest.rename(newest.with_name(".".join([name[0], f"{reaches - 3:x}", *name[2:]])))
     missing.unlink()
     with pytest.raises(DamagedDataError, match=f"follows 0x{reaches - 3:x}: transactions are missing") as caught:
-        left(small.folder)
+        tree_in_files(small.folder)
     last = caught.value.last_zxid
     assert last == named(missing) - 1
     assert f"the data is intact up to zxid 0x{last:x}, and can be read up to it" in str(caught.value)
-    assert left(small.folder, last) == small.states[last]
+    assert tree_in_files(small.folder, last) == small.states[last]
 
 
 def test_a_state_within_a_gap_is_an_error(small: Small) -> None:
@@ -182,7 +182,7 @@ def test_a_state_within_a_gap_is_an_error(small: Small) -> None:
         file.unlink()
     for zxid in range(named(missing), after):
         with pytest.raises(DamagedDataError, match="transactions are missing") as caught:
-            left(small.folder, zxid)
+            tree_in_files(small.folder, zxid)
         assert caught.value.last_zxid == named(missing) - 1
 
 
@@ -195,7 +195,7 @@ def test_with_any_files_missing_a_state_is_correct_or_an_error(small: Small, see
     promised: set[int | None] = set()
     for zxid in [None, *range(0, small.last + 2, 3)]:
         try:
-            found = left(small.folder, zxid)
+            found = tree_in_files(small.folder, zxid)
         except NotFoundError:
             continue
         except DamagedDataError as error:
@@ -204,7 +204,7 @@ def test_with_any_files_missing_a_state_is_correct_or_an_error(small: Small, see
         assert found in (small.states if zxid is None else [small.states[zxid]])
     for last in promised - {None}:
         assert last is not None
-        assert left(small.folder, last) == small.states[last]
+        assert tree_in_files(small.folder, last) == small.states[last]
 
 
 def test_without_a_snapshot_to_start_from_reading_is_an_error(small: Small) -> None:
@@ -212,16 +212,16 @@ def test_without_a_snapshot_to_start_from_reading_is_an_error(small: Small) -> N
         snapshot.write_bytes(b"")
     small.logs[0].unlink()
     with pytest.raises(DamagedDataError, match=r"it has no snapshot to start from: .*snapshot.* is damaged") as caught:
-        left(small.folder)
+        tree_in_files(small.folder)
     assert f"its logs begin with 0x{named(small.logs[0]):x}" in str(caught.value)
     for snapshot in small.snapshots:
         snapshot.unlink()
     with pytest.raises(DamagedDataError, match="it has no snapshot"):
-        left(small.folder)
+        tree_in_files(small.folder)
     for log in small.logs:
         log.unlink()
     with pytest.raises(NotFoundError, match="is not a ZooKeeper data directory"):
-        left(small.folder)
+        tree_in_files(small.folder)
 
 
 def test_a_snapshot_without_its_logs_is_refused(small: Small, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_snapshot_without_its_logs_is_refused(small: Small, tmp_path: Path) ->
     for log in (first, *others):
         log.rename(elsewhere / log.name)
     with pytest.raises(NotFoundError, match="has no log for snapshot"):
-        left(small.folder)
+        tree_in_files(small.folder)
     assert DataDir(str(small.folder), log_folder=str(elsewhere.parent)).state().zxid == small.last
     (elsewhere / first.name).rename(first)
     [note] = DataDir(str(small.folder)).state().notes
@@ -247,7 +247,7 @@ def test_a_snapshot_whose_digest_proves_its_zxid_needs_no_log(small: Small) -> N
     for snapshot in small.snapshots:
         zxid = named(snapshot)
         try:
-            assert left(small.folder, zxid) == small.states[zxid]
+            assert tree_in_files(small.folder, zxid) == small.states[zxid]
         except NotFoundError as error:
             refused[snapshot] = str(error)
     assert all(f"{snapshot.name} may contain later changes" in said for snapshot, said in refused.items())
@@ -256,16 +256,16 @@ def test_a_snapshot_whose_digest_proves_its_zxid_needs_no_log(small: Small) -> N
     assert whole is not None
     assert (newest in refused) == (whole.digest is None)
     with pytest.raises(NotFoundError):
-        left(small.folder, named(newest) + 1)
+        tree_in_files(small.folder, named(newest) + 1)
 
 
 def test_states_outside_of_the_files_are_not_found(small: Small) -> None:
     with pytest.raises(NotFoundError, match=f"ends with transaction 0x{small.last:x}, before 0x{small.last + 1:x}"):
-        left(small.folder, small.last + 1)
+        tree_in_files(small.folder, small.last + 1)
     for file in (*small.snapshots[:-1], small.logs[0]):
         file.unlink()
     with pytest.raises(NotFoundError, match="does not go back to 0x3: it has no snapshot that old"):
-        left(small.folder, 3)
+        tree_in_files(small.folder, 3)
 
 
 def test_a_snapshot_with_later_nodes_needs_the_logs_up_to_them(small: Small) -> None:
@@ -275,10 +275,10 @@ def test_a_snapshot_with_later_nodes_needs_the_logs_up_to_them(small: Small) -> 
     zxid = reaches - 3
     fuzzy = newest.rename(newest.with_name(".".join([name[0], f"{zxid:x}", *name[2:]])))
     assert found(small) == DataDirState(small.last, fuzzy.name)
-    assert left(small.folder, reaches) == small.states[reaches]
+    assert tree_in_files(small.folder, reaches) == small.states[reaches]
     for earlier in range(zxid, reaches):
         assert DataDir(str(small.folder)).state(earlier).snapshot == older.name
-        assert left(small.folder, earlier) == small.states[earlier]
+        assert tree_in_files(small.folder, earlier) == small.states[earlier]
     for log in small.logs:
         for data, at in records(log):
             if zxid_of(data, at) >= reaches - 1:
@@ -287,4 +287,4 @@ def test_a_snapshot_with_later_nodes_needs_the_logs_up_to_them(small: Small) -> 
     with pytest.raises(
         DamagedDataError, match=f"contains changes up to 0x{reaches:x}, but the logs end with 0x{reaches - 2:x}"
     ):
-        left(small.folder)
+        tree_in_files(small.folder)

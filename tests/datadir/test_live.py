@@ -11,8 +11,8 @@ from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing import ZooKeeperServer, missing
 
 from ..testing.waiting import eventually
-from .left import left, walked
-from .load import under_load
+from .server_files import tree_in_files, tree_on_server
+from .writers import under_load
 
 pytestmark = pytest.mark.zookeeper
 
@@ -41,9 +41,9 @@ def test_files_of_a_killed_server_equal_its_state_after_the_restart(
             assert eventually(lambda: sum(writer.written for writer in writers) > 2000, timeout=100)
             server.kill()
         shutil.copytree(tmp_path / "data", tmp_path / "copy")
-        found = left(tmp_path / "copy")
+        found = tree_in_files(tmp_path / "copy")
         server.start(timeout=60)
-        assert found == walked(server.address)
+        assert found == tree_on_server(server.address)
     assert {place.part for place, _ in found} == {"ids", "owners", "offsets"}
     snapshots = len(list((tmp_path / "copy" / "version-2").glob("snapshot.*")))
     assert snapshots > 2

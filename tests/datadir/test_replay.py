@@ -21,7 +21,7 @@ from zkgroups.testing import ZooKeeperServer, missing
 from zkgroups.zookeeper.requests.bulk_read import Block
 
 from ..lasting import lasting_client, through_restarts
-from .left import left, walked
+from .server_files import tree_in_files, tree_on_server
 
 pytestmark = pytest.mark.zookeeper
 
@@ -109,17 +109,17 @@ def test_all_kinds_of_nodes_and_changes_equal_those_of_the_server(tmp_path: Path
                 special(client, "/consumers/a/offsets/t/100")
                 special(client, "/consumers/a/offsets/t/101", lives_ms=10**6)
             server.kill()
-        from_nothing = left(tmp_path)
+        from_nothing = tree_in_files(tmp_path)
         server.start()
-        assert from_nothing == walked(server.address)
+        assert from_nothing == tree_on_server(server.address)
         with lasting_client(server.address) as client, lasting_client(server.address) as other:
             client.delete("/consumers", recursive=True)
             write(client, other, "/kafka/consumers")
             server.kill()
-        found = left(tmp_path, chroot="/kafka")
+        found = tree_in_files(tmp_path, chroot="/kafka")
         server.start()
-        assert found == walked(f"{server.address}/kafka")
-        assert left(tmp_path) == walked(server.address) == {}
+        assert found == tree_on_server(f"{server.address}/kafka")
+        assert tree_in_files(tmp_path) == tree_on_server(server.address) == {}
     assert {name for place, name in found if place.group == "a" and place.topic == "t"} >= {"0", "007", "größe", "11"}
     assert sum(place.part is Part.OWNERS for place, _ in found) == 1
 
@@ -145,9 +145,9 @@ def test_ephemeral_nodes_of_a_snapshot_are_deleted_when_their_session_closes(
         for client in (goes, stays):
             client.stop()
             client.close()
-        found = left(tmp_path)
+        found = tree_in_files(tmp_path)
         server.start()
-        assert found == walked(server.address)
+        assert found == tree_on_server(server.address)
     assert [name for _, name in found] == ["stays"]
 
 
@@ -170,4 +170,4 @@ def test_owners_of_a_group_come_before_its_offsets(tmp_path: Path, monkeypatch: 
         parts = [block.parts[0].key.part for block in blocks for _ in range(block.count)]
         assert parts == [Part.OWNERS] * 2 + [Part.OFFSETS] * 301
         server.start()
-        assert left(tmp_path) == walked(server.address)
+        assert tree_in_files(tmp_path) == tree_on_server(server.address)

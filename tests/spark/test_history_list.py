@@ -14,6 +14,7 @@ from zkgroups_cli.snapshots.list import list_ as command
 
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
 from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, read_snapshot, take_snapshot
+from zkgroups.spark.snapshots.layout import Layout
 from zkgroups.spark.snapshots.listing import ListedSnapshot, listing
 from zkgroups.spark.storage.timestamps import parse_timestamp
 
@@ -122,3 +123,5 @@ def test_an_empty_folder_has_an_empty_list_and_a_missing_one_is_an_error(spark: 
 def test_a_destination_that_is_empty_or_not_a_string_is_refused(spark: SparkSession, destination: Any) -> None:
     with pytest.raises(InvalidOptionError, match="destination is "):
         read_snapshot(spark, destination)
+    with pytest.raises(InvalidOptionError, match="destination is "):
+        Layout(spark, destination)

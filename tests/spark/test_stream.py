@@ -14,6 +14,7 @@ from zkgroups import Registry
 from zkgroups.exceptions import InvalidOptionError, NotConnectedError, RefusedError, ZkgroupsException
 from zkgroups.spark.errors import translated
 from zkgroups.spark.source.options import SourceOptions
+from zkgroups.spark.source.saved_position import decode_position
 from zkgroups.spark.source.stream import StreamReader
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 from zkgroups.zookeeper.reading.position import position
@@ -162,7 +163,7 @@ def test_a_stale_server_is_refused(zookeeper_hosts: str, registry: Registry) -> 
         with pytest.raises(RefusedError):
             reader.partitions(begin, ahead)
         [share] = reader.partitions(begin, reader.latestOffset(begin))
-        object.__setattr__(share, "until", type(share.until)(**ahead))  # type: ignore[attr-defined]
+        object.__setattr__(share, "until", decode_position(ahead))
         with pytest.raises(NotConnectedError, match="the server is at zxid 0x"):
             list(reader.read(share))
     finally:

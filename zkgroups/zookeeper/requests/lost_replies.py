@@ -37,7 +37,7 @@ def was_carried_out(
     path = last_write(operations).path
     changes = final_changes(operations)
     try:
-        # The server we are connected to now may lag behind the one that carried out the request.
+        # The current server may lag behind the server that received the request.
         session.call(lambda: session.client.sync_async("/"), "/", deadline)
         nodes = session.get_all(list(changes), deadline=deadline)
     except NoPermissionError as error:

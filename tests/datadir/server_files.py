@@ -17,13 +17,13 @@ from zkgroups.zookeeper.requests.node import Node
 Tree = dict[tuple[PartDirectory, str], Node | ForbiddenNode]
 
 
-def left(folder: Path, zxid: int | None = None, *, chroot: str = "") -> Tree:
+def tree_in_files(folder: Path, zxid: int | None = None, *, chroot: str = "") -> Tree:
     """Read all nodes of all groups from the files."""
     data = DataDir(str(folder), chroot=chroot)
     return tree_of(data.groups(data.state(zxid), set(Part)).blocks())
 
 
-def walked(hosts: str) -> Tree:
+def tree_on_server(hosts: str) -> Tree:
     """Read all nodes of all groups from the server."""
     with Registry.connect(hosts) as registry:
         groups, context = registry.groups(), registry._context

@@ -13,7 +13,7 @@ from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing import ZooKeeperServer, missing
 
 from ..lasting import lasting_client
-from .left import Tree, left
+from .server_files import Tree, tree_in_files
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def make(folder: Path, release: str | None, *options: str) -> Small:
     for snapshot in logs.snapshots:
         snapshot.unlink()
     last = max(int.from_bytes(data[at + 24 : at + 32]) for data, at in records(logs.logs[-1]))
-    return Small(folder, [left(logs.folder, zxid) for zxid in range(last + 1)])
+    return Small(folder, [tree_in_files(logs.folder, zxid) for zxid in range(last + 1)])
 
 
 def server_of(folder: Path, release: str | None, *options: str) -> ZooKeeperServer:
