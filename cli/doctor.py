@@ -17,7 +17,7 @@ from .shared.arguments import chosen_groups, execute_option, matching_option, ma
 from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.durations import duration_option
-from .shared.errors import Tally, sentence
+from .shared.errors_to_exit_codes import Tally, sentence
 from .shared.exit_codes import ExitCode
 from .shared.messages import say
 from .shared.options import Options

@@ -23,7 +23,7 @@ from .shared.arguments import (
 from .shared.brokers import brokers
 from .shared.command_classes import Command
 from .shared.connect import connected
-from .shared.errors import Tally
+from .shared.errors_to_exit_codes import Tally
 from .shared.messages import say
 from .shared.options import Format, Options
 from .shared.output import Output, Row

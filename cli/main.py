@@ -124,7 +124,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return ExitCode.DONE  # the reader of our output needs no more
     except BaseException as error:
-        from .shared.errors import report
+        from .shared.errors_to_exit_codes import report
 
         return report(error, verbose=options.verbose)
     return ExitCode.DONE

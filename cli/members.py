@@ -36,7 +36,7 @@ from .shared.arguments import chosen_groups, group_argument, matching_option, ma
 from .shared.command_classes import Group
 from .shared.completion import complete_instances
 from .shared.connect import connected
-from .shared.errors import Tally
+from .shared.errors_to_exit_codes import Tally
 from .shared.messages import say
 from .shared.options import Options
 from .shared.output import Column, Output, Row, Table

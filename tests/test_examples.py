@@ -24,7 +24,7 @@ EXAMPLES = [example for example in _examples() if example.examples]
 
 
 def test_examples_are_found() -> None:
-    assert "zkgroups.core.znodes.paths.parse_partition" in {example.name for example in EXAMPLES}
+    assert "zkgroups.core.znodes.names.parse_partition" in {example.name for example in EXAMPLES}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

@@ -1,4 +1,6 @@
-"""All errors of zkgroups. Catch a class in the middle of the tree to handle a whole kind of failure.
+"""All errors of zkgroups: `from zkgroups.exceptions import ClaimedByOtherError`.
+
+Catch a class in the middle of the tree to handle a whole kind of failure.
 
 ZkgroupsException
 ├── InvalidInputError (ValueError)      an argument is invalid; no request was sent
@@ -15,7 +17,7 @@ ZkgroupsException
 ├── RefusedError                        the operation would hurt other clients or lose data
 │   ├── GroupInUseError                 instances are registered
 │   ├── GroupExistsError
-│   ├── OffsetWouldGoBackError          not allowed without an explicit option
+│   ├── OffsetWouldGoBackError          not allowed without `backward`
 │   ├── OffsetOutOfRangeError
 │   │   └── CommittedOutOfRangeError    a member cannot start at the committed offset
 │   ├── BrokersTooOldError              the brokers' release does not support the operation
@@ -23,10 +25,10 @@ ZkgroupsException
 │   ├── NotSharedError                  Spark's workers may not share a file system with its driver
 │   ├── GroupMigratedError              the group is being migrated to Kafka-native offsets, or was
 │   └── InterruptedDeleteError          a group that needs several transactions is partly deleted
-├── ConflictError                       another client was faster
+├── ConflictError                       the state has changed, or belongs to somebody else
 │   ├── AlreadyRegisteredError
-│   ├── AlreadyClaimedError             by this instance
-│   ├── ClaimedByOtherError             carries the owner
+│   ├── AlreadyClaimedError             this instance already has the claim
+│   ├── ClaimedByOtherError             a claim without a timeout was refused; see `owner`
 │   ├── SessionInUseError               another process uses the session file
 │   ├── ReentrantCallError              a signal handler interrupted a call that it would have to wait for
 │   └── OffsetConflictError             the offset changed since it was read
@@ -42,7 +44,7 @@ ZkgroupsException
 │   ├── SessionLostError                all claims and registrations of the session are void
 │   └── OutcomeUnknownError             the request was sent, but its outcome is unknown
 ├── MemberClosedError                   the member has left its group
-├── ClaimTimeout                        the partition was not released in time; carries the owner
+├── ClaimTimeout                        a claim with a timeout was not granted in time; see `owner`
 ├── MalformedNodeError                  a znode cannot be decoded
 ├── DamagedDataError                    files of a ZooKeeper server are damaged or incomplete
 ├── SparkJobError                       a Spark job failed; its output is not visible

@@ -7,7 +7,7 @@ import click
 from ..shared.arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.messages import say
 from ..shared.options import Options
 

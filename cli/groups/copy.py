@@ -14,7 +14,7 @@ from zkgroups.exceptions import GroupExistsError, GroupNotFoundError, NoPermissi
 from ..shared.arguments import execute_option, group_argument
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.errors import partly
+from ..shared.errors_to_exit_codes import partly
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import complain, say
 from ..shared.options import Options

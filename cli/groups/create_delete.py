@@ -7,7 +7,7 @@ import click
 from ..shared.arguments import groups_argument
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.errors import Tally, partly
+from ..shared.errors_to_exit_codes import Tally, partly
 from ..shared.messages import say
 from ..shared.options import Options
 

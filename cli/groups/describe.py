@@ -17,7 +17,7 @@ from ..shared.brokers import brokers
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import checked_seconds
-from ..shared.errors import Tally, sentence
+from ..shared.errors_to_exit_codes import Tally, sentence
 from ..shared.options import Format, Options
 from ..shared.output import Output, Row, Table, wait_while_read
 from .description import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG, describe_groups, description_row

@@ -27,7 +27,7 @@ from zkgroups.core.znodes.migration_mark import Mark
 from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.output import Column, Row, Table
 
 _STATES: Final = {

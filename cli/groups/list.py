@@ -12,7 +12,7 @@ from zkgroups.core.znodes.states import GroupState
 from ..shared.arguments import matching_option
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.messages import say
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Row, Table

@@ -24,7 +24,7 @@ from ..shared.arguments import chosen_groups, execute_option, matching_option, m
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import duration_option
-from ..shared.errors import Tally, partly
+from ..shared.errors_to_exit_codes import Tally, partly
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath
 from ..shared.messages import complain, say

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from zkgroups.core.migration.rules import OutOfRange, Rule
+from zkgroups.core.migration.offset_decision import OutOfRange, Rule
 from zkgroups.core.times import utc
 
 from ..shared.arguments import execute_option

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from zkgroups.core.migration.group_status import MigrationStage
-from zkgroups.core.migration.rules import Rule
+from zkgroups.core.migration.offset_decision import Rule
 from zkgroups.core.migration.target_names import Renaming
 from zkgroups.core.znodes.names import check_group
 from zkgroups.exceptions import RefusedError

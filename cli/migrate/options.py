@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from zkgroups.core.migration.rules import OutOfRange, Rule
+from zkgroups.core.migration.offset_decision import OutOfRange, Rule
 from zkgroups.core.migration.target_names import Renaming
 from zkgroups.core.znodes.names import check_group
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import MatchRow, ReportRow
-from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.exceptions import DamagedFileError
 
 from ..shared.command_classes import Command

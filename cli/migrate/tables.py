@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from zkgroups.core.migration.obstacles import Obstacle
+from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Match, Outcome, PlanRow
-from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.times import utc
 
 from ..shared.output import Column, Row, Table

@@ -11,7 +11,7 @@ from zkgroups.zookeeper.session.registry_context import context_of
 from ..shared.arguments import groups_argument
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.messages import say
 from ..shared.options import Options
 

@@ -19,7 +19,7 @@ from zkgroups.core.offsets.reset import Adjustment, OffsetChange, Refusal
 from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedError, UnavailableError, ZkgroupsException
 
 from ..shared.arguments import execute_option
-from ..shared.errors import Tally, sentence
+from ..shared.errors_to_exit_codes import Tally, sentence
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table

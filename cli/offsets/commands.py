@@ -34,7 +34,7 @@ from ..shared.arguments import (
 from ..shared.command_classes import Group
 from ..shared.completion import complete_partitions
 from ..shared.connect import connected
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
 from ..shared.options import Options

@@ -11,7 +11,7 @@ from zkgroups.core.znodes.offset_codec import decode_offset_path
 from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import ChosenPartitions, is_chosen
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.options import Options
 from ..shared.progress import counted
 

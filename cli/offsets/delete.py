@@ -11,7 +11,7 @@ from zkgroups.core.offsets.reset import plan_delete
 from ..shared.arguments import ChosenPartitions, group_argument, topics_option
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.options import Options
 from .changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import existing_groups, read_offsets_by_group

@@ -16,7 +16,7 @@ from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermis
 from ..shared.arguments import ChosenPartitions, chosen_groups, matching_option, maybe_groups_argument, topics_option
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import write_lines
 from ..shared.options import Options
 from .committed_offsets import OffsetNodePath, read_offsets

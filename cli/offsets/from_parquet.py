@@ -22,7 +22,7 @@ from zkgroups.zookeeper.reading.position import position
 
 from ..shared.arguments import ChosenPartitions
 from ..shared.connect import connected
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import FolderUri
 from ..shared.messages import complain, say
 from ..shared.options import Options

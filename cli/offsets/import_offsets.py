@@ -19,7 +19,7 @@ from ..shared.arguments import ChosenPartitions, checked_groups, matching_option
 from ..shared.command_classes import Command
 from ..shared.completion import complete_groups
 from ..shared.connect import connected
-from ..shared.errors import Tally
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import FilePath, read_text, source_name
 from ..shared.messages import say
 from ..shared.options import Options

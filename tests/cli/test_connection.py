@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from kazoo.client import KazooClient
 from zkgroups_cli.shared.connect import open_registry
-from zkgroups_cli.shared.errors import sentence
+from zkgroups_cli.shared.errors_to_exit_codes import sentence
 from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry

@@ -6,7 +6,7 @@ import inspect
 
 import click
 import pytest
-from zkgroups_cli.shared.errors import Tally, exit_code, report, sentence
+from zkgroups_cli.shared.errors_to_exit_codes import Tally, exit_code, report, sentence
 from zkgroups_cli.shared.exit_codes import ExitCode
 from zkgroups_cli.shared.signals import Terminated
 

@@ -10,8 +10,8 @@ from zkgroups_cli.migrate.tables import done_row, plan_summary, planned_row
 from tests.migration.rows import row
 from zkgroups import TopicPartition
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.offset_decision import Action, Decision, Reason
 from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Outcome
-from zkgroups.core.migration.rules import Action, Decision, Reason
 
 HEAD = row("g", "g", TopicPartition("t", 0), Decision(Action.COMMIT, Reason.UNCHANGED, 1), offset=1, zxid=1)
 

@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 from zkgroups_cli.offsets.changes import ApplyOptions, GroupChanges, apply_changes
-from zkgroups_cli.shared.errors import Tally
+from zkgroups_cli.shared.errors_to_exit_codes import Tally
 from zkgroups_cli.shared.options import Options
 
 from zkgroups import CommittedOffset, Registry, TopicPartition

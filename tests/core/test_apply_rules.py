@@ -16,6 +16,7 @@ from zkgroups.core.migration.apply_rules import is_begun, offsets_to_write
 from zkgroups.core.migration.group_state import OffsetKey, OffsetNode, SourceState, TargetState
 from zkgroups.core.migration.guards import by_target, source_obstacles, target_obstacles
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.offset_decision import Action, Decision, Reason, Rule, decide
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.migration.rollback_rules import (
     Restoration,
@@ -25,7 +26,6 @@ from zkgroups.core.migration.rollback_rules import (
     progress,
     restoration,
 )
-from zkgroups.core.migration.rules import Action, Decision, Reason, Rule, decide
 
 Store = dict[TopicPartition, NativeOffset]
 

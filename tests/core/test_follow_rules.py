@@ -10,7 +10,7 @@ from zkgroups import TopicPartition
 from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.migration.follow_rules import FollowedOffsets, LeadingOffset, copy_forward
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind, offset_refused, some_texts
-from zkgroups.core.migration.rules import Decision, NoLog, OutOfRange, Reason, Rule, Unknown, decide
+from zkgroups.core.migration.offset_decision import Decision, NoLog, OutOfRange, Reason, Rule, Unknown, decide
 
 ATS = [TopicPartition("orders", number) for number in range(3)]
 P0, P1, P2 = ATS

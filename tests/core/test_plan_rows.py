@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from zkgroups.core.kafka_values import NativeOffset
+from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import PlanRow
-from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.znodes.topic_partition import TopicPartition
 
 

@@ -24,7 +24,7 @@ import zkgroups
 from zkgroups import exceptions
 from zkgroups.core.doctor.check_table import CHECKS
 from zkgroups.core.migration.group_status import MigrationStage
-from zkgroups.core.migration.rules import Action, Reason
+from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.kafka.properties import parse
 from zkgroups.testing import missing

@@ -14,8 +14,8 @@ from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass
 from zkgroups.core.migration.obstacles import Obstacle
+from zkgroups.core.migration.offset_decision import Rule
 from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow, ReportRow
-from zkgroups.core.migration.rules import Rule
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.follow import follow

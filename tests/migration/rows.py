@@ -7,8 +7,8 @@ from typing import Any
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset, OffsetRange
+from zkgroups.core.migration.offset_decision import Action, Decision, NoOffset, Reason, decide
 from zkgroups.core.migration.plan_rows import PlanRow, ReportRow
-from zkgroups.core.migration.rules import Action, Decision, NoOffset, Reason, decide
 from zkgroups.core.znodes.paths import join
 from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers

@@ -11,8 +11,8 @@ import pytest
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import Outcome, ReportRow
-from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError
 from zkgroups.kafka import Brokers

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from zkgroups import TopicPartition
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import PlanRow
-from zkgroups.core.migration.rules import Action, Reason
 from zkgroups.core.offsets.file_formats import OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.reset_script import group_file_name

@@ -20,8 +20,8 @@ from zkgroups import CommittedOffset, Member, Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass, FollowState
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.offset_decision import Action, OutOfRange, Reason, Rule
 from zkgroups.core.migration.plan_rows import PlanRow
-from zkgroups.core.migration.rules import Action, OutOfRange, Reason, Rule
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, NotConnectedError
 from zkgroups.input_errors import InvalidOptionError, ZkgroupsException

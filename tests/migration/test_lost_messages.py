@@ -10,8 +10,8 @@ import pytest
 from tests.kafka.conftest import Writer
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.migration.offset_decision import OutOfRange, Reason, Rule
 from zkgroups.core.migration.plan_rows import Match, Outcome
-from zkgroups.core.migration.rules import OutOfRange, Reason, Rule
 from zkgroups.testing import KafkaBroker
 
 from .moving import Move

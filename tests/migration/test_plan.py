@@ -11,8 +11,8 @@ from tests.testing.waiting import eventually
 from zkgroups import Registry
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.offset_decision import Action, NoOffset, OutOfRange, Reason, Rule
 from zkgroups.core.migration.plan_rows import PlanRow
-from zkgroups.core.migration.rules import Action, NoOffset, OutOfRange, Reason, Rule
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.kafka import Brokers
 from zkgroups.migration.log_ranges import topic_creation_zxids

@@ -12,8 +12,8 @@ from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.offset_decision import Action
 from zkgroups.core.migration.plan_rows import MigrationStep, Outcome
-from zkgroups.core.migration.rules import Action
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers

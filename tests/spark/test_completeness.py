@@ -19,7 +19,7 @@ from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.migration import SnapshotSource, plan, read_plan, summary
 from zkgroups.spark.migration.execution import ExecutablePlan
 from zkgroups.spark.migration.plan_folder import PlanFolder
-from zkgroups.spark.storage.destination import write_and_list
+from zkgroups.spark.storage.atomic_folder import write_and_list
 
 from .commands import Command, command_on
 from .conftest import plant

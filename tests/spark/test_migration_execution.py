@@ -25,7 +25,7 @@ from zkgroups.spark.migration.execution import STEPS, MigrationConnections, appl
 from zkgroups.spark.migration.planning import plan, read_plan
 from zkgroups.spark.migration.reports import differing, group_results, read_report
 from zkgroups.spark.migration.status import status
-from zkgroups.spark.storage import destination
+from zkgroups.spark.storage import atomic_folder
 from zkgroups.testing import KafkaBroker
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1000)]
@@ -126,7 +126,7 @@ def test_a_report_that_cannot_be_written_is_detected_before_the_work_or_has_advi
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(destination, "write_text", full)
+        patch.setattr(atomic_folder, "write_text", full)
         with pytest.raises(SparkJobError, match="cannot be written to: No space") as early:
             migration.call(apply, execute=True)
     assert not hasattr(early.value, "__notes__")

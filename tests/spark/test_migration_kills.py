@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from tests.migration.rows import tree
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
+from zkgroups.core.migration.offset_decision import Action
 from zkgroups.core.migration.plan_rows import PlanRow
-from zkgroups.core.migration.rules import Action
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.offset_decision import Action, NoLog, Reason
 from zkgroups.core.migration.plan_rows import PLAN_VERSION, GroupPlan, MatchRow, MigrationStep, PlanRow, ReportRow
-from zkgroups.core.migration.rules import Action, NoLog, Reason
 from zkgroups.core.migration.target_names import Renaming
 from zkgroups.exceptions import NotFoundError, RefusedError, SparkJobError
 from zkgroups.input_errors import InvalidOptionError
@@ -30,7 +30,7 @@ from zkgroups.spark.migration.jobs import by_target, map_batches
 from zkgroups.spark.migration.plan_folder import PlanFolder
 from zkgroups.spark.migration.planning import PlanningTask, groups, plan, read_plan, summary
 from zkgroups.spark.migration.sources import SnapshotSource, TargetNaming, read
-from zkgroups.spark.storage.destination import ABANDONED_AFTER, write_and_list
+from zkgroups.spark.storage.atomic_folder import ABANDONED_AFTER, write_and_list
 from zkgroups.spark.storage.timestamps import timestamp_text
 from zkgroups.testing import KafkaBroker
 

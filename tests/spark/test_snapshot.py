@@ -29,7 +29,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.spark import SourceOptions, Survey, Table, read_snapshot, snapshot_names, survey, take_snapshot
 from zkgroups.spark.snapshots.layout import IN_ORDER, Layout, UnfinishedSnapshot
-from zkgroups.spark.storage.destination import ABANDONED_AFTER
+from zkgroups.spark.storage.atomic_folder import ABANDONED_AFTER
 from zkgroups.spark.storage.timestamps import parse_timestamp, timestamp_text
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 

@@ -249,6 +249,10 @@ class Member(BaseMember):
 
     A member starts with the `with` block, or with `start`. All durations are in seconds.
 
+    `Generation.partitions` maps each `TopicPartition` to its committed offset, or to `start_at` without one.
+    `work(generation)` runs on a thread. It reads messages, and calls `generation.mark(at, next_offset)` for each: the
+    offset of the next message to read. It returns soon after `generation.active` becomes False.
+
     - `topics`: the names of topics, or a mapping from names to numbers of streams.
     - `pattern`: a regular expression that chooses topics, instead of `topics`. It leaves out Kafka's own topics unless
       `include_internal` is true. `zkgroups.core.java_regex.topic_filter` lists the
@@ -262,9 +266,9 @@ class Member(BaseMember):
     - `partitions`: a function that returns the partitions of a topic, instead of reading them from ZooKeeper.
     - `start_at`: where to start a partition without a committed offset.
     - `out_of_range`: where to start if the committed offset is outside of the log, because the topic was recreated or
-      messages were deleted unread: "earliest", "latest" or "error". zkgroups does not ask the brokers. So pass the
-      range of the log to `Generation.start_offset`, and read from the offset it returns. It logs a warning when it
-      applies this policy, and lets the offset go back as far as the policy chose.
+      messages were deleted unread: "earliest", "latest" or "error". zkgroups does not ask the brokers. So call
+      `generation.start_offset(at, log_start=..., log_end=...)`, and read from the offset it returns. It logs a warning
+      when it applies this policy, and lets the offset go back as far as the policy chose.
     - `release_timeout`: how long workers may take to end. Scala members try for about six seconds to claim their
       partitions, and then give up.
     - `rebalance_timeout`: how long other members may take to release partitions before this member logs a warning. It

@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
+from ..core.migration.offset_decision import Action
 from ..core.migration.plan_rows import PlanRow
-from ..core.migration.rules import Action
 from ..core.offsets.file_formats import FileFormat, OffsetRecord
 from ..core.offsets.file_writer import format_offsets
 from ..core.offsets.reset_script import group_file_name, reset_script

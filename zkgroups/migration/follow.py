@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..core.migration.follow_rules import FollowedGroup, FollowPass
+from ..core.migration.offset_decision import Rule
 from ..core.migration.plan_rows import PlanRow
-from ..core.migration.rules import Rule
 from ..exceptions import UnavailableError
 from ..input_errors import InvalidOptionError
 from ..kafka import Brokers

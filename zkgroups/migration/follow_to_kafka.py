@@ -18,7 +18,7 @@ from ..core.migration.follow_rules import FollowState, OffsetRule
 from ..core.migration.group_state import SourceState, TargetState
 from ..core.migration.guards import member_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
-from ..core.migration.rules import Decision, Unknown, decide
+from ..core.migration.offset_decision import Decision, Unknown, decide
 from ..core.znodes.migration_mark import MarkState
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import UnavailableError, UnknownPartitionError

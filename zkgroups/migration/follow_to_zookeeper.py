@@ -13,7 +13,7 @@ from ..core.migration.follow_rules import FollowState, copy_forward
 from ..core.migration.group_state import SourceState, TargetState
 from ..core.migration.guards import instance_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
-from ..core.migration.rules import Unknown
+from ..core.migration.offset_decision import Unknown
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, UnreadableNode
 from ..exceptions import UnavailableError

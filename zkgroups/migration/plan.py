@@ -14,8 +14,8 @@ from typing import Any
 
 from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.obstacles import GroupFacts, Obstacle, obstacles
+from ..core.migration.offset_decision import Decision, NoOffset, Rule, Unknown, decide
 from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow
-from ..core.migration.rules import Decision, NoOffset, Rule, Unknown, decide
 from ..core.migration.target_names import conflicts, name_error
 from ..core.znodes.topic_partition import TopicPartition
 from ..input_errors import ZkgroupsException

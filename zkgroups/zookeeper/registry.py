@@ -37,7 +37,15 @@ STALE_AFTER: Final = 90 * 86_400.0
 class Registry:
     """The consumer groups in one ZooKeeper ensemble or chroot.
 
-    Open it with `Registry.connect`, or pass a running kazoo client, which `close` does not stop.
+    Open it with `Registry.connect`, or pass a running kazoo client, which `close` does not stop. A group gives access
+    to its offsets, and its instances register, claim partitions and commit:
+
+        with Registry.connect("zk1:2181/kafka") as registry:
+            with registry.group("billing").instance("anna") as anna:  # leaving releases and deregisters
+                anna.register(["orders"])
+                with anna.claim(TopicPartition("orders", 0), timeout=30) as claim:
+                    committed = claim.fetch()  # a CommittedOffset, or None
+                    claim.commit((committed.offset if committed else 0) + 100)
     """
 
     def __init__(self, client: Any, *, acl: AclPolicy | None = None, timeout: float = 15.0) -> None:
@@ -161,7 +169,8 @@ class Registry:
     def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | UnreadableNode]:
         """Yield every committed offset of these groups, or of all groups, in constant memory.
 
-        Malformed and forbidden nodes are yielded as such.
+        A node that cannot be read is yielded as an `UnreadableNode`: a `MalformedNode` or a `ForbiddenNode`, both with
+        `path` and `reason`.
         """
         from .reading import group_reader
 

@@ -49,8 +49,8 @@ class ScalaBlocker:
 def scala_blocker(data: bytes) -> ScalaBlocker | None:
     """Return the reason why Scala members cannot read the registration. None if they can, or if only Java can tell.
 
-    >>> str(scala_blocker(b"orders"))
-    'it is not a JSON object'
+    >>> print(scala_blocker(b"orders"))
+    it is not a JSON object
     """
     if not data:
         return ScalaBlocker(ScalaProblem.EMPTY)

@@ -18,7 +18,7 @@ from enum import StrEnum
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
 from .guards import PlanRows, is_as_planned
-from .rules import Reason
+from .offset_decision import Reason
 
 
 class WriteState(StrEnum):

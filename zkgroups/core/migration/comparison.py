@@ -23,9 +23,9 @@ from typing import Final
 
 from .group_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated
 from .guards import PlanRows, is_of_source, new_offsets
+from .offset_decision import Action
 from .plan_rows import Match, MatchRow, PlanRow
 from .rollback_rules import not_moved
-from .rules import Action
 
 NO_TOPIC_IDS: Final[TopicIds] = MappingProxyType({})
 """For brokers without topic ids."""

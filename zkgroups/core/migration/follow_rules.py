@@ -19,7 +19,7 @@ from typing import Final
 
 from ..znodes.topic_partition import TopicPartition
 from .obstacles import Obstacle, ObstacleKind, offset_refused
-from .rules import Action, Decision, Reason, Unknown
+from .offset_decision import Action, Decision, Reason, Unknown
 
 
 class FollowState(StrEnum):

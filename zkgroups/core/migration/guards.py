@@ -14,8 +14,8 @@ from ..kafka_values import NativeOffset, OffsetRange
 from ..znodes.topic_partition import TopicPartition
 from .group_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated, key_text
 from .obstacles import GroupFacts, Obstacle, ObstacleKind, obstacles
+from .offset_decision import NoLog, Reason
 from .plan_rows import PlanRow
-from .rules import NoLog, Reason
 
 PlanRows = Sequence[PlanRow]
 """All rows of one target."""

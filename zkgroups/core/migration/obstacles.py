@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from .rules import Action, Decision, Reason
+from .offset_decision import Action, Decision, Reason
 
 _NAMES_SHOWN: Final = 3
 

@@ -13,7 +13,7 @@ from typing import Final
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
 from .obstacles import Obstacle
-from .rules import Action, Reason
+from .offset_decision import Action, Reason
 
 PLAN_VERSION: Final = 2
 """The format of stored plans. Increase it when the fields of `PlanRow` or the stored words change."""

@@ -15,7 +15,7 @@ from ..znodes.topic_partition import TopicPartition
 from .group_state import OffsetKey, OffsetNode, TargetState, TopicIds
 from .guards import PlanRows, member_obstacles, recreated_partitions
 from .obstacles import Obstacle, ObstacleKind, texts
-from .rules import Reason
+from .offset_decision import Reason
 
 # The target
 

@@ -3,8 +3,8 @@
     DEST/plan/                      the plan, with its format in `_VERSION`
     DEST/reports/<time>-<step>/     a report of each run
 
-Both appear completely or not at all: see `storage/destination.py`. A plan is never overwritten, because its reports and
-fences refer to it, unless the caller names the plan to replace. Such a plan must never have been applied.
+Both appear completely or not at all: see `storage/atomic_folder.py`. A plan is never overwritten, because its reports
+and fences refer to it, unless the caller names the plan to replace. Such a plan must never have been applied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, Row
 from ...core.migration.plan_rows import PLAN_VERSION, MatchRow, MigrationStep, PlanRow, ReportRow
 from ...exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..errors import translated
-from ..storage.destination import Destination
+from ..storage.atomic_folder import AtomicFolder
 from ..storage.timestamps import TIMESTAMP, timestamp_text
 from .arrow_rows import schema
 
@@ -44,7 +44,7 @@ class NewReport:
     name: str = ""
 
 
-class PlanFolder(Destination):
+class PlanFolder(AtomicFolder):
     """One plan and its reports."""
 
     # Reading

@@ -22,8 +22,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ...core.migration.obstacles import Obstacle
+from ...core.migration.offset_decision import Action, Reason, Rule
 from ...core.migration.plan_rows import GroupPlan, PlanRow
-from ...core.migration.rules import Action, Reason, Rule
 from ...core.migration.target_names import Renaming
 from ...exceptions import NotFoundError
 from ...input_errors import InvalidOptionError

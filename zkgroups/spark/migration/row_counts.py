@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from ...core.migration.offset_decision import Action, Reason
 from ...core.migration.plan_rows import Match, MatchRow, Outcome, PlanRow, ReportRow
-from ...core.migration.rules import Action, Reason
-from ..storage.destination import write_and_list
+from ..storage.atomic_folder import write_and_list
 from .arrow_rows import schema
 
 _FLAGS: Final = "group_flags"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from ...core.migration.rules import NoOffset
+from ...core.migration.offset_decision import NoOffset
 from ...core.migration.target_names import Renaming
 from ...exceptions import NotFoundError
 from ...migration.plan import SourceNode

@@ -31,7 +31,7 @@ from ...exceptions import DamagedFileError, ZkgroupsException
 from ..errors import translated
 from ..source.table_versions import strict_reader, to_current_columns
 from ..source.tables import Table
-from ..storage.destination import MARK, UNFINISHED, Destination
+from ..storage.atomic_folder import MARK, UNFINISHED, AtomicFolder
 from ..storage.file_list import join_problems, missing_files
 from ..storage.timestamps import TIMESTAMP, timestamp_text
 from .summary import Summary
@@ -43,7 +43,7 @@ IN_ORDER: Final = (Table.OWNERS, Table.MEMBERS, Table.OFFSETS)
 _IN_PLACE: Final = re.compile(f"snapshot=({TIMESTAMP})")
 
 
-class Layout(Destination):
+class Layout(AtomicFolder):
     """The snapshots of one destination."""
 
     # Snapshots

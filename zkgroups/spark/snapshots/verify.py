@@ -22,7 +22,7 @@ from ...exceptions import NotFoundError, SparkJobError
 from ..errors import translated
 from ..source.table_versions import to_current_columns
 from ..source.tables import SCHEMAS, Table
-from ..storage.destination import MARK
+from ..storage.atomic_folder import MARK
 from .layout import Layout
 from .moments import resolve_moment
 from .summary import Summary, TableSummary, digest

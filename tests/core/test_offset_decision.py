@@ -10,10 +10,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zkgroups.core.kafka_values import OffsetRange
-from zkgroups.core.migration import rules
+from zkgroups.core.migration import offset_decision
 from zkgroups.core.migration.apply_rules import WriteState, write_state
 from zkgroups.core.migration.obstacles import GroupFacts, Obstacle, ObstacleKind, obstacles
-from zkgroups.core.migration.rules import Action, Decision, NoLog, NoOffset, OutOfRange, Reason, Rule, Unknown, decide
+from zkgroups.core.migration.offset_decision import (
+    Action,
+    Decision,
+    NoLog,
+    NoOffset,
+    OutOfRange,
+    Reason,
+    Rule,
+    Unknown,
+    decide,
+)
 from zkgroups.core.migration.target_names import MAX_GROUP_BYTES, Renaming, conflicts, name_error
 from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.values import MalformedNode
@@ -130,7 +140,7 @@ def test_a_written_offset_is_in_the_log_and_goes_back_only_with_backward(
 
 
 def test_the_table_has_every_reason() -> None:
-    table = rules.__doc__ or ""
+    table = offset_decision.__doc__ or ""
     for reason in Reason:
         assert reason.value in table, reason
 

@@ -54,7 +54,7 @@ def write_and_list(rows: DataFrame, path: str, *counts: Column, without: str = "
     return found
 
 
-class Destination:
+class AtomicFolder:
     """A folder; all names are relative to it."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
