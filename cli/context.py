@@ -57,9 +57,9 @@ class _ContextGroup(Group):
 def context() -> None:
     """Save options under a name, and switch between them.
 
-    A context contains global options: addresses, users, and the paths of password and certificate files. Options on the
-    command line or in the environment win over the context. A context named with -c on the command line wins over the
-    environment. Passwords are not saved.
+    A context contains global options: addresses, users, and the paths of password and certificate files. The command
+    line wins over the environment, and the environment over the context in use. But a context that is named with -c on
+    the command line wins over the environment. Passwords are not saved.
 
     \b
     Example:

@@ -12,7 +12,7 @@ ZkgroupsException
 │   ├── NotRegisteredError              the instance has no registration in this session
 │   ├── NotClaimedError                 the caller does not hold the partition
 │   ├── UnknownPartitionError           the brokers have no such topic or partition
-│   ├── GenerationEndedError            other members may hold its partitions now
+│   ├── GenerationEndedError            the generation is over: others may hold its partitions
 │   └── NoGroupError                    a member without a group cannot commit
 ├── RefusedError                        the operation would hurt other clients or lose data
 │   ├── GroupInUseError                 instances are registered
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 
 def _of_group(group: str) -> str:
-    """Empty for a member without a group, whose group name is empty."""
+    """Return how a message names the group: not at all if the name is empty, as for a member without a group."""
     return f" of group {group!r}" if group else ""
 
 
@@ -127,7 +127,7 @@ class GenerationEndedError(NotFoundError):
 
 
 class NoGroupError(NotFoundError):
-    """A member without a group cannot commit offsets. Its user stores them elsewhere."""
+    """A member without a group cannot commit offsets: your program must store them elsewhere."""
 
     def __init__(self) -> None:
         super().__init__("this member has no group to commit offsets to: store them elsewhere, or use a Member")
@@ -226,7 +226,8 @@ class InterruptedDeleteError(RefusedError):
     """A group that needs several transactions is partly deleted. Each remaining topic is complete."""
 
     def __init__(self, group: str, left: Sequence[str], because: str) -> None:
-        super().__init__(f"group {group!r} is partly deleted, with {len(left)} topics remaining: {because}")
+        topics = "1 topic" if len(left) == 1 else f"{len(left)} topics"
+        super().__init__(f"group {group!r} is partly deleted, with {topics} remaining: {because}")
         self.group = group
         self.left = tuple(left)
 
@@ -237,7 +238,7 @@ class ConflictError(ZkgroupsException):
     retriable = True
 
 
-_NO_SESSION = "a persistent node, which no expired session deletes; `zkgroups doctor --repair` can delete it"
+_NO_SESSION = "a node that belongs to no session; `zkgroups doctor --repair --execute` can delete it"
 
 
 class AlreadyRegisteredError(ConflictError):
@@ -323,7 +324,7 @@ class NoPermissionError(AccessError):
 
 
 class UnavailableError(ZkgroupsException):
-    """No server answered, or the outcome is unknown."""
+    """No answer, no quorum, no session, or only a stale log end; or the outcome of the request is unknown."""
 
     retriable = True
 
@@ -333,7 +334,7 @@ class NotConnectedError(UnavailableError):
 
 
 class UnreachableError(NotConnectedError):
-    """Every host was unknown or refused connections until `unreachable_timeout`. The rest of the time was not used."""
+    """Every host was unknown or refused connections for `unreachable_timeout`, so the timeout was not waited out."""
 
 
 class DamagedAnswerError(NotConnectedError):
@@ -350,7 +351,7 @@ class PastLogEndError(UnavailableError):
     def __init__(self, group: str, at: TopicPartition, position: int, end: int) -> None:
         super().__init__(
             f"offset {position} of {at}{_of_group(group)} is past the log end {end}, which may be stale: "
-            "read the log end from a broker again in a second, and call start_offset with it"
+            "wait a second, read the log end from a broker again, and pass it to start_offset"
         )
         self.group = group
         self.at = at

@@ -113,8 +113,8 @@ class _ClaimRequest:
 @topic_argument
 @partitions_argument
 @instance_option("--as", "id", help="The instance id to register; by default a new one of the form host:uuid.")
-@seconds_option("--wait", help="How long to wait for partitions that are owned; by default not at all.")
-@click.option("--force", is_flag=True, help="Also if live members subscribe to the topic.")
+@seconds_option("--wait", help="How long to wait for partitions that others hold; by default not at all.")
+@click.option("--force", is_flag=True, help="Claim even if live members subscribe to the topic.")
 @seconds_option("--grace", default=5.0, help="The time between SIGTERM and SIGKILL when COMMAND is stopped.")
 @click.pass_context
 def claim(
@@ -129,9 +129,9 @@ def claim(
 ) -> None:
     """Hold partitions, all or none, until Ctrl-C or while COMMAND runs.
 
-    The command registers an instance without subscriptions, which other members ignore. But a Scala member that finds a
-    foreign owner of its partition releases all of its partitions. So if live members subscribe to the topic, --force is
-    needed.
+    The command registers an instance without subscriptions; other members assign no partitions to it. But a Scala
+    member that finds one of its partitions held by another instance releases all that it has. So if live members
+    subscribe to the topic, --force is needed.
 
     COMMAND has these environment variables:
 
@@ -145,8 +145,8 @@ def claim(
                            these partitions (the zxid of the owner node), so
                            that a store can refuse writes with an older one
 
-    ZKGROUPS_PASSWORD and ZKGROUPS_TLS_KEY_PASSWORD are removed from its environment. If COMMAND runs zkgroups, give the
-    passwords in files: --password-file or ZKGROUPS_PASSWORD_FILE.
+    ZKGROUPS_PASSWORD and ZKGROUPS_TLS_KEY_PASSWORD are removed from the environment of COMMAND. If COMMAND runs
+    zkgroups, give the passwords in files: --password-file or ZKGROUPS_PASSWORD_FILE.
 
     When COMMAND ends, the processes it has started are stopped, and then the partitions are released. The exit code is
     that of COMMAND, or 128 + n for signal n. If the connection is lost, the session expires, or a partition is taken
@@ -155,10 +155,10 @@ def claim(
 
     Two helper processes stop COMMAND before the session expires, even if zkgroups is killed or suspended. On Linux they
     also stop all processes that COMMAND has started, even if SIGKILL hits any two of zkgroups and its two helpers at
-    once. If it hits all three, only COMMAND itself is killed, and on other systems not even that. If all three are
-    suspended at once (SIGSTOP), COMMAND continues until one of them is resumed, even if another instance owns the
-    partitions by then. So suspend COMMAND, too. Processes that COMMAND runs as another user or on another machine
-    cannot be stopped.
+    once. If it hits all three, COMMAND is killed, but what it has started is not; on other systems nothing is. If all
+    three are suspended at once (SIGSTOP), COMMAND continues until one of them is resumed, even if another instance owns
+    the partitions by then. So whoever suspends all three must suspend COMMAND, too. Processes that COMMAND runs as
+    another user or on another machine cannot be stopped.
 
     If the name of the group begins with a dash, write another -- before it.
 

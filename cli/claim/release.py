@@ -42,9 +42,9 @@ def release(
 ) -> None:
     """Take partitions away from an owner that does not release them itself.
 
-    If another instance or session owns a partition, nothing is changed. The next commit of a zkgroups owner is refused.
-    Other clients do not notice the release and continue, so stop them first. `zkgroups owners list -o wide` prints this
-    command for each owner.
+    If a partition has another owner than the expected one, nothing is changed. If the owner uses zkgroups, its next
+    commit is refused. Other clients do not notice the release and continue, so stop them first. `zkgroups owners list
+    -o wide` prints this command for each owner.
 
     \b
     Example:

@@ -10,10 +10,10 @@ Two processes run this program: the supervisor, and its parent, the guardian, wh
 suspended, the guardian resumes it. If the supervisor is killed, the kernel kills the command. All other processes that
 the command has started become children of the guardian, which kills them, even if the holder was killed at the same
 moment. If the guardian is killed, the supervisor continues, and the holder takes the guardian's place. So processes are
-left only if a SIGKILL hits all three at once.
+left only if SIGKILL hits the holder, the supervisor and the guardian at once.
 
-It runs with `python -I -S`, and needs only the standard library. Its orders are lines: `until TIME`, on the clock that
-continues while the machine sleeps, and `stop SIGNAL`. It reports in lines, too: `started PID`, `failed REASON`,
+It runs with `python -I -S`, and needs only the standard library. Its orders are lines: `until TIME` (on a clock that
+also runs while the machine sleeps) and `stop SIGNAL`. Its reports are lines, too: `started PID`, `failed REASON`,
 `ended CODE itself`, `ended CODE stopped`.
 """
 
@@ -88,7 +88,7 @@ class Supervision:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
-                return self._send(0)  # without adopted orphans, only their process group is visible
+                return self._send(0)  # no child is left; where orphans are not adopted, only their group shows
             if pid == 0:
                 return True
             if pid == self._leader:
@@ -302,7 +302,7 @@ def _put_in_foreground(terminal: int, group: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the command in the arguments, after two pipes, the grace time, the end of the claim, and the holder's group.
+    """Run a command. The arguments: two pipes, the grace time, the end of the claim, the holder's group, the command.
 
     This forks: the process that the holder has started becomes the guardian, and its child the supervisor.
     """

@@ -36,7 +36,8 @@ def create(options: Options, names: tuple[str, ...]) -> None:
 @groups_argument
 @click.pass_obj
 def delete(options: Options, names: tuple[str, ...]) -> None:
-    """Delete groups and their offsets, at once. A group with a registered instance or a live owner is refused.
+    """Delete groups and their offsets, without a dry run. A group with a registered instance or a live owner is
+    refused.
 
     Everything in the group is deleted, including owners and registrations without a session. To be able to restore the
     offsets, save them first: zkgroups offsets export GROUP > FILE.

@@ -28,8 +28,8 @@ _STATES: Final = [state.value for state in GroupState if state is not GroupState
 def list_groups(options: Options, matching: re.Pattern[str] | None, state: str | None) -> None:
     """List all groups.
 
-    The formats table and name show only the names, which is fast. wide, json, jsonl and csv also show the state, totals
-    and last commit of each group, which reads every group. --state does so, too.
+    The formats table and name show only the names, which is fast. All other formats also show the state, totals and
+    last commit of each group. That reads every group, and so does --state.
 
     \b
     Example:

@@ -94,8 +94,8 @@ def prune(
     The command considers the named groups, or all groups. The age of a group without offsets is that of its znode. A
     group with unreadable nodes is left unchanged and reported; the exit code is then 9.
 
-    Without --execute, the command only shows what it would delete. With it, it first saves the offsets of all these
-    groups to the file. A group in which a client registers or commits in the meantime is not deleted.
+    Without --execute, the command only shows what it would delete. With it, the offsets of these groups are first saved
+    to the --export file. A group in which a client registers or commits in the meantime is not deleted.
 
     \b
     Example:

@@ -80,10 +80,10 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
     refused an offset, or if a client registered or committed in ZooKeeper during the write.
 
     Each group is marked in ZooKeeper before it is read: zkgroups members then no longer join it. Other clients ignore
-    the mark, so stop them first. If a run is killed, run the command again to finish. Until then groups may stay
-    marked; only another run, `migrate rollback` or `migrate unmark` removes the mark. A group that was blocked when
-    the plan was made stays blocked: make a new plan in another folder, or use `migrate follow`. The result for each
-    offset is stored in a report in the folder of the plan.
+    the mark, so stop them first. If a run is killed, the groups that it has not finished stay marked: run the command
+    again to finish them, or undo it with `migrate rollback`. A group that was blocked when the plan was made stays
+    blocked: make a new plan in another folder, or use `migrate follow`. The result for each offset is stored in a
+    report in the folder of the plan.
 
     While a plan writes to a group on the brokers, the group is locked in the old ZooKeeper against other plans. Plans
     with another ZooKeeper or another chroot do not see the lock: do not run two of them with the same target at the
@@ -192,11 +192,11 @@ def rollback(
 ) -> None:
     """Restore the earlier offsets of all groups on the brokers, and let legacy members join again.
 
-    Without --execute, only show what would be done. A group that did not exist on the brokers is deleted there. A group
-    with active members, with later commits, or without a mark of this plan is left unchanged, and the exit code is
-    then 4. With --to-zookeeper, messages that were read on the brokers are not read again: this progress is copied to
-    ZooKeeper first. Offsets of deleted or recreated topics are skipped. A group with offsets of a recreated topic is
-    left; with --force it is restored, and keeps these offsets.
+    Without --execute, only show what would be done. A group that did not exist on the brokers before is deleted there.
+    A group with active members, with later commits, or without a mark of this plan is left unchanged, and the exit code
+    is then 4. With --to-zookeeper, legacy members continue where the new consumers stopped: this progress is copied to
+    ZooKeeper first. Offsets of deleted topics are not restored. A group with offsets of a recreated topic is left
+    unchanged; with --force all other offsets are restored.
 
     \b
     Example:

@@ -17,9 +17,10 @@ from .unmark import unmark
 def migrate() -> None:
     """Move groups to Kafka's committed offsets: plan, apply, verify, roll back.
 
-    A plan is a folder with a decision and a reason for each offset. Only `apply --execute` writes offsets, and only for
-    groups that have not changed since: no registered instance, no member on the brokers, no new commit. Every step can
-    be repeated after a crash. Needs Spark and a Kafka client: pip install 'zkgroups[spark,kafka]'
+    A plan is a folder with a decision and a reason for each offset. No command writes offsets without --execute.
+    `apply` writes only groups that have not changed since the plan: no registered instance, no member on the brokers,
+    no new commit. Every step can be repeated after a crash. Needs Spark and a Kafka client: pip install
+    'zkgroups[spark,kafka]'
 
     \b
     Example:

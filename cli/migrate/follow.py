@@ -62,7 +62,7 @@ def follow(
     execute: bool,
     **given: Any,
 ) -> None:
-    """Keep the offsets on the brokers up to date while legacy members still work, until they are stopped.
+    """Copy new commits to the brokers while legacy members still work, and finish each group once they are stopped.
 
     Each pass reads the offsets of all groups of the plan and writes changed offsets, forward only, to groups without
     members on the brokers. Stop the legacy members when few messages are left. After two consecutive passes without

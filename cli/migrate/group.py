@@ -39,8 +39,8 @@ def group(options: Options, /, group: str, destination: str, target: str | None,
     """Move one group: `migrate plan` and `migrate apply` in one command, with the same checks.
 
     DEST is a folder for the plan and its reports. Without --execute, only show what would be done. A plan that is
-    already in the folder is used as it was decided, unless it had nothing to write and wrote nothing: then it is
-    recreated. So after a blocked plan, stop the members or choose another --on-out-of-range, and run the command again.
+    already in the folder is used again, with its decisions. Only a plan that has nothing to write is replaced: so if
+    the group was blocked, stop its members or choose another --on-out-of-range, and run the command again.
     `migrate verify` and `migrate rollback` take the same folder.
 
     \b

@@ -1,7 +1,7 @@
 """Show or apply the offset changes that a reset, delete or import has planned.
 
 `apply_changes` refuses a group with live instances unless `--force` is given. It writes an offset only if the node is
-still as it was when the plan was made. Conflicts in one group do not stop the others.
+still as it was when the plan was made. An obstacle in one group does not stop the others.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _old_text(change: OffsetChange) -> str | None:
 
 _HINTS: Final = {
     Refusal.WOULD_GO_BACK: "--backward allows it",
-    Refusal.WOULD_GO_FORWARD: "--forward allows it to skip messages",
+    Refusal.WOULD_GO_FORWARD: "--forward allows it, and skips messages",
 }
 
 

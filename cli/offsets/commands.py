@@ -66,8 +66,8 @@ _OFFSETS: Final = Table(
 def offsets() -> None:
     """Read, set, reset, delete, export, import and compare committed offsets.
 
-    A committed offset is the number of the next message to read. An offset is changed only if no other client has
-    changed it since it was shown. set and import do not let an offset go back unless --backward is given.
+    A committed offset is the number of the next message to read. An offset is written only if no other client has
+    changed it since this command read it. set and import do not let an offset go back unless --backward is given.
 
     \b
     Example:
@@ -240,7 +240,7 @@ def set_offset(
     backward: bool,
     force: bool,
 ) -> None:
-    """Set the committed offset of one partition, at once. The group must have no registered instances.
+    """Set the committed offset of one partition, without a dry run. The group must have no registered instances.
 
     The offset may only go forward, unless --backward is given.
 

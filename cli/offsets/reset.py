@@ -88,11 +88,11 @@ def reset(
     --from-file reads lines topic,partition,offset or group,topic,partition,offset, as Kafka's own tool does, and all
     formats of `offsets export`. It needs no --topic.
 
-    --to-snapshot moves offsets to those in a snapshot. A time with --from-audit moves them to the last commit before
-    that time that an audit has recorded. Neither needs brokers. A partition that is not recorded is left unchanged and
-    reported. An audit records only the last of several commits between two of its checks, and no deletions: so an
-    offset may be older than it was at that time, or may have been deleted. A time after the last check is refused.
-    An audit of another ZooKeeper cluster is used only with --cluster.
+    --to-snapshot moves offsets to those in a snapshot. --from-audit, with --to-datetime or --by-duration, moves them to
+    the last commit recorded until that time. Neither needs brokers. A partition that is not recorded is left unchanged
+    and reported. An audit sees only the last commit between two of its reads, and no deletions. So the offset may be
+    older than the true one, or one that was deleted by then. A time after the last read is refused. An audit of another
+    ZooKeeper cluster is used only with --cluster.
 
     --to-datetime and --by-duration do not move an offset forward, because that would skip messages; --forward allows
     it. All other options move offsets both ways.

@@ -129,7 +129,7 @@ _OPTIONS: Final = (
         "--by-duration",
         metavar="P7D",
         callback=_ago,
-        help="To the first offset at or after that long ago. Needs brokers, or --from-audit.",
+        help="Like --to-datetime, with the time that was this long ago. Needs brokers, or --from-audit.",
     ),
     click.option("--shift-by", type=int, metavar="N", help="Forward by N messages; back if N is negative."),
     click.option(

@@ -95,7 +95,7 @@ matching_option = click.option(
     "matching",
     metavar="REGEX",
     callback=_expression,
-    help="Also the groups whose whole name matches.",
+    help="Choose the groups whose whole name matches, in addition to any named ones.",
 )
 """Groups whose name matches an expression, as `matching`; see `chosen_groups`."""
 

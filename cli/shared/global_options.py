@@ -59,7 +59,7 @@ _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     (
         ("--timeout",),
         _SECONDS
-        | {"help": "The time limit for connecting and for each request. If given, unreachable hosts are retried."},
+        | {"help": "The time limit for connecting and each request. If given, unreachable hosts are retried as long."},
     ),
     (("--session-timeout",), _SECONDS | {"help": "How long the ZooKeeper session survives a lost connection."}),
     (("--digest-user",), {"metavar": "NAME", "help": "The user for ACLs of the scheme digest."}),

@@ -69,7 +69,7 @@ def writing_options(command: Decorated) -> Decorated:
         is_eager=True,
         expose_value=False,
         callback=_shared,
-        help="With --master: DEST is mounted on all machines of Spark.",
+        help="With --master: this folder is mounted on all machines of Spark.",
     )
     return shared(spark_options(command))
 
@@ -103,7 +103,7 @@ def moment_option(default: str = "latest by default") -> Callable[[Decorated], D
         "--at",
         metavar="MOMENT",
         callback=checked_moment,
-        help=f"The snapshot: its name, latest, previous, or a time, for the latest at or before it; {default}.",
+        help=f"The snapshot: its name, latest, previous, or a time (the last one started by then); {default}.",
     )
 
 
@@ -112,7 +112,7 @@ def cluster_option(command: Decorated) -> Decorated:
     return click.option(
         "--cluster",
         metavar="NAME",
-        help="The cluster, if the snapshots are of several; that of -z by default.",
+        help="Whose snapshots to use, if there are several clusters; by default that of -z.",
     )(command)
 
 

@@ -65,7 +65,8 @@ _COMMITS: Final = Table(
 @click.option(
     "--start-over",
     is_flag=True,
-    help="Continue if ZooKeeper was replaced or wiped: record all of its offsets. Earlier commits are then only shown.",
+    help="Continue although ZooKeeper was replaced or wiped: record all of its offsets. From then on, only --show "
+    "uses the earlier commits.",
 )
 @click.option("--show", is_flag=True, help="Print the recorded commits, and exit.")
 @click.option(
@@ -96,8 +97,8 @@ def audit(
 
     The command reports the number of forbidden nodes, and --once then exits with code 9. The last commit of such a node
     is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. It
-    cannot detect a ZooKeeper that was restored from its own backup and has since processed as many transactions as
-    before, and misses commits made in between. After restoring a backup, use a new DEST.
+    cannot detect a ZooKeeper that was restored from its own backup, once that has processed as many transactions as
+    before; the commits until then are missing. So use a new DEST after a restore.
 
     \b
     Example:

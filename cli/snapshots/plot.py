@@ -65,7 +65,7 @@ def plot(
     """Plot a group's offsets, messages read per second, and commits per second.
 
     The command reads all snapshots in DEST. The picture suits light and dark backgrounds. If there are many lines, only
-    lines that went back or moved least like the rest are drawn; the others become a shaded area from their minimum to
+    those are drawn that went back or differ most from the rest; the others become a shaded area from their minimum to
     their maximum. A gap means unknown: a missing offset, or the rate of an offset that went back. Rates are computed
     between snapshots, by the times at which offsets were read. For rates between commits, see `snapshots diff`.
 

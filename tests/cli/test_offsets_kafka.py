@@ -97,7 +97,7 @@ def test_a_time_moves_offsets_forward_past_unread_messages_only_with_forward(
     assert there() == {5, 3}
     ended = zkgroups("-b", kafka, "offsets", "reset", "invoices", *to)
     assert (
-        "group 'invoices': 2 offsets are left unchanged: would go forward; --forward allows it skip messages"
+        "group 'invoices': 2 offsets are left unchanged: would go forward; --forward allows it, and skips messages"
         in ended.err
     )
 

@@ -87,12 +87,12 @@ BUILT = [
     (
         PastLogEndError("billing", AT, 9, 5),
         "offset 9 of orders/3 of group 'billing' is past the log end 5, which may be stale: "
-        "read the log end from a broker again in a second, and call start_offset with it",
+        "wait a second, read the log end from a broker again, and pass it to start_offset",
     ),
     (TooLargeError("lost twice over 40000 bytes", size=40_000), "lost twice over 40000 bytes"),
     (
         InterruptedDeleteError("billing", ["orders"], "somebody registered"),
-        "group 'billing' is partly deleted, with 1 topics remaining: somebody registered",
+        "group 'billing' is partly deleted, with 1 topic remaining: somebody registered",
     ),
     (
         AlreadyRegisteredError("billing", "me", 0x1A),

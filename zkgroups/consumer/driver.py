@@ -81,12 +81,14 @@ FIRST_BACKOFF: Final = 0.05
 """The first pause before a retry, in seconds. It doubles with each failure in a row, up to `join_backoff`."""
 
 IN_A_ROW: Final = 3
-"""How many looks may follow each other without a pause. The next look waits, so that it sees many changes together."""
+"""How many looks (reads of the whole group) may follow each other without a pause. The next one waits, so that it sees
+many changes together."""
 
 BREATHER: Final = 4
-"""The pause for each of these looks, as a multiple of the time that a look takes; at most LONGEST_BREATHER."""
+"""The least time per look, on average, as a multiple of the time that a look takes; at most LONGEST_BREATHER."""
 
 LONGEST_BREATHER: Final = 0.5
+"""In seconds."""
 
 BRIEF: Final = 1.0
 """In seconds. If a worker ends its generation sooner than this, the next generation begins after a pause."""
@@ -119,7 +121,7 @@ def _is_retriable(error: Exception) -> bool:
 
 @dataclass(slots=True)
 class StepFailure:
-    """A failed step, to be raised once to the caller, unless the step has worked again by then."""
+    """The error of a failed step. The caller gets it once, unless the step has succeeded in the meantime."""
 
     step: type[RebalanceRequest]
     error: Exception
@@ -138,7 +140,7 @@ class WorkerEnded:
 
 
 class Driver:
-    """Run one member from `Open` until it is closed. `hand_out` receives generations, and errors for the caller."""
+    """Run one member from `JoinRequested` until it is closed. `hand_out` receives generations, and errors to raise."""
 
     def __init__(
         self, membership: AnyMembership, options: Options, stats: MemberStats, hand_out: Callable[[Handed], object]
@@ -241,7 +243,7 @@ class Driver:
     def clear_up(self) -> None:
         """Deregister after a reconnect, if that was not possible when the member left.
 
-        Otherwise other members wait for its partitions until the session expires. Until then its id stays in use.
+        Otherwise the id would stay in use, and other members would wait for its partitions, until the session expires.
         """
         if self._left_behind:
             with suppress(ZkgroupsException):  # the connection was closed, and the session with it
@@ -306,7 +308,7 @@ class Driver:
         return min(max(due - uptime(), 0.0), TICK)
 
     def _hurry(self, event: Event) -> None:
-        """Do not wait for a retry if the member is to leave."""
+        """If the member is to leave, deliver a failure now that would otherwise be delivered after a pause."""
         if isinstance(event, CloseRequested | WithdrawRequested) and self._failed is not None:
             self.tell(self._failed)
 

@@ -1,7 +1,7 @@
 """Scan the nodes of a snapshot, and apply the changes after it.
 
-Every node of the tree passes through this loop, so it slices bytes and creates no object per node. It yields siblings
-together, with records in the format of a server's response (`zookeeper/requests/multiread.py`).
+Every node of the tree passes through `SnapshotScan.runs`, so it slices bytes and creates no object per node. It yields
+siblings together, with records in the format of a server's response (`zookeeper/requests/multiread.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BETWEEN: Final = TAIL + HEAD
 MAX_SIBLINGS: Final = 2000
 """The maximum number of siblings per run; fewer if they are large."""
 _LARGE_BITS: Final = 13
-"""Each 8 KiB of a node counts as a sibling."""
+"""Each 8 KiB (2^13 bytes) of a node counts as one more sibling."""
 
 _NO_SESSION: Final = bytes(8)
 
@@ -53,8 +53,9 @@ class SiblingRun(NamedTuple):
 class SnapshotScan:
     """One pass through a snapshot and its later changes. It consumes the changes.
 
-    After the last run, `digest` is the digest of the whole tree, if requested. `newest` is the highest zxid of any node
-    in the snapshot that the digest does not cover. Both reveal changes in the snapshot that are not in the logs.
+    After the last run, `digest` is the digest of the whole tree, if requested. `newest` is the highest zxid in the
+    snapshot, of all nodes that the digest does not cover, or whose directory has changes. Both reveal changes in the
+    snapshot that are not in the logs.
     """
 
     def __init__(self, chunks: Iterator[bytes], changes: Changes, root: bytes, *, digest: bool) -> None:
@@ -64,7 +65,7 @@ class SnapshotScan:
         self._above = root.removesuffix(CONSUMERS.encode())
         self._wants_digest = digest
         self.has_above = False
-        """Whether the chroot has any nodes."""
+        """True if nodes were found directly or anywhere below the chroot."""
         self.digest = 0
         self.newest = 0
 
@@ -238,7 +239,7 @@ def _damaged(reason: str) -> DamagedDataError:
 
 
 def _with_visible_session(record: bytes) -> bytes:
-    """Clear the session of container and TTL nodes, which is not a session, as a server does in its responses."""
+    """Clear the session field of container and TTL nodes, which holds no session, as servers do in responses."""
     owner = record[-16:-8]
     return record[:-16] + _NO_SESSION + record[-8:] if owner[0] == 0xFF or owner == _CONTAINER else record
 
@@ -247,7 +248,7 @@ _CONTAINER: Final = b"\x80" + bytes(7)
 
 
 def _is_digested(directory: bytes) -> bool:
-    """Return whether the digest includes the directory. The server's own nodes are excluded."""
+    """Return whether the digest includes the children of the directory. The server's own nodes are excluded."""
     return directory != b"/zookeeper" and not directory.startswith(b"/zookeeper/")
 
 

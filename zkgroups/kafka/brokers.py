@@ -46,7 +46,7 @@ class Brokers:
 
     @classmethod
     def connect(cls, bootstrap: str, *, properties: Mapping[str, str] = {}, timeout: float = 15.0) -> Self:
-        """Return the brokers at `bootstrap`, `host:port,...`, with a Kafka client's properties. Sends nothing yet."""
+        """Return the brokers at `bootstrap`, e.g. "kafka1:9092,kafka2:9092". Sends nothing until the first call."""
         return cls(bootstrap, properties=properties, timeout=timeout)
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
@@ -66,7 +66,7 @@ class Brokers:
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after a time in milliseconds; the log end if there is none, None if unknown.
 
-        Brokers before 0.10.1 store no message times, and misunderstand the request.
+        Raise BrokersTooOldError if the brokers store no message times, as before 0.10.1.
         """
         specs = {check_at(at): OffsetSpec.for_timestamp(_checked_time(ms)) for at, ms in times.items()}
         # The ends come first, so that a message written between the two answers is not skipped.
@@ -110,8 +110,9 @@ class Brokers:
     def commit(self, offsets: Offsets) -> Outcomes:
         """Commit offsets for groups without active members. Return None or the error for each partition.
 
-        A group with active members is refused. A number is committed without metadata. All values are checked before
-        anything is sent, but neither this method nor the brokers check that an offset is in its log.
+        A group with active members is refused. An offset that is given as a plain number is committed without metadata.
+        All values are checked before anything is sent, but neither this method nor the brokers check that an offset is
+        in its log.
         """
         wanted = checked(offsets)
         if not wanted:
@@ -142,7 +143,7 @@ class Brokers:
         return min(found) * 60.0 if found else None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the id of each of these topics, which must exist. Brokers before 2.8 have no topic ids."""
+        """Return the ids of these topics. Unknown topics are left out; with brokers before 2.8, all are."""
         wanted = list(dict.fromkeys(topics))
         return topic_ids(self._open().admin, wanted, self._deadline()) if wanted else {}
 
@@ -236,7 +237,7 @@ class _LastError:
         self._last = (at, error)
 
     def report(self, deadline: Deadline) -> None:
-        """Raise the last error: no leader of any partition answered."""
+        """Raise the last error, if there was one. Call this if no leader of any partition answered."""
         if self._last is not None:
             at, error = self._last
             raise NotConnectedError(

@@ -1,7 +1,8 @@
 """Claims on partitions: a `Claim` on one, `Claims` on several that are committed and released together.
 
-A commit is one transaction in the session of the claim. It checks the registration and the owner nodes, and writes the
-offsets. If the session has expired or a claim is lost, it raises an error and changes nothing (rule 4).
+A commit is a transaction in the session of the claim, or several if it exceeds the server's size limit. Each checks the
+registration and the owner nodes, and writes the offsets. If the session has expired or a claim is lost, it fails and
+changes nothing. The numbers of rules refer to docs/guarantees.md.
 """
 
 from __future__ import annotations

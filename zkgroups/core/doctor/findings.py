@@ -1,4 +1,4 @@
-"""The results of the doctor's checks: problems, their severity, and the repairs that are safe without a person.
+"""The results of the doctor's checks: problems, their severity, and the repairs that need no decision by a person.
 
 A check yields a `Problem` for one node. `check_table.py` turns it into a `Finding`, which `Registry.repair` can repair.
 """
@@ -72,8 +72,8 @@ RepairStep = Remove | Rewrite
 class Repair:
     """A repair: all of its steps are applied, or none, and only if it cannot harm a registered instance.
 
-    `unless` has the instances that must not be registered. If it is empty, no instance at all may be registered. With
-    `is_always_safe`, registered instances do not matter, because the steps themselves prove that they are safe.
+    It is refused while any of the instances in `unless` is registered; if `unless` is empty, while any instance at all
+    is. With `is_always_safe`, registered instances do not matter: what the steps check is enough.
     """
 
     does: str

@@ -7,7 +7,7 @@ row that matches:
     |---------------------------|------------------------|----------------------|--------|----------------------|
     | missing                   |                        | an offset            | skip   | only on the target   |
     | a negative number         |                        |                      | skip   | negative             |
-    | anything else, no offset  |                        |                      | skip   | no offset            |
+    | unreadable                |                        |                      | skip   | no offset            |
     | stale, with skip_stale    |                        |                      | skip   | stale                |
     | an offset                 | the topic is missing   |                      | skip   | no such topic        |
     | an offset                 | no such partition      |                      | skip   | no such partition    |
@@ -18,15 +18,15 @@ row that matches:
     | before the log start      | on_out_of_range:       |                      |        | before the start     |
     |   or past the log end     |   refuse               |                      | refuse |   or past the end    |
     |                           |   skip                 |                      | skip   |   or past the end    |
-    |                           |   earliest or latest: continue with the log start or end       |
+    |                           |   earliest or latest: go on with the log start or end, below   |
     | the number to write       |                        | could not be read    | refuse | target unknown       |
     |                           |                        | equal                | skip   | already there        |
-    |                           |                        | higher               | skip   | target ahead         |
     |                           |                        | higher, and backward | commit | backward             |
+    |                           |                        | higher               | skip   | target ahead         |
     |                           |                        | lower, or none       | commit | unchanged or clamped |
 
 A skipped offset does not stop its group: nothing needs to be written. A refused offset stops the whole group, because
-a consumer that started there would skip messages or read them twice.
+its consumer would skip messages of that partition or read them twice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Action(StrEnum):
 
 
 class OutOfRange(StrEnum):
-    """How to treat an offset outside its log. Brokers accept any offset, and consumers then jump elsewhere."""
+    """How to treat an offset outside its log. Brokers accept any; a consumer would jump to the log start or end."""
 
     REFUSE = "refuse"
     EARLIEST = "earliest"

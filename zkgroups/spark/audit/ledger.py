@@ -1,8 +1,8 @@
 """The contents of an audit: each commit with the previous offset, and the committed offsets at any time.
 
-See `journal.py` for the files. Forbidden nodes are counted. Groups with a forbidden node are read completely with the
-next batch, regardless of when their offsets were written. So commits made while a node was forbidden are recorded once
-it can be read. Commits that the audit already has are skipped.
+See `journal.py` for the files. Forbidden nodes are counted. If a group has one, the next batch reads the whole group,
+and not only what changed since: so the last commit to the node is recorded once it can be read. Commits that the audit
+already has are skipped.
 """
 
 from __future__ import annotations
@@ -86,10 +86,11 @@ def read_audit(spark: SparkSession, destination: str) -> DataFrame:
 def offsets_at(spark: SparkSession, destination: str, at: datetime, group: str | None = None) -> DataFrame:
     """Return the offsets committed at a time, of one group or of all: group, topic, partition, offset, committed_at.
 
-    The result is the last recorded commit of each partition until then. An offset may be older than the actual one,
-    because the audit does not see commits that were overwritten between two batches, but it is never newer. Offsets
-    deleted by then are included. Partitions whose last commit was malformed are left out, and so are commits made
-    before the audit started over with another ZooKeeper. Raise RefusedError for a time after the last batch.
+    The result is the last commit of each partition that was recorded with a time until `at`. It may be older than the
+    true offset of that time, because commits overwritten between two batches are not seen, but it is never newer.
+    Offsets that were deleted before `at` are included. Partitions whose last commit was malformed are left out, and so
+    are commits made before the audit started over with another ZooKeeper. Raise RefusedError for a time after the last
+    batch.
     """
     if not isinstance(at, datetime) or at.tzinfo is None:
         raise InvalidOptionError("at", str(at), "it must be a datetime with a time zone")
@@ -207,7 +208,7 @@ class Ledger:
         return known.where(f.col("batch").between(journal.first_batch(), until - 1))
 
     def merge(self) -> None:
-        """Merge `MERGE_FACTOR` pieces of a level into one of the next level."""
+        """Merge all pieces of a level into one of the next level, once there are `MERGE_FACTOR` of them."""
         level = 0
         while len(pieces := [piece for piece in self.journal.pieces() if piece.level == level]) >= MERGE_FACTOR:
             if level == 0:
@@ -254,7 +255,7 @@ def _newest(commits: DataFrame) -> DataFrame:
 
 
 def _forbidden(rows: DataFrame) -> dict[str, int]:
-    """Return the groups with forbidden nodes, and how many. Each node has a distinct problem."""
+    """Return how many forbidden nodes each group has. Each problem names its node, so it is counted once."""
     found = rows.where(f.col("zxid").isNull()).groupBy("group").agg(f.count_distinct("problem")).collect()
     return {row[0]: row[1] for row in found}
 

@@ -3,8 +3,9 @@
 kazoo reports neither when it sends a request nor the timeout that a server granted. So its traffic is observed, on
 kazoo's connection thread. Only `resume`, `certain_until` and the timeouts are used by other threads.
 
-A server can grant another timeout at each reconnect. ZooKeeper's data contain only the timeout at the creation of the
-session, and a new leader uses that one. So a session is proved with the smallest timeout that it was ever granted.
+A server can grant another timeout at each reconnect. ZooKeeper's data contain only the timeout that was granted when
+the session was created, and a new leader uses that one. So certainty is computed from the smallest timeout that the
+session was ever granted.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from ..kazoo_compat import internals
 from ..kazoo_compat.traffic import observe_traffic
 
 _CONNECTED_BEFORE: Final = 0.6
-"""A fraction of the session timeout: how old the leader's knowledge of the session may be when the client was connected
-before the observation began. kazoo sends a request every third of it, and a follower reports that within a quarter."""
+"""A fraction of the session timeout T: if the client was already connected when observation begins, the leader has
+heard of the session at most this long ago. kazoo sends a request every T/3, and a follower reports it within T/4."""
 
 _FROM_THE_LEADER: Final = frozenset(error.code for error in (NoNodeError, NoAuthError, BadVersionError))
 """Errors that a leader returns only after it has found the session alive."""
@@ -97,7 +98,7 @@ class Liveness:
     def on_session(self, session_id: int, timeout: float) -> None:
         """Record the timeout that the server grants on a new connection.
 
-        If the session is resumed, a longer timeout than before proves nothing.
+        If the session is resumed, the smaller timeout still counts: a new leader may use it.
         """
         self.was_connected = self._granted = True
         if session_id != self._session_id or timeout < self._proof.timeout:
@@ -109,11 +110,12 @@ class Liveness:
 class ProofRequest:
     """A transaction that changes nothing. ZooKeeper's answer proves that the session lives.
 
-    No cheaper request is enough. A follower answers reads and pings alone. `sync` needs the leader, but a leader
-    answers it without its followers. A leader that is cut off does so for more than `syncLimit` ticks (3.1 s, measured
-    with a limit of 3 s). By then the other servers may have elected a new leader, for example after a restart. A
-    transaction waits for a majority, even if it only contains a check, and even if the check fails. In tests, a cut-off
-    leader never answered one. It costs a record in the servers' logs, and takes 1 ms, as long as a commit.
+    No cheaper request is enough. A follower answers reads and pings by itself. `sync` needs the leader, but a leader
+    answers it without asking its followers. A leader that is cut off goes on doing so for more than `syncLimit` ticks
+    (3.1 s, measured with a limit of 3 s). By then the other servers may have elected a new leader, for example after a
+    restart. A transaction waits for a majority, even if it only contains a check, and even if the check fails. In
+    tests, a cut-off leader never answered one. It costs a record in the servers' logs, and takes 1 ms, as long as a
+    commit.
     """
 
     type = Transaction.type
