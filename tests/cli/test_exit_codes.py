@@ -43,7 +43,7 @@ def test_each_exit_code_is_met(zkgroups: Zkgroups, billing: Any, secret: str, co
 
 def test_what_nobody_foresaw_is_exit_code_1_and_a_sentence(zookeeper_hosts: str) -> None:
     code = (
-        "import sys, zkgroups_cli.groups.commands as groups; from zkgroups_cli.main import main;"
+        "import sys, zkgroups_cli.groups.list as groups; from zkgroups_cli.main import main;"
         "groups.connected = lambda *_, **__: 1 / 0; sys.argv = ['zkgroups', 'groups', 'list']; sys.exit(main())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
