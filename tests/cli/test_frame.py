@@ -168,4 +168,4 @@ def test_read_only_refuses_to_write(zkgroups: Zkgroups) -> None:
 def test_a_short_session_is_warned_of_in_one_line(zkgroups: Zkgroups) -> None:
     ended = zkgroups("groups", "list", "--session-timeout", "3")
     assert ended.code == 0
-    assert ended.err.splitlines()[0].startswith("zkgroups: a session of 3 s")
+    assert ended.err.splitlines()[0].startswith("zkgroups: a session timeout of 3 s")
