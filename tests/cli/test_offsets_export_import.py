@@ -184,7 +184,7 @@ def test_a_missing_or_binary_file_is_wrong_usage(zkgroups: Zkgroups, tmp_path: P
     assert zkgroups("offsets", "import", str(file)).code == 2
     file.write_bytes(b"a,b,0,5\xff\n")
     ended = zkgroups("offsets", "import", str(file))
-    assert (ended.code, "no UTF-8 at byte 7" in ended.err) == (2, True)
+    assert (ended.code, "is not UTF-8 at byte 7" in ended.err) == (2, True)
     file.write_text("g,t,0,5\n")
     assert zkgroups("offsets", "import", str(file), "--group", "other").code == 2
     assert zkgroups("offsets", "import", str(file), "--format", "path").code == 2

@@ -161,7 +161,7 @@ def test_a_malformed_offset_can_be_set_but_not_shifted(
         (("invoices", "--all-topics", "--to-datetime", "yesterday"), "must be like 2026"),
         (("invoices", "--all-topics", "--by-duration", "7 days"), "must be like P7D"),
         (("invoices", "--all-topics", "--shift-by", "x"), "--shift-by"),
-        (("--groups", "(", "--all-topics", "--to-offset", "0"), "no regular expression"),
+        (("--groups", "(", "--all-topics", "--to-offset", "0"), "is not a regular expression"),
         (("invoices", "--all-topics", "--to-earliest"), "--to-earliest needs the Kafka brokers"),
         (("invoices", "--all-topics", "--to-latest"), "--to-latest needs the Kafka brokers"),
         (("invoices", "--all-topics", "--by-duration", "P7D"), "--by-duration needs the Kafka brokers"),
