@@ -80,7 +80,7 @@ def test_a_dry_run_counts_nodes_without_java(
     table = zkgroups(*some, **WITHOUT_JAVA)
     assert (table.code, table.err) == (0, "")
     assert [line.split() for line in table.lines] == [
-        ["ZOOKEEPER", "GROUPS", "TOPICS", "OFFSETS", "OWNERS", "MEMBERS", "DENIED"],
+        ["ZOOKEEPER", "GROUPS", "TOPICS", "OFFSETS", "OWNERS", "MEMBERS", "FORBIDDEN"],
         ["blue", "1", "1", "5", "1", "1", "0"],
     ]
     assert zkgroups(*some, "-o", "csv", "--no-headers", **WITHOUT_JAVA).out == "blue,1,1,5,1,1,0\n"

@@ -15,10 +15,10 @@ WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"}
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--only", "moved,lost"), "'lost' is none of moved, unchanged, went-back, new, gone, unreadable"),
-        (("--fail-on", ""), "'' is none of moved"),
+        (("--only", "moved,lost"), "'lost' is not one of moved, unchanged, went-back, new, gone, unreadable"),
+        (("--fail-on", ""), "'' is not one of moved"),
         # A snapshot cannot tell an idle group from a stuck one.
-        (("--fail-on", "stalled-held"), "'stalled-held' is none of moved"),
+        (("--fail-on", "stalled-held"), "'stalled-held' is not one of moved"),
         (("--by", "owner"), "--by"),
         (("--groups", "("), "groups"),
         (("latest", "latest", "latest"), "unexpected extra argument"),
