@@ -209,7 +209,7 @@ def test_a_latest_snapshot_with_a_time_in_the_future_is_reported(
     name, wrong = take(), "29990131T120007.005Z"
     for table in tmp_path.glob("table=*"):
         copytree(table / f"snapshot={name}", table / f"snapshot={wrong}")
-    told = f"zkgroups: the time of snapshot {wrong} is in the future: a clock was wrong, and others may be newer\n"
+    told = f"zkgroups: the time of snapshot {wrong} is in the future: a clock was wrong, and other snapshots may be newer\n"
     some = ("offsets", "export", "billing", "--from-snapshot", tmp_path, "-q")
 
     assert zkgroups(*some).err == told
