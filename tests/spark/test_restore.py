@@ -209,7 +209,8 @@ def test_a_latest_snapshot_with_a_time_in_the_future_is_reported(
     name, wrong = take(), "29990131T120007.005Z"
     for table in tmp_path.glob("table=*"):
         copytree(table / f"snapshot={name}", table / f"snapshot={wrong}")
-    told = f"zkgroups: the time of snapshot {wrong} is in the future: a clock was wrong, and other snapshots may be newer\n"
+    told = f"zkgroups: the time of snapshot {wrong} is in the future: "
+    told += "a clock was wrong, and other snapshots may be newer\n"
     some = ("offsets", "export", "billing", "--from-snapshot", tmp_path, "-q")
 
     assert zkgroups(*some).err == told
@@ -371,7 +372,7 @@ def test_a_reset_to_a_time_uses_the_audit_without_brokers(
     later = datetime.now(UTC)
     follow()
     to = ("offsets", "reset", "billing", "--all-topics", "--from-audit", tmp_path, "-o", "csv", "--no-headers")
-    at = datetime.fromtimestamp(since / 1000, UTC).isoformat(timespec="milliseconds")
+    at = since.isoformat(timespec="milliseconds")
     done = zkgroups(*to, "--to-datetime", at, "--execute")
     assert done.code == 9
     assert done.lines[1:] == [
