@@ -57,7 +57,7 @@ def test_the_address_is_the_one_line_on_stdout_and_sigterm_ends_both() -> None:
 
 def test_ctrl_c_ends_both() -> None:
     with Terminal("zookeeper") as terminal:
-        terminal.wait_for("Ctrl-C ends it")
+        terminal.wait_for("Ctrl-C stops it")
         address = terminal.seen.splitlines()[0]
         assert serves(address)
         terminal.type("\x03")
