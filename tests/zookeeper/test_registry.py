@@ -165,7 +165,7 @@ def test_two_registries_over_one_client_are_one_session_and_two_instances(raw: A
         a.register(["orders"])
         b.register(["orders"])
         held = a.claim(P0)
-        assert b.group.owner(P0) == a.group.owner(P0)
+        assert two.group(b.group).owner(P0) == one.group(a.group).owner(P0)
         b.release()
         assert held.verify()
         b.deregister()
