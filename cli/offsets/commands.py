@@ -262,8 +262,8 @@ def set_offset(
             )
         for conflict in registry.group(group).offsets.replace({at: offset}, expected={at: found}, force=force).values():
             raise conflict
-    before = "nothing" if found is None else found.shown
-    say(options, f"{group}: {at} was {before} and is {offset}")
+    before = "it had none" if found is None else f"it was {found.shown}"
+    say(options, f"{group}: set the offset of {at} to {offset}; {before}")
 
 
 def _fetch(registry: Registry, group: str, at: TopicPartition) -> CurrentOffset:

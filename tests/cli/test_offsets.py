@@ -156,9 +156,9 @@ def test_forbidden_nodes_do_not_hide_the_others(zkgroups: Zkgroups, secret: str,
 
 def test_an_offset_is_set_forward_and_made_where_there_was_none(zkgroups: Zkgroups, invoices: Any) -> None:
     ended = zkgroups("offsets", "set", "invoices", "orders", "0", "55")
-    assert (ended.code, ended.out, ended.err) == (0, "", "invoices: orders/0 was 50 and is 55\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "invoices: set the offset of orders/0 to 55; it was 50\n")
     made = zkgroups("offsets", "set", "invoices", "orders", "2", "0", "--expect", "none")
-    assert (made.code, made.err) == (0, "invoices: orders/2 was nothing and is 0\n")
+    assert (made.code, made.err) == (0, "invoices: set the offset of orders/2 to 0; it had none\n")
     assert (number(invoices), number(invoices, P2)) == (55, 0)
 
 
