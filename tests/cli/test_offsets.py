@@ -193,7 +193,7 @@ def test_a_malformed_offset_can_be_set(zkgroups: Zkgroups, litter: str, registry
     assert refused.code == 4
     assert "so the new one may go back: --backward allows it" in refused.err
     ended = zkgroups("offsets", "set", litter, "orders", "0", "7", "--backward")
-    assert (ended.code, ended.err) == (0, "litter: orders/0 was b'many' and is 7\n")
+    assert (ended.code, ended.err) == (0, "litter: set the offset of orders/0 to 7; it was b'many'\n")
     assert number(registry.group(litter)) == 7
 
 
