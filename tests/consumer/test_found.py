@@ -302,7 +302,7 @@ def test_an_id_whose_registration_never_goes_away_is_an_error_that_names_the_cur
     member = run(id="anna", join_backoff=0.2)
     member.until(lambda: member.errors)
     assert isinstance(member.errors[0], AlreadyRegisteredError)
-    assert "persistent node" in str(member.errors[0])
+    assert "belongs to no session" in str(member.errors[0])
     assert "doctor" in str(member.errors[0])
     [checkup] = registry.check(["billing"])
     registry.repair(next(found for found in checkup.findings if found.code == "persistent-registration"))
