@@ -54,6 +54,10 @@ HOMES = {
     "yaml": {"cli"},
     "rich": {"cli"},
     "docker": {"testing"},
+    # Its package has the name of one of our folders.
+    "kafka-python": {"kafka"},
+    "cryptography": {"kafka"},
+    "gssapi": {"kafka"},
     # `testing` needs one to make topics, and to see that a broker serves: Kafka's own tools take seconds for it.
     "confluent_kafka": {"kafka", "testing"},
     "pytest": {"testing"},
@@ -90,6 +94,7 @@ THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_
 MAY_START_THREADS = (
     "zkgroups/aio.py",
     "zkgroups/consumer/",
+    "zkgroups/kafka/wire/runner.py",
     "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",
     "zkgroups/zookeeper/session/prover.py",
@@ -164,6 +169,8 @@ def place_of(module: str) -> str:
     top, _, rest = module.partition(".")
     if top in {"cli", "zkgroups_cli"}:
         return "cli"
+    if top == "kafka":
+        return "kafka-python"
     if top != "zkgroups":
         return top
     part = rest.partition(".")[0]
@@ -360,6 +367,7 @@ FORBIDDEN = [
     ("zkgroups/spark/spark_thread.py", "from ..aio import Member", "spark imports zkgroups.aio.Member"),
     ("zkgroups/__init__.py", "from .aio import Member", "face imports zkgroups.aio.Member"),
     ("zkgroups/kafka/offsets.py", "import pyspark.sql", "kafka imports pyspark"),
+    ("zkgroups/migration/plan.py", "import kafka.protocol", "migration imports kafka-python, which lives in kafka"),
     ("zkgroups/testing/server.py", "from zkgroups.consumer import member", "testing imports zkgroups.consumer"),
     ("zkgroups/__init__.py", "from .testing import missing", "face imports zkgroups.testing"),
     ("zkgroups/kafka/brokers.py", "from ..migration import plan", "kafka imports zkgroups.migration"),

@@ -34,6 +34,7 @@ ZkgroupsException
 │   └── OffsetConflictError             the offset changed since it was read
 ├── AccessError
 │   ├── AuthenticationError             the credentials were not accepted
+│   ├── CertificateError                TLS failed: one side did not accept the other's certificate
 │   └── NoPermissionError               the ACL does not allow the operation
 ├── UnavailableError                    no server answered, or the outcome is unknown
 │   ├── NotConnectedError               no answer within the timeout
@@ -313,6 +314,10 @@ class AccessError(ZkgroupsException):
 
 class AuthenticationError(AccessError):
     """The credentials were not accepted, or the server requires some."""
+
+
+class CertificateError(AccessError):
+    """TLS failed: one side did not accept the other's certificate, or there was no common version or cipher."""
 
 
 class NoPermissionError(AccessError):
