@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from . import codec
 from .address import Address
 from .connection import Connection
 from .errors import AnswerLostError, NotSentError
-from .sasl import log_in
+from .login import log_in
 from .security import Security
 from .versions import Versions, reported
 
@@ -46,7 +47,7 @@ class Link:
         self._correlation_id = 0
         self._users = 0
         self._used = 0.0
-        self._expires = float("inf")
+        self._expires = math.inf
         self._closed = False
 
     @property
@@ -123,29 +124,29 @@ class Link:
     async def _open(self) -> Connection:
         try:
             async with asyncio.timeout(self._connect_timeout):
-                connection = await self._negotiated()
-                try:
-                    lifetime = await log_in(connection, self._security, self.address, self._versions)
-                except BaseException:
-                    connection.close()
-                    raise
+                connection, lifetime = await self._logged_in()
         except TimeoutError as error:
             raise NotSentError(f"no connection to {self.address} within {self._connect_timeout:g} s") from error
+        except AnswerLostError as error:  # to a request that only prepares the connection
+            raise NotSentError(str(error)) from error
         self._used = asyncio.get_running_loop().time()
         self._expires = self._used + lifetime * _SESSION_SHARE
         return connection
 
-    async def _negotiated(self) -> Connection:
+    async def _logged_in(self) -> tuple[Connection, float]:
+        """Return a connection, and the lifetime of its login."""
         connection = await self._connect()
         try:
             self._versions = await reported(connection, self._connect)
+            if self._versions.release is not None:
+                connection.close()
+                connection = await self._connect()
+            if self._security.login is None:
+                return connection, math.inf
+            return connection, await log_in(connection, self._security.login, self.address, self._versions)
         except BaseException:
             connection.close()
             raise
-        if self._versions.release is None:
-            return connection
-        connection.close()
-        return await self._connect()
 
     async def _connect(self) -> Connection:
         return await Connection.open(self.address, self._security.tls)
