@@ -100,7 +100,7 @@ def parse(text: str) -> dict[str, str]:
     for line in _logical_lines(text.removeprefix("\ufeff")):
         match = _KEY.match(line)
         if match and match[1]:
-            found[_unescaped(match[1])] = _unescaped(match[2])
+            found[unescaped(match[1])] = unescaped(match[2])
     return found
 
 
@@ -125,7 +125,8 @@ def _continues(line: str) -> bool:
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
+    """Resolve the escapes of Java's properties files, as in strings of Java."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPES.get(found[2], found[2]), text)
 
 
@@ -180,16 +181,16 @@ def check_sendable(properties: Mapping[str, str]) -> None:
     """Raise an error for text that cannot be passed to librdkafka, which is written in C."""
     for key, value in properties.items():
         if "\0" in key + value or any("\ud800" <= letter <= "\udfff" for letter in key + value):
-            raise _refused(key, value, "it contains characters that cannot be passed to librdkafka")
+            raise refused(key, value, "it contains characters that cannot be passed to librdkafka")
 
 
 def _jaas(_: Mapping[str, str], value: str) -> dict[str, str]:
     module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.split() else ""
     if module not in _PASSWORD_LOGINS:
-        raise _refused("sasl.jaas.config", value, _other_login(module))
+        raise refused("sasl.jaas.config", value, _other_login(module))
     options = {name: _unquoted(quotes) for name, *quotes in _JAAS_OPTION.findall(value)}
     if not {"username", "password"} <= options.keys():
-        raise _refused("sasl.jaas.config", value, f"{module} needs a username and a password")
+        raise refused("sasl.jaas.config", value, f"{module} needs a username and a password")
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
 
 
@@ -206,7 +207,7 @@ def _other_login(module: str) -> str:
 
 def _unquoted(quotes: list[str]) -> str:
     double, single, bare = quotes
-    return bare or _unescaped(double or single)
+    return bare or unescaped(double or single)
 
 
 def _trust_store(properties: Mapping[str, str], value: str) -> dict[str, str]:
@@ -228,7 +229,7 @@ def _key_store_password(properties: Mapping[str, str], value: str) -> dict[str, 
 
 def _check_pem(store: str, properties: Mapping[str, str], value: str) -> None:
     if (kind := _kind(store, properties)) != "PEM":
-        raise _refused(
+        raise refused(
             f"{store}.location",
             value,
             f"stores of type {kind} are not supported: export it as PEM "
@@ -248,8 +249,10 @@ def _under(name: str) -> Callable[[Mapping[str, str], str], dict[str, str]]:
     return lambda _, value: {name: value}
 
 
-def _refused(key: str, value: str, reason: str) -> InvalidOptionError:
-    return InvalidOptionError(shown_name(key), shown(key, value), reason)
+def refused(key: str, value: str, reason: str) -> InvalidOptionError:
+    """Return the error for a setting, without what may be secret."""
+    found = shown(key, value)
+    return InvalidOptionError(shown_name(key), ... if found == HIDDEN else found, reason)
 
 
 _TRANSLATIONS: Final[Mapping[str, Callable[[Mapping[str, str], str], dict[str, str]]]] = {

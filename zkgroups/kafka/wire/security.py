@@ -35,12 +35,10 @@ class Identity:
     """Of the key, if it is encrypted."""
 
 
-def tls_context(
-    trusted: str | None = None, identity: Identity | None = None, *, check_host: bool = True
-) -> ssl.SSLContext:
+def tls_context(trusted: str | None = None, *, check_host: bool = True) -> ssl.SSLContext:
     """Return a context that trusts these certificate authorities (PEM), or those of the system.
 
-    Raise ValueError or ssl.SSLError for text that is not a certificate or key.
+    Raise ValueError or ssl.SSLError for text that is not PEM.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = check_host
@@ -48,9 +46,17 @@ def tls_context(
         context.load_default_certs()
     else:
         context.load_verify_locations(cadata=pem(trusted))
-    if identity is not None:
-        _load(context, identity)
     return context
+
+
+def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
+    """Let a context present this certificate. Raise ssl.SSLError or ValueError if it cannot be read."""
+    # Python loads keys only from files. This one can be read only by this user, and is deleted at once.
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(f"{pem(identity.key)}\n{pem(identity.certificates)}")
+        file.flush()
+        # Without a password, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(file.name, password=identity.password or "")
 
 
 def pem(text: str) -> str:
@@ -82,15 +88,6 @@ def _wrapped(block: re.Match[str]) -> str:
     body = "".join(block[2].split())
     lines = [body[first : first + _COLUMNS] for first in range(0, len(body), _COLUMNS)]
     return "\n".join((f"-----BEGIN {block[1]}-----", *lines, f"-----END {block[1]}-----\n"))
-
-
-def _load(context: ssl.SSLContext, identity: Identity) -> None:
-    """Python loads keys only from files. This one can be read only by this user, and is deleted at once."""
-    with tempfile.NamedTemporaryFile("w") as file:
-        file.write(f"{pem(identity.key)}\n{pem(identity.certificates)}")
-        file.flush()
-        # Without a password, OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(file.name, password=identity.password or "")
 
 
 def _cryptography() -> tuple[Any, Any]:
