@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 import pytest
 
@@ -13,22 +11,11 @@ from zkgroups.kafka.wire.address import Address, addresses
 from zkgroups.kafka.wire.cluster import Cluster, Topic
 from zkgroups.testing import KafkaBroker
 
+from .conftest import with_cluster
+
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
-LONGEST = 60.0
 UNKNOWN_TOPIC = 3
-
-T = TypeVar("T")
-
-
-def with_cluster(bootstrap: str, use: Callable[[Cluster], Coroutine[Any, Any, T]], **options: Any) -> T:
-    """Run a coroutine with a cluster that is closed afterwards."""
-
-    async def main() -> T:
-        async with asyncio.timeout(LONGEST), Cluster(bootstrap, **options) as cluster:
-            return await use(cluster)
-
-    return asyncio.run(main())
 
 
 def test_metadata_has_brokers_and_topics(broker: KafkaBroker, make_topic: Callable[..., str]) -> None:

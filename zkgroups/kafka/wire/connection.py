@@ -49,7 +49,8 @@ class Connection:
         except ssl.SSLError as error:
             raise _tls_failed(address, error) from error
         except OSError as error:
-            raise NotSentError(f"no connection to {address}: {error.strerror or error}") from error
+            reason = error.strerror or str(error) or "it closed the connection: perhaps it expects no TLS"
+            raise NotSentError(f"no connection to {address}: {reason}") from error
         return cls(reader, writer, address)
 
     @property
@@ -121,7 +122,7 @@ class Connection:
 def _tls_failed(address: Address, error: ssl.SSLError) -> WireError | CertificateError:
     """An error that a retry would not change, unless the connection just ended."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return NotSentError(f"{address} closed the connection during the TLS handshake")
+        return NotSentError(f"{address} closed the connection: perhaps it expects no TLS")
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"its certificate is not accepted: {error.verify_message}"
     else:
