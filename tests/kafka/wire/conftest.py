@@ -136,7 +136,10 @@ def run(use: Coroutine[Any, Any, T]) -> T:
 
     async def main() -> T:
         async with asyncio.timeout(LONGEST):
-            return await use
+            try:
+                return await use
+            finally:
+                await asyncio.sleep(0.01)  # for the event loop to close sockets
 
     return asyncio.run(main())
 
