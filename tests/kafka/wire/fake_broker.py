@@ -39,7 +39,7 @@ class FakeBroker:
     """Reports its versions, repeats names of groups that it is asked to describe, and knows the brokers it is given."""
 
     def __init__(self, port: int = 0) -> None:
-        self._port = port
+        self.port = port
         self._server: asyncio.Server | None = None
         self._served: set[asyncio.StreamWriter] = set()
         self.brokers: Mapping[int, Address] = {}
@@ -71,8 +71,8 @@ class FakeBroker:
         return described(asked.message.groups)
 
     async def start(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, HOST, self._port)
-        self._port = self.address.port
+        self._server = await asyncio.start_server(self._serve, HOST, self.port)
+        self.port = self.address.port
         return self
 
     async def stop(self) -> None:
