@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from ...exceptions import UnavailableError
 from . import codec
 from .address import Address, addresses
-from .errors import NotSentError
+from .errors import NotSentError, WireError
 from .link import Link
 from .race import first_of
 from .security import Security
@@ -66,6 +67,7 @@ class Cluster:
         self._most_links = links
         self._links: dict[Address, list[Link]] = {}
         self._brokers: Mapping[int, Address] = {}
+        self._suspects: set[Address] = set()
         self._learning = asyncio.Lock()
         self._closed = False
 
@@ -75,11 +77,8 @@ class Cluster:
         Raise a `WireError` if a retry may help: a broker that could not be reached is looked up again by the next call.
         """
         link = await (self.any_link() if node is None else self.link(node))
-        try:
+        with self._watched(link):
             return await link.request(request, timeout=timeout or self._request_timeout)
-        except NotSentError:
-            self._forget(link.address)
-            raise
 
     async def link(self, node: int) -> Link:
         """Return the least busy link to a broker. Send a request at once, because the next caller may get it, too."""
@@ -92,12 +91,16 @@ class Cluster:
         return self._link(self._brokers[node])
 
     async def any_link(self) -> Link:
-        """Return the least busy open link; without one, a link to the first broker that can be connected."""
+        """Return the least busy open link; without one, a link to the first broker that can be connected.
+
+        Brokers that did not answer their last request come last.
+        """
         self._check_open()
-        if found := [link for links in self._links.values() for link in links if link.is_open]:
+        links = [link for links in self._links.values() for link in links]
+        if found := [link for link in links if link.is_open and link.address not in self._suspects]:
             return self._link(min(found, key=_load).address)
         known = dict.fromkeys((*self._brokers.values(), *self._bootstrap))
-        return await first_of([self._link(address) for address in known], self._open)
+        return await first_of(sorted(known, key=self._suspects.__contains__), self._open)
 
     async def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         """Ask any broker about the cluster and these topics, or all. A topic that does not exist has an error code.
@@ -110,11 +113,8 @@ class Cluster:
         def frame(version: int, correlation_id: int) -> bytes:
             return codec.encode(_metadata_request(wanted, version), version, correlation_id, self._client_id)
 
-        try:
+        with self._watched(link):
             version, answer = await link.exchange(codec.METADATA, frame, timeout=self._request_timeout)
-        except NotSentError:
-            self._forget(link.address)
-            raise
         found = _metadata(codec.decode(codec.MetadataRequest(), version, answer))
         self._learn(found.brokers)
         return found if wanted is None else found.only(wanted)
@@ -137,9 +137,25 @@ class Cluster:
         links.append(Link(address, self._security, client_id=self._client_id, connect_timeout=self._connect_timeout))
         return links[-1]
 
-    async def _open(self, link: Link) -> Link:
-        await link.open()
+    async def _open(self, address: Address) -> Link:
+        link = self._link(address)
+        with self._watched(link):
+            await link.open()
         return link
+
+    @contextmanager
+    def _watched(self, link: Link) -> Iterator[None]:
+        """Note whether a broker answers. Look up the address again of one that cannot be reached."""
+        try:
+            yield
+        except NotSentError:
+            self._suspects.add(link.address)
+            self._brokers = {node: where for node, where in self._brokers.items() if where != link.address}
+            raise
+        except (WireError, asyncio.CancelledError):
+            self._suspects.add(link.address)
+            raise
+        self._suspects.discard(link.address)
 
     def _learn(self, brokers: Mapping[int, Address]) -> None:
         """Replace the known brokers, and close idle links to those that are gone."""
@@ -150,9 +166,6 @@ class Cluster:
             for link in [link for link in self._links[address] if link.load == 0]:
                 link.close()
                 self._links[address].remove(link)
-
-    def _forget(self, address: Address) -> None:
-        self._brokers = {node: where for node, where in self._brokers.items() if where != address}
 
     def _check_open(self) -> None:
         if self._closed:

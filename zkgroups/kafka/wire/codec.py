@@ -47,7 +47,6 @@ APIS: Final = {
     16: Api("ListGroups", "admin", 0, 5),
     42: Api("DeleteGroups", "admin", 0, 2),
     32: Api("DescribeConfigs", "admin", 0, 4),
-    60: Api("DescribeCluster", "admin", 0, 1),
     SASL_HANDSHAKE: Api("SaslHandshake", "sasl", 0, 1),
     SASL_AUTHENTICATE: Api("SaslAuthenticate", "sasl", 0, 2),
 }

@@ -32,6 +32,8 @@ class Connection:
         self._writer = writer
         self._address = address
         self._waiting: deque[tuple[int | None, asyncio.Future[bytes]]] = deque()
+        self._since = 0.0
+        self._answers = 0
         self._reason: WireError | CertificateError | None = None
         self._reading = asyncio.create_task(self._read())
 
@@ -48,6 +50,8 @@ class Connection:
             )
         except ssl.SSLError as error:
             raise _tls_failed(address, error) from error
+        except (UnicodeError, OverflowError) as error:  # a broker reported an impossible address
+            raise NotSentError(f"no connection to {address}: {error}") from error
         except OSError as error:
             reason = error.strerror or str(error) or "it closed the connection: perhaps it expects no TLS"
             raise NotSentError(f"no connection to {address}: {reason}") from error
@@ -63,11 +67,19 @@ class Connection:
         """The number of requests without an answer, including cancelled ones."""
         return len(self._waiting)
 
+    @property
+    def waited(self) -> float:
+        """For how many seconds the next answer is due."""
+        return asyncio.get_running_loop().time() - self._since if self._waiting else 0.0
+
     async def exchange(self, frame: bytes, correlation_id: int | None) -> bytes:
         """Send a frame and return the answer. Without a correlation id, the answer has none either."""
         if self._reason is not None:
             raise NotSentError(f"the connection to {self._address} is closed")
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[bytes] = loop.create_future()
+        if not self._waiting:
+            self._since = loop.time()
         self._waiting.append((correlation_id, answer))
         self._writer.write(frame)
         return await answer
@@ -84,7 +96,9 @@ class Connection:
         except asyncio.IncompleteReadError:
             self._fail(AnswerLostError(f"{self._address} closed the connection"))
         except ssl.SSLError as error:
-            self._fail(_tls_failed(self._address, error))
+            failed = _tls_failed(self._address, error)
+            # A broker checks the client's certificate only after the handshake.
+            self._fail(AnswerLostError(str(failed)) if self._answers else failed)
         except OSError as error:
             self._fail(AnswerLostError(f"the connection to {self._address} broke: {error.strerror or error}"))
         except DamagedAnswerError as error:
@@ -104,6 +118,8 @@ class Connection:
         if expected is not None and (len(frame) < _SIZE.size or codec.correlation_id(frame) != expected):
             self._waiting.appendleft((expected, answer))
             raise DamagedAnswerError(f"{self._address} answered another request than expected")
+        self._answers += 1
+        self._since = asyncio.get_running_loop().time()
         if not answer.done():
             answer.set_result(frame)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,10 +17,14 @@ from .login import log_in
 from .security import Security
 from .versions import Versions, reported
 
+_log = logging.getLogger("zkgroups.kafka")
+
 _IDLE: Final = 240.0
 """In seconds. Brokers, and firewalls between, close connections that were not used for some minutes."""
 _SESSION_SHARE: Final = 0.85
 """The share of a login's lifetime after which to log in again, on a new connection."""
+_SKIPPED: Final = 10.0
+"""In seconds: how long to wait for the answer to a cancelled request."""
 _LAST_ID: Final = 2**31 - 1
 
 Frame = Callable[[int, int], bytes]
@@ -85,9 +90,10 @@ class Link:
 
     async def open(self) -> Versions:
         """Connect unless connected, and return the versions that the broker supports."""
-        async with self._turn:
-            await self._opened()
-            return self._versions
+        if not self.is_open:
+            async with self._turn:
+                await self._opened()
+        return self._versions
 
     def close(self) -> None:
         """Close the connection. The link cannot be used again."""
@@ -117,6 +123,8 @@ class Link:
         now = asyncio.get_running_loop().time()
         if now > min(self._used + _IDLE, self._expires):
             self._drop("it was unused, or its login has expired")
+        if self._connection is not None and self._connection.waited > _SKIPPED:
+            self._drop("a cancelled request was not answered")
         if self._connection is None or self._connection.closed:
             self._connection = await self._open()
         return self._connection
@@ -139,6 +147,11 @@ class Link:
         try:
             self._versions = await reported(connection, self._connect)
             if self._versions.release is not None:
+                _log.info(
+                    "the broker at %s does not report its versions; assuming release %s",
+                    self.address,
+                    self._versions.release,
+                )
                 connection.close()
                 connection = await self._connect()
             if self._security.login is None:
