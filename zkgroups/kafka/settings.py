@@ -110,7 +110,7 @@ class ClientSettings:
 
 
 def client_settings(properties: Mapping[str, str]) -> ClientSettings:
-    """Translate properties. Read the files that they name, and raise InvalidOptionError for what cannot be used."""
+    """Translate properties, and read the files that they name. Raise InvalidOptionError for unusable settings."""
     for key, value in properties.items():
         _check(key, value)
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()

@@ -15,7 +15,7 @@ from .wire.security import Identity, from_pkcs12, load_identity, tls_context
 _LONGEST: Final = 4 << 20
 """In bytes. The certificates of all public authorities take a tenth of it."""
 _DER: Final = b"\x30"
-"""The first byte of a PKCS12 store. Java also accepts one whose type is set to JKS."""
+"""The first byte of a PKCS12 store. Java also accepts such a store if its type is set to JKS."""
 
 
 def tls(properties: Mapping[str, str]) -> ssl.SSLContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -165,6 +166,36 @@ def test_a_broker_that_stands_still_holds_up_one_request_per_connection() -> Non
                         await cluster.ask(1, describe("billing"), timeout=0.05)
                 fake.behaviours.clear()
                 assert await name(cluster, 1) == "billing"
+
+    run(use())
+
+
+def test_a_broker_that_did_not_answer_is_asked_after_the_others() -> None:
+    async def use() -> None:
+        async with FakeBroker() as hung, FakeBroker() as fake:
+            for each in (hung, fake):
+                each.brokers = {1: hung.address, 2: fake.address}
+            async with Cluster(str(hung.address)) as cluster:
+                assert await name(cluster, None) == "billing"
+                await cluster.metadata([])
+                hung.behaviours = dict.fromkeys((DESCRIBE, codec.METADATA, codec.API_VERSIONS), never)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await name(cluster, None)
+                assert await name(cluster, None) == "billing"
+                assert DESCRIBE in fake.asked
+
+    run(use())
+
+
+def test_an_impossible_address_of_a_broker_is_an_error() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            fake.brokers = {1: Address("x" * 80, 1), 2: Address(HOST, 1 << 20)}
+            async with Cluster(str(fake.address)) as cluster:
+                for node in (1, 2):
+                    with pytest.raises(NotSentError, match="no connection to"):
+                        await name(cluster, node)
 
     run(use())
 

@@ -17,7 +17,7 @@ NEVER = None
 
 
 def race(outcomes: Mapping[str, BaseException | str | None]) -> tuple[str, list[str], list[str]]:
-    """The winner, or the error; the attempts that began, and those that were cancelled."""
+    """The winner, or the error; the attempts that began; the cancelled attempts."""
     begun: list[str] = []
     cancelled: list[str] = []
 

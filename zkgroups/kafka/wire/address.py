@@ -9,7 +9,7 @@ from ...input_errors import InvalidOptionError
 
 _ADDRESS: Final = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:,\s\[\]]+))(?::(?P<port>\d+))?")
 _PORT: Final = 9092
-_LAST_PORT: Final = 65_535
+LAST_PORT: Final = 65_535
 
 
 class Address(NamedTuple):
@@ -36,6 +36,6 @@ def addresses(bootstrap: str) -> tuple[Address, ...]:
 
 def _address(bootstrap: str, text: str) -> Address:
     found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found["port"] or _PORT) <= _LAST_PORT:
+    if found is None or not 0 < int(found["port"] or _PORT) <= LAST_PORT:
         raise InvalidOptionError("bootstrap", bootstrap, "each address must be host:port, like kafka1:9092")
     return Address(found["v6"] or found["host"], int(found["port"] or _PORT))

@@ -145,7 +145,7 @@ class Cluster:
 
     @contextmanager
     def _watched(self, link: Link) -> Iterator[None]:
-        """Note whether a broker answers. Look up the address again of one that cannot be reached."""
+        """Note whether a broker answers. Forget the address of a broker that cannot be reached."""
         try:
             yield
         except NotSentError:
@@ -158,7 +158,7 @@ class Cluster:
         self._suspects.discard(link.address)
 
     def _learn(self, brokers: Mapping[int, Address]) -> None:
-        """Replace the known brokers, and close idle links to those that are gone."""
+        """Replace the known brokers, and close idle links to removed brokers."""
         if not brokers:  # a broker that has just started
             return
         self._brokers = brokers

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from ...exceptions import CertificateError
 from . import codec
-from .address import Address
+from .address import LAST_PORT, Address
 from .errors import AnswerLostError, DamagedAnswerError, NotSentError, WireError
 
 _MOST_BYTES: Final = 200_000_000
@@ -40,6 +40,8 @@ class Connection:
     @classmethod
     async def open(cls, address: Address, tls: ssl.SSLContext | None) -> Self:
         """Connect to one of the addresses of the host."""
+        if not 0 < address.port <= LAST_PORT:  # asyncio would fail with an IndexError
+            raise NotSentError(f"no connection to {address}: the broker reported an impossible port")
         try:
             reader, writer = await asyncio.open_connection(
                 address.host,
@@ -50,7 +52,7 @@ class Connection:
             )
         except ssl.SSLError as error:
             raise _tls_failed(address, error) from error
-        except (UnicodeError, OverflowError) as error:  # a broker reported an impossible address
+        except UnicodeError as error:
             raise NotSentError(f"no connection to {address}: {error}") from error
         except OSError as error:
             reason = error.strerror or str(error) or "it closed the connection: perhaps it expects no TLS"

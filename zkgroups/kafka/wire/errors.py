@@ -1,6 +1,6 @@
 """Errors of connections to brokers.
 
-A `WireError` is temporary: the same request may be answered later. Permanent errors are those that users know:
+A `WireError` is temporary: the same request may be answered later. Permanent errors have the classes that users know:
 `AuthenticationError` for a refused login, `CertificateError` for TLS, `BrokersTooOldError` for requests that
 the broker does not support.
 """

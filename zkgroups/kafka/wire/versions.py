@@ -1,7 +1,7 @@
 """The versions of requests that a broker supports, also of releases that do not report them.
 
 Every client first sends ApiVersions. A broker of 0.8 then closes the connection, and a broker of 0.9 never answers. So
-if there is no answer within a second, the first versions of two other requests are sent on connections of their own:
+after a second without an answer, the first versions of two other requests are sent on connections of their own:
 
     | ApiVersions | ListGroups | Metadata | ApiVersions, again | the broker            |
     |-------------|------------|----------|--------------------|-----------------------|
@@ -81,7 +81,7 @@ async def old_versions(connect: Connect) -> Versions | None:
 
 
 async def reported(connection: Connection, connect: Connect) -> Versions:
-    """Return the versions of a broker of any release. One that is too old to report them needs a new connection."""
+    """Return the versions of a broker of any release. An old broker needs a new connection afterwards."""
     asked = asyncio.ensure_future(ask_versions(connection))
     asked.add_done_callback(_seen)
     try:
