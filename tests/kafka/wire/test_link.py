@@ -63,6 +63,22 @@ def test_a_lie_is_an_error_and_the_next_request_is_answered(lie: bytes, key: int
     run(use())
 
 
+def test_an_answer_to_another_request_is_an_error() -> None:
+    async def use() -> None:
+        async def lying(asked: Asked, send: Send) -> None:
+            asked.id += 1
+            await fake.answer(asked, send)
+
+        async with FakeBroker() as fake:
+            link = link_to(fake)
+            fake.behaviours[DESCRIBE] = lying
+            with pytest.raises(DamagedAnswerError, match="answered another request"):
+                await name(link, "billing")
+            link.close()
+
+    run(use())
+
+
 def test_garbage_in_an_answer_is_an_error() -> None:
     async def use() -> None:
         async def lying(asked: Asked, send: Send) -> None:
