@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
@@ -16,6 +16,10 @@ from .errors import NotSentError, WireError
 from .link import Link
 from .race import first_of
 from .security import Security
+from .versions import Versions
+
+Build = Callable[[int, int, str], bytes]
+"""Returns the frame of a request, given its version, its correlation id and the client's name."""
 
 _BY_NAME: Final = 4
 """Since this version of Metadata, a request for a topic does not have to create it."""
@@ -79,6 +83,22 @@ class Cluster:
         link = await (self.any_link() if node is None else self.link(node))
         with self._watched(link):
             return await link.request(request, timeout=timeout or self._request_timeout)
+
+    async def versions(self, node: int | None = None) -> Versions:
+        """Return the versions of requests that a broker supports, by its id, or any broker."""
+        link = await (self.any_link() if node is None else self.link(node))
+        with self._watched(link):
+            return await link.open()
+
+    async def exchange(self, node: int, key: int, build: Build, *, timeout: float) -> tuple[int, bytes]:
+        """Send a request that is built for a version of the broker. Return the version, and the answer as bytes."""
+        link = await self.link(node)
+
+        def frame(version: int, correlation_id: int) -> bytes:
+            return build(version, correlation_id, self._client_id)
+
+        with self._watched(link):
+            return await link.exchange(key, frame, timeout=timeout)
 
     async def link(self, node: int) -> Link:
         """Return the least busy link to a broker. Send a request at once, because the next caller may get it, too."""

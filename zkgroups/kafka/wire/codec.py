@@ -27,25 +27,32 @@ class Api:
     last: int
 
 
+LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
+FIND_COORDINATOR: Final = 10
+DESCRIBE_GROUPS: Final = 15
+DELETE_GROUPS: Final = 42
+OFFSET_DELETE: Final = 47
 API_VERSIONS: Final = 18
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 
 APIS: Final = {
     # Version 0 of commits and fetches is about offsets in ZooKeeper. Version 10 names topics by their ids.
-    8: Api("OffsetCommit", "consumer", 2, 9),
-    9: Api("OffsetFetch", "consumer", 1, 9),
-    47: Api("OffsetDelete", "consumer", 0, 0),
+    OFFSET_COMMIT: Api("OffsetCommit", "consumer", 2, 9),
+    OFFSET_FETCH: Api("OffsetFetch", "consumer", 1, 9),
+    OFFSET_DELETE: Api("OffsetDelete", "consumer", 0, 0),
     # Later versions wait for remote storage.
-    2: Api("ListOffsets", "consumer", 0, 9),
+    LIST_OFFSETS: Api("ListOffsets", "consumer", 0, 9),
     METADATA: Api("Metadata", "metadata", 0, 12),
-    10: Api("FindCoordinator", "metadata", 0, 5),
+    FIND_COORDINATOR: Api("FindCoordinator", "metadata", 0, 5),
     # Every release since 0.10 answers version 0. Later versions need two requests if the broker is older.
     API_VERSIONS: Api("ApiVersions", "metadata", 0, 0),
-    15: Api("DescribeGroups", "admin", 0, 6),
+    DESCRIBE_GROUPS: Api("DescribeGroups", "admin", 0, 6),
     16: Api("ListGroups", "admin", 0, 5),
-    42: Api("DeleteGroups", "admin", 0, 2),
+    DELETE_GROUPS: Api("DeleteGroups", "admin", 0, 2),
     32: Api("DescribeConfigs", "admin", 0, 4),
     SASL_HANDSHAKE: Api("SaslHandshake", "sasl", 0, 1),
     SASL_AUTHENTICATE: Api("SaslAuthenticate", "sasl", 0, 2),

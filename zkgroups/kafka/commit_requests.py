@@ -1,0 +1,143 @@
+"""The requests that commit offsets without joining a group, and their answers, without any connection.
+
+Thousands of groups have offsets of the same partitions. So a request is encoded once, and its group and its offsets are
+replaced in the bytes for the next group. An answer that is equal to an earlier one without errors is not decoded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+from ..core.kafka_values import NativeOffset
+from ..core.znodes.topic_partition import TopicPartition
+from .wire import codec
+
+_MARKER: Final = 0x5A6B_1F93_C2D4_E807
+_OFFSET: Final = struct.Struct(">q")
+_ID: Final = struct.Struct(">i")
+_ID_AT: Final = 8
+"""Where the correlation id is in a frame: after its size, and the number and the version of the request."""
+_FLEXIBLE: Final = 8
+"""Since this version, lengths are varints."""
+_NO_MEMBER: Final = -1
+
+
+@dataclass(eq=False, slots=True)
+class CommitRequest:
+    """Offsets of one group that are sent together, sorted by partition."""
+
+    group: str
+    offsets: Sequence[NativeOffset]
+
+    @property
+    def shape(self) -> tuple[TopicPartition, ...] | None:
+        """All but the group and the offsets; None if there are metadata or leader epochs."""
+        if any(each.metadata is not None or each.leader_epoch is not None for each in self.offsets):
+            return None
+        return tuple(each.at for each in self.offsets)
+
+
+class Template:
+    """The frame of a request for one version and shape, in which the group and the offsets can be replaced."""
+
+    def __init__(self, frame: bytes, group: bytes, offsets: int) -> None:
+        head, _, body = frame.partition(group)
+        self._head = head[_ID_AT + _ID.size : len(head)]
+        self._start = head[_ID.size : _ID_AT]
+        self._body = body
+        marker = _OFFSET.pack(_MARKER)
+        self._places = list(_find_all(body, marker))
+        self.size = offsets
+        self.usable = len(self._places) == offsets
+        self.good: bytes | None = None
+        """The answer, without its correlation id, if all offsets were committed."""
+
+    def frame(self, correlation_id: int, group: bytes, offsets: Sequence[int]) -> bytes:
+        """Return the frame for another group with other offsets."""
+        body = bytearray(self._body)
+        for place, offset in zip(self._places, offsets, strict=True):
+            _OFFSET.pack_into(body, place, offset)
+        size = len(self._start) + _ID.size + len(self._head) + len(group) + len(body)
+        return b"".join((_ID.pack(size), self._start, _ID.pack(correlation_id), self._head, group, body))
+
+
+def encode(request: CommitRequest, version: int, correlation_id: int, client_id: str) -> tuple[bytes, Template | None]:
+    """Return the frame of a request, and the template that it was made with, if any."""
+    shape = request.shape
+    template = None if shape is None else _template(shape, version, client_id)
+    if template is None or not template.usable:
+        return codec.encode(_message(request.group, request.offsets), version, correlation_id, client_id), None
+    group = _text(request.group, version)
+    return template.frame(correlation_id, group, [each.offset for each in request.offsets]), template
+
+
+def read(version: int, answer: bytes, template: Template | None) -> Mapping[tuple[str, int], int] | None:
+    """Return the error code of each partition; None if all were committed."""
+    if template is not None and template.good == answer[_ID.size :]:
+        return None
+    decoded = codec.decode(codec.OffsetCommitRequest(), version, answer)
+    codes = {
+        (topic.name, each.partition_index): each.error_code for topic in decoded.topics for each in topic.partitions
+    }
+    if template is not None and len(codes) == template.size and not any(codes.values()):
+        template.good = answer[_ID.size :]
+    return codes
+
+
+@lru_cache(maxsize=256)
+def _template(shape: tuple[TopicPartition, ...], version: int, client_id: str) -> Template:
+    group = "\0a group in a template\0"
+    offsets = [NativeOffset(group, at, _MARKER) for at in shape]
+    frame = codec.encode(_message(group, offsets), version, 0, client_id)
+    return Template(frame, _text(group, version), len(shape))
+
+
+def _message(group: str, offsets: Sequence[NativeOffset]) -> Any:
+    kind = codec.OffsetCommitRequest
+    topics = [
+        kind.OffsetCommitRequestTopic(name=name, partitions=[_partition(each) for each in those])
+        for name, those in groupby(offsets, key=attrgetter("at.topic"))
+    ]
+    return kind(
+        group_id=group,
+        generation_id_or_member_epoch=_NO_MEMBER,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=topics,
+    )
+
+
+def _partition(each: NativeOffset) -> Any:
+    return codec.OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
+        partition_index=each.at.partition,
+        committed_offset=each.offset,
+        committed_leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
+        committed_metadata=each.metadata or "",
+    )
+
+
+def _text(text: str, version: int) -> bytes:
+    """Encode text with its length, as a request of this version has it."""
+    data = text.encode()
+    if version < _FLEXIBLE:
+        return struct.pack(">h", len(data)) + data
+    size, length = len(data) + 1, bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    length.append(size)
+    return bytes(length) + data
+
+
+def _find_all(data: bytes, part: bytes) -> Iterator[int]:
+    at = data.find(part)
+    while at >= 0:
+        yield at
+        at = data.find(part, at + len(part))

@@ -1,0 +1,98 @@
+"""Groups on the brokers, in bulk: reading their states and members, and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ..core.kafka_values import NativeGroup, NativeMember, NativeState
+from ..deadline import Deadline
+from ..exceptions import NotConnectedError, OutcomeUnknownError
+from ..input_errors import ZkgroupsException
+from .coordinators import Coordinators
+from .group_requests import Asked, GroupCode, ask_groups
+from .tries import tries
+from .wire import codec
+from .wire.cluster import Cluster
+from .wire.error_codes import Code
+from .wire.errors import WireError
+
+_GROUPS: Final = 200
+"""Per request."""
+_LOOK: Final = 1.0
+"""The shortest timeout in seconds for a read that clears up an unknown outcome, even after the deadline."""
+_STATES: Final = {state.value: state for state in NativeState} | {
+    "AwaitingSync": NativeState.COMPLETING_REBALANCE  # until release 1.0
+}
+
+
+async def describe(
+    cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
+) -> dict[str, NativeGroup | ZkgroupsException]:
+    """Return the state and members of each group, or the error. An unknown group is Dead."""
+
+    async def ask(node: int, names: Sequence[str], timeout: float) -> Mapping[str, NativeGroup | GroupCode]:
+        answer = await cluster.ask(node, codec.DescribeGroupsRequest(groups=list(names)), timeout=timeout)
+        return {each.group_id: _group(each) for each in answer.groups}
+
+    return await ask_groups(coordinators, groups, _GROUPS, ask, deadline)
+
+
+def _group(found: Any) -> NativeGroup | GroupCode:
+    if found.error_code == Code.GROUP_ID_NOT_FOUND:  # since release 4.0
+        return NativeGroup(found.group_id, NativeState.DEAD)
+    if found.error_code != Code.NONE:
+        return GroupCode(found.error_code)
+    members = (
+        NativeMember(each.member_id, each.client_id, each.client_host, each.group_instance_id) for each in found.members
+    )
+    state = _STATES.get(found.group_state, NativeState.UNKNOWN)
+    return NativeGroup(found.group_id, state, tuple(sorted(members, key=lambda each: each.id)))
+
+
+async def delete(
+    cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
+) -> dict[str, ZkgroupsException | None]:
+    """Delete groups with all their offsets. Return None or the error for each.
+
+    If an answer is lost, the group is read, and the request is sent again only if the group is still there.
+    """
+    asked = Asked(coordinators)
+    tried: set[str] = set()
+
+    async def ask(node: int, names: Sequence[str], timeout: float) -> Mapping[str, GroupCode | None]:
+        answer = await cluster.ask(node, codec.DeleteGroupsRequest(groups_names=list(names)), timeout=timeout)
+        return {each.group_id: _deleted(each, tried) for each in answer.results}
+
+    left: Sequence[str] = groups
+    async for timeout in tries(deadline):
+        try:
+            await asked.attempt(left, _GROUPS, ask, timeout)
+        except WireError as error:
+            asked.reason = str(error)
+        tried |= asked.sent
+        unsure = [group for group in groups if group in asked.sent and group not in asked.found]
+        there = await describe(cluster, coordinators, unsure, Deadline(max(_LOOK, timeout))) if unsure else {}
+        asked.found |= {
+            group: None for group, it in there.items() if isinstance(it, NativeGroup) and it.state is NativeState.DEAD
+        }
+        left = [group for group in groups if group not in asked.found]
+        if not left:
+            break
+    return {
+        group: asked.found[group] if group in asked.found else _unanswered(group, asked, deadline) for group in groups
+    }
+
+
+def _deleted(each: Any, tried: set[str]) -> GroupCode | None:
+    # An earlier request may have deleted it, with its answer lost.
+    if each.error_code == Code.NONE or (each.error_code == Code.GROUP_ID_NOT_FOUND and each.group_id in tried):
+        return None
+    return GroupCode(each.error_code)
+
+
+def _unanswered(group: str, asked: Asked, deadline: Deadline) -> ZkgroupsException:
+    text = f"within {deadline.seconds:g} s: {asked.reason}"
+    if group in asked.sent:
+        return OutcomeUnknownError(f"it is not known whether group {group!r} was deleted {text}")
+    return NotConnectedError(f"no broker accepted the request to delete group {group!r} {text}")

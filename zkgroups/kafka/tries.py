@@ -1,0 +1,28 @@
+"""Attempts within a deadline, for asynchronous requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from ..deadline import Deadline
+
+# In seconds. A broker that writes to other brokers first may take 5 s for its answer. A slow broker gets more time with
+# every attempt.
+_FIRST: Final = 6.0
+_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+_SHORTEST: Final = 0.01
+
+
+async def tries(deadline: Deadline) -> AsyncIterator[float]:
+    """Yield the timeout of each attempt in seconds until the deadline has passed; at least once."""
+    timeout, pause = _FIRST, _PAUSE
+    while True:
+        yield max(_SHORTEST, min(timeout, deadline.remaining))
+        if deadline.passed:
+            return
+        await asyncio.sleep(min(pause, deadline.remaining))
+        timeout *= 2
+        pause = min(pause * 2, _LONGEST_PAUSE)
