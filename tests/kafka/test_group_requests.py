@@ -10,13 +10,14 @@ import pytest
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
-from zkgroups.exceptions import GroupNotFoundError, TooLargeError
+from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError, TooLargeError, UnknownPartitionError
 from zkgroups.kafka import commit_requests
 from zkgroups.kafka.commit_requests import CommitRequest
 from zkgroups.kafka.commits import commit
 from zkgroups.kafka.coordinators import Coordinators, partition_of
 from zkgroups.kafka.fetches import fetch
 from zkgroups.kafka.group_states import delete, describe
+from zkgroups.kafka.offset_deletes import can_delete_offsets, delete_offsets
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker
@@ -129,3 +130,28 @@ def test_offsets_of_a_restarted_broker_are_committed_or_not(own: KafkaBroker, ki
         assert {name: {at: NativeOffset(name, at, 9)} for name in names} == there
 
     with_cluster(own.address, use)
+
+
+def test_single_offsets_are_deleted_since_2_4(broker: KafkaBroker, make_topic: Callable[..., str]) -> None:
+    topic = make_topic(3)
+    first, second, third = (TopicPartition(topic, number) for number in range(3))
+    wanted = [NativeOffset("single", at, 7) for at in (first, second, third)]
+
+    async def use(cluster: Cluster) -> None:
+        coordinators = Coordinators(cluster)
+        await commit(cluster, coordinators, wanted, 30)
+        unknown = TopicPartition(topic, 9)
+        asked = {"single": [second, third, unknown], "nobody's": [first], "empty": []}
+        found = await delete_offsets(cluster, coordinators, asked, Deadline(30))
+        there = (await fetch(cluster, coordinators, ["single"], Deadline(30)))["single"]
+        assert isinstance(there, dict)
+        if not await can_delete_offsets(cluster):
+            assert {type(error) for those in found.values() for error in those.values()} == {BrokersTooOldError}
+            assert set(there) == {first, second, third}
+            return
+        assert isinstance(found["single"][unknown], UnknownPartitionError)
+        assert [found["single"][at] for at in (second, third)] == [None, None]
+        assert (found["nobody's"], found["empty"]) == ({first: None}, {})
+        assert set(there) == {first}
+
+    with_cluster(broker.address, use)
