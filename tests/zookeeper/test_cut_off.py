@@ -219,6 +219,32 @@ def test_failure_25_a_longer_timeout_that_is_granted_at_a_reconnect_does_not_cou
         assert (registry.session_id, registry.session_timeout) == (session_id, 8.0)
 
 
+def test_failure_25_a_shorter_timeout_that_is_granted_at_a_reconnect_ends_the_claim_in_time(tmp_path: Path) -> None:
+    """The server's `maxSessionTimeout` is lowered, and the link is silent right after the reconnect."""
+    with ExitStack() as stack:
+        first = stack.enter_context(
+            ZooKeeperServer(tick_time=TICK, data_dir=tmp_path, config={"maxSessionTimeout": "8000"})
+        )
+        proxy = stack.enter_context(TcpProxy(first.address))
+        registry = stack.enter_context(Registry.connect(proxy.address, session_timeout=8.0))
+        me = registry.group("billing").instance("holder")
+        me.register(["orders"])
+        claim = me.claim(TopicPartition("orders", 0))
+        liveness = registry._context.session._liveness
+        granted = liveness.on_session
+
+        def silence_after(session_id: int, timeout: float) -> None:
+            granted(session_id, timeout)
+            proxy.hold()
+
+        liveness.on_session = silence_after  # type: ignore[method-assign]
+        first.kill()
+        config = {"maxSessionTimeout": "1000"}
+        stack.enter_context(ZooKeeperServer(tick_time=TICK, data_dir=tmp_path, port=first.port, config=config))
+        assert not held_beside_the_next(claim, first.address)
+        proxy.heal()
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("role", ROLES)

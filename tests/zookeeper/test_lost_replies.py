@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.serialization import Transaction
 
+from tests.testing.waiting import eventually
 from zkgroups import Instance, Registry, TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeUnknownError
@@ -23,9 +25,10 @@ from zkgroups.zookeeper import claiming, releasing
 from zkgroups.zookeeper.kazoo_compat.request_queue import LONGEST_QUEUE
 from zkgroups.zookeeper.member_instance import MemberInstance
 from zkgroups.zookeeper.requests import request_size, run_transaction
-from zkgroups.zookeeper.requests.transaction import Create
+from zkgroups.zookeeper.requests.transaction import Create, Delete
 
 from .conftest import Connect
+from .events import expire
 from .test_group import until
 from .tree import Tree, dump
 
@@ -166,6 +169,21 @@ def test_rule_3_a_request_that_never_arrived_is_sent_again_once(proxied: Registr
     assert fault.fired
     assert claim.verify()
     assert proxy.requests_by_type[Transaction.type] - before == 2  # the lost one, and one more
+
+
+def test_rule_3_a_deletion_lost_as_the_first_request_of_a_session_is_not_taken_for_done(
+    proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    """After an expiry, the client does not know yet which transactions the server had done before."""
+    raw.create("/node")
+    expire(proxied)
+    session = proxied._context.session
+    assert eventually(lambda: session.connected and session.id is not None)
+    assert not proxied.client.last_zxid
+    proxy.cut_before_request(1)
+    with suppress(NotConnectedError):
+        session.transact([Delete("/node", 0)], deadline=Deadline(30))
+        assert raw.exists("/node") is None
 
 
 def test_rule_3_an_unknown_outcome_is_reported_in_a_lasting_outage(

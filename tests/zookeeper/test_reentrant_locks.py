@@ -168,6 +168,22 @@ def test_a_claim_is_not_held_while_another_thread_releases_it(
     assert taken.verify()
 
 
+def test_a_claim_is_not_held_while_its_registry_is_being_closed(
+    proxied: Registry, proxy: TcpProxy, registry: Registry
+) -> None:
+    """The server has ended the session, but its answer has not arrived yet."""
+    me, other = (each.group("billing").instance(id) for each, id in ((proxied, "me"), (registry, "other")))
+    me.register(["orders"])
+    other.register(["orders"])
+    claim = me.claim(P0)
+    proxy.delay(3.0, direction="replies")
+    closing = threading.Thread(target=proxied.close)
+    closing.start()
+    other.claim(P0, timeout=30)
+    assert (claim.held, me.registered, closing.is_alive()) == (False, False, True)
+    closing.join()
+
+
 def test_a_claim_whose_release_never_reached_the_server_is_held_again(
     proxy: TcpProxy, zookeeper_hosts: str, connect: Connect
 ) -> None:

@@ -291,6 +291,22 @@ def test_rule_4_a_missing_registration_is_not_replaced_by_that_of_another_client
     assert raw.get(ME)[1].ephemeralOwner == raw.client_id[0]
 
 
+def test_rule_2_without_a_registration_a_partition_that_was_released_and_claimed_since_is_not_released(
+    registry: Registry, raw: Any, connect: Connect
+) -> None:
+    me, others = member(registry), connect().group("billing")
+    claim = me.claim(P0)
+    raw.delete(ME)
+    with pytest.raises(NotRegisteredError):
+        claim.commit(9)
+    others.release(P0, expected_owner=me.id)
+    with others.instance("other") as other:
+        other.register(["orders"])
+        next_claim = other.claim(P0)
+        me.deregister()
+        assert next_claim.verify()
+
+
 def test_rule_4_an_instance_whose_registration_was_deleted_by_hand_registers_again_and_keeps_its_claims(
     registry: Registry, raw: Any
 ) -> None:

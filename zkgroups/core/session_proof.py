@@ -87,6 +87,21 @@ class Proof:
         self._answered.clear()
         self._reported = sent
 
+    def shortened(self, timeout: float, sent: float) -> Proof:
+        """Return what is known after a server granted the session a shorter timeout, on a request sent at `sent`.
+
+        The leader counts the new timeout from that request on, so the session may end earlier than was certain before.
+
+        >>> proof = Proof(timeout=10.0)
+        >>> proof.connected(100.0)
+        >>> proof.proved(100.1)
+        >>> proof.shortened(2.0, 103.0).until
+        104.9
+        """
+        proof = Proof(timeout)
+        proof.until = min(self.until, sent + (1 - SAFETY_MARGIN) * timeout)
+        return proof
+
     def answered(self, sent: float, now: float) -> None:
         """Record that a server has just answered a request that was sent at `sent`."""
         if not self._answered or now - self._answered[-1][1] >= _GAP * self.timeout:

@@ -24,8 +24,11 @@ def release(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
 
 
 def _release(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
-    # A release with an unknown outcome may have succeeded, and another client may have claimed the partition since.
-    forbidden = ownership.forget_lost([node for node in nodes if node.uncertain])
+    # A release with an unknown outcome may have succeeded, and another client may have claimed the partition since. And
+    # if the registration is missing, an administrative release cannot rewrite it, so nothing fences this release.
+    registration = ownership.fence.current
+    is_fenced = registration is not None and bool(ownership.fence.check(registration))
+    forbidden = ownership.forget_lost([node for node in nodes if node.uncertain or not is_fenced])
     while True:
         current = ownership.current()
         left = [node for node in nodes if current.get(node.at) is node and node not in forbidden]

@@ -109,9 +109,10 @@ class ConnectFailures:
             try:
                 resolved = socket.getaddrinfo(host.strip(), port, 0, 0, socket.IPPROTO_TCP)
                 addresses += [(host, str(address[0]), int(address[1])) for *_, address in resolved]
-            except socket.gaierror as error:
+            except OSError as error:  # not only gaierror: any other error would end kazoo's thread for good
                 self._client.logger.warning("Cannot resolve %s: %s", host, error)
-                unknown[host, port] = Failure(f"unknown host ({error.strerror})", type(error))
+                kind = "unknown host" if isinstance(error, socket.gaierror) else "the name cannot be resolved"
+                unknown[host, port] = Failure(f"{kind} ({error.strerror})", type(error))
         self._unknown, self._addresses = unknown, list(dict.fromkeys(addresses))
         self._expanded = True
         return random.sample(self._addresses, len(self._addresses))  # clients spread over the servers

@@ -38,6 +38,8 @@ def run_transaction(
     losses = 0
     while True:
         pinned = session.require_id(deadline) if session_id is None else session_id
+        if not session.client.last_zxid:  # a new session; if the reply is lost, nodes must be known to be older
+            session.exists("/", deadline=deadline)
         request = PinnedRequest(session.client, pinned, operations)
         results = _send(session, request, operations, deadline)
         lost_soon = request.sent and (deadline.passed or uptime() - request.sent_at < _SOON)

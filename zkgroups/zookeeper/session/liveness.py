@@ -101,9 +101,12 @@ class Liveness:
         If the session is resumed, the smaller timeout still counts: a new leader may use it.
         """
         self.was_connected = self._granted = True
-        if session_id != self._session_id or timeout < self._proof.timeout:
-            self._session_id, self._proof = session_id, Proof(timeout)
         sent, _ = self._sent.pop(None, (-math.inf, None))
+        if session_id != self._session_id:
+            self._session_id, self._proof = session_id, Proof(timeout)
+        elif timeout < self._proof.timeout:
+            self._proof = self._proof.shortened(timeout, sent)
+            self._certain = (session_id, self._proof.until)
         self._proof.connected(sent)
 
 

@@ -155,8 +155,11 @@ class Session:
         return uptime() < self.certain_until(session_id)
 
     def certain_until(self, session_id: int) -> float:
-        """Return until when that session is certain to live, on the clock of `uptime`. `-inf` if it is another one."""
-        if self.id != session_id or self.server_is_read_only:
+        """Return until when that session is certain to live, on the clock of `uptime`.
+
+        `-inf` if it is another one, or if the client is being closed: the server may have ended the session already.
+        """
+        if self.id != session_id or self.server_is_read_only or internals.is_stopped(self._client):
             return -math.inf
         return self._liveness.certain_until(session_id)
 
