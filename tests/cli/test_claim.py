@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +106,21 @@ def test_kafkas_own_tool_shows_the_group_while_a_partition_is_claimed_by_an_id_w
     assert line.split() == ["claimed-at-the-shell", "0", "0", "0", "0", "anna"]
 
 
+OPEN_MANY_FILES = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+for _ in range(1100):
+    os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 def test_a_command_runs_beside_more_open_files_than_select_accepts(
     zookeeper_hosts: str, invoices: Consumergroup
 ) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
-    with ExitStack() as stack:
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        for _ in range(1100):
-            file = os.open(os.devnull, os.O_RDONLY)
-            stack.callback(os.close, file)
-            os.set_inheritable(file, True)
-        arguments = ["-z", zookeeper_hosts, "claim", "invoices", "orders", "0", "--", "true"]
-        done = subprocess.run([COMMAND, *arguments], close_fds=False, capture_output=True, text=True, timeout=60)
+    arguments = ["-z", zookeeper_hosts, "claim", "invoices", "orders", "0", "--", "true"]
+    command = [sys.executable, "-c", OPEN_MANY_FILES, COMMAND, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert left(invoices) == EMPTY
 
