@@ -145,7 +145,7 @@ def test_a_signal_handler_may_ask_what_is_held_at_any_moment(registry: Registry)
     me = member(registry)
     claim = me.claim(P0)
     with handler(lambda: (claim.held, me.registered, list(me.claims))) as found:
-        with held_here(*locks_of(me), registry._context.session._prover._lock, session._FIRST_USE):
+        with held_here(*locks_of(me), registry._context.session._proofs._lock, session._FIRST_USE):
             signal.raise_signal(signal.SIGUSR1)
         assert found == [(True, True, [P0])]
 
