@@ -26,7 +26,7 @@ from zkgroups import (
     TopicPartition,
     UnreadableNode,
 )
-from zkgroups.core.session_proof import PROOF_LIFETIME
+from zkgroups.core.session_lifetime import PROOF_LIFETIME
 from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.core.znodes.subscription import subscribed_topics
 from zkgroups.deadline import Deadline

@@ -40,7 +40,7 @@ from zkgroups.exceptions import (
     NotConnectedError,
 )
 from zkgroups.testing import Op, TcpProxy
-from zkgroups.zookeeper.admin import release_partition
+from zkgroups.zookeeper.admin import force_release
 from zkgroups.zookeeper.admin.delete_group import Deletion
 from zkgroups.zookeeper.admin.guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
@@ -496,7 +496,7 @@ def test_an_administrative_release_changes_nothing_if_the_owner_has_changed_sinc
     [holder] = group.instances()
 
     def release() -> None:
-        release_partition._delete_owner(group.paths, group._context, owner, holder)
+        force_release._delete_owner(group.paths, group._context, owner, holder)
 
     raw.set(f"{OWNERS}/orders/0", b"other")
     with pytest.raises(GuardFailedError, match="has changed since it was read"):

@@ -19,9 +19,9 @@ from zkgroups import Instance, Registry, TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper import claiming, releasing
 from zkgroups.zookeeper.kazoo_compat.request_queue import LONGEST_QUEUE
 from zkgroups.zookeeper.member_instance import MemberInstance
+from zkgroups.zookeeper.ownership import claim_partitions, release_partitions
 from zkgroups.zookeeper.requests import request_size, run_transaction
 from zkgroups.zookeeper.requests.transaction import Create
 
@@ -323,10 +323,10 @@ def test_partitions_whose_release_failed_are_not_held_and_can_be_claimed_again(
         proxy.refuse()
         proxy.cut()
         until(lambda: not registry.client.connected)
-        releasing.release(*arguments)
+        release_partitions.release_partitions(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(claiming, "release", lose_the_connection)
+        patch.setattr(claim_partitions, "release_partitions", lose_the_connection)
         with pytest.raises(ClaimedByOtherError) as caught:
             me.claim_many([P0, P1, P2])
     assert not me.claims

@@ -15,7 +15,7 @@ import pytest
 from zkgroups import Claim, Instance, Registry
 from zkgroups.exceptions import NotConnectedError, ReentrantCallError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper import ids_in_use
+from zkgroups.zookeeper.ownership import instance_ids_in_use
 from zkgroups.zookeeper.requests import watch_dispatcher
 from zkgroups.zookeeper.session import session
 
@@ -145,7 +145,7 @@ def test_a_signal_handler_may_ask_what_is_held_at_any_moment(registry: Registry)
     me = member(registry)
     claim = me.claim(P0)
     with handler(lambda: (claim.held, me.registered, list(me.claims))) as found:
-        with held_here(*locks_of(me), registry._context.session._prover._lock, session._FIRST_USE):
+        with held_here(*locks_of(me), registry._context.session._proofs._lock, session._FIRST_USE):
             signal.raise_signal(signal.SIGUSR1)
         assert found == [(True, True, [P0])]
 
@@ -213,5 +213,5 @@ def test_a_fork_has_a_registry_of_its_own_whatever_threads_of_its_parent_do(zook
             me.claim(P0).commit(5)
             registry.group("billing").watch("owners").close()
 
-    with held_elsewhere(ids_in_use._LOCK, session._FIRST_USE, watch_dispatcher._FIRST_USE):
+    with held_elsewhere(instance_ids_in_use._LOCK, session._FIRST_USE, watch_dispatcher._FIRST_USE):
         assert in_a_fork(work) == 0

@@ -14,8 +14,8 @@ from ..core.znodes.group_view import RegisteredInstance
 from ..deadline import uptime
 from ..exceptions import AlreadyRegisteredError, ZkgroupsException
 from ..zookeeper.group import Consumergroup
-from ..zookeeper.ids_in_use import is_in_use
 from ..zookeeper.member_instance import MemberInstance
+from ..zookeeper.ownership.instance_ids_in_use import is_in_use
 from ..zookeeper.session.registry_context import context_of
 
 log = logging.getLogger("zkgroups.member")

@@ -15,7 +15,7 @@ from ..core.rebalance.planner_election import AwaitedPlan, PlannerElection
 from ..core.rebalance.release_signals import ReleaseSignals
 from ..core.rebalance.roster import Roster
 from ..core.rebalance.shared_plan import SharedPlan, agreed_strategy, decode_plan, invalid_reason
-from ..core.session_proof import PROOF_LIFETIME
+from ..core.session_lifetime import PROOF_LIFETIME
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
 from ..core.znodes.topic_partition import TopicPartition

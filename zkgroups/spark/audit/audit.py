@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ...exceptions import ConflictError, InvalidOptionError, RefusedError, SparkStoppedError, UnavailableError
-from ...zookeeper.reading.position import position
+from ...zookeeper.reading.ensemble_position import ensemble_position
 from ..errors import translated
 from ..snapshots.snapshot import session_beside
 from ..source.data_source import NAME, active_session
@@ -140,7 +140,7 @@ class _Run:
         """
         journal, name = self.ledger.journal, self.source.shown_cluster
         with closing(self.source.connect()) as registry:
-            now = position(registry)
+            now = ensemble_position(registry)
         known = journal.followed_ensemble()
         if known is None:
             journal.save_ensemble(FollowedEnsemble(name, now))

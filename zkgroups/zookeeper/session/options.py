@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.session_proof import PROOF_LIFETIME
+from ...core.session_lifetime import PROOF_LIFETIME
 from ...core.znodes.names import check_name
 from ...exceptions import InvalidNameError, InvalidOptionError, MissingDependencyError
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeGuard
 
-from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import ForbiddenNode, Owner, UnreadableNode
-from ..exceptions import AlreadyRegisteredError
-from .ids_in_use import take_id
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import ForbiddenNode, Owner, UnreadableNode
+from ...exceptions import AlreadyRegisteredError
+from ..reading import group_reader
+from ..requests import bulk_read
+from ..requests.node import Node
+from .instance_ids_in_use import take_id
 from .owner_node import OwnerNode
 from .ownership import Ownership
-from .reading import group_reader
 from .registration_fence import RegistrationVersion
-from .requests import bulk_read
-from .requests.node import Node
 
 
-def resume(ownership: Ownership) -> bool:
+def resume_claims(ownership: Ownership) -> bool:
     """Take over the registration of this id in this session, with its claims. Return False if there is none.
 
     Raise `AlreadyRegisteredError` if another object of this process uses the id: both would hold the same claims.

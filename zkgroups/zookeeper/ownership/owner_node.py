@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.znodes.topic_partition import TopicPartition
-from .session.reentrant_locks import not_held
+from ...core.znodes.topic_partition import TopicPartition
+from ..session.reentrant_locks import not_held
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,26 @@ import random
 
 import pytest
 
-from zkgroups.core.session_proof import PROOF_LIFETIME, PROOF_PERIOD, PROOF_TIMEOUT, REPORT_DELAY, SAFETY_MARGIN, Proof
+from zkgroups.core.session_lifetime import (
+    PROOF_LIFETIME,
+    PROOF_PERIOD,
+    PROOF_TIMEOUT,
+    REPORT_DELAY,
+    SAFETY_MARGIN,
+    SessionLifetime,
+)
 
 T = 30.0
 
 
-def steady(until: float) -> Proof:
+def steady(until: float) -> SessionLifetime:
     """A session that was accepted at 0 and proved in every period, with immediate answers."""
-    proof = Proof(T)
-    proof.connected(0.0)
+    lifetime = SessionLifetime(T)
+    lifetime.connected(0.0)
     for n in range(math.floor(until / (PROOF_PERIOD * T)) + 1):
-        proof.answered(n * PROOF_PERIOD * T, n * PROOF_PERIOD * T)
-        proof.proved(n * PROOF_PERIOD * T)
-    return proof
+        lifetime.answered(n * PROOF_PERIOD * T, n * PROOF_PERIOD * T)
+        lifetime.proved(n * PROOF_PERIOD * T)
+    return lifetime
 
 
 def test_the_fractions_of_the_session_timeout_add_up() -> None:
@@ -29,52 +36,52 @@ def test_the_fractions_of_the_session_timeout_add_up() -> None:
 
 
 def test_each_regular_proof_lasts_as_long_as_promised() -> None:
-    proof = steady(10 * T)
-    last = proof.sent
-    assert last + PROOF_LIFETIME * T <= proof.until <= last + (PROOF_LIFETIME + PROOF_PERIOD) * T
-    assert proof.due(last) == last + PROOF_PERIOD * T
+    lifetime = steady(10 * T)
+    last = lifetime.sent
+    assert last + PROOF_LIFETIME * T <= lifetime.until <= last + (PROOF_LIFETIME + PROOF_PERIOD) * T
+    assert lifetime.due(last) == last + PROOF_PERIOD * T
 
 
 def test_other_answers_than_proofs_do_not_extend_the_certainty() -> None:
-    proof = Proof(T)
-    proof.connected(0.0)
-    proof.answered(1.0, 1.1)
-    assert proof.until == -math.inf
+    lifetime = SessionLifetime(T)
+    lifetime.connected(0.0)
+    lifetime.answered(1.0, 1.1)
+    assert lifetime.until == -math.inf
 
 
 def test_a_proof_counts_from_the_time_it_was_sent() -> None:
-    proof = Proof(T)
-    proof.connected(0.0)
-    proof.answered(0.1, 20.0)
-    proof.proved(0.1)
-    assert proof.until == (1 - SAFETY_MARGIN) * T
+    lifetime = SessionLifetime(T)
+    lifetime.connected(0.0)
+    lifetime.answered(0.1, 20.0)
+    lifetime.proved(0.1)
+    assert lifetime.until == (1 - SAFETY_MARGIN) * T
 
 
 def test_a_proof_after_a_pause_counts_only_for_requests_known_to_the_leader() -> None:
     """The leader may know only of requests from before the pause."""
-    proof = steady(T)
-    before, until = proof.sent, proof.until
+    lifetime = steady(T)
+    before, until = lifetime.sent, lifetime.until
     resumed = before + 0.5 * T
-    proof.answered(resumed, resumed)
-    proof.proved(resumed)
-    assert until < proof.until <= before + (1 - SAFETY_MARGIN) * T
-    assert proof.due(resumed) < resumed + (REPORT_DELAY + 0.02) * T, "the next one can make up for it"
+    lifetime.answered(resumed, resumed)
+    lifetime.proved(resumed)
+    assert until < lifetime.until <= before + (1 - SAFETY_MARGIN) * T
+    assert lifetime.due(resumed) < resumed + (REPORT_DELAY + 0.02) * T, "the next one can make up for it"
 
 
 def test_a_new_connection_is_known_to_the_leader_at_once() -> None:
-    proof = steady(T)
-    back = proof.sent + 0.5 * T
-    proof.connected(back)
-    proof.proved(back + 0.01)
-    assert proof.until == back + (1 - SAFETY_MARGIN) * T
+    lifetime = steady(T)
+    back = lifetime.sent + 0.5 * T
+    lifetime.connected(back)
+    lifetime.proved(back + 0.01)
+    assert lifetime.until == back + (1 - SAFETY_MARGIN) * T
 
 
 def test_memory_is_bounded_however_many_requests_are_answered() -> None:
-    proof = Proof(1.0)
-    proof.connected(0.0)
+    lifetime = SessionLifetime(1.0)
+    lifetime.connected(0.0)
     for n in range(100_000):
-        proof.answered(n / 100, n / 100)
-    assert len(proof._answered) <= 200
+        lifetime.answered(n / 100, n / 100)
+    assert len(lifetime._answered) <= 200
 
 
 def test_the_session_is_never_considered_alive_after_the_leader_expired_it() -> None:
@@ -84,8 +91,8 @@ def test_the_session_is_never_considered_alive_after_the_leader_expired_it() -> 
         half_tick, phase = luck.choice([T / 4, luck.uniform(T / 100, T / 4)]), luck.random()
         delay = luck.choice([0.0, T / 10])
         cut, now, last_ping, touched, heard = luck.uniform(0, 2 * T), 0.0, phase * half_tick - half_tick, 0.0, 0.0
-        proof = Proof(T)
-        proof.connected(0.0)
+        lifetime = SessionLifetime(T)
+        lifetime.connected(0.0)
         while now <= cut:
             sent, now = now, now + luck.uniform(0, delay)
             while (ping := last_ping + half_tick) <= min(now, cut):
@@ -95,8 +102,8 @@ def test_the_session_is_never_considered_alive_after_the_leader_expired_it() -> 
                 break
             heard = now
             now += luck.uniform(0, delay)
-            proof.answered(sent, now)
+            lifetime.answered(sent, now)
             if luck.random() < 0.7:
-                proof.proved(sent)
+                lifetime.proved(sent)
             now += luck.choice([luck.uniform(0, T / 10), luck.uniform(0, T / 2)])
-        assert proof.until <= touched + T
+        assert lifetime.until <= touched + T

@@ -7,21 +7,21 @@ from functools import partial
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from ..core.znodes.topic_partition import TopicPartition
-from ..deadline import Deadline
-from ..exceptions import AlreadyClaimedError, ClaimedByOtherError, ClaimTimeout, ZkgroupsException
+from ...core.znodes.topic_partition import TopicPartition
+from ...deadline import Deadline
+from ...exceptions import AlreadyClaimedError, ClaimedByOtherError, ClaimTimeout, ZkgroupsException
+from ..reading import group_reader
+from ..requests.batching import Batch, in_batches
+from ..requests.directories import ensure_paths
+from ..requests.transaction import Check, Create, Operation, TransactionFailed
+from ..session.errors import translate
 from .owner_node import OwnerNode
 from .ownership import Ownership
-from .reading import group_reader
 from .registration_fence import RegistrationVersion
-from .releasing import release
-from .requests.batching import Batch, in_batches
-from .requests.directories import ensure_paths
-from .requests.transaction import Check, Create, Operation, TransactionFailed
-from .session.errors import translate
+from .release_partitions import release_partitions
 
 
-def claim(
+def claim_partitions(
     ownership: Ownership, contents: Mapping[TopicPartition, bytes], *, timeout: float | None = None
 ) -> list[OwnerNode]:
     """Create owner nodes with these contents. With a timeout, wait until other owners have released the partitions."""
@@ -116,7 +116,7 @@ def _wait_until_released(ownership: Ownership, error: ClaimedByOtherError, deadl
 def _undo(ownership: Ownership, nodes: Sequence[OwnerNode], error: BaseException) -> None:
     """After an error, release the partitions claimed so far. Those that cannot be released now become leftovers."""
     try:
-        release(ownership, nodes)
+        release_partitions(ownership, nodes)
     except ZkgroupsException as failure:
         error.add_note(
             f"{_leave_behind(ownership, nodes)} of {len(nodes)} partitions claimed before could not be released: "

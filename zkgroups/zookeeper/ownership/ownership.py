@@ -1,8 +1,8 @@
 """The partitions that one instance owns, and the registration under which it owns them.
 
-`claiming.py` adds owner nodes, `releasing.py` deletes them, and `fenced_commit.py` commits offsets through them. When
-the check of the registration fails, each of them calls `refresh`, which finds out what the instance still owns, and
-tries again.
+`claim_partitions.py` adds owner nodes, `release_partitions.py` deletes them, and `fenced_commit.py` commits offsets
+through them. When the check of the registration fails, each of them calls `refresh`, which finds out what the instance
+still owns, and tries again.
 
 Outside the fence: an owner node that a user or a foreign client deletes without writing the registration, and that
 another client then recreates.
@@ -18,17 +18,17 @@ from weakref import WeakSet
 
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from ..core.znodes.paths import GroupPaths
-from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import ForbiddenNode
-from ..exceptions import NotClaimedError, SessionLostError
+from ...core.znodes.paths import GroupPaths
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import ForbiddenNode
+from ...exceptions import NotClaimedError, SessionLostError
+from ..requests import bulk_read
+from ..requests.transaction import TransactionFailed
+from ..session.errors import translate
+from ..session.reentrant_locks import not_held
+from ..session.registry_context import RegistryContext
 from .owner_node import OwnerNode
 from .registration_fence import RegistrationFence, RegistrationVersion
-from .requests import bulk_read
-from .requests.transaction import TransactionFailed
-from .session.errors import translate
-from .session.reentrant_locks import not_held
-from .session.registry_context import RegistryContext
 
 
 class Ownership:

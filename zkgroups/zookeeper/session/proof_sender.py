@@ -1,7 +1,8 @@
 """The thread that proves sessions. Each process has one, which runs only while a session is in use.
 
 It sends one tiny transaction for each session every tenth of the session timeout. It does not wait for the answers:
-kazoo's connection thread records them (`liveness.py`). If a session's own transactions prove it, nothing more is sent.
+kazoo's connection thread records them (`observed_lifetime.py`). If a session's own transactions prove it, nothing more
+is sent.
 
 If answers are missing although the connection looks fine, the server is cut off from its leader, or does not work. Then
 the connection is closed, and kazoo connects to another server in time. But a server answers in the order of the
@@ -21,13 +22,14 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from ...core.session_proof import PROOF_PERIOD, PROOF_TIMEOUT
+from ...core.session_lifetime import PROOF_PERIOD, PROOF_TIMEOUT
 from ...core.znodes.session_ids import session_hex
 from ...deadline import Deadline, uptime
 from ...exceptions import NotConnectedError, SessionLostError
 from ..kazoo_compat import internals
 from ..kazoo_compat.tcp_connection import leave_server, seconds_without_data
-from .liveness import Liveness, ProofRequest
+from .observed_lifetime import ObservedLifetime
+from .proof_request import ProofRequest
 
 if TYPE_CHECKING:
     from .session import Session
@@ -42,12 +44,12 @@ _LOOKS: Final = 5
 may come before kazoo has read the answers that arrived meanwhile."""
 
 
-class Prover:
+class ProofSender:
     """Proves the session of one client, as long as the session is in use."""
 
-    def __init__(self, client: Any, liveness: Liveness) -> None:
+    def __init__(self, client: Any, observed: ObservedLifetime) -> None:
         self._client = client
-        self._liveness = liveness
+        self._observed = observed
         self._lock = threading.RLock()  # guards the users, and is never held during a call
         self._users: WeakKeyDictionary[object, int | None] = WeakKeyDictionary()
         self._pending: Any = None
@@ -84,13 +86,13 @@ class Prover:
 
     def wait_proved(self, session: Session, session_id: int, deadline: Deadline) -> None:
         """Send proofs until that session is certain to live. See `Session.prove`."""
-        last_sent, limit = -math.inf, Deadline(deadline.seconds + self._liveness.timeout)
+        last_sent, limit = -math.inf, Deadline(deadline.seconds + self._observed.timeout)
         while not session.alive(session_id):
             if session.id not in (session_id, None):
                 raise SessionLostError(f"session {session_hex(session_id)} has expired")
             if deadline.passed or limit.passed:
                 raise _not_proved(session_id, deadline, limit)
-            if (due := self._liveness.due(last_sent) - uptime()) > 0:
+            if (due := self._observed.due(last_sent) - uptime()) > 0:
                 time.sleep(min(due, _POLL_INTERVAL))  # meanwhile other requests may prove the session
                 deadline = Deadline(deadline.seconds)
                 continue
@@ -107,10 +109,10 @@ class Prover:
         now = uptime()
         if not self._client.connected:
             self._pending, self._looks = None, 0
-            return PROOF_PERIOD * self._liveness.timeout
+            return PROOF_PERIOD * self._observed.timeout
         if self._pending is not None and not self._pending.ready():
             return self._look_for_answer(now)
-        left = self._liveness.due(self._sent_at) - now
+        left = self._observed.due(self._sent_at) - now
         if left <= 0:
             self._sent_at, self._looks, self._pending = now, 0, self.send_proof()
             left = self._between_looks
@@ -119,7 +121,7 @@ class Prover:
 
     @property
     def _between_looks(self) -> float:
-        return PROOF_TIMEOUT * self._liveness.timeout / _LOOKS
+        return PROOF_TIMEOUT * self._observed.timeout / _LOOKS
 
     def _look_for_answer(self, now: float) -> float:
         if now < self._next_look:
@@ -141,7 +143,7 @@ class Prover:
         self._lock = threading.RLock()
         self._users = WeakKeyDictionary()
         self._pending = None
-        self._liveness.forget()
+        self._observed.forget()
 
 
 def _not_proved(session_id: int, deadline: Deadline, limit: Deadline) -> NotConnectedError:
@@ -161,15 +163,15 @@ class _Thread:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # guards the two fields below, and is never held during a call
-        self.provers: set[Prover] = set()
+        self.senders: set[ProofSender] = set()
         self._thread: threading.Thread | None = None
         # Not an Event: Ctrl-C during `set` can leave it locked forever.
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
-    def serve(self, prover: Prover) -> None:
+    def serve(self, sender: ProofSender) -> None:
         """Start the proofs of this session."""
         with self._lock:
-            self.provers.add(prover)
+            self.senders.add(sender)
             if self._thread is None:
                 self._start()
         self.wake()
@@ -187,9 +189,9 @@ class _Thread:
         self._wakes.put(None)
 
     def _run(self) -> None:
-        while provers := self._needed():
-            pause = min(_look(prover) for prover in provers)
-            del provers
+        while senders := self._needed():
+            pause = min(_look(sender) for sender in senders)
+            del senders
             self._sleep(max(pause, 0.0))
 
     def _sleep(self, seconds: float) -> None:
@@ -198,20 +200,20 @@ class _Thread:
             while True:
                 self._wakes.get_nowait()
 
-    def _needed(self) -> list[Prover]:
+    def _needed(self) -> list[ProofSender]:
         with self._lock:
             if self._thread is not threading.current_thread():  # after a Ctrl-C in `_start`, another thread runs
                 return []
-            self.provers = {prover for prover in self.provers if prover.needed}
-            if not self.provers:
+            self.senders = {sender for sender in self.senders if sender.needed}
+            if not self.senders:
                 self._thread = None
-            return list(self.provers)
+            return list(self.senders)
 
 
-def _look(prover: Prover) -> float:
+def _look(sender: ProofSender) -> float:
     """Return when to look again. Log any error, so that the proofs of other clients continue."""
     try:
-        return prover.look()
+        return sender.look()
     except Exception:
         log.exception("cannot prove a session; its claims will end")
         return _RETRY_AFTER_ERROR

@@ -15,23 +15,23 @@ from typing import Any, Final
 
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
-from ..core.znodes.paths import GroupPaths
-from ..core.znodes.session_ids import session_hex
-from ..deadline import Deadline
-from ..exceptions import (
+from ...core.znodes.paths import GroupPaths
+from ...core.znodes.session_ids import session_hex
+from ...deadline import Deadline
+from ...exceptions import (
     AlreadyRegisteredError,
     NotRegisteredError,
     OutcomeUnknownError,
     SessionLostError,
     ZkgroupsException,
 )
-from .admin.migration_marks import refuse_marked, unmarked
+from ..admin.migration_marks import refuse_marked, unmarked
+from ..requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed
+from ..session import credentials
+from ..session.credentials import SessionCredentials
+from ..session.errors import translate
+from ..session.registry_context import RegistryContext
 from .leftover_nodes import LeftoverNodes
-from .requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed
-from .session import credentials
-from .session.credentials import SessionCredentials
-from .session.errors import translate
-from .session.registry_context import RegistryContext
 
 MISSING: Final = -1
 """The version of a registration that is missing or belongs to another session."""

@@ -19,31 +19,31 @@ from collections.abc import Mapping, Sequence
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from ..core.znodes.offset_codec import encode_offset
-from ..core.znodes.paths import join
-from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, ForbiddenNode
-from ..exceptions import (
+from ...core.znodes.offset_codec import encode_offset
+from ...core.znodes.paths import join
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import CommittedOffset, ForbiddenNode
+from ...exceptions import (
     NoPermissionError,
     OffsetConflictError,
     OffsetWouldGoBackError,
     OutcomeUnknownError,
     TooLargeError,
 )
+from ..reading import group_reader
+from ..requests import bulk_read
+from ..requests.batching import first_batch
+from ..requests.directories import ensure_paths
+from ..requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed, stats
+from ..session.errors import translate
 from .owner_node import LastCommit, OwnerNode, locked
 from .ownership import Ownership
-from .reading import group_reader
 from .registration_fence import RegistrationVersion
-from .requests import bulk_read
-from .requests.batching import first_batch
-from .requests.directories import ensure_paths
-from .requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed, stats
-from .session.errors import translate
 
 log = logging.getLogger("zkgroups.claim")
 
 
-def commit(
+def fenced_commit(
     ownership: Ownership, offsets: Mapping[OwnerNode, int], *, backward: bool | Mapping[TopicPartition, int] = False
 ) -> None:
     """Commit offsets of partitions that the instance owns.

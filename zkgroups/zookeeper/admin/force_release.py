@@ -16,7 +16,7 @@ from ..session.registry_context import RegistryContext
 from .guards import RewriteRegistrations
 
 
-def release_partition(
+def force_release(
     paths: GroupPaths,
     context: RegistryContext,
     owner: Owner,

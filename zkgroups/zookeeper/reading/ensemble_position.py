@@ -11,7 +11,7 @@ from ..session.registry_context import context_of
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class EnsemblePosition:
     """The last transaction of an ensemble. `created_zxid` and `created_ms` identify its `/consumers` node.
 
     The zxid of an ensemble only increases, so an ensemble with a smaller one is another one, or was wiped. An ensemble
@@ -20,14 +20,14 @@ class Position:
     An ensemble that was restored from its own backup is not detected after it has processed as many transactions again:
     it has the same `/consumers` node, and its servers do not record the loss.
 
-    >>> before = Position(zxid=100, created_zxid=7, created_ms=1_000)
-    >>> before.may_precede(Position(zxid=101, created_zxid=7, created_ms=1_000))
+    >>> before = EnsemblePosition(zxid=100, created_zxid=7, created_ms=1_000)
+    >>> before.may_precede(EnsemblePosition(zxid=101, created_zxid=7, created_ms=1_000))
     True
-    >>> before.may_precede(Position(99, 7, 1_000))
+    >>> before.may_precede(EnsemblePosition(99, 7, 1_000))
     False
-    >>> before.may_precede(Position(zxid=200, created_zxid=150, created_ms=5_000))
+    >>> before.may_precede(EnsemblePosition(zxid=200, created_zxid=150, created_ms=5_000))
     True
-    >>> before.may_precede(Position(200, 8, 5_000))
+    >>> before.may_precede(EnsemblePosition(200, 8, 5_000))
     False
     """
 
@@ -35,7 +35,7 @@ class Position:
     created_zxid: int
     created_ms: int
 
-    def may_precede(self, now: Position) -> bool:
+    def may_precede(self, now: EnsemblePosition) -> bool:
         """Return False if an ensemble that is at `now` cannot have been at this position before."""
         if now.zxid < self.zxid:
             return False
@@ -43,7 +43,7 @@ class Position:
         return created_later or (now.created_zxid, now.created_ms) == (self.created_zxid, self.created_ms)
 
 
-def position(registry: Registry) -> Position:
+def ensemble_position(registry: Registry) -> EnsemblePosition:
     """Return the position of the server, after it has processed all earlier writes. Sends two small requests.
 
     Each answer contains the zxid of the server's last transaction. A server without a quorum may lag behind the others,
@@ -58,4 +58,4 @@ def position(registry: Registry) -> Position:
     except NoPermissionError:
         stat = None
     created_zxid, created_ms = (0, 0) if stat is None else (stat.czxid, stat.ctime)
-    return Position(int(client.last_zxid), int(created_zxid), int(created_ms))
+    return EnsemblePosition(int(client.last_zxid), int(created_zxid), int(created_ms))

@@ -58,15 +58,15 @@ _GAP: Final = 0.01
 """A fraction of the session timeout: requests in quicker succession are not recorded one by one."""
 
 
-class Proof:
+class SessionLifetime:
     """The knowledge of one client about its current session.
 
-    >>> proof = Proof(timeout=10.0)
-    >>> proof.connected(100.0)
-    >>> proof.until
+    >>> lifetime = SessionLifetime(timeout=10.0)
+    >>> lifetime.connected(100.0)
+    >>> lifetime.until
     -inf
-    >>> proof.proved(100.1)
-    >>> proof.until
+    >>> lifetime.proved(100.1)
+    >>> lifetime.until
     109.5
     """
 

@@ -10,8 +10,8 @@ import os
 import threading
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from ..session.session import Session
 from .ownership import Ownership
-from .session.session import Session
 
 _LOCK = threading.RLock()
 _USERS: WeakKeyDictionary[Session, WeakValueDictionary[str, Ownership]] = WeakKeyDictionary()

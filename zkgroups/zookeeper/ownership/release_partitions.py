@@ -6,15 +6,15 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from ..exceptions import NoPermissionError, NotConnectedError, SessionLostError, TooLargeError
+from ...exceptions import NoPermissionError, NotConnectedError, SessionLostError, TooLargeError
+from ..requests.batching import first_batch, try_batch
+from ..requests.transaction import Delete, Operation, TransactionFailed
 from .owner_node import OwnerNode, locked
 from .ownership import Ownership
 from .registration_fence import RegistrationVersion
-from .requests.batching import first_batch, try_batch
-from .requests.transaction import Delete, Operation, TransactionFailed
 
 
-def release(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
+def release_partitions(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
     """Delete the owner nodes that still belong to the instance, in as few transactions as the limit allows.
 
     Wait for a commit in progress: after its owner node is deleted, it would look like a commit of the next owner.

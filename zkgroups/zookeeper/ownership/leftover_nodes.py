@@ -11,13 +11,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from ..core.znodes.values import ForbiddenNode
-from ..exceptions import NoPermissionError
-from .requests import bulk_read
-from .requests.batching import first_batch, try_batch
-from .requests.node import Node
-from .requests.transaction import Delete, TransactionFailed
-from .session.registry_context import RegistryContext
+from ...core.znodes.values import ForbiddenNode
+from ...exceptions import NoPermissionError
+from ..requests import bulk_read
+from ..requests.batching import first_batch, try_batch
+from ..requests.node import Node
+from ..requests.transaction import Delete, TransactionFailed
+from ..session.registry_context import RegistryContext
 
 
 class LeftoverNodes:

@@ -21,7 +21,7 @@ from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.deadline import Deadline, uptime
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
-from zkgroups.zookeeper.session.liveness import _is_proof
+from zkgroups.zookeeper.session.proof_request import is_proof
 
 from .conftest import Connect
 
@@ -191,10 +191,10 @@ def test_registering_after_a_pause_may_wait_longer_than_the_timeout_and_sends_fe
     registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0, timeout=1.5)
     registry.group("billing").create()
     me = registry.group("billing").instance("me")
-    liveness = registry._context.session._liveness
-    liveness.resume(me._ownership.session.require_id(Deadline(30)), 10.0)
-    liveness.forget()
-    liveness._proof.connected(uptime() - 9.6)  # as if no request had been sent since then
+    observed = registry._context.session._observed
+    observed.resume(me._ownership.session.require_id(Deadline(30)), 10.0)
+    observed.forget()
+    observed._lifetime.connected(uptime() - 9.6)  # as if no request had been sent since then
     before = proxy.requests_by_type[Op.MULTI]
     me.register(["orders"])
     assert me.registered
@@ -226,9 +226,9 @@ def answer(*errors: int) -> bytes:
 
 def test_an_answer_without_a_session_is_not_a_proof() -> None:
     """The header of such an answer contains no error, like that of any failed transaction."""
-    assert _is_proof(answer(NoAuthError.code), 0)
-    assert _is_proof(answer(0, NoAuthError.code, -2), 0)
-    assert not _is_proof(answer(SessionExpiredError.code), 0)
-    assert not _is_proof(answer(0, SessionExpiredError.code, -2), 0)
-    assert not _is_proof(answer(), 0)
-    assert not _is_proof(b"", 0)
+    assert is_proof(answer(NoAuthError.code), 0)
+    assert is_proof(answer(0, NoAuthError.code, -2), 0)
+    assert not is_proof(answer(SessionExpiredError.code), 0)
+    assert not is_proof(answer(0, SessionExpiredError.code, -2), 0)
+    assert not is_proof(answer(), 0)
+    assert not is_proof(b"", 0)
