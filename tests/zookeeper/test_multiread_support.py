@@ -16,7 +16,7 @@ from zkgroups.zookeeper.kazoo_compat.tcp_connection import Endpoints, endpoints
 from zkgroups.zookeeper.requests import multiread_support
 
 from .conftest import Connect
-from .test_bulk import client_of, plant_offsets, run_together, shown
+from .test_bulk_read import client_of, plant_offsets, run_together, shown
 
 pytestmark = pytest.mark.zookeeper
 

@@ -17,7 +17,7 @@ from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError
 from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter
 from ..zookeeper.requests.bulk_read import Block, Siblings
-from ..zookeeper.requests.multiread import END
+from ..zookeeper.requests.multiread_format import END
 from .changes import Changes
 from .scan import SiblingRun, SnapshotScan
 

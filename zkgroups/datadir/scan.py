@@ -1,7 +1,7 @@
 """Scan the nodes of a snapshot, and apply the changes after it.
 
 Every node of the tree passes through `SnapshotScan.runs`, so it slices bytes and creates no object per node. It yields
-siblings together, with records in the format of a server's response (`zookeeper/requests/multiread.py`).
+siblings together, with records in the format of a server's response (`zookeeper/requests/multiread_format.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ..core.znodes.paths import CONSUMERS
 from ..exceptions import DamagedDataError
-from ..zookeeper.requests.multiread import GOOD_HEAD
+from ..zookeeper.requests.multiread_format import GOOD_HEAD
 from .changes import STAT, Change, Changes, NodeUpdate
 from .files import LONGEST
 from .snapshot_file import END_OF_NODES, HEADER_BYTES

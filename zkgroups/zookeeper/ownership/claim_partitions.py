@@ -11,9 +11,9 @@ from ...core.znodes.topic_partition import TopicPartition
 from ...deadline import Deadline
 from ...exceptions import AlreadyClaimedError, ClaimedByOtherError, ClaimTimeout, ZkgroupsException
 from ..reading import group_reader
-from ..requests.batching import Batch, in_batches
-from ..requests.directories import ensure_paths
+from ..requests.ensure_paths import ensure_paths
 from ..requests.transaction import Check, Create, Operation, TransactionFailed
+from ..requests.transaction_batches import Batch, in_batches
 from ..session.errors import translate
 from .owner_node import OwnerNode
 from .ownership import Ownership

@@ -32,9 +32,9 @@ from ...exceptions import (
 )
 from ..reading import group_reader
 from ..requests import bulk_read
-from ..requests.batching import first_batch
-from ..requests.directories import ensure_paths
+from ..requests.ensure_paths import ensure_paths
 from ..requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed, stats
+from ..requests.transaction_batches import first_batch
 from ..session.errors import translate
 from .owner_node import LastCommit, OwnerNode, locked
 from .ownership import Ownership

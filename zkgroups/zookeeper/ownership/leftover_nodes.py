@@ -14,9 +14,9 @@ from functools import partial
 from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NoPermissionError
 from ..requests import bulk_read
-from ..requests.batching import first_batch, try_batch
 from ..requests.node import Node
 from ..requests.transaction import Delete, TransactionFailed
+from ..requests.transaction_batches import first_batch, try_batch
 from ..session.registry_context import RegistryContext
 
 

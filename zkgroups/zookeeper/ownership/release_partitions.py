@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ...exceptions import NoPermissionError, NotConnectedError, SessionLostError, TooLargeError
-from ..requests.batching import first_batch, try_batch
 from ..requests.transaction import Delete, Operation, TransactionFailed
+from ..requests.transaction_batches import first_batch, try_batch
 from .owner_node import OwnerNode, locked
 from .ownership import Ownership
 from .registration_fence import RegistrationVersion

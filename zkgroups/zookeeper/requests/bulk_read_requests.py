@@ -13,7 +13,7 @@ from ..kazoo_compat.tcp_connection import Endpoints, endpoints
 from ..session.errors import LOSSES
 from ..session.session import Session
 from . import multiread_support
-from .multiread import END, Kind, MultiRead, Read, encode_error, encode_result
+from .multiread_format import END, Kind, MultiRead, Read, encode_error, encode_result
 
 
 class SentTogether:

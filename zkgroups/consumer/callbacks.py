@@ -1,4 +1,4 @@
-"""The events, callbacks and log lines of a member. An error in a callback never stops the member."""
+"""Call the callbacks of the user, and log the events of a member. An error in a callback never stops the member."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _shown(at: Partitions) -> str:
     return ", ".join(map(str, sorted(at)[:_SHOWN])) + more
 
 
-class Notifications:
+class Callbacks:
     """Reports the events of one member, on its own thread; commits are reported on the thread that commits."""
 
     def __init__(self, name: str, options: Options, number: Callable[[], int]) -> None:

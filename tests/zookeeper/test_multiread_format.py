@@ -18,7 +18,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from zkgroups.zookeeper.requests.multiread import (
+from zkgroups.zookeeper.requests.multiread_format import (
     DATA_AT,
     DENIED,
     END,

@@ -59,10 +59,10 @@ from ..exceptions import (
     OutcomeUnknownError,
     ZkgroupsException,
 )
+from .callbacks import Callbacks
 from .events import EventKind, MemberStats
 from .generation import Generation, Reset
 from .generation_lifecycle import AnyMembership, GenerationLifecycle
-from .notifications import Notifications
 from .options import Options
 from .stuck_alarm import StuckAlarm
 from .timers import Timers
@@ -139,7 +139,7 @@ class WorkerEnded:
     failed: bool
 
 
-class Driver:
+class RebalanceLoop:
     """Run one member from `JoinRequested` until it is closed. `hand_out` receives generations, and errors to raise."""
 
     def __init__(
@@ -152,13 +152,13 @@ class Driver:
         self._name = str(membership)
         self.machine = Rebalance()
         self._timers = Timers()
-        self._notifications = Notifications(self._name, options, lambda: self.machine.number)
-        self._stuck_alarm = StuckAlarm(options, self._timers, self._notifications, self._holders, self._skip_planner)
+        self._callbacks = Callbacks(self._name, options, lambda: self.machine.number)
+        self._stuck_alarm = StuckAlarm(options, self._timers, self._callbacks, self._holders, self._skip_planner)
         self._lifecycle = GenerationLifecycle(
             membership,
             options,
             stats,
-            self._notifications,
+            self._callbacks,
             ended=self.tell_ended,
             commit_failed=self._commit_failed,
             reset=self._note,
@@ -238,7 +238,7 @@ class Driver:
             self._pass_on_changes()
         if not self._left_behind:
             self._membership.close()
-        self._notifications.event(EventKind.LEFT)
+        self._callbacks.event(EventKind.LEFT)
 
     def clear_up(self) -> None:
         """Deregister after a reconnect, if that was not possible when the member left.
@@ -279,7 +279,7 @@ class Driver:
                 if isinstance(event, WorkerEnded):
                     self._worker_ended(event)
                 elif isinstance(event, Reset):
-                    self._notifications.event(EventKind.RESET, frozenset({event.at}), str(event))
+                    self._callbacks.event(EventKind.RESET, frozenset({event.at}), str(event))
                 elif event is not None:
                     self._hurry(event)
                     self._receive(event)
@@ -384,7 +384,7 @@ class Driver:
                 self._stay_out(self._withdrawn)
         elif limit is not None and generation is not None and uptime() - generation._last_sign > limit:
             self._withdrawn = generation
-            self._notifications.event(
+            self._callbacks.event(
                 EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s"
             )
             self._receive(WithdrawRequested())
@@ -423,7 +423,7 @@ class Driver:
             self._fail(action, error, trace=True)
         else:
             self._failures = 0
-            self._notifications.worked(_STEPS[type(action)])
+            self._callbacks.worked(_STEPS[type(action)])
             if self._failure is not None and self._failure.step is type(action):
                 self._failure.over = True
             self._to_receive.append(answer)
@@ -453,7 +453,7 @@ class Driver:
         self._stats.failures += 1
         self._failures += 1
         retriable = _is_retriable(error) and not self._membership.cut_off
-        self._notifications.failed(_STEPS[type(step)], error, trace=trace)
+        self._callbacks.failed(_STEPS[type(step)], error, trace=trace)
         if not retriable:
             self._report_failure(step, error)
         seconds = self._backoff(self._failures) if retriable else self._options.join_backoff
@@ -476,7 +476,7 @@ class Driver:
         self._left_behind = False
         self._membership.register()
         self._registered = True
-        self._notifications.event(EventKind.JOINED)
+        self._callbacks.event(EventKind.JOINED)
         return Registered(turn)
 
     def _look(self, turn: int) -> Event:
@@ -489,7 +489,7 @@ class Driver:
         self._looked.append(uptime())
         if len(self._looked) == IN_A_ROW:
             self._next_look = self._looked[0] + IN_A_ROW * min(BREATHER * took, LONGEST_BREATHER)
-        self._notifications.notes(found.notes)
+        self._callbacks.notes(found.notes)
         return Planned(turn, found.number, frozenset(found.wanted), found.mine, frozenset(found.taken))
 
     def _claim(self, turn: int, partitions: Partitions) -> Event:
@@ -497,13 +497,13 @@ class Driver:
         granted = self._membership.claim(partitions)
         self._stats.gained += len(granted)
         if refused := partitions - granted:
-            self._notifications.event(EventKind.CONFLICT, refused, self._holders(refused))
+            self._callbacks.event(EventKind.CONFLICT, refused, self._holders(refused))
         return Claimed(turn, granted)
 
     def _await_free(self, partitions: Partitions) -> None:
         self._stats.waits += len(partitions)
         self._stuck_alarm.begin_anew(partitions)
-        self._notifications.event(EventKind.WAITING, partitions, self._holders(partitions))
+        self._callbacks.event(EventKind.WAITING, partitions, self._holders(partitions))
         try:
             self._membership.await_free(partitions)
         except ZkgroupsException as error:  # the next look tries again
@@ -517,12 +517,12 @@ class Driver:
         try:
             generation = self._lifecycle.begin(begin)
         except ZkgroupsException as error:
-            self._notifications.failed(_BEGIN, error, begin.partitions)
+            self._callbacks.failed(_BEGIN, error, begin.partitions)
             self._changed = True
             self._timers.later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
             return
-        self._notifications.worked(_BEGIN)
-        self._notifications.worked(_COMMIT_DENIED)
+        self._callbacks.worked(_BEGIN)
+        self._callbacks.worked(_COMMIT_DENIED)
         if self._changed_at is not None:
             self._stats.last_rebalance, self._changed_at = uptime() - self._changed_at, None
         self._withdrawn = None
@@ -539,7 +539,7 @@ class Driver:
 
     def _commit_failed(self, error: ZkgroupsException) -> None:
         denied = isinstance(error, NoPermissionError)  # other offsets can still be committed
-        is_new = self._notifications.failed(_COMMIT_DENIED if denied else "commit", error)
+        is_new = self._callbacks.failed(_COMMIT_DENIED if denied else "commit", error)
         if isinstance(error, _MENDED_BY_LOOKING):
             self._changed = True
         elif not error.retriable and is_new:

@@ -21,7 +21,7 @@ from ..zookeeper.session.registry_context import context_of
 log = logging.getLogger("zkgroups.member")
 
 
-class LeftBehind:
+class UnusedRegistrations:
     """The unused registrations of one group, with the time since when each is known to be unused."""
 
     def __init__(self, group: Consumergroup) -> None:

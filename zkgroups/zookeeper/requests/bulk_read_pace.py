@@ -30,10 +30,10 @@ ANSWER_BYTES: Final = 256 * 1024
 """The intended maximum length of an answer."""
 
 
-class Pace:
+class BulkReadPace:
     """The size and number of the next requests, learned from the answers so far.
 
-    >>> pace = Pace()
+    >>> pace = BulkReadPace()
     >>> pace.size, pace.requests
     (64, 1)
     >>> pace.answered(64, 64 * 90)

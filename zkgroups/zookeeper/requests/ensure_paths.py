@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from ...core.znodes.paths import parent
 from ..session.registry_context import RegistryContext
 from . import bulk_read
-from .batching import Batch, in_batches
 from .transaction import Create, TransactionFailed
+from .transaction_batches import Batch, in_batches
 
 
 def ensure_paths(context: RegistryContext, directories: Iterable[str], *, session_id: int | None = None) -> None:

@@ -21,11 +21,11 @@ from zkgroups import CommittedOffset, Digest, ForbiddenNode, Registry, Sasl, Tls
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 from zkgroups.testing import server_configuration as server_side
-from zkgroups.zookeeper.requests import bulk_read, sent_reads
+from zkgroups.zookeeper.requests import bulk_read, bulk_read_requests
 from zkgroups.zookeeper.requests.bulk_read import Siblings
-from zkgroups.zookeeper.requests.multiread import Kind, MultiRead, operations
+from zkgroups.zookeeper.requests.bulk_read_pace import MAX_READ_REQUEST_BYTES, REQUESTS
+from zkgroups.zookeeper.requests.multiread_format import Kind, MultiRead, operations
 from zkgroups.zookeeper.requests.node import Node
-from zkgroups.zookeeper.requests.read_pace import MAX_READ_REQUEST_BYTES, REQUESTS
 
 from ..core.strategies import NAMES
 from ..testing.test_secure_server import certificate
@@ -361,7 +361,7 @@ def test_a_withheld_request_is_repeated_one_by_one_even_if_the_root_is_forbidden
             plant(client, ["/t"])
             if not visible:
                 client.set_acls("/", [make_digest_acl("alice", "secret", all=True)])
-        asked = sent_reads.SentTogether(registry._context.session, operations(Kind.NODE, b"", ["t"]))
+        asked = bulk_read_requests.SentTogether(registry._context.session, operations(Kind.NODE, b"", ["t"]))
         with pytest.raises(UnimplementedError):
             asked.get(timeout=30)
 
