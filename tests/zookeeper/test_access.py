@@ -48,7 +48,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.testing import server_configuration as server_side
-from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 
 from .conftest import Connect
 from .test_group import until

@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkgroups import Checkup, Finding, Registry, Severity, TopicPartition
-from zkgroups.core.doctor.check_table import CHECKS
+from zkgroups.core.doctor.all_checks import CHECKS
 from zkgroups.exceptions import (
     ConflictError,
     GroupInUseError,
