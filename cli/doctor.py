@@ -45,7 +45,9 @@ REPAIRS: Final = Table("findings", key="path", columns=(*_COLUMNS, _REPAIR))
 @matching_option
 @click.option("--repair", is_flag=True, help="Show the possible repairs, and why other findings cannot be repaired.")
 @execute_option
-@duration_option("--stale-after", default="90d", show_default=True, help="Report offsets without a commit for")
+@duration_option(
+    "--stale-after", default="90d", show_default=True, help="Report offsets without a commit for this long"
+)
 @click.pass_obj
 def doctor(
     options: Options,

@@ -71,7 +71,7 @@ class _UnusedGroup:
     "--older-than",
     "age",
     required=True,
-    help="No commit for",
+    help="Delete groups without a commit for this long",
 )
 @click.option(
     "--export",
@@ -91,7 +91,7 @@ def prune(
 ) -> None:
     """Delete unused groups: those without instances, owners and recent commits.
 
-    The command considers the named groups, or all groups. The age of a group without offsets is that of its znode. A
+    The command considers the named groups, or all groups. For a group without offsets, the age of its znode counts. A
     group with unreadable nodes is left unchanged and reported; the exit code is then 9.
 
     Without --execute, the command only shows what it would delete. With it, the offsets of these groups are first saved

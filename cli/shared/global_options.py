@@ -44,7 +44,10 @@ _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     ),
     (
         ("-c", "--context"),
-        {"metavar": "NAME", "help": "The saved options to use, instead of those chosen by `zkgroups context use`."},
+        {
+            "metavar": "NAME",
+            "help": "The context (saved options) to use, instead of the one chosen by `zkgroups context use`.",
+        },
     ),
     (
         ("-o", "--output"),
@@ -59,7 +62,10 @@ _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     (
         ("--timeout",),
         _SECONDS
-        | {"help": "The time limit for connecting and each request. If given, unreachable hosts are retried as long."},
+        | {
+            "help": "The time limit for connecting and for each request. Without this option, connecting fails after "
+            "1 s if all hosts are unknown or refuse connections."
+        },
     ),
     (("--session-timeout",), _SECONDS | {"help": "How long the ZooKeeper session survives a lost connection."}),
     (("--digest-user",), {"metavar": "NAME", "help": "The user for ACLs of the scheme digest."}),

@@ -31,7 +31,7 @@ from zkgroups.zookeeper.requests.transaction import Create
 
 from . import liar
 from .liar import ABSENCES, CONNECT, DAMAGES, END, NAMES, STAT, Liar, Lie, text
-from .test_registry import AT_ONCE, in_time, no_thread_stays
+from .waiting import AT_ONCE, in_time, no_thread_stays
 
 TIMEOUT = 0.3
 PATHS = [f"/t/{name}" for name in NAMES]
