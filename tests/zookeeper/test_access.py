@@ -25,7 +25,7 @@ from zkgroups.exceptions import (
     InvalidOptionError,
     NoPermissionError,
 )
-from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 
 from .access import ALICE, SECRET, may_world, only_alice
 from .conftest import Connect

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zkgroups import Checkup, Registry, Severity, TopicPartition
-from zkgroups.core.doctor.check_table import CHECKS
+from zkgroups.core.doctor.all_checks import CHECKS
 from zkgroups.exceptions import (
     InvalidNameError,
     InvalidOptionError,

@@ -25,7 +25,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import Op, TcpProxy
 from zkgroups.zookeeper.admin.delete_group import Deletion
-from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
 
 from .conftest import Connect
