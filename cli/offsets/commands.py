@@ -32,7 +32,7 @@ from ..shared.arguments import (
     topics_option,
 )
 from ..shared.command_classes import Group
-from ..shared.completion import complete_partitions
+from ..shared.complete_names import complete_partitions
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
 from ..shared.exit_codes import ExitCode

@@ -17,7 +17,7 @@ from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import ChosenPartitions, is_chosen, topics_option
 from ..shared.command_classes import Command
-from ..shared.completion import complete_groups
+from ..shared.complete_names import complete_groups
 from ..shared.connect import connected
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, read_text, source_name

@@ -38,7 +38,7 @@ from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import read_text, source_name
 from ..shared.messages import say
 from ..shared.options import Options
-from .changes import ApplyOptions, GroupChanges, apply_changes, apply_options
+from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import GroupOffsets, existing_groups, read_offsets_by_group
 from .from_parquet import OffsetSelection
 from .import_offsets import OffsetsByGroup, offsets_by_group, saved_offsets

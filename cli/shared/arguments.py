@@ -10,7 +10,7 @@ import click
 
 from zkgroups.core.znodes.names import check_group, check_instance, check_topic, parse_partition
 
-from .completion import complete_groups, complete_instances, complete_partitions, complete_topics
+from .complete_names import complete_groups, complete_instances, complete_partitions, complete_topics
 
 if TYPE_CHECKING:
     from zkgroups import Registry, TopicPartition

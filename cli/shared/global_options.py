@@ -1,7 +1,7 @@
 """The declarations of the global options, which are accepted before and after the name of a command.
 
 A value later on the command line wins over an earlier one, the command line over the environment, and the environment
-over the saved context (`saved_contexts.py`). The environment variables are declared one by one: click's
+over the saved context (`contexts_file.py`). The environment variables are declared one by one: click's
 `auto_envvar_prefix` would also give one to every option of every command, so that a variable could turn a dry run into
 `--execute`.
 """

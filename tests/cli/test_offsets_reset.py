@@ -11,7 +11,7 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from zkgroups_cli.offsets.changes import ApplyOptions, GroupChanges, apply_changes
+from zkgroups_cli.offsets.apply_changes import ApplyOptions, GroupChanges, apply_changes
 from zkgroups_cli.shared.errors_to_exit_codes import Tally
 from zkgroups_cli.shared.options import Options
 

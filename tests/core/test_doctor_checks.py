@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups import Finding, Owner, RegisteredInstance, Registration, Remove, Repair, Rewrite, Severity, TopicPartition
-from zkgroups.core.doctor.check_table import CHECKS, run_checks
+from zkgroups.core.doctor.all_checks import CHECKS, run_checks
 from zkgroups.core.doctor.group_nodes import Directory, GroupNodes
 from zkgroups.core.doctor.scala_blockers import scala_blocker
 from zkgroups.core.znodes.group_view import GroupView

@@ -30,7 +30,7 @@ from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.follow import follow
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
-from zkgroups.zookeeper.admin.migration_locks import Locks
+from zkgroups.zookeeper.admin.migration_target_locks import MigrationTargetLocks
 
 from .conftest import Join, MakeTopic
 from .rows import PLAN, numbers, plan_of, tree
@@ -196,7 +196,8 @@ def test_a_target_locked_by_another_plan_is_left_and_locks_are_released_at_the_e
     for name in targets:
         registry.group(name).offsets.set(at, 7)
     rows = plan_of(registry, brokers, targets)
-    assert Locks(registry._context, cluster=None, plan="plan-2").take([targets["taken"]]) == {targets["taken"]: None}
+    locks = MigrationTargetLocks(registry._context, cluster=None, plan="plan-2")
+    assert locks.take([targets["taken"]]) == {targets["taken"]: None}
 
     found = run(rows).end()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registry
 from zkgroups.exceptions import NotConnectedError, ReentrantCallError
 from zkgroups.testing import TcpProxy
@@ -21,8 +22,7 @@ from zkgroups.zookeeper.session import session
 
 from .conftest import Connect
 from .events import attempt
-from .test_group import until
-from .test_rules import P0, P1, member
+from .rules import P0, P1, member
 
 pytestmark = pytest.mark.zookeeper
 
@@ -124,9 +124,9 @@ def test_a_signal_handler_that_would_wait_for_the_commit_that_it_interrupts_gets
     before = proxy.requests
 
     def interrupt() -> None:
-        until(lambda: proxy.requests > before)
+        assert eventually(lambda: proxy.requests > before)
         signal.pthread_kill(main, signal.SIGUSR1)
-        until(lambda: found)
+        assert eventually(lambda: found)
         proxy.heal()
 
     with handler(lambda: act(me, claim)) as found:
@@ -178,7 +178,7 @@ def test_a_claim_whose_release_never_reached_the_server_is_held_again(
     with pytest.raises(NotConnectedError):
         claim.release()
     proxy.heal()
-    until(lambda: claim.held)
+    assert eventually(lambda: claim.held)
     claim.commit(5)
     claim.release()
 
@@ -193,7 +193,7 @@ def test_a_fork_that_leaves_the_block_of_an_instance_does_not_wait_for_a_commit_
         proxy.delay(SLOW, direction="replies")
         with ThreadPoolExecutor() as pool:
             commit = pool.submit(claim.commit, 5)
-            until(lambda: proxy.requests > before)
+            assert eventually(lambda: proxy.requests > before)
 
             def leave() -> None:
                 with pytest.raises(NotConnectedError), me:

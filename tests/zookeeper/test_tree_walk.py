@@ -24,7 +24,7 @@ from zkgroups.zookeeper.requests.bulk_read_pace import FIRST
 from zkgroups.zookeeper.requests.node import Node
 
 from ..core.strategies import NAMES
-from .test_bulk_read import client_of, each, plant, plant_offsets, shown
+from .bulk_reads import client_of, each, plant, plant_offsets, shown
 from .test_large import long_name, seed
 from .test_read_only import ensemble, minority
 

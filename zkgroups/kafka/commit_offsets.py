@@ -44,7 +44,7 @@ class CommitRequest:
     offsets: Sequence[NativeOffset]
 
     def columns(self) -> tuple[Any, ...]:
-        """Return the group and columns, as `ExactOffsets.commit` takes them."""
+        """Return the group and columns, as `OffsetsWithMetadata.commit` takes them."""
         metadata = [each.metadata for each in self.offsets]
         epochs = [each.leader_epoch for each in self.offsets]
         plain = not any(metadata) and epochs.count(None) == len(epochs)

@@ -27,7 +27,7 @@ from ..exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
-from .admin.guards import Guard, NobodyRegistered, RewriteRegistrations
+from .admin.transaction_guards import Guard, NobodyRegistered, RewriteRegistrations
 from .reading import group_reader
 from .requests import bulk_read
 from .requests.ensure_paths import ensure_paths

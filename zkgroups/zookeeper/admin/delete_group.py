@@ -30,7 +30,7 @@ from ..requests.request_size import batches, fits
 from ..requests.transaction import Delete, Operation, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
-from .guards import NobodyRegistered
+from .transaction_guards import NobodyRegistered
 
 ATTEMPTS: Final = 5
 """How often to start again if the group changes while it is being deleted."""

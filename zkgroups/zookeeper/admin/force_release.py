@@ -13,7 +13,7 @@ from ...exceptions import GuardFailedError, NoPermissionError
 from ..requests.transaction import Delete, Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
-from .guards import RewriteRegistrations
+from .transaction_guards import RewriteRegistrations
 
 
 def force_release(

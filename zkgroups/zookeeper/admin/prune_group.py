@@ -15,7 +15,7 @@ from ..requests.transaction import Delete, Operation
 from ..session.registry_context import RegistryContext
 from . import migration_marks
 from .delete_group import Deletion
-from .guards import NobodyRegistered
+from .transaction_guards import NobodyRegistered
 
 
 def prune_group(paths: GroupPaths, context: RegistryContext, offsets: Iterable[CommittedOffset]) -> None:

@@ -1,4 +1,4 @@
-"""Carry out the repairs of `core/doctor/check_table.py`. Each is one transaction over the nodes that were read.
+"""Carry out the repairs of `core/doctor/all_checks.py`. Each is one transaction over the nodes that were read.
 
 A version alone is not a guard, because a recreated node has version 0 again. So a node to delete must have no children;
 a directory in use has some. A node that should belong to no session must prove it: the transaction creates a node below
@@ -25,7 +25,7 @@ from ...exceptions import ConflictError, GroupInUseError, GroupNotFoundError, Re
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
-from .guards import NobodyRegistered, remove_persistent
+from .transaction_guards import NobodyRegistered, remove_persistent
 
 _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NoNodeError, NotEmptyError)
 

@@ -27,7 +27,7 @@ from ...deadline import Deadline
 from ...exceptions import ZkgroupsException
 from ..kazoo_compat import internals, server_status
 from ..kazoo_compat.client_log import SilentLog
-from ..kazoo_compat.closing import close_client
+from ..kazoo_compat.close_client import close_client
 from ..kazoo_compat.second_client import connect_only_to, second_client
 from ..kazoo_compat.tcp_connection import Endpoints, endpoints
 from ..session.session import Session

@@ -133,7 +133,7 @@ def _library() -> Callable[[str], Any]:
     return functions.__getitem__
 
 
-class ExactOffsets:
+class OffsetsWithMetadata:
     """A client that is never closed: it ends with its process."""
 
     def __init__(self, config: Mapping[str, str]) -> None:

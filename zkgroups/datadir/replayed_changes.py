@@ -68,7 +68,7 @@ Change = bytes | NodeUpdate | None
 """A created node as length, data and stat; the new values of an updated node; or None for a deleted node."""
 
 
-class Changes:
+class ReplayedChanges:
     """The last change of each node, by directory and name. The directory and name of the root are empty."""
 
     def __init__(self) -> None:

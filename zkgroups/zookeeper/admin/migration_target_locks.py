@@ -8,7 +8,7 @@ again, because a killed Spark task may be retried before its session has expired
 with its own, and the old session has lost the lock. A node without a session has no holder, and any plan replaces it.
 
 A process that was paused for longer than its session loses its locks without noticing. So it must look at them right
-before and right after it writes (`Locks.lost`): no broker refuses the write.
+before and right after it writes (`MigrationTargetLocks.lost`): no broker refuses the write.
 
 The locks are in the ZooKeeper of the source, under its chroot. Plans with another ZooKeeper or chroot do not see them.
 """
@@ -33,7 +33,7 @@ LOST: Final = "the lock of this target was lost, and another run may have writte
 """For targets that were written without a lock."""
 
 
-class Locks:
+class MigrationTargetLocks:
     """The locks that one plan takes in one session, on targets in one Kafka cluster."""
 
     def __init__(self, context: RegistryContext, *, cluster: str | None, plan: str) -> None:

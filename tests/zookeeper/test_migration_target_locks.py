@@ -12,7 +12,7 @@ from tests.testing.waiting import eventually
 from zkgroups import Registry
 from zkgroups.exceptions import ConflictError, InvalidNameError
 from zkgroups.testing import expire_session
-from zkgroups.zookeeper.admin.migration_locks import Locks
+from zkgroups.zookeeper.admin.migration_target_locks import MigrationTargetLocks
 
 from .conftest import Connect
 
@@ -22,7 +22,7 @@ TARGETS = "/zkgroups/targets"
 
 
 def take(registry: Registry, *targets: str, plan: str = "p1", cluster: str | None = "c") -> dict[str, Any]:
-    return Locks(registry._context, cluster=cluster, plan=plan).take(targets)
+    return MigrationTargetLocks(registry._context, cluster=cluster, plan=plan).take(targets)
 
 
 def test_a_target_is_locked_by_one_plan_until_it_lets_go(registry: Registry, raw: Any) -> None:
@@ -33,7 +33,7 @@ def test_a_target_is_locked_by_one_plan_until_it_lets_go(registry: Registry, raw
     assert str(refused["a"]) == "plan p1 is writing to 'a': try again later"
     assert refused["c"] is None
     assert take(registry, "a", plan="p2", cluster="other") == {"a": None}
-    Locks(registry._context, cluster="c", plan="p1").release(["a", "c"])
+    MigrationTargetLocks(registry._context, cluster="c", plan="p1").release(["a", "c"])
     assert sorted(raw.get_children(TARGETS)) == ["c:b", "c:c", "c:größe", "other:a"]
     assert take(registry, "a", plan="p2") == {"a": None}
 
@@ -43,7 +43,7 @@ def test_a_lock_goes_with_the_session_of_its_holder_and_nobody_else_lets_it_go(
 ) -> None:
     with connect() as other:
         assert take(other, "a") == {"a": None}
-        Locks(registry._context, cluster="c", plan="p1").release(["a"])
+        MigrationTargetLocks(registry._context, cluster="c", plan="p1").release(["a"])
         assert raw.get_children(TARGETS) == ["c:a"]
         expire_session(other.client)
         assert eventually(lambda: take(registry, "a", plan="p2") == {"a": None})
@@ -64,9 +64,9 @@ def test_the_lock_of_a_session_that_is_about_to_end_is_replaced_and_does_not_go_
     registry: Registry, connect: Connect, raw: Any
 ) -> None:
     with connect() as first:
-        of_first = Locks(first._context, cluster="c", plan="p1")
+        of_first = MigrationTargetLocks(first._context, cluster="c", plan="p1")
         assert of_first.take(["a", "b"]) == {"a": None, "b": None}
-        of_registry = Locks(registry._context, cluster="c", plan="p1")
+        of_registry = MigrationTargetLocks(registry._context, cluster="c", plan="p1")
         assert of_registry.take(["a"]) == {"a": None}
         assert (of_first.lost(["a", "b", "never"]), of_registry.lost(["a", "b"])) == (["a"], [])
         of_first.release(["a"])
@@ -77,7 +77,7 @@ def test_the_lock_of_a_session_that_is_about_to_end_is_replaced_and_does_not_go_
 
 
 def test_a_lock_that_was_made_anew_in_the_meantime_is_lost(registry: Registry, raw: Any) -> None:
-    locks = Locks(registry._context, cluster="c", plan="p1")
+    locks = MigrationTargetLocks(registry._context, cluster="c", plan="p1")
     locks.take(["a"])
     raw.delete(f"{TARGETS}/c:a")
     assert locks.lost(["a"]) == ["a"]

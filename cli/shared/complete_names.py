@@ -42,8 +42,8 @@ def _completing(find: FindNames) -> Complete:
 
 def _registry(ctx: click.Context) -> Registry:
     from .connect import open_registry
+    from .contexts_file import apply_context
     from .messages import set_up_logging
-    from .saved_contexts import apply_context
 
     options = ctx.find_object(Options) or Options()
     apply_context(options)

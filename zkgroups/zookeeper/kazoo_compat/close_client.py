@@ -1,19 +1,16 @@
-"""Close a kazoo client within a limited time, with or without its session, and in a fork of the process.
+"""Close a kazoo client within a limited time, with or without its session.
 
-kazoo's own `stop` waits for the server as long as a session lasts, always ends the session, and does not detect forks.
+kazoo's own `stop` waits for the server as long as a session lasts, and always ends the session.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 from collections.abc import Iterator
 from typing import Any, Final
-from weakref import WeakSet
 
 from kazoo.protocol.serialization import CloseInstance
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.protocol.states import KazooState
 
 from ...deadline import Deadline
 from .client_log import ConnectionLog
@@ -106,27 +103,3 @@ def _close_when_stopped(client: Any) -> None:
     client._session_callback = report_and_close
     if client._connection.connection_stopped.is_set():  # it has reported the state just before
         client.close()
-
-
-_OPEN_CLIENTS: Final[WeakSet[Any]] = WeakSet()
-
-
-def close_in_forks(client: Any) -> None:
-    """Mark the client as closed in every fork of this process.
-
-    A fork has a copy of the socket, but not the threads. Its requests would never be answered, and the server would
-    take them for requests of the parent process.
-    """
-    _OPEN_CLIENTS.add(client)
-
-
-def _close_all() -> None:
-    for client in list(_OPEN_CLIENTS):
-        # A thread that does not exist here may hold the locks of the old events.
-        client._stopped, client._live = threading.Event(), threading.Event()
-        client._stopped.set()
-        client._state = KeeperState.CLOSED
-        client._reset_session()
-
-
-os.register_at_fork(after_in_child=_close_all)
