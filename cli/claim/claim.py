@@ -380,7 +380,7 @@ def _environment(group: Consumergroup, instance: Instance, request: _ClaimReques
 
 
 def _start(found: Any) -> str:
-    """An offset that cannot be read is not none: the command would begin anew."""
+    """Format an offset. Refuse an unreadable one: without an offset the command would start from the beginning."""
     if isinstance(found, ForbiddenNode):
         raise NoPermissionError(found.path)
     if isinstance(found, MalformedNode):
