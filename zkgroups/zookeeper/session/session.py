@@ -38,7 +38,7 @@ from ..requests.node import Node
 from ..requests.request_size import RequestLimit
 from ..requests.run_transaction import run_transaction
 from ..requests.transaction import Create, Operation, TransactionFailed
-from .deletions import Deletions
+from .deletion_waits import DeletionWaits
 from .errors import LOSSES, translate, translate_of_read, translated
 from .observed_lifetime import ObservedLifetime
 from .proof_sender import ProofSender
@@ -58,7 +58,7 @@ class Session:
         self._observed = ObservedLifetime(client)
         self._proofs = ProofSender(client, self._observed)
         self._state_changed = threading.Condition()
-        self._deletions = Deletions()
+        self._deletions = DeletionWaits()
         self.read_only = False
         """True if the connection was opened for reading only."""
         self.is_resumable = False
@@ -88,7 +88,7 @@ class Session:
     def after_fork(self) -> None:
         """In a fork: replace the locks, whose threads do not exist there, and forget the parent's session."""
         self._state_changed = threading.Condition()
-        self._deletions = Deletions()
+        self._deletions = DeletionWaits()
         self._proofs.forget()
 
     @property
